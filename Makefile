@@ -1,0 +1,36 @@
+# The environment is .venv; both commands below create it from nothing and reuse it afterwards.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: test test-slow demo lint types check format bench clean
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch==2.13.0 hatchling editables
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	touch $@
+
+test: lint types $(READY)  ## Lint, types, tests and doctests.
+	$(BIN)/python -m pytest -q -n auto -m "not slow"
+
+test-slow: $(READY)  ## The long forms: fuzzing, simulations.
+	$(BIN)/python -m pytest -q -n auto -m slow
+
+demo: $(READY)  ## The main job on its embedded default.
+	$(BIN)/softf1 demo
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -1,0 +1,48 @@
+"""`softf1 VERB …`: finds the verb, parses its options, turns errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from softf1 import __version__
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# verb → one line of help. The module softf1.cli.<verb> offers add_options(parser) and run(options),
+# and imports what it needs inside run, so that --help answers at once.
+VERBS: dict[str, str] = {}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Builds the parser of all verbs without importing torch."""
+    parser = argparse.ArgumentParser(
+        prog="softf1",
+        description="Losses, training and honest comparison for text models that are judged by F1.",
+    )
+    parser.add_argument("--version", action="version", version=f"softf1 {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, summary in VERBS.items():
+        module = importlib.import_module(f"softf1.cli.{verb}")
+        sub = verbs.add_parser(verb, help=summary, description=module.__doc__)
+        module.add_options(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns 0 for done, 1 for failed, 2 for bad input or usage."""
+    options = build_parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except InputError as error:
+        print(f"softf1 {options.verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"softf1 {options.verb}: interrupted", file=sys.stderr)
+        return 1
+    return code

@@ -1,0 +1,71 @@
+"""What readers return and tasks take: frozen data, the text as it stood in the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Span = tuple[int, int]
+"""(start, end), end exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    """Words (or characters) with one tag each; `tags` is empty where the file has none."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    line: int
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    """One text with its labels: exactly one for single-label data, any number for multi-label."""
+
+    text: str
+    labels: tuple[str, ...]
+    line: int
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PairExample:
+    """Two texts and the label of the pair (None where the file has none)."""
+
+    first: str
+    second: str
+    label: str | None
+    line: int
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One gold answer: its spans in characters of the context (several in QuoRef), with text."""
+
+    spans: tuple[Span, ...]
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QAExample:
+    """A question over a context; no answers means that it is impossible, as in SQuAD 2.0."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    title: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MrcExample:
+    """A BERT-MRC item: one query (one label) over the words of one context."""
+
+    id: str
+    query: str
+    label: str
+    words: tuple[str, ...]
+    spans: tuple[Span, ...] = field(default=())
+    line: int = 0

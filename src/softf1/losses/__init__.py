@@ -1,0 +1,1 @@
+"""softf1.losses."""
