@@ -1,1 +1,33 @@
-"""softf1.losses."""
+"""Losses for imbalanced data, right where others break.
+
+Every loss is a function `(logits, target, *, …)` and a module with the same options; `make_loss`
+makes one by name. Classes are always the last axis of `logits`.
+"""
+
+from softf1.losses.ce import CrossEntropyLoss, cross_entropy_loss
+from softf1.losses.compound import CompoundLoss
+from softf1.losses.dice import DiceLoss, dice_loss
+from softf1.losses.dsc import SelfAdjustingDiceLoss, self_adjusting_dice_loss
+from softf1.losses.focal import FocalLoss, focal_loss
+from softf1.losses.registry import loss_names, make_loss, register_loss
+from softf1.losses.tversky import TverskyLoss, tversky_loss
+from softf1.losses.weights import class_weights, prior_bias
+
+__all__ = [
+    "CompoundLoss",
+    "CrossEntropyLoss",
+    "DiceLoss",
+    "FocalLoss",
+    "SelfAdjustingDiceLoss",
+    "TverskyLoss",
+    "class_weights",
+    "cross_entropy_loss",
+    "dice_loss",
+    "focal_loss",
+    "loss_names",
+    "make_loss",
+    "prior_bias",
+    "register_loss",
+    "self_adjusting_dice_loss",
+    "tversky_loss",
+]

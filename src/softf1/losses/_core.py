@@ -1,0 +1,192 @@
+"""Prepare → formula → reduce: what every loss does before and after its formula.
+
+`prepare` turns any accepted shape into rows of classes and says which (row, class) terms count;
+a loss computes one value a row (or a class) from them; `reduce_rows` folds the values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Reduction = Literal["mean", "sum", "none"]
+Over = Literal["example", "batch"]
+Average = Literal["macro", "micro"]
+Decay = Literal["detached", "paper"]
+Scheme = Literal["balanced", "inverse", "log", "effective"]
+Schedule = Literal["linear", "cosine"]
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "reduction": get_args(Reduction),
+    "over": get_args(Over),
+    "average": get_args(Average),
+    "decay": get_args(Decay),
+    "scheme": get_args(Scheme),
+    "schedule": get_args(Schedule),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Logits as N rows of C classes, and what of them counts.
+
+    Attributes:
+        logits: (N, C), float32 (float64 for float64 input).
+        gold: Softmax only: (N, 1) index of the gold class, 0 where there is none.
+        y: Softmax: (N, 1), 1 where the gold class counts, else 0. Sigmoid: (N, C) targets, 0 where
+            the term does not count.
+        wanted: Bool, what is neither ignored nor masked: (N, 1) rows for softmax; (N, C) terms for
+            sigmoid, where logits of −inf are left out already.
+        shape: The leading shape, to give values back in.
+    """
+
+    logits: Tensor
+    gold: Tensor | None
+    y: Tensor
+    wanted: Tensor
+    shape: torch.Size
+
+    @property
+    def softmax(self) -> bool:
+        """True where the classes of a row exclude each other."""
+        return self.gold is not None
+
+    def kept(self) -> Tensor:
+        """Returns (N,) bool: the rows that count, those with a term left."""
+        if not self.softmax:
+            return self.wanted.any(-1)
+        return self.wanted.squeeze(1) & (self.logits.amax(-1) != -torch.inf)
+
+    def terms(self) -> Tensor:
+        """Returns (N, C) bool: the terms that count."""
+        return self.wanted & ~self.logits.isneginf() if self.softmax else self.wanted
+
+    def term_weights(self, weight: Tensor | None) -> Tensor:
+        """Returns (N,): how many terms of each row count, or the sum of their class weights."""
+        if weight is not None:
+            return torch.where(self.terms(), weight, 0.0).sum(-1)
+        if self.softmax:  # fewer passes over (N, C) than through terms()
+            missing = self.logits.isneginf().sum(-1, dtype=torch.int32)
+            return self.wanted.squeeze(1) * (self.logits.shape[-1] - missing)
+        return self.wanted.sum(-1, dtype=torch.int32)
+
+
+def prepare(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    mask: Tensor | None,
+    ignore_index: int,
+    check_labels: bool | None,
+) -> Rows:
+    """Checks shapes and labels and brings logits and targets into one form.
+
+    Softmax if `target` is `(...)` integers and C > 1, else sigmoid. A logit of −inf takes its class
+    out of its row.
+    """
+    softmax = _check_shapes(logits, target, mask)
+    classes = logits.shape[-1]
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    x = logits.reshape(-1, classes).to(dtype)
+    labels = target.reshape(-1, 1 if softmax else classes)
+    wanted = labels != ignore_index
+    if mask is not None:
+        wanted = wanted & mask.reshape(-1, 1).to(torch.bool)
+    if softmax:
+        gold = labels.masked_fill(~wanted, 0).to(torch.int64)
+        _check_labels(gold, classes - 1, check=check_labels)
+        y = (wanted & (x.gather(1, gold) != -torch.inf)).to(dtype)
+        return Rows(x, gold, y, wanted, logits.shape[:-1])
+    wanted = wanted & (x != -torch.inf)
+    y = labels.masked_fill(~wanted, 0).to(dtype)
+    _check_labels(y, 1, check=check_labels)
+    return Rows(x, None, y, wanted, logits.shape[:-1])
+
+
+def _check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
+    """Returns True for softmax, False for sigmoid; raises where neither fits."""
+    got = f"got logits {tuple(logits.shape)} and target {tuple(target.shape)}"
+    if not logits.is_floating_point():
+        raise TypeError(f"wanted floating-point logits, got {logits.dtype}")
+    if logits.dim() == 0 or (logits.dim() == 1 and target.shape == logits.shape != (1,)):
+        raise ValueError(
+            f"wanted logits (..., C) with the classes last, {got}; "
+            "for one logit an example, use logits.unsqueeze(-1)"
+        )
+    shape, classes = logits.shape[:-1], logits.shape[-1]
+    if classes == 0:
+        raise ValueError(f"wanted at least one class in the last axis of logits, {got}")
+    if mask is not None and mask.shape != shape:
+        raise ValueError(f"wanted a mask of shape {tuple(shape)}, got {tuple(mask.shape)}")
+    if target.shape == logits.shape or (classes == 1 and target.shape == shape):
+        return False
+    if target.shape != shape:
+        raise ValueError(
+            f"wanted target {tuple(shape)} with class indices or {tuple(logits.shape)} with "
+            f"0/1 per class, {got}"
+        )
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise TypeError(f"wanted integer class indices in target, got {target.dtype}")
+    return True
+
+
+def _check_labels(labels: Tensor, highest: int, *, check: bool | None) -> None:
+    """Raises on a label out of range; on the GPU and under torch.compile without a host sync."""
+    on_host = labels.device.type == "cpu" and not torch.compiler.is_compiling()
+    if check is False or (check is None and not on_host):
+        return
+    inside = (labels >= 0) & (labels <= highest)
+    message = f"wanted labels from 0 to {highest} (or ignore_index)"
+    if not on_host:
+        torch._assert_async(inside.all(), message)  # noqa: SLF001 — the only check without a sync
+    elif not bool(inside.all()):
+        wrong = labels[~inside]
+        raise ValueError(f"{message}, got {wrong[0].item():g} ({len(wrong)} such labels)")
+
+
+def check_weight(weight: Tensor | Sequence[float] | None, like: Tensor) -> Tensor | None:
+    """Returns the class weights as a (C,) tensor beside `like` (N, C), or None."""
+    if weight is None:
+        return None
+    weight = torch.as_tensor(weight, dtype=like.dtype, device=like.device)
+    if weight.shape != like.shape[-1:]:
+        wanted, got = tuple(like.shape[-1:]), tuple(weight.shape)
+        raise ValueError(f"wanted one weight a class, {wanted}, got {got}")
+    return weight
+
+
+def check_choice(name: str, value: object) -> None:
+    """Raises unless `value` is one of the choices of the option `name`."""
+    if value not in CHOICES[name]:
+        raise ValueError(f"wanted {name} to be one of {list(CHOICES[name])}, got {value!r}")
+
+
+def check_at_least(name: str, value: float, lowest: float) -> None:
+    """Raises unless `value` is a number from `lowest` up."""
+    if not value >= lowest:
+        raise ValueError(f"wanted {name} >= {lowest:g}, got {value!r}")
+
+
+def reduce_rows(
+    values: Tensor,
+    *,
+    counts: Tensor,
+    shape: torch.Size,
+    reduction: Reduction,
+) -> Tensor:
+    """Folds one value a row: as they are, summed, or divided by the sum of `counts`."""
+    if reduction == "none":
+        return values.reshape(shape)
+    total = values.sum()
+    return total if reduction == "sum" else divide(total, counts.sum())
+
+
+def divide(top: Tensor, bottom: Tensor) -> Tensor:
+    """Returns top / bottom; where bottom is 0, top must be 0 as well, and so is the result."""
+    return top / bottom.masked_fill(bottom == 0, 1)

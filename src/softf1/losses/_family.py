@@ -1,0 +1,143 @@
+"""What dice, Tversky and self-adjusting dice share: options, levels, averages, reductions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from softf1.losses._core import (
+    Average,
+    Over,
+    Reduction,
+    check_at_least,
+    check_choice,
+    check_weight,
+    divide,
+    prepare,
+    reduce_rows,
+)
+from softf1.losses._ohem import easy_negatives
+from softf1.losses._probability import Link
+from softf1.losses._ratio import Formula, ratio_loss, row_losses, statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from softf1.losses._core import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The options that every loss of the family has; each loss's docstring explains them."""
+
+    smooth: float
+    weight: Tensor | Sequence[float] | None
+    mask: Tensor | None
+    ignore_index: int
+    reduction: Reduction
+    over: Over
+    average: Average
+    exclude: Sequence[int]
+    ohem_ratio: float | None
+    min_kept: int
+    check_labels: bool | None
+
+
+def family_loss(
+    logits: Tensor,
+    target: Tensor,
+    formula: Formula,
+    shared: Shared,
+    *,
+    alpha: float = 0.0,
+    paper: bool = False,
+) -> Tensor:
+    """Returns the loss of `formula` over q = (1 − p)^alpha · p."""
+    _check(shared)
+    rows = prepare(
+        logits,
+        target,
+        mask=shared.mask,
+        ignore_index=shared.ignore_index,
+        check_labels=shared.check_labels,
+    )
+    _refuse_degenerate_micro(rows, shared)
+    weight = _class_weight(rows, shared)
+    link = Link(rows.softmax, alpha, paper)
+    if shared.over == "example":
+        values, counts = row_losses(rows, link, formula, smooth=shared.smooth, weight=weight)
+        return reduce_rows(values, counts=counts, shape=rows.shape, reduction=shared.reduction)
+    easy = None
+    if shared.ohem_ratio is not None:
+        easy = easy_negatives(rows, link, ratio=shared.ohem_ratio, min_kept=shared.min_kept)
+    overlap, total = statistics(rows, link, formula, easy=easy)
+    return _reduce_classes(overlap, total, weight, shared)
+
+
+def _reduce_classes(
+    overlap: Tensor, total: Tensor, weight: Tensor | None, shared: Shared
+) -> Tensor:
+    """Folds the statistics of the classes (C,) into the batch-level loss."""
+    if weight is None:
+        weight = torch.ones_like(total)
+    if shared.average == "micro":
+        return ratio_loss((weight * overlap).sum(), (weight * total).sum(), shared.smooth)
+    losses = ratio_loss(overlap, total, shared.smooth)
+    if shared.reduction == "none":
+        return losses * _kept_classes(total, shared.exclude)
+    summed = (weight * losses).sum()
+    return summed if shared.reduction == "sum" else divide(summed, weight.sum())
+
+
+def _kept_classes(like: Tensor, exclude: Sequence[int]) -> Tensor:
+    """Returns (C,): 1 for a class that counts, 0 for an excluded one."""
+    kept = like.new_ones(like.shape[-1])
+    kept[list(exclude)] = 0.0
+    return kept
+
+
+def _class_weight(rows: Rows, shared: Shared) -> Tensor | None:
+    """Returns (C,) class weights with 0 for excluded classes, or None where all count alike."""
+    weight = check_weight(shared.weight, rows.logits)
+    classes = rows.logits.shape[-1]
+    excluded = set(shared.exclude)
+    if not excluded:
+        return weight
+    if not excluded.issubset(range(classes)):
+        raise ValueError(
+            f"wanted classes from 0 to {classes - 1} in exclude, got {list(shared.exclude)}"
+        )
+    if len(excluded) == classes:
+        raise ValueError(f"exclude leaves none of the {classes} classes to learn from")
+    kept = _kept_classes(rows.logits, shared.exclude)
+    return kept if weight is None else kept * weight
+
+
+def _check(shared: Shared) -> None:
+    check_choice("reduction", shared.reduction)
+    check_choice("over", shared.over)
+    check_choice("average", shared.average)
+    check_at_least("smooth", shared.smooth, 0.0)
+    if shared.over == "example" and shared.average == "micro":
+        raise ValueError(
+            'average="micro" sums over the batch and needs over="batch", got over="example"'
+        )
+    if shared.ohem_ratio is not None:
+        check_at_least("ohem_ratio", shared.ohem_ratio, 0.0)
+        check_at_least("min_kept", shared.min_kept, 0)
+        if shared.over != "batch":
+            raise ValueError('ohem_ratio chooses among the rows of a batch and needs over="batch"')
+
+
+def _refuse_degenerate_micro(rows: Rows, shared: Shared) -> None:
+    if rows.softmax and shared.average == "micro" and not shared.exclude:
+        raise ValueError(
+            'softmax with average="micro" over all classes is refused: every false positive is '
+            "another class's false negative, so no trade of precision and recall is left (linear "
+            "dice is then 1 − mean p[gold]); exclude the background class, "
+            'or use average="macro"'
+        )

@@ -1,0 +1,97 @@
+"""From logits to probabilities, decayed or not, and back with a gradient that never meets 0 · inf.
+
+Forward: q = (1 − p)^alpha · p per class (alpha 0: p itself), 0 where a row or term does not count.
+Backward starts from h = q · dL/dq, the derivative by log q, because
+
+    log q_c = log p_c + alpha · log(1 − p_c)
+
+    detached:  softmax dx_j = h_j − p_j · Σ h            sigmoid dx = h · (1 − p)
+    paper:     softmax as above with h_c · (1 − alpha · p_c / (1 − p_c)) in place of h_c
+               sigmoid dx = h · (1 − p − alpha · p)
+
+With 0 < alpha < 1 the power of a rounded 1 − p is wrong near p = 1: (1e-9)^0.01 is 0.81, but
+0^0.01 is 0. Only the largest class of a row can come near 1. With u = logsumexp(others) − largest
+logit its 1 − p is sigmoid(u), known in log-space however small, and the derivative of log(1 − p) by
+the other logits is p · softmax(others), which is finite where p_j / (1 − p) is 0 / 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Link(NamedTuple):
+    """How logits become q: softmax or sigmoid, alpha, and whether the decay is differentiated."""
+
+    softmax: bool
+    alpha: float = 0.0
+    paper: bool = False
+
+    @property
+    def fractional(self) -> bool:
+        """True where the largest class of a row needs its 1 − p from log-space."""
+        return self.softmax and 0.0 < self.alpha < 1.0
+
+    def probabilities(self, x: Tensor) -> Tensor:
+        """Returns p (N, C)."""
+        return functional.softmax(x, dim=-1) if self.softmax else torch.sigmoid(x)
+
+    def decayed(self, p: Tensor, x: Tensor) -> Tensor:
+        """Returns q (N, C); p itself where there is no decay."""
+        if self.alpha == 0.0:
+            return p
+        if not self.softmax:
+            return torch.exp(functional.logsigmoid(x) + self.alpha * functional.logsigmoid(-x))
+        q = (1.0 - p).pow_(self.alpha).mul_(p)
+        return _exact_at_the_top(q, x, self.alpha) if self.fractional else q
+
+    def to_logits(self, h: Tensor, p: Tensor, x: Tensor) -> Tensor:
+        """Returns dL/dx from h = q · dL/dq, in the memory of h."""
+        paper = self.paper and self.alpha > 0.0
+        if not self.softmax:
+            return h.mul_(1.0 - (1.0 + self.alpha if paper else 1.0) * p)
+        if not paper:
+            return _through_softmax(h, p)
+        if self.fractional:
+            return _through_fractional_decay(h, p, x, self.alpha)
+        return _through_softmax(h.mul_(_decay_share(p, self.alpha)), p)
+
+
+def _through_softmax(h: Tensor, p: Tensor) -> Tensor:
+    return h.addcmul_(p, h.sum(-1, keepdim=True), value=-1.0)
+
+
+def _decay_share(p: Tensor, alpha: float) -> Tensor:
+    """Returns 1 − alpha · p / (1 − p), finite at p = 1, where it meets an h of 0."""
+    below = (1.0 - p).clamp_min_(torch.finfo(p.dtype).tiny)
+    return torch.div(p, below, out=below).mul_(-alpha).add_(1.0)
+
+
+def _others(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the index of the largest logit (N, 1) and the logits without it, relative to it."""
+    largest, top = x.max(-1, keepdim=True)
+    return top, (x - largest).scatter_(1, top, -torch.inf)
+
+
+def _exact_at_the_top(q: Tensor, x: Tensor, alpha: float) -> Tensor:
+    """Replaces q of each row's largest class by its value from log-space."""
+    top, others = _others(x)
+    u = torch.logsumexp(others, dim=-1, keepdim=True)
+    return q.scatter_(1, top, torch.sigmoid(-u) * torch.exp(alpha * functional.logsigmoid(u)))
+
+
+def _through_fractional_decay(h: Tensor, p: Tensor, x: Tensor, alpha: float) -> Tensor:
+    """Takes the decay of the largest class apart: by logit j it grows by p · softmax(others)_j."""
+    top, others = _others(x)
+    decay = alpha * h.gather(1, top) * p.gather(1, top)
+    h = h.mul_(_decay_share(p, alpha).scatter_(1, top, 1.0))
+    dx = _through_softmax(h, p)
+    # Alone in its row, the largest class has no others: softmax of nothing is NaN, its part 0.
+    dx.addcmul_(functional.softmax(others, dim=-1).nan_to_num_(0.0), decay)
+    return dx.scatter_add_(1, top, -decay)

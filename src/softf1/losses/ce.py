@@ -1,0 +1,119 @@
+"""Cross entropy and weighted cross entropy (Eq. 1 and 2 of the paper)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from softf1.losses._core import (
+    Reduction,
+    Rows,
+    check_choice,
+    check_weight,
+    divide,
+    prepare,
+    reduce_rows,
+)
+from softf1.losses._module import LossModule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def cross_entropy_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | Sequence[float] | None = None,
+    label_smoothing: float = 0.0,
+    mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    check_labels: bool | None = None,
+) -> Tensor:
+    r"""Cross entropy, Eq. 1: `−log p[y]`; with `weight` Eq. 2.
+
+    Equal to torch's `cross_entropy` (softmax) and `binary_cross_entropy_with_logits` (sigmoid),
+    except that nothing to count gives 0 instead of NaN and a logit of −inf leaves its class out.
+
+    Args:
+        logits: (..., C), classes last.
+        target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
+        weight: One weight a class. Softmax: rows weigh as their gold class, `Σ w[y]·l / Σ w[y]`.
+            Sigmoid: the positive term of a class is multiplied by it (torch's `pos_weight`), which
+            raises recall above 1 and precision below 1.
+        label_smoothing: Share of the target spread evenly over the classes, from 0 to below 1.
+        mask: (...), True = counts.
+        ignore_index: Target value that does not count.
+        reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
+        check_labels: Check labels for their range; by default on the CPU only. On the GPU the check
+            does not wait for the device.
+
+    Returns:
+        A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.
+
+    >>> import torch
+    >>> logits = torch.tensor([[0.0, 0.0], [2.0, -1.0]])
+    >>> cross_entropy_loss(logits, torch.tensor([1, -100]))  # log 2; the second row is ignored
+    tensor(0.6931)
+    """
+    check_choice("reduction", reduction)
+    if not 0.0 <= label_smoothing < 1.0:
+        raise ValueError(f"wanted 0 <= label_smoothing < 1, got {label_smoothing!r}")
+    rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
+    weights = check_weight(weight, rows.logits)
+    if rows.softmax:
+        values, counts = _softmax(rows, weights, label_smoothing)
+    else:
+        values, counts = _sigmoid(rows, weights, label_smoothing), rows.kept()
+    return reduce_rows(values, counts=counts, shape=rows.shape, reduction=reduction)
+
+
+def gold_log_probability(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Returns log p of the gold class (N,), 0 where there is none, and log p of all (N, C)."""
+    assert rows.gold is not None  # noqa: S101 — softmax rows only
+    has_gold = rows.y > 0
+    # 0 in the rows without gold: a row of −inf would give NaN, here and in the gradient.
+    log_p = functional.log_softmax(torch.where(has_gold, rows.logits, 0.0), dim=-1)
+    picked = torch.where(has_gold, log_p.gather(1, rows.gold), 0.0)
+    return picked.squeeze(1), log_p
+
+
+def gold_weight(rows: Rows, weight: Tensor | None) -> Tensor:
+    """Returns the weight of each row's gold class (N,), 0 where there is none."""
+    y = rows.y.squeeze(1)
+    return y if weight is None or rows.gold is None else y * weight[rows.gold.squeeze(1)]
+
+
+def mean_of_terms(values: Tensor, rows: Rows) -> Tensor:
+    """Returns the mean over the terms of each row that count (N,)."""
+    total = torch.where(rows.terms(), values, 0.0).sum(-1)
+    return divide(total, rows.term_weights(None))
+
+
+def _softmax(rows: Rows, weight: Tensor | None, smoothing: float) -> tuple[Tensor, Tensor]:
+    picked, log_p = gold_log_probability(rows)
+    counts = gold_weight(rows, weight)
+    values = -picked * counts
+    if smoothing:
+        others = -log_p if weight is None else -log_p * weight
+        spread = rows.y.squeeze(1) * mean_of_terms(others, rows)
+        values = (1.0 - smoothing) * values + smoothing * spread
+    return values, counts
+
+
+def _sigmoid(rows: Rows, weight: Tensor | None, smoothing: float) -> Tensor:
+    x = torch.where(rows.wanted, rows.logits, 0.0)
+    y = rows.y * (1.0 - smoothing) + 0.5 * smoothing if smoothing else rows.y
+    values = functional.binary_cross_entropy_with_logits(x, y, pos_weight=weight, reduction="none")
+    return mean_of_terms(values, rows)
+
+
+class CrossEntropyLoss(LossModule):
+    """`cross_entropy_loss` as a module with the same options."""
+
+    function = staticmethod(cross_entropy_loss)

@@ -1,0 +1,93 @@
+"""Focal loss (Lin et al. 2017), the paper's FL: cross entropy with easy examples turned down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from softf1.losses._core import (
+    Reduction,
+    Rows,
+    check_at_least,
+    check_choice,
+    check_weight,
+    prepare,
+    reduce_rows,
+)
+from softf1.losses._module import LossModule
+from softf1.losses.ce import gold_log_probability, gold_weight, mean_of_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def focal_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    gamma: float = 2.0,
+    weight: Tensor | Sequence[float] | None = None,
+    mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    check_labels: bool | None = None,
+) -> Tensor:
+    r"""Focal loss: `−(1 − p[y])^gamma · log p[y]`; one against the rest for sigmoid.
+
+    Args:
+        logits: (..., C), classes last.
+        target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
+        gamma: How fast easy examples fade, from 0 (this is then cross entropy) up.
+        weight: One weight a class, as in `cross_entropy_loss`.
+        mask: (...), True = counts.
+        ignore_index: Target value that does not count.
+        reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
+        check_labels: Check labels for their range; by default on the CPU only.
+
+    Returns:
+        A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.
+
+    >>> import torch
+    >>> focal_loss(torch.zeros(1, 2), torch.tensor([1]), gamma=2.0)  # (1 − ½)² · log 2
+    tensor(0.1733)
+    """
+    check_choice("reduction", reduction)
+    check_at_least("gamma", gamma, 0.0)
+    rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
+    weights = check_weight(weight, rows.logits)
+    if rows.softmax:
+        values, counts = _softmax(rows, weights, gamma)
+    else:
+        values, counts = _sigmoid(rows, weights, gamma), rows.kept()
+    return reduce_rows(values, counts=counts, shape=rows.shape, reduction=reduction)
+
+
+def _softmax(rows: Rows, weight: Tensor | None, gamma: float) -> tuple[Tensor, Tensor]:
+    picked, _ = gold_log_probability(rows)
+    counts = gold_weight(rows, weight)
+    if gamma == 0.0:
+        return -picked * counts, counts
+    # The floor is the smallest normal number: its power is finite for every gamma, the power's
+    # derivative too, and log p is 0 there, so neither value nor gradient notices it.
+    missing = (-torch.expm1(picked)).clamp_min(torch.finfo(picked.dtype).tiny)
+    return -missing.pow(gamma) * picked * counts, counts
+
+
+def _sigmoid(rows: Rows, weight: Tensor | None, gamma: float) -> Tensor:
+    x = torch.where(rows.wanted, rows.logits, 0.0)
+    log_p, log_not_p = functional.logsigmoid(x), functional.logsigmoid(-x)
+    positive = rows.y * torch.exp(gamma * log_not_p) * log_p
+    if weight is not None:
+        positive = positive * weight
+    negative = (1.0 - rows.y) * torch.exp(gamma * log_p) * log_not_p
+    return mean_of_terms(-(positive + negative), rows)
+
+
+class FocalLoss(LossModule):
+    """`focal_loss` as a module with the same options."""
+
+    function = staticmethod(focal_loss)
