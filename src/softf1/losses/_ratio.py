@@ -55,7 +55,7 @@ def row_losses(
     """Returns (N,) the class-weighted mean of each row's term losses, and (N,) which rows count."""
     terms = rows.term_weights(weight)
     kept = rows.kept()
-    scale = kept / terms.masked_fill(terms == 0, 1.0)
+    scale = divide(kept.to(rows.logits.dtype), terms)
     dropped = ~kept.unsqueeze(1) if rows.softmax else ~rows.wanted
     values: Tensor = _RowLosses.apply(  # type: ignore[no-untyped-call]
         rows.logits, rows.gold, rows.y, dropped, scale, weight, link, formula, smooth
@@ -71,10 +71,13 @@ def statistics(
     `easy` (N, C) bool are negatives to leave out.
     """
     dropped = ~rows.kept().unsqueeze(1) if rows.softmax else ~rows.wanted
+    y = rows.y
+    if easy is not None and not rows.softmax:
+        y = y.masked_fill(easy, 0.0)  # a soft negative is left out with its target
     overlap: Tensor
     total: Tensor
     overlap, total = _Statistics.apply(  # type: ignore[no-untyped-call]
-        rows.logits, rows.gold, rows.y, dropped, easy, link, formula
+        rows.logits, rows.gold, y, dropped, easy, link, formula
     )
     return overlap, total
 
