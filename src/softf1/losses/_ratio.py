@@ -84,7 +84,9 @@ def statistics(
 
 def ratio_loss(overlap: Tensor, total: Tensor, smooth: float) -> Tensor:
     """Returns 1 − (overlap + smooth) / (total + smooth), and 0 where the denominator is 0."""
-    return divide(total - overlap, total + smooth)
+    below = total + smooth
+    # Denormal counts as 0: its reciprocal is infinite.
+    return (total - overlap) / below.masked_fill(below < torch.finfo(below.dtype).tiny, 1.0)
 
 
 class _RowLosses(torch.autograd.Function):
