@@ -86,7 +86,7 @@ def decayed(alpha: float, p: Tensor) -> Tensor:
     return overlap / (2 - overlap)
 
 
-def best_probability(name: str, rate: float, **options: float) -> float:
+def best_probability(name: str, rate: float, **options: Any) -> float:
     """Returns the p of the least mean loss over examples that are positive at this rate."""
     p = probabilities(991)
     x = torch.logit(p).unsqueeze(1)

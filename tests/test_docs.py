@@ -20,6 +20,7 @@ from softf1.losses import registry
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NEEDS = re.compile(r"<!-- needs (\S+) -->\n\Z")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -37,11 +38,12 @@ plots = load_plots()
 
 
 class Block(NamedTuple):
-    """A ```python block and the text of the ```text block right after it."""
+    """A ```python block, the text of the ```text block right after it, the module it needs."""
 
     line: int
     code: str
     output: str
+    needs: str = "softf1"
 
 
 def python_blocks(text: str) -> Iterator[Block]:
@@ -51,7 +53,9 @@ def python_blocks(text: str) -> Iterator[Block]:
             continue
         follows = after and after[1] == "text" and not text[fence.end() : after.start()].strip()
         line = text.count("\n", 0, fence.start(2)) + 1
-        yield Block(line, fence[2], after[2] if after and follows else "")
+        needs = NEEDS.search(text[: fence.start()])
+        output = after[2] if after and follows else ""
+        yield Block(line, fence[2], output, needs[1] if needs else "softf1")
 
 
 def prose(text: str) -> str:
@@ -74,8 +78,9 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a page registers or seeds is forgotten after it."""
+def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """What a page registers, seeds or writes is forgotten after it."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
     with torch.random.fork_rng():
         yield
@@ -86,6 +91,8 @@ def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_code_prints_what_the_page_says(page: Path) -> None:
     namespace = {"__name__": "page"}
     for block in python_blocks(page.read_text(encoding="utf-8")):
+        if importlib.util.find_spec(block.needs) is None:
+            pytest.skip(f"{page.name}:{block.line} needs {block.needs}")
         printed = io.StringIO()
         numbered = "\n" * (block.line - 1) + block.code  # so that a traceback names the line
         with contextlib.redirect_stdout(printed):
@@ -95,9 +102,9 @@ def test_code_prints_what_the_page_says(page: Path) -> None:
 
 def test_blocks_are_found_with_their_output() -> None:
     first = "```python\nprint(1)\n```\n\n```text\n1\n```\n"  # 7 lines
-    second = "```python\nx = 1\n```\nbetween\n```text\n2\n```\n"
+    second = "<!-- needs a.b -->\n```python\nx = 1\n```\nbetween\n```text\n2\n```\n"
     blocks = list(python_blocks(first + second))
-    assert blocks == [Block(2, "print(1)\n", "1\n"), Block(9, "x = 1\n", "")]
+    assert blocks == [Block(2, "print(1)\n", "1\n"), Block(10, "x = 1\n", "", needs="a.b")]
 
 
 @every_page
@@ -164,10 +171,23 @@ def test_decayed_probability_peaks_at_one_over_one_plus_alpha(alpha: float) -> N
 def test_bars_that_the_pages_name() -> None:
     best = plots.best_probability
     assert best("ce", 0.3) == pytest.approx(0.3, abs=1e-3)
+    assert best("wce", 0.3, weight=[3.0]) == pytest.approx(
+        0.9 / 1.6, abs=1e-3
+    )  # w·π / (w·π + 1 − π)
     assert best("focal", 0.1) == pytest.approx(0.31, abs=0.005)
     assert best("dice", 0.56) < 0.5 < best("dice", 0.57)
     assert best("tversky", 0.35, alpha=0.3, beta=0.7) < 0.01
     assert best("tversky", 0.37, alpha=0.3, beta=0.7) > 0.99
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.5, 0.8])
+def test_bar_of_batch_level_tversky_is_alpha_times_the_index(alpha: float) -> None:
+    rates = torch.linspace(0.005, 0.995, 100).unsqueeze(1)
+    x = torch.zeros_like(rates).requires_grad_()
+    options = {"alpha": alpha, "beta": 1 - alpha, "smooth": 0.0, "over": "batch"}
+    loss = plots.make_loss("tversky", **options)(x, rates)
+    pushed_up = torch.autograd.grad(loss, x)[0] < 0
+    assert torch.equal(pushed_up, rates > alpha * (1 - loss.item()))
 
 
 def test_share_of_the_positives_that_the_readme_names() -> None:
