@@ -45,7 +45,7 @@ ENTRIES = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Precision, recall and F1 in percent on held-out rows, means over seeds, and F1's deviation."""
+    """Precision, recall and F1 in percent on held-out rows: means over seeds; F1's deviation."""
 
     title: str
     precision: float
