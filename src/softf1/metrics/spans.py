@@ -159,7 +159,7 @@ def _count_tags(gold: Sentences, predicted: Sentences, scheme: Scheme) -> Counts
         for sentences in (gold, predicted)
     ]
     if not all(map(scheme.has, number)):
-        raise ValueError(_name_unknown((*gold, *predicted), scheme))
+        raise ValueError(_name_unknown({"gold": gold, "predicted": predicted}, scheme))
     return _count_streams(streams, np.array(sizes, dtype=np.int64), _read_tags(number, scheme))
 
 
@@ -223,10 +223,12 @@ def _check_equal(wanted: int, got: int, what: str) -> None:
         raise ValueError(f"wanted as many predicted as gold {what}, {wanted}, got {got}")
 
 
-def _name_unknown(sentences: Iterable[Sequence[str]], scheme: Scheme) -> str:
-    for index, sentence in enumerate(sentences):
-        for position, tag in enumerate(sentence):
-            if not scheme.has(tag):
-                place = f"sentence {index}, tag {position}"
-                return f"{place}: wanted {scheme.describe()}, got {tag!r}"
-    raise AssertionError("no unknown tag")
+def _name_unknown(sides: dict[str, Sentences], scheme: Scheme) -> str:
+    places = (
+        f"{side} sentence {index}, tag {position}: wanted {scheme.describe()}, got {tag!r}"
+        for side, sentences in sides.items()
+        for index, sentence in enumerate(sentences)
+        for position, tag in enumerate(sentence)
+        if not scheme.has(tag)
+    )
+    return next(places)
