@@ -197,7 +197,7 @@ def _find_chunk(
     score = start_score[:, :, None] + end_score[:, None, :]
     # Without a sign, an end before its start is far beyond as well.
     np.copyto(score, -np.inf, where=beyond >= max_length)
-    score = score.reshape(len(score), -1)
+    score = score.reshape(len(score), starts.shape[1] * ends.shape[1])
     # Positions ascend, so that the earlier of two pairs here is the earlier start, then end.
     pair = _largest(score, n)
     rows = np.arange(len(score))[:, None]
