@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -30,6 +31,9 @@ OUTSIDE = "O"
 
 LabelledSpan = tuple[int, int, str]
 """(start, end, label), end exclusive."""
+
+# What can hold between a tag and the next one, as bits, so that it can be looked up.
+CONTINUES, STARTS, ENDS, ALLOWED, UNKNOWN = 1, 2, 4, 8, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,15 @@ class Scheme:
             return True
         closed = previous == OUTSIDE or previous in self.ending
         return closed and (prefix == OUTSIDE or self.starts(previous, prefix, same=same))
+
+    def relate(self, previous: str, prefix: str, *, same: bool) -> int:
+        """All of the above as bits."""
+        return (
+            CONTINUES * self.continues(previous, prefix, same=same)
+            + STARTS * self.starts(previous, prefix, same=same)
+            + ENDS * self.ends(previous, prefix, same=same)
+            + ALLOWED * self.allows(previous, prefix, same=same)
+        )
 
 
 SCHEMES: Mapping[str, Scheme] = MappingProxyType(
@@ -227,15 +240,13 @@ def find_invalid(tags: Sequence[str], scheme: str | Scheme) -> list[InvalidTag]:
     [InvalidTag(index=1, message="wanted a tag that can follow 'O' in BIO, got 'I-PER'")]
     """
     scheme = get_scheme(scheme)
-    found: list[InvalidTag] = []
-    for index, (previous, tag) in enumerate(pairwise((OUTSIDE, *tags, OUTSIDE))):
-        wanted = _wanted(previous, tag, scheme)
-        if wanted and index == len(tags):
-            wanted = f"the span of {previous!r} to be closed ({scheme.name})"
-            found.append(InvalidTag(index - 1, f"wanted {wanted}, got the end of the sentence"))
-        elif wanted:
-            found.append(InvalidTag(index, f"wanted {wanted}, got {tag!r}"))
-    return found
+    steps = _steps_of(scheme)
+    pairs = pairwise((OUTSIDE, *tags, OUTSIDE))
+    return [
+        _describe_invalid(index, pair, scheme, last=len(tags))
+        for index, pair in enumerate(pairs)
+        if not steps[pair] & ALLOWED
+    ]
 
 
 def repair_tags(tags: Sequence[str], scheme: str | Scheme) -> list[str]:
@@ -265,10 +276,11 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
         got = ", ".join(sorted({split_tag(tag)[0] for tag in tags}))
         raise ValueError(f"wanted the prefixes of a tag scheme, {wanted}, got {got}")
 
-    def invalid(scheme: Scheme) -> int:
-        return sum(n for (a, b), n in pairs.items() if _wanted(a, b, scheme))
+    def count_invalid(scheme: Scheme) -> int:
+        steps = _steps_of(scheme)
+        return sum(n for pair, n in pairs.items() if not steps[pair] & ALLOWED)
 
-    return min(known, key=invalid)
+    return min(known, key=count_invalid)
 
 
 def _prefixes(length: int, scheme: Scheme, *, touches: bool) -> list[str]:
@@ -281,30 +293,54 @@ def _prefixes(length: int, scheme: Scheme, *, touches: bool) -> list[str]:
     return letters
 
 
+class _Steps(dict[tuple[str, str], int]):
+    """The bits of two tags that follow each other, worked out when they are first met."""
+
+    def __init__(self, scheme: Scheme):
+        super().__init__()
+        self.scheme = scheme
+
+    def __missing__(self, pair: tuple[str, str]) -> int:
+        if len(self) > 100_000:
+            self.clear()  # endless new tags are no tag set: do not keep them all
+        before, after = pair
+        if not self.scheme.has(after):
+            bits = UNKNOWN
+        elif not self.scheme.has(before):
+            bits = UNKNOWN | ALLOWED  # reported where it stands
+        else:
+            (previous, label), (prefix, next_label) = split_tag(before), split_tag(after)
+            bits = self.scheme.relate(previous, prefix, same=label == next_label)
+        self[pair] = bits
+        return bits
+
+
+_steps_of = cache(_Steps)
+
+
 def _decode(tags: Sequence[str], scheme: Scheme) -> list[LabelledSpan]:
     spans: list[LabelledSpan] = []
+    steps = _steps_of(scheme)
     start: int | None = None
-    previous, label = OUTSIDE, ""
-    for index, tag in enumerate((*tags, OUTSIDE)):
-        if not scheme.has(tag):
-            raise ValueError(f"tag {index}: wanted {scheme.describe()}, got {tag!r}")
-        prefix, next_label = split_tag(tag)
-        same = label == next_label
-        if start is None or not scheme.continues(previous, prefix, same=same):
-            if start is not None and scheme.ends(previous, prefix, same=same):
-                spans.append((start, index, label))
-            start = index if scheme.starts(previous, prefix, same=same) else None
-        previous, label = prefix, next_label
+    for index, pair in enumerate(pairwise((OUTSIDE, *tags, OUTSIDE))):
+        bits = steps[pair]
+        if bits & UNKNOWN:
+            raise ValueError(f"tag {index}: wanted {scheme.describe()}, got {pair[1]!r}")
+        if start is None or not bits & CONTINUES:
+            if start is not None and bits & ENDS:
+                spans.append((start, index, split_tag(pair[0])[1]))
+            start = index if bits & STARTS else None
     return spans
 
 
-def _wanted(previous: str, tag: str, scheme: Scheme) -> str:
-    """What was wanted in place of `tag`, or nothing where it is right."""
+def _describe_invalid(
+    index: int, pair: tuple[str, str], scheme: Scheme, *, last: int
+) -> InvalidTag:
+    previous, tag = pair
     if not scheme.has(tag):
-        return scheme.describe()
-    if not scheme.has(previous):
-        return ""  # reported where it stands
-    (before, label), (prefix, next_label) = split_tag(previous), split_tag(tag)
-    if scheme.allows(before, prefix, same=label == next_label):
-        return ""
-    return f"a tag that can follow {previous!r} in {scheme.name}"
+        return InvalidTag(index, f"wanted {scheme.describe()}, got {tag!r}")
+    if index == last:
+        wanted = f"the span of {previous!r} to be closed ({scheme.name})"
+        return InvalidTag(index - 1, f"wanted {wanted}, got the end of the sentence")
+    wanted = f"a tag that can follow {previous!r} in {scheme.name}"
+    return InvalidTag(index, f"wanted {wanted}, got {tag!r}")
