@@ -6,6 +6,8 @@ import random
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from softf1.metrics.cmrc import common_run, score_cmrc, segment, split_words
 
@@ -74,6 +76,14 @@ def test_random_and_adversarial_texts():
         assert scores.exact.total == max(plain_exact(predicted, a) for a in answers)
         assert scores.f1.total == pytest.approx(max(plain_f1(predicted, a) for a in answers))
         assert segment(predicted) == plain_segments(predicted)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.text(max_size=15), st.text("".join(MARKS) + "中文ab1. ,", max_size=15))
+def test_any_texts(first, second):
+    scores = score_cmrc([first + second], [[second]])
+    assert scores.exact.total == plain_exact(first + second, second)
+    assert scores.f1.total == pytest.approx(plain_f1(first + second, second))
 
 
 def test_worked_cases():

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softf1.metrics.counts import Counts, Mean, divide, ratios_of
@@ -14,6 +14,7 @@ ROWS = st.tuples(*[st.integers(0, 50)] * 3)
 TABLES = st.dictionaries(st.sampled_from("abcdef"), ROWS)
 
 
+@settings(deadline=None, derandomize=True)
 @given(TABLES, TABLES, TABLES)
 def test_addition_is_that_of_the_numbers_in_any_order(first, second, third):
     parts = [Counts.from_dict(table) for table in (first, second, third)]
@@ -24,12 +25,14 @@ def test_addition_is_that_of_the_numbers_in_any_order(first, second, third):
         assert total.to_dict()[label] == [sum(column) for column in zip(*rows, strict=True)]
 
 
+@settings(deadline=None, derandomize=True)
 @given(TABLES)
 def test_plain_dicts_survive_json(table):
     counts = Counts.from_dict(table)
     assert Counts.from_dict(json.loads(json.dumps(counts.to_dict()))) == counts
 
 
+@settings(deadline=None, derandomize=True)
 @given(TABLES, st.sampled_from([0.0, 0.5, 1.0, 2.0, math.inf]))
 def test_averages_are_their_definitions(table, beta):
     counts = Counts.from_dict(table)

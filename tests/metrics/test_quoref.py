@@ -9,6 +9,8 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from softf1.metrics.quoref import assign, normalize_span, score_quoref, score_spans
@@ -76,6 +78,13 @@ def test_scores_of_random_and_adversarial_spans():
         assert score_spans(predicted, gold) == plain_scores(predicted, gold), (predicted, gold)
         for text in gold:
             assert normalize_span(text) == plain_normalize(text)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=3), st.text(max_size=20))
+def test_scores_of_any_texts(gold, other):
+    predicted = [*gold[1:], other]
+    assert score_spans(predicted, gold) == plain_scores(predicted, gold)
 
 
 def test_assignment_is_the_best_of_all():

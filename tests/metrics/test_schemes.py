@@ -15,9 +15,7 @@ from softf1.metrics.schemes import (
     detect_scheme,
     encode_spans,
     find_invalid,
-    get_scheme,
     repair_tags,
-    split_tag,
 )
 
 from .sequences import random_spans, random_tags
@@ -186,10 +184,3 @@ def test_labels_with_hyphens_and_without():
     tags = ["B-a-b", "I-a-b", "B", "I", "O"]
     assert decode_strict(tags, "BIO") == [(0, 2, "a-b"), (2, 4, "")]
     assert encode_spans(decode_strict(tags, "BIO"), length=5, scheme="BIO") == tags
-    assert split_tag("I-") == ("I", "")
-
-
-def test_unknown_scheme_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"BIO, IOB1, .* got 'BIZ'"):
-        get_scheme("BIZ")
-    assert get_scheme("iobes") is SCHEMES["BIOES"]

@@ -8,6 +8,8 @@ import string
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from softf1.metrics.squad import (
     QAScores,
@@ -122,6 +124,12 @@ def test_normalisation():
     for seed in range(5_000):
         text = random_text(random.Random(seed))
         assert normalize_answer(text) == plain_normalize(text), repr(text)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.text(max_size=30), st.text("aAnNtThHeE _-.\u0130", max_size=12))
+def test_normalisation_of_any_text(text, articles):
+    assert normalize_answer(text + articles) == plain_normalize(text + articles)
 
 
 def test_version_1():
