@@ -133,8 +133,8 @@ def _read_tags(tags: Iterable[str], scheme: Scheme) -> _TagSet:
     index = {label: number for number, label in enumerate(labels)}
     label_of = np.array([-1 if prefix == OUTSIDE else index[label] for prefix, label in parts])
     letters = np.array([scheme.prefixes.index(prefix) for prefix, _ in parts])
-    same = (label_of[:, None] == label_of).astype(np.intp)
-    neighbours = _letter_table(scheme)[same, letters[:, None], letters]
+    different, equal = (table[letters[:, None], letters] for table in _letter_table(scheme))
+    neighbours = np.where(label_of[:, None] == label_of, equal, different)
     return _TagSet(tuple(labels), label_of, neighbours, outside=len(parts) - 1)
 
 
