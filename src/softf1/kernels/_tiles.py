@@ -1,0 +1,179 @@
+"""What one tile of rows × classes computes: the pieces that the row and the batch kernels share.
+
+Softmax. With m the largest logit of a row and Z = Σ exp(x − m), p = exp(x − m − log Z). Where there
+is a decay, the largest class is taken apart: with m2 and Z2 of the others and u = m2 + log Z2 − m,
+
+    p_top = 1 / (1 + e^u)      log(1 − p_top) = u − log(1 + e^u)      r_j = exp(x_j − m2 − log Z2)
+
+so that log(1 − p) is known however near p is to 1, and p_j / (1 − p_top) is r_j.
+
+Ratio losses. l = (total − overlap) / (total + smooth); h = q · dl/dq from the growths
+q · d(overlap)/dq and q · d(total)/dq, as in softf1.losses._ratio. Negatives have overlap 0 and
+total n = fp · q^power, so l = n / (n + smooth) and h = power · l · smooth / (n + smooth).
+
+Back to the logits: dx_j = h_j − p_j · Σ h for softmax. The decay of the paper adds, from
+log q = log p + alpha · log(1 − p), a factor 1 − alpha · p / (1 − p) to h of every class but the
+largest, and −alpha · h_top · p_top · (1 at the top, −r_j elsewhere) for that one.
+"""
+
+# Triton reads annotations itself: they are not postponed here.
+import triton
+import triton.language as tl
+
+NO_DECAY, DETACHED, PAPER = (tl.constexpr(value) for value in range(3))
+ENTROPY, DICE, TVERSKY = (tl.constexpr(value) for value in range(3))
+TINY = tl.constexpr(1.1754944e-38)
+
+
+@triton.jit
+def power_of(base, exponent):
+    """base^exponent for base from 0 up and exponent above 0."""
+    return tl.exp(exponent * tl.log(base))
+
+
+@triton.jit
+def log_sigmoids(x):
+    """Returns log p and log(1 − p)."""
+    small = tl.exp(-tl.abs(x))
+    # log(1 + small), also where small is lost beside 1
+    extra = tl.where(small < 1e-4, small - 0.5 * small * small, tl.log(1.0 + small))
+    return tl.minimum(x, 0.0) - extra, tl.minimum(-x, 0.0) - extra
+
+
+@triton.jit
+def missing_from(log_p):
+    """Returns 1 − p from log p, exact near p = 1."""
+    near = -log_p * (1.0 + log_p * (0.5 + log_p * 0.16666667))
+    return tl.where(log_p > -0.01, near, 1.0 - tl.exp(log_p))
+
+
+@triton.jit
+def row_maximum(x):
+    """Returns the largest logit of each row, 0 where all are −inf, so that no inf − inf comes up."""
+    m = tl.max(x, axis=1)
+    return tl.where(m == -float("inf"), 0.0, m)
+
+
+@triton.jit
+def merge_sums(m, z, x):
+    """Takes a tile into a running maximum and a running Σ exp(x − m)."""
+    new = tl.maximum(m, row_maximum(x))
+    return new, z * tl.exp(m - new) + tl.sum(tl.exp(x - new[:, None]), axis=1)
+
+
+@triton.jit
+def log_or_zero(z):
+    return tl.log(tl.where(z > 0.0, z, 1.0))
+
+
+@triton.jit
+def softmax_parts(x, is_top, a, b, u, alpha, DECAY: tl.constexpr):
+    """Returns p, q and r (0 at the top). Without decay a, b are m and log Z, else m2 and log Z2."""
+    if DECAY == NO_DECAY:
+        p = tl.exp(x - a[:, None] - b[:, None])
+        return p, p, p
+    r = tl.where(is_top, 0.0, tl.exp(x - a[:, None] - b[:, None]))
+    raised = tl.exp(u)  # u is −inf where the row has one class only
+    p = tl.where(is_top, (1.0 / (1.0 + raised))[:, None], r * (raised / (1.0 + raised))[:, None])
+    log_not_top = u - tl.log(1.0 + raised)
+    log_not_p = tl.where(is_top, log_not_top[:, None], tl.log(1.0 - tl.minimum(p, 0.5)))
+    return p, p * tl.exp(alpha * log_not_p), r
+
+
+@triton.jit
+def overlap_and_total(q, y, fp, fn, LOSS: tl.constexpr, POWER: tl.constexpr):
+    """Returns overlap, total and their growths for any target y."""
+    if LOSS == DICE:
+        overlap = 2.0 * q * y
+        if POWER == 2:
+            return overlap, q * q + y * y, overlap, 2.0 * q * q
+        return overlap, q + y, overlap, q
+    if POWER == 2:
+        missed = 1.0 - q
+        overlap = q * (2.0 - q) * y
+        total = overlap + fp * q * q * (1.0 - y) + fn * missed * missed * y
+        growth = 2.0 * q * (fp * q * (1.0 - y) + (1.0 - fn) * missed * y)
+        return overlap, total, 2.0 * q * missed * y, growth
+    overlap = q * y
+    growth = q * (fp + (1.0 - fp - fn) * y)
+    return overlap, growth + fn * y, overlap, growth
+
+
+@triton.jit
+def ratio_terms(q, y, fp, fn, smooth, LOSS: tl.constexpr, POWER: tl.constexpr):
+    """Returns l and h for any target y."""
+    overlap, total, overlap_growth, total_growth = overlap_and_total(q, y, fp, fn, LOSS, POWER)
+    below = tl.maximum(total + smooth, TINY)
+    loss = (total - overlap) / below
+    return loss, ((overlap + smooth) / below * total_growth - overlap_growth) / below
+
+
+@triton.jit
+def negative_total(q, fp, POWER: tl.constexpr):
+    if POWER == 2:
+        return fp * q * q
+    return fp * q
+
+
+@triton.jit
+def negative_terms(q, fp, smooth, POWER: tl.constexpr):
+    """Returns l and h of negatives."""
+    total = negative_total(q, fp, POWER)
+    below = 1.0 / tl.maximum(total + smooth, TINY)
+    loss = total * below
+    return loss, POWER * loss * (smooth * below)
+
+
+@triton.jit
+def gold_entropy(log_p, gamma, FOCAL: tl.constexpr):
+    """Returns −(1 − p)^gamma · log p and its derivative by log p."""
+    if not FOCAL:
+        return -log_p, log_p * 0.0 - 1.0
+    missing = missing_from(log_p)
+    faded = tl.where(missing > 0.0, power_of(tl.maximum(missing, TINY), gamma), 0.0)
+    slope = tl.where(missing > 0.0, log_p / tl.maximum(missing, TINY), -1.0)
+    return -faded * log_p, faded * (gamma * tl.exp(log_p) * slope - 1.0)
+
+
+@triton.jit
+def sigmoid_entropy(x, y, positive, gamma, FOCAL: tl.constexpr):
+    """Returns the (focal) binary cross entropy of each term and its derivative by x."""
+    log_p, log_not_p = log_sigmoids(x)
+    p, not_p = tl.exp(log_p), tl.exp(log_not_p)
+    up, down = positive * y, 1.0 - y
+    if not FOCAL:
+        return -(up * log_p + down * log_not_p), down * p - up * not_p
+    up *= tl.exp(gamma * log_not_p)
+    down *= tl.exp(gamma * log_p)
+    slope = up * (not_p - gamma * p * log_p) + down * (gamma * not_p * log_not_p - p)
+    return -(up * log_p + down * log_not_p), -slope
+
+
+@triton.jit
+def sigmoid_parts(x, alpha, DECAY: tl.constexpr):
+    """Returns p, q, and the factor that turns h into the derivative by x."""
+    log_p, log_not_p = log_sigmoids(x)
+    p, not_p = tl.exp(log_p), tl.exp(log_not_p)
+    if DECAY == NO_DECAY:
+        return p, p, not_p
+    q = tl.exp(log_p + alpha * log_not_p)
+    if DECAY == PAPER:
+        return p, q, not_p - alpha * p
+    return p, q, not_p
+
+
+@triton.jit
+def through_decay(h, p, is_top, alpha, DECAY: tl.constexpr):
+    """Applies 1 − alpha · p / (1 − p) to every class but the largest of its row."""
+    if DECAY == PAPER:
+        return tl.where(is_top, h, h * (1.0 - alpha * p / (1.0 - tl.minimum(p, 0.5))))
+    return h
+
+
+@triton.jit
+def back_to_logits(h, p, r, is_top, total, decayed, DECAY: tl.constexpr):
+    """Returns dx from h, `total` = Σ h and `decayed` = alpha · h_top · p_top."""
+    dx = h - p * total[:, None]
+    if DECAY == PAPER:
+        dx += decayed[:, None] * (r - tl.where(is_top, 1.0, 0.0))
+    return dx
