@@ -1,0 +1,23 @@
+"""CoNLL-U."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from softf1.data.examples import TaggedSentence
+    from softf1.data.problems import Problems
+
+
+def iterate(
+    path: Path | str,
+    *,
+    tag: str = "upos",
+    encoding_errors: str = "strict",
+    problems: Problems | None = None,
+) -> Iterator[TaggedSentence]:
+    """Reads words and their UPOS or XPOS."""
+    raise NotImplementedError
