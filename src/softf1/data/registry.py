@@ -143,20 +143,21 @@ def choose(
     options: dict[str, object],
 ) -> tuple[str, str, Callable[[], Iterator[Example]]]:
     """Settles format, task and options before anything is read; what was detected is noted."""
-    if format is None:
+    name = format
+    if name is None:
         found = importlib.import_module("softf1.data.detect").detect(path, task=task)
         problems.note(f"{path}: took format {found.format}, task {found.task}: {found.reason}")
-        format, task, options = found.format, found.task, {**found.options, **options}
-    spec = _known(format, FORMATS, "format")
-    task = _settle_task(format, spec, task)
+        name, task, options = found.format, found.task, {**found.options, **options}
+    spec = _known(name, FORMATS, "format")
+    task = _settle_task(name, spec, task)
     reader: Reader = importlib.import_module(f"softf1.data.{spec.module}").iterate
     options = {**spec.options, **options}
     allowed = inspect.signature(reader).parameters
     if "task" in allowed:
         options["task"] = task
     for option in options:
-        _known(option, allowed, f"option of format {format}")
-    return format, task, partial(reader, path, problems=problems, **options)
+        _known(option, allowed, f"option of format {name}")
+    return name, task, partial(reader, path, problems=problems, **options)
 
 
 def _settle_task(format_name: str, spec: Format, task: str | None) -> str:
