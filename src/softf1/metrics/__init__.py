@@ -1,1 +1,1 @@
-"""softf1.metrics."""
+"""Scores of the field, counts first and ratio last; numpy only."""

@@ -1,0 +1,310 @@
+"""Tag schemes as data: which prefix a token of a span gets, and everything that follows from it.
+
+A scheme is four letters, one for each role a token can have in a span: the first of several
+(begin), one between (inside), the last of several (end), the only one (single). `BIO` writes a
+single token as it writes a first one, `BIOES` has a letter for each role. IOB1 alone needs a fifth
+letter, `split`, for a span that touches one of its own label before it.
+
+    >>> tags = ["B-PER", "E-PER", "O", "S-LOC"]
+    >>> scheme = detect_scheme([tags])
+    >>> scheme.name
+    'BIOES'
+    >>> decode_strict(tags, scheme)
+    [(0, 2, 'PER'), (3, 4, 'LOC')]
+    >>> convert_tags(tags, scheme, "BIO")
+    ['B-PER', 'I-PER', 'O', 'B-LOC']
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+OUTSIDE = "O"
+
+LabelledSpan = tuple[int, int, str]
+"""(start, end, label), end exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """The letter of each role; a letter may play several roles.
+
+    Attributes:
+        name: The name in `SCHEMES`.
+        begin: First token of a span of several.
+        inside: Between first and last.
+        end: Last token of a span of several.
+        single: The only token of a span.
+        split: Replaces the first letter where the span touches one of the same label (IOB1).
+    """
+
+    name: str
+    begin: str
+    inside: str
+    end: str
+    single: str
+    split: str = ""
+
+    @property
+    def prefixes(self) -> str:
+        """All letters, `O` last, each once."""
+        letters = self.begin + self.inside + self.end + self.single + self.split + OUTSIDE
+        return "".join(dict.fromkeys(letters))
+
+    @property
+    def starting(self) -> str:
+        """The letters that can be the first of a span."""
+        return self.begin + self.single + self.split
+
+    @property
+    def ending(self) -> str:
+        """The letters that can be the last of a span."""
+        return self.end + self.single + self.split
+
+    def describe(self) -> str:
+        """The tags of the scheme, for messages."""
+        return f"O or a tag of {self.name} ({'-, '.join(self.prefixes[:-1])}-)"
+
+    def has(self, tag: str) -> bool:
+        """Whether this is a tag of the scheme, with any label."""
+        prefix, label = split_tag(tag)
+        return len(prefix) == 1 and prefix in self.prefixes and not (prefix == OUTSIDE and label)
+
+    def continues(self, previous: str, prefix: str, *, same: bool) -> bool:
+        """Whether a token goes on with the span of the token before (`same`: labels are equal)."""
+        opened = self.begin + self.inside + self.split
+        return same and previous in opened and prefix in self.inside + self.end
+
+    def starts(self, previous: str, prefix: str, *, same: bool) -> bool:
+        """Whether a token that does not continue a span starts one."""
+        if prefix == self.split:
+            return same and previous != OUTSIDE
+        return prefix in self.starting
+
+    def ends(self, previous: str, prefix: str, *, same: bool) -> bool:
+        """Whether a span that is not continued is complete."""
+        if self.split and previous == prefix == self.split and not same:
+            return False  # seqeval's rule for IOB1: B-X before the misplaced B-Y is lost with it
+        return previous in self.ending
+
+    def allows(self, previous: str, prefix: str, *, same: bool) -> bool:
+        """Whether a correct sequence can have these two neighbours."""
+        if self.continues(previous, prefix, same=same):
+            return True
+        closed = previous == OUTSIDE or previous in self.ending
+        return closed and (prefix == OUTSIDE or self.starts(previous, prefix, same=same))
+
+
+SCHEMES: Mapping[str, Scheme] = MappingProxyType(
+    {
+        scheme.name: scheme
+        for scheme in (
+            Scheme("BIO", begin="B", inside="I", end="I", single="B"),
+            Scheme("IOB1", begin="I", inside="I", end="I", single="I", split="B"),
+            Scheme("IOE2", begin="I", inside="I", end="E", single="E"),
+            Scheme("BIOES", begin="B", inside="I", end="E", single="S"),
+            Scheme("BILOU", begin="B", inside="I", end="L", single="U"),
+            Scheme("BMES", begin="B", inside="M", end="E", single="S"),
+            Scheme("BMEWO", begin="B", inside="M", end="E", single="W"),
+        )
+    }
+)
+"""All schemes by name, in the order in which `detect_scheme` prefers them."""
+
+LENIENT = Scheme("conlleval", begin="B", inside="IM", end="EL", single="BIMELSUW")
+"""conlleval's rules over the letters of all schemes: any letter can be a span by itself."""
+
+ALIASES: Mapping[str, str] = MappingProxyType({"IOB2": "BIO", "IOB": "BIO", "IOBES": "BIOES"})
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidTag:
+    """A tag that its scheme does not allow where it stands.
+
+    Attributes:
+        index: Its position in the sentence, from 0.
+        message: What was wanted and what was got.
+    """
+
+    index: int
+    message: str
+
+
+def get_scheme(name: str | Scheme) -> Scheme:
+    """The scheme of that name (any case; `IOB2` is `BIO`), or the scheme itself.
+
+    >>> get_scheme("iob2").name
+    'BIO'
+    """
+    if isinstance(name, Scheme):
+        return name
+    key = ALIASES.get(name.upper(), name.upper())
+    if key not in SCHEMES:
+        msg = f"wanted a tag scheme of {', '.join(SCHEMES)}, got {name!r}"
+        raise ValueError(msg)
+    return SCHEMES[key]
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Prefix and label of a tag; the label of a bare `B` (and of `O`) is empty.
+
+    >>> split_tag("B-work-of-art"), split_tag("S"), split_tag("O")
+    (('B', 'work-of-art'), ('S', ''), ('O', ''))
+    """
+    prefix, _, label = tag.partition("-")
+    return prefix, label
+
+
+def join_tag(prefix: str, label: str) -> str:
+    """The tag of a prefix and a label, the inverse of `split_tag`."""
+    return f"{prefix}-{label}" if label else prefix
+
+
+def decode_strict(tags: Sequence[str], scheme: str | Scheme) -> list[LabelledSpan]:
+    """The spans that follow the scheme to the letter; what does not is no span.
+
+    >>> decode_strict(["I-PER", "O", "B-LOC", "I-LOC"], "BIO")
+    [(2, 4, 'LOC')]
+    """
+    return _decode(tags, get_scheme(scheme))
+
+
+def decode_lenient(tags: Sequence[str]) -> list[LabelledSpan]:
+    """The spans by conlleval's rules: every tag but `O` is in a span, whatever its prefix.
+
+    A span goes on from a first or inner letter (B, I, M) to an inner or last one (I, M, E, L) with
+    the same label, and breaks everywhere else. The letters of all schemes are understood.
+
+    >>> decode_lenient(["I-PER", "O", "B-LOC", "I-LOC", "I-ORG"])
+    [(0, 1, 'PER'), (2, 4, 'LOC'), (4, 5, 'ORG')]
+    """
+    return _decode(tags, LENIENT)
+
+
+def encode_spans(spans: Iterable[LabelledSpan], *, length: int, scheme: str | Scheme) -> list[str]:
+    """The tags of a sentence of `length` tokens with these spans, which may not overlap.
+
+    >>> encode_spans([(0, 1, "PER"), (1, 3, "PER")], length=4, scheme="IOB1")
+    ['I-PER', 'B-PER', 'I-PER', 'O']
+    """
+    scheme = get_scheme(scheme)
+    tags = [OUTSIDE] * length
+    last_end, last_label = 0, None
+    for start, end, label in sorted(spans):
+        if not last_end <= start < end <= length:
+            msg = (
+                f"wanted spans apart from each other within {length} tokens, "
+                f"got {(start, end, label)} after one that ends at {last_end}"
+            )
+            raise ValueError(msg)
+        touches = start == last_end and label == last_label
+        prefixes = _prefixes(end - start, scheme, touches=touches)
+        tags[start:end] = [join_tag(prefix, label) for prefix in prefixes]
+        last_end, last_label = end, label
+    return tags
+
+
+def convert_tags(tags: Sequence[str], source: str | Scheme, target: str | Scheme) -> list[str]:
+    """The same spans in another scheme; a sequence that is not valid in `source` is an error."""
+    source = get_scheme(source)
+    invalid = find_invalid(tags, source)
+    if invalid:
+        raise ValueError(f"tag {invalid[0].index}: {invalid[0].message}")
+    return encode_spans(decode_strict(tags, source), length=len(tags), scheme=target)
+
+
+def find_invalid(tags: Sequence[str], scheme: str | Scheme) -> list[InvalidTag]:
+    """Every tag that cannot follow the one before it, and a span left open at the end.
+
+    >>> find_invalid(["O", "I-PER", "O"], "BIO")
+    [InvalidTag(index=1, message="wanted a tag that can follow 'O' in BIO, got 'I-PER'")]
+    """
+    scheme = get_scheme(scheme)
+    found: list[InvalidTag] = []
+    for index, (previous, tag) in enumerate(pairwise((OUTSIDE, *tags, OUTSIDE))):
+        wanted = _wanted(previous, tag, scheme)
+        if wanted and index == len(tags):
+            wanted = f"the span of {previous!r} to be closed ({scheme.name})"
+            found.append(InvalidTag(index - 1, f"wanted {wanted}, got the end of the sentence"))
+        elif wanted:
+            found.append(InvalidTag(index, f"wanted {wanted}, got {tag!r}"))
+    return found
+
+
+def repair_tags(tags: Sequence[str], scheme: str | Scheme) -> list[str]:
+    """A valid sequence with the spans that conlleval's rules see; valid tags stay as they are.
+
+    >>> repair_tags(["I-PER", "I-PER", "O", "B-LOC"], "BIO")
+    ['B-PER', 'I-PER', 'O', 'B-LOC']
+    """
+    return encode_spans(decode_lenient(tags), length=len(tags), scheme=scheme)
+
+
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
+    """The scheme with all the letters that occur and the fewest invalid neighbours.
+
+    Equally good ones go by the order of `SCHEMES`: tags that are only `B-` and `O` are `BIO`.
+
+    >>> detect_scheme([["I-PER", "I-PER", "B-PER"], ["O", "I-LOC"]]).name
+    'IOB1'
+    """
+    pairs: Counter[tuple[str, str]] = Counter()
+    for sentence in sentences:
+        pairs.update(pairwise((OUTSIDE, *sentence, OUTSIDE)))
+    tags = {tag for pair in pairs for tag in pair}
+    known = [scheme for scheme in SCHEMES.values() if all(map(scheme.has, tags))]
+    if not known:
+        wanted = ", ".join(f"{name} ({scheme.prefixes})" for name, scheme in SCHEMES.items())
+        got = ", ".join(sorted({split_tag(tag)[0] for tag in tags}))
+        raise ValueError(f"wanted the prefixes of a tag scheme, {wanted}, got {got}")
+
+    def invalid(scheme: Scheme) -> int:
+        return sum(n for (a, b), n in pairs.items() if _wanted(a, b, scheme))
+
+    return min(known, key=invalid)
+
+
+def _prefixes(length: int, scheme: Scheme, *, touches: bool) -> list[str]:
+    if length == 1:
+        letters = [scheme.single]
+    else:
+        letters = [scheme.begin, *[scheme.inside] * (length - 2), scheme.end]
+    if touches and scheme.split:
+        letters[0] = scheme.split
+    return letters
+
+
+def _decode(tags: Sequence[str], scheme: Scheme) -> list[LabelledSpan]:
+    spans: list[LabelledSpan] = []
+    start: int | None = None
+    previous, label = OUTSIDE, ""
+    for index, tag in enumerate((*tags, OUTSIDE)):
+        if not scheme.has(tag):
+            raise ValueError(f"tag {index}: wanted {scheme.describe()}, got {tag!r}")
+        prefix, next_label = split_tag(tag)
+        same = label == next_label
+        if start is None or not scheme.continues(previous, prefix, same=same):
+            if start is not None and scheme.ends(previous, prefix, same=same):
+                spans.append((start, index, label))
+            start = index if scheme.starts(previous, prefix, same=same) else None
+        previous, label = prefix, next_label
+    return spans
+
+
+def _wanted(previous: str, tag: str, scheme: Scheme) -> str:
+    """What was wanted in place of `tag`, or nothing where it is right."""
+    if not scheme.has(tag):
+        return scheme.describe()
+    if not scheme.has(previous):
+        return ""  # reported where it stands
+    (before, label), (prefix, next_label) = split_tag(previous), split_tag(tag)
+    if scheme.allows(before, prefix, same=label == next_label):
+        return ""
+    return f"a tag that can follow {previous!r} in {scheme.name}"
