@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from softf1.data._text import read_start
 from softf1.data.columns import USUAL, looks_like_header
 from softf1.data.glue import LAYOUTS
+from softf1.data.problems import short
 from softf1.errors import InputError
 from softf1.metrics.schemes import SCHEMES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+_JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
 _ROWS = 200
 """How many rows are looked at."""
 _FEW_LABELS = 50
@@ -52,19 +54,18 @@ def detect(path: Path | str, *, task: str | None = None) -> Detected:
     start = read_start(path)
     if not start.strip():
         raise InputError("wanted data, got an empty file", path=path)
-    for look in _LOOKS:
+    for look in (_json,) if _JSON.match(start) else _LOOKS:
         found = look(start)
         if found is not None and task in (None, found.task):
             return found
     wanted = "JSON, CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`"
     told = f" for the task {task}" if task else ""
-    message = f"wanted one of {wanted}{told}; got a first line of {start.strip()[:60]!r}"
+    first = short(start.strip().partition("\n")[0])
+    message = f"wanted one of {wanted}{told}; got a first line of {first}"
     raise InputError(f"{message}; name it with format=…", path=path)
 
 
 def _json(start: str) -> Detected | None:
-    if start.lstrip()[0] not in "[{":
-        return None
     first = start.lstrip().partition("\n")[0]
     try:
         value = json.loads(first)
@@ -126,7 +127,7 @@ def _columns(start: str) -> Detected | None:
     blocks = [block for block in re.split(r"\n[ \t]*\n", start) if block.strip("\n")]
     rows = [row for block in blocks for row in block.split("\n") if row][:_ROWS]
     rows = [row for row in rows if not row.startswith(("-DOCSTART-", "# "))]
-    if len(blocks) < 2 or not rows:
+    if not rows:
         return None
     between = "\t" if "\t" in rows[0] else " "
     cells = [row.rstrip(" ").rsplit(between, 1) for row in rows]
@@ -137,6 +138,8 @@ def _columns(start: str) -> Detected | None:
     if _chinese_characters(words):
         return Detected("chars", "tagging", "one Chinese character and its tag a line")
     widths = {len(row.split(between)) for row in rows} if between == "\t" else set()
+    if len(blocks) < 2 and not _has_prefixes(tags):
+        return None
     if len(widths) > 1 or len(tags) > max(_FEW_LABELS, len(rows) // 3):
         return None
     kind = "tags of a scheme" if _has_prefixes(tags) else "tags"
@@ -195,6 +198,6 @@ def _lines(start: str) -> Detected | None:
 
 
 _LOOKS: tuple[Callable[[str], Detected | None], ...] = (
-    *(_json, _conllu, _brackets, _table, _columns, _tagged, _pairs, _lines),
+    *(_conllu, _brackets, _table, _columns, _tagged, _pairs, _lines),
 )
 """From the most telling to the least: the first that fits is taken."""

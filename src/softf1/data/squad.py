@@ -10,7 +10,7 @@ from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Offsets = Literal["check", "nearest"]
@@ -43,13 +43,23 @@ def iterate(
             name, question = node.get("id", str), node.get("question", str)
             if name in ids:
                 raise node.error("duplicate id", f"wanted a new id, got {name!r} again")
-            found = [_read_answer(item, context, offsets, problems) for item in _answers(node)]
+            found = [
+                make_answer(
+                    item.get("text", str),
+                    item.get("answer_start", int),
+                    context,
+                    offsets=offsets,
+                    problems=problems,
+                    error=item.error,
+                )
+                for item in _answers(node)
+            ]
         except RecordError as error:
             problems.add(error)
         else:
             ids.add(name)
             found.sort(key=lambda answer: not answer.spans)
-            answers = _join(found) if several else tuple(found)
+            answers = join_answers(found) if several else tuple(found)
             yield QAExample(name, question, context, answers, title)
 
 
@@ -86,17 +96,25 @@ def _answers(node: Node) -> list[Node]:
     return items
 
 
-def _read_answer(node: Node, context: str, offsets: Offsets, problems: Problems) -> Answer:
-    text, start = node.get("text", str), node.get("answer_start", int)
+def make_answer(
+    text: str,
+    start: int,
+    context: str,
+    *,
+    offsets: Offsets,
+    problems: Problems,
+    error: Callable[[str, str], RecordError],
+) -> Answer:
+    """An answer at its place; `error(reason, message)` makes the error that knows the line."""
     if not text:
-        raise node.error("empty answer", "wanted the text of an answer, got none")
+        raise error("empty answer", "wanted the text of an answer, got none")
     if start >= 0 and context.startswith(text, start):
         return Answer(((start, start + len(text)),), (text,))
     place = _nearest(context, text, start)
     got = short(context[max(start, 0) :][: len(text)])
     hint = f"found at {place}" if place >= 0 else "it is nowhere in the context"
     message = f"wanted {short(text)} at offset {start}, got {got}; {hint}"
-    wrong = node.error("answer not at its offset", message)
+    wrong = error("answer not at its offset", message)
     if offsets == "check":
         raise wrong
     if place < 0:
@@ -106,7 +124,7 @@ def _read_answer(node: Node, context: str, offsets: Offsets, problems: Problems)
     return Answer(((place, place + len(text)),), (text,))
 
 
-def _join(found: list[Answer]) -> tuple[Answer, ...]:
+def join_answers(found: list[Answer]) -> tuple[Answer, ...]:
     """One answer of several spans, in the order of the context."""
     if not found:
         return ()

@@ -14,7 +14,7 @@ from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 Kind = Literal["tsv", "csv", "jsonl"]
@@ -72,17 +72,19 @@ def iterate(
         else:
             cells = _split_quoted(numbered, between, path, problems)
         rows = _named(cells, path, problems, header=header)
-    reader: _Reader | None = None
+    reader: RowReader | None = None
     for line, row in rows:
         try:
-            reader = reader or _Reader.start(row, asked, path, line, label_separator, problems)
+            reader = reader or RowReader.start(
+                list(row), asked, path, line, label_separator, problems
+            )
             yield reader.read(row, line)
         except RecordError as error:
             problems.add(error)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class RowReader:
     """Makes examples of rows, once it is known which column is which."""
 
     columns: dict[str, str]
@@ -93,22 +95,26 @@ class _Reader:
     @classmethod
     def start(
         cls,
-        row: Row,
+        names: Sequence[str],
         asked: Mapping[str, Column],
         path: Path | str,
         line: int,
         label_separator: str | None,
         problems: Problems,
-    ) -> _Reader:
-        columns = find_columns(list(row), asked, path, line)
+    ) -> RowReader:
+        """Finds the columns among the names, and notes which it took."""
+        columns = find_columns(names, asked, path, line)
         if any(asked[role] is None for role in columns):
             took = ", ".join(f"{name!r} as {role}" for role, name in columns.items())
             problems.note(f"{path}: took the columns {took}")
         if "label" not in columns:
-            problems.note(f"{path}: no column of labels among {', '.join(row)}: read as unlabelled")
+            problems.note(
+                f"{path}: no column of labels among {', '.join(names)}: read as unlabelled"
+            )
         return cls(columns, path, label_separator, set())
 
     def read(self, row: Row, line: int) -> TextExample | PairExample:
+        """The example of one row."""
         labels = self._labels(row, line)
         name = self._id(row, line)
         if "text" in self.columns:
