@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from softf1.data._text import read_text
@@ -20,8 +20,7 @@ Step = str | int
 
 _NAMES = {dict: "an object", list: "a list", str: "a text", int: "a number", bool: "true or false"}
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_SPACE = re.compile(r"[ \t\n\r]*")
-_COMMA_OR_END = re.compile(r"[ \t\n\r]*[,:]?[ \t\n\r]*")
+_BETWEEN = re.compile(r"[ \t\n\r]*[,:]?[ \t\n\r]*")
 
 
 def _refuse_constant(name: str) -> object:
@@ -52,12 +51,52 @@ def parse(text: str, path: Path | str, *, line: int = 1) -> object:
 
 
 @dataclass(frozen=True, slots=True)
+class Document:
+    """A JSON text and the places in it that errors have asked for."""
+
+    text: str
+    path: Path | str
+    reached: dict[tuple[Step, ...], tuple[int, int]] = field(default_factory=dict)
+
+    def line_of(self, steps: tuple[Step, ...]) -> int:
+        """The line of the value that the steps lead to, found by walking the text again.
+
+        Only errors need it, so the parser does not have to keep positions. What was reached is
+        remembered, so that many errors cost one walk together.
+        """
+        place = _skip(self.text, 0)
+        for depth, step in enumerate(steps):
+            if isinstance(step, str):
+                place = self._key(steps[: depth + 1], place, step)
+            else:
+                place = self._index(steps[:depth], place, step)
+        known, line = self.reached.get((), (0, 1))
+        known, line = (known, line) if known <= place else (0, 1)
+        line += self.text.count("\n", known, place)
+        self.reached[()] = (place, line)
+        return line
+
+    def _key(self, steps: tuple[Step, ...], place: int, key: str) -> int:
+        if steps not in self.reached:
+            self.reached[steps] = (_find_key(self.text, _skip(self.text, place + 1), key), 0)
+        return self.reached[steps][0]
+
+    def _index(self, steps: tuple[Step, ...], place: int, index: int) -> int:
+        steps = (*steps, -1)  # a list's own last element, apart from the list itself
+        known, last = self.reached.get(steps, (_skip(self.text, place + 1), 0))
+        if last > index:
+            known, last = _skip(self.text, place + 1), 0
+        found = _find_index(self.text, known, index - last)
+        self.reached[steps] = (found, index)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A value in a JSON document, with the steps that lead to it."""
 
     value: object
-    text: str
-    path: Path | str
+    document: Document
     steps: tuple[Step, ...] = ()
 
     def get(self, key: str, kind: type[T]) -> T:
@@ -78,17 +117,41 @@ class Node:
             raise self.error("wrong type", f'wanted {name} in "{key}", got {_show(value)}')
         return value
 
+    def child(self, key: str) -> Node:
+        """The value under a key as a node."""
+        return Node(self.get(key, object), self.document, (*self.steps, key))
+
     def items(self, key: str) -> Iterator[Node]:
         """The elements of the list under a key."""
-        for index, value in enumerate(self.get(key, list)):
-            yield Node(value, self.text, self.path, (*self.steps, key, index))
+        self.get(key, list)
+        return self.child(key).elements()
+
+    def elements(self) -> Iterator[Node]:
+        """The elements of this list."""
+        if not isinstance(self.value, list):
+            raise self.error("wrong type", f"wanted a list, got {_show(self.value)}")
+        for index, value in enumerate(self.value):
+            yield Node(value, self.document, (*self.steps, index))
+
+    def names(self) -> tuple[str, ...]:
+        """The keys of this object."""
+        return tuple(self._object())
+
+    def numbers(self, key: str) -> list[int]:
+        """The whole numbers of the list under a key."""
+        values = self.get(key, list)
+        for value in values:
+            if type(value) is not int:
+                raise self.error("wrong type", f'wanted numbers in "{key}", got {_show(value)}')
+        return values
 
     def error(self, reason: str, message: str) -> RecordError:
         """An error that names the line where this value begins."""
         place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
         where = f" (at {place.lstrip('.')})" if place else ""
-        line = _line_of(self.text, self.steps)
-        return RecordError(reason, f"{message}{where}", path=self.path, line=line)
+        document = self.document
+        line = document.line_of(self.steps)
+        return RecordError(reason, f"{message}{where}", path=document.path, line=line)
 
     def _object(self) -> dict[str, object]:
         if not isinstance(self.value, dict):
@@ -101,7 +164,7 @@ def load(path: Path | str) -> Node:
     text = read_text(path)
     if not text.strip():
         raise InputError("wanted JSON, got an empty file", path=path)
-    return Node(parse(text, path), text, path)
+    return Node(parse(text, path), Document(text, path))
 
 
 def _show(value: object) -> str:
@@ -109,36 +172,26 @@ def _show(value: object) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-def _line_of(text: str, steps: tuple[Step, ...]) -> int:
-    """The line of the value that the steps lead to, found by walking the text again.
-
-    Only errors need it, so the parser itself does not have to keep positions.
-    """
-    place = _skip(text, 0)
-    for step in steps:
-        place = _enter(text, _skip(text, place + 1), step)
-    return text.count("\n", 0, place) + 1
-
-
-def _enter(text: str, place: int, step: Step) -> int:
-    """The place of one element of the list or object whose content begins at `place`."""
-    found: int | None = None
-    index = 0
-    while text[place] not in "]}":
-        key: object = index
-        if isinstance(step, str):
-            key, place = _DECODER.raw_decode(text, place)
-            place = _skip(text, place)
-        if key == step:
-            found = place
-            if isinstance(step, int):
-                break
+def _find_key(text: str, place: int, wanted: str) -> int:
+    """The value of a key in the object whose content begins at `place` (the last, as in dict)."""
+    found = place
+    while text[place] != "}":
+        key, place = _DECODER.raw_decode(text, place)
+        place = _skip(text, place)
+        found = place if key == wanted else found
         _, place = _DECODER.raw_decode(text, place)
         place = _skip(text, place)
-        index += 1
-    return place if found is None else found
+    return found
+
+
+def _find_index(text: str, place: int, count: int) -> int:
+    """The element that comes `count` after the one at `place`."""
+    for _ in range(count):
+        _, place = _DECODER.raw_decode(text, place)
+        place = _skip(text, place)
+    return place
 
 
 def _skip(text: str, place: int) -> int:
-    match = _COMMA_OR_END.match(text, place)
+    match = _BETWEEN.match(text, place)
     return match.end() if match else place

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from softf1.data._text import EncodingErrors, blocks
 from softf1.data.examples import TaggedSentence
-from softf1.data.problems import Problems, RecordError
+from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class Layout:
         """The cells, if there are `width` of them and neither word nor tag is empty."""
         if len(cells) != self.width:
             wanted = f"wanted {self.width} columns separated by {self.separator!r}"
-            got = f"got {len(cells)}: {_short(self.separator.join(cells))}"
+            got = f"got {len(cells)}: {short(self.separator.join(cells))}"
             raise RecordError("ragged row", f"{wanted}, {got}", path=path, line=line)
         if not cells[self.word] or (self.tag is not None and not cells[self.tag]):
-            got = _short(self.separator.join(cells))
+            got = short(self.separator.join(cells))
             message = f"wanted a word and a tag, got an empty cell: {got}"
             raise RecordError("empty cell", message, path=path, line=line)
         return cells
@@ -117,13 +117,13 @@ def look_at(
     places = [column if column >= 0 else width + column for column in (word, tag or 0)]
     for column, place in zip((word, tag or 0), places, strict=True):
         if not 0 <= place < width:
-            message = f"wanted column {column}, got {width} columns: {_short(row)}"
+            message = f"wanted column {column}, got {width} columns: {short(row)}"
             raise InputError(message, path=path, line=line)
     if tag is None:
         return Layout(separator, width, places[0], None)
     if places[0] == places[1]:
         message = f"wanted a word and a tag, got {width} column (tag=None reads words alone)"
-        raise InputError(f"{message}: {_short(row)}", path=path, line=line)
+        raise InputError(f"{message}: {short(row)}", path=path, line=line)
     return Layout(separator, width, places[0], places[1])
 
 
@@ -182,7 +182,3 @@ def _close_brackets(sentence: TaggedSentence) -> TaggedSentence:
         if cell.endswith(")"):
             inside = ""
     return replace(sentence, tags=tuple(map(intern, tags)))
-
-
-def _short(text: str, limit: int = 60) -> str:
-    return repr(text if len(text) <= limit else text[:limit] + "…")

@@ -15,6 +15,11 @@ _FIRST = 3
 """How many places of each reason the report names."""
 
 
+def short(text: str, limit: int = 50) -> str:
+    """A text as a message quotes it, cut where it is long."""
+    return repr(text if len(text) <= limit else text[:limit] + "…")
+
+
 class RecordError(InputError):
     """One record (row, sentence, question) that cannot be used; the next one may be fine.
 

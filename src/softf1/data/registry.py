@@ -63,7 +63,9 @@ FORMATS: dict[str, Format] = {
     "csv": Format("tables", ("classification", "pairs"), "commas, quoted", {"kind": "csv"}),
     "jsonl": Format("tables", ("classification", "pairs"), "one object a line", {"kind": "jsonl"}),
     "lines": Format("lines", ("classification",), "label, a space, the text"),
-    "hf": Format("hf", TASKS, "hf:NAME, the datasets library"),
+    "hf": Format(
+        "hf", ("tagging", "qa", "pairs", "classification"), "hf:NAME, the datasets library"
+    ),
 }
 
 
@@ -157,7 +159,21 @@ def choose(
         options["task"] = task
     for option in options:
         _known(option, allowed, f"option of format {name}")
-    return name, task, partial(reader, path, problems=problems, **options)
+    read_all = partial(reader, path, problems=problems, **options)
+    return name, task, partial(_at_least_one, read_all, path, problems)
+
+
+def _at_least_one(
+    read_all: Callable[[], Iterator[Example]], path: Path | str, problems: Problems
+) -> Iterator[Example]:
+    """The reader's examples, or an error where it has none: an empty file is no data."""
+    empty = True
+    for example in read_all():
+        empty = False
+        yield example
+    if empty:
+        left = f" ({problems})" if problems.skipped else ""
+        raise InputError(f"wanted at least one example, got none{left}", path=path)
 
 
 def _settle_task(format_name: str, spec: Format, task: str | None) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from softf1.data._json import Node, load
-from softf1.data.examples import Answer, QAExample, Span
-from softf1.data.problems import Problems, RecordError
+from softf1.data.examples import Answer, QAExample
+from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Offsets = Literal["check", "nearest"]
@@ -29,8 +29,9 @@ def iterate(
         path: The file.
         several: False reads a question's answers as alternatives (SQuAD, CMRC), True as the spans
             of one answer (QuoRef).
-        offsets: "check" refuses an answer whose text is not at its offset; "nearest" moves it to
-            the nearest place where the text is, and counts that.
+        offsets: "check" refuses an answer whose text is not at its offset. "nearest" moves it to
+            the nearest place where its text is; a text that is nowhere is kept for scoring, behind
+            the others and without a span. Both are counted.
         problems: Decides about bad questions; None raises at the first.
     """
     if offsets not in ("check", "nearest"):
@@ -39,14 +40,27 @@ def iterate(
     ids: set[str] = set()
     for title, context, node in _questions(load(path), problems):
         try:
-            example = _read_question(title, context, node, several, offsets, problems)
-            if example.id in ids:
-                raise node.error("duplicate id", f"wanted a new id, got {example.id!r} again")
+            name, question = node.get("id", str), node.get("question", str)
+            if name in ids:
+                raise node.error("duplicate id", f"wanted a new id, got {name!r} again")
+            found = [
+                make_answer(
+                    item.get("text", str),
+                    item.get("answer_start", int),
+                    context,
+                    offsets=offsets,
+                    problems=problems,
+                    error=item.error,
+                )
+                for item in _answers(node)
+            ]
         except RecordError as error:
             problems.add(error)
         else:
-            ids.add(example.id)
-            yield example
+            ids.add(name)
+            found.sort(key=lambda answer: not answer.spans)
+            answers = join_answers(found) if several else tuple(found)
+            yield QAExample(name, question, context, answers, title)
 
 
 def _questions(document: Node, problems: Problems) -> Iterator[tuple[str, str, Node]]:
@@ -69,42 +83,54 @@ def _questions(document: Node, problems: Problems) -> Iterator[tuple[str, str, N
                 yield title, context, question
 
 
-def _read_question(
-    title: str, context: str, node: Node, several: bool, offsets: Offsets, problems: Problems
-) -> QAExample:
-    name, question = node.get("id", str), node.get("question", str)
-    items = list(node.items("answers")) if node.find("answers", list) is not None else []
+def _answers(node: Node) -> list[Node]:
+    """The answers of a question; the test sets of some corpora have none, nor the key."""
+    items = [] if node.find("answers", list) is None else list(node.items("answers"))
     impossible = node.find("is_impossible", bool)
     if impossible and items:
         raise node.error(
-            "answer to the impossible", "wanted no answers where is_impossible is true"
+            "impossible, yet answered", "wanted no answers where is_impossible is true"
         )
     if impossible is False and not items:
         raise node.error("no answer", "wanted an answer where is_impossible is false, got none")
-    found = [_read_answer(item, context, offsets, problems) for item in items]
-    if several and found:
-        answers: tuple[Answer, ...] = (Answer(*zip(*sorted(found), strict=True)),)
-    else:
-        answers = tuple(Answer((span,), (text,)) for span, text in found)
-    return QAExample(name, question, context, answers, title)
+    return items
 
 
-def _read_answer(
-    node: Node, context: str, offsets: Offsets, problems: Problems
-) -> tuple[Span, str]:
-    text, start = node.get("text", str), node.get("answer_start", int)
+def make_answer(
+    text: str,
+    start: int,
+    context: str,
+    *,
+    offsets: Offsets,
+    problems: Problems,
+    error: Callable[[str, str], RecordError],
+) -> Answer:
+    """An answer at its place; `error(reason, message)` makes the error that knows the line."""
     if not text:
-        raise node.error("empty answer", "wanted the text of an answer, got none")
+        raise error("empty answer", "wanted the text of an answer, got none")
     if start >= 0 and context.startswith(text, start):
-        return (start, start + len(text)), text
+        return Answer(((start, start + len(text)),), (text,))
     place = _nearest(context, text, start)
-    got = f"found at {place}" if place >= 0 else "it is nowhere in the context"
-    message = f"wanted {_short(text)} at offset {start}, got {_short(context[max(start, 0) :][: len(text)])}"
-    wrong = node.error("answer not at its offset", f"{message}; {got}")
-    if offsets == "check" or place < 0:
+    got = short(context[max(start, 0) :][: len(text)])
+    hint = f"found at {place}" if place >= 0 else "it is nowhere in the context"
+    message = f"wanted {short(text)} at offset {start}, got {got}; {hint}"
+    wrong = error("answer not at its offset", message)
+    if offsets == "check":
         raise wrong
+    if place < 0:
+        problems.change("answer without a place kept as text", str(wrong))
+        return Answer((), (text,))
     problems.change("answer moved to where its text is", str(wrong))
-    return (place, place + len(text)), text
+    return Answer(((place, place + len(text)),), (text,))
+
+
+def join_answers(found: list[Answer]) -> tuple[Answer, ...]:
+    """One answer of several spans, in the order of the context."""
+    if not found:
+        return ()
+    found.sort(key=lambda answer: (not answer.spans, answer.spans))
+    spans = tuple(span for answer in found for span in answer.spans)
+    return (Answer(spans, tuple(text for answer in found for text in answer.texts)),)
 
 
 def _nearest(context: str, text: str, start: int) -> int:
@@ -114,7 +140,3 @@ def _nearest(context: str, text: str, start: int) -> int:
     if before < 0 or after < 0:
         return max(before, after)
     return before if start - before <= after - start else after
-
-
-def _short(text: str, limit: int = 40) -> str:
-    return repr(text if len(text) <= limit else text[:limit] + "…")

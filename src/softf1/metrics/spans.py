@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import chain, count, repeat
-from typing import TYPE_CHECKING
+from itertools import chain, count
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -107,22 +107,29 @@ def count_span_sets(
 
 @dataclass(frozen=True, slots=True)
 class _TagSet:
-    """What the tags of an array mean: the label of each, and what holds between any two."""
+    """What numbered tags mean: the label of each, what holds between any two, and which is O."""
 
     labels: tuple[str, ...]
     label_of: Ids
     neighbours: NDArray[np.uint8]
+    outside: int
 
 
-def _read_tags(tags: Sequence[str], scheme: Scheme) -> _TagSet:
-    parts = [split_tag(tag) for tag in tags]
+class _Spans(NamedTuple):
+    start: Ids
+    end: Ids
+    label: Ids
+
+
+def _read_tags(tags: Iterable[str], scheme: Scheme) -> _TagSet:
+    parts = [split_tag(tag) for tag in (*tags, OUTSIDE)]  # the last one in case there is no O
     labels = sorted({label for prefix, label in parts if prefix != OUTSIDE})
     index = {label: number for number, label in enumerate(labels)}
     label_of = np.array([-1 if prefix == OUTSIDE else index[label] for prefix, label in parts])
     letters = np.array([scheme.prefixes.index(prefix) for prefix, _ in parts])
     same = (label_of[:, None] == label_of).astype(np.intp)
     neighbours = _letter_table(scheme)[same, letters[:, None], letters]
-    return _TagSet(tuple(labels), label_of, neighbours)
+    return _TagSet(tuple(labels), label_of, neighbours, outside=len(parts) - 1)
 
 
 def _letter_table(scheme: Scheme) -> NDArray[np.uint8]:
@@ -141,22 +148,19 @@ def _letter_table(scheme: Scheme) -> NDArray[np.uint8]:
 
 def _count_tags(gold: Sentences, predicted: Sentences, scheme: Scheme) -> Counts:
     _check_equal(len(gold), len(predicted), "sentences")
-    for index, (wanted, got) in enumerate(zip(map(len, gold), map(len, predicted), strict=True)):
-        _check_equal(wanted, got, f"tags in sentence {index}")
-    # A tag gets the next number when it is first looked up; O has to be 0.
+    sizes, got = list(map(len, gold)), list(map(len, predicted))
+    if sizes != got:
+        index = next(i for i, size in enumerate(sizes) if size != got[i])
+        _check_equal(sizes[index], got[index], f"tags in sentence {index}")
+    # A tag gets the next number when it is first looked up.
     number: defaultdict[str, int] = defaultdict(count().__next__)
-    number[OUTSIDE]
-    streams = _number_tags(gold, number), _number_tags(predicted, number)
+    streams = [
+        np.fromiter(map(number.__getitem__, chain.from_iterable(sentences)), dtype=np.int64)
+        for sentences in (gold, predicted)
+    ]
     if not all(map(scheme.has, number)):
         raise ValueError(_name_unknown((*gold, *predicted), scheme))
-    return _count_streams(*streams, _read_tags(list(number), scheme))
-
-
-def _number_tags(sentences: Sentences, number: defaultdict[str, int]) -> Ids:
-    """All tags as numbers, with an O before each sentence and one at the end."""
-    separated = chain.from_iterable(zip(repeat((OUTSIDE,)), sentences, strict=False))
-    tags = chain(chain.from_iterable(separated), (OUTSIDE,))
-    return np.fromiter(map(number.__getitem__, tags), dtype=np.int64)
+    return _count_streams(streams, np.array(sizes, dtype=np.int64), _read_tags(number, scheme))
 
 
 def _count_ids(
@@ -166,50 +170,52 @@ def _count_ids(
     if unknown:
         raise ValueError(f"wanted {scheme.describe()}, got {unknown[0]!r}")
     sizes = np.asarray(lengths, dtype=np.int64)
-    streams = _separate(gold, sizes, len(tags)), _separate(predicted, sizes, len(tags))
-    return _count_streams(*streams, _read_tags([OUTSIDE, *tags], scheme))
+    streams = [np.asarray(ids, dtype=np.int64) for ids in (gold, predicted)]
+    for ids in streams:
+        if ids.shape != (sizes.sum(),):
+            raise ValueError(f"wanted ({sizes.sum()},) ids, the sum of lengths, got {ids.shape}")
+        if ids.size and not (ids.min() >= 0 and ids.max() < len(tags)):
+            limits = f"{ids.min()} to {ids.max()}"
+            raise ValueError(f"wanted ids from 0 to {len(tags) - 1}, got {limits}")
+    return _count_streams(streams, sizes, _read_tags(tags, scheme))
 
 
-def _separate(ids: ArrayLike, lengths: Ids, size: int) -> Ids:
-    """Tag t as t + 1, with a 0, which is an O, before each sentence and one at the end."""
-    flat = np.asarray(ids)
-    _check_equal(int(lengths.sum()), flat.size, "tokens (the sum of lengths)")
-    if flat.size and not (flat.min() >= 0 and flat.max() < size):
-        raise ValueError(f"wanted ids from 0 to {size - 1}, got {flat.min()} to {flat.max()}")
-    separated = np.zeros(flat.size + lengths.size + 1, dtype=np.int64)
-    separated[np.arange(flat.size) + np.repeat(np.arange(1, lengths.size + 1), lengths)] = flat + 1
-    return separated
-
-
-def _count_streams(gold: Ids, predicted: Ids, tag_set: _TagSet) -> Counts:
-    """Counts from two streams of the same length in which 0 is O and separates sentences."""
-    gold_start, gold_end, gold_label = _find_spans(gold, tag_set)
-    start, end, label = _find_spans(predicted, tag_set)
+def _count_streams(streams: Sequence[Ids], lengths: Ids, tag_set: _TagSet) -> Counts:
+    """Counts from the numbers of gold and predicted tags, sentence after sentence."""
+    gold, predicted = (_find_spans(ids, lengths, tag_set) for ids in streams)
     # Spans of one stream do not overlap, so that a start has at most one end and label.
-    end_at = np.zeros(gold.size, dtype=np.int64)
-    label_at = np.zeros(gold.size, dtype=np.int64)
-    end_at[gold_start], label_at[gold_start] = gold_end, gold_label
-    found = label[(end_at[start] == end) & (label_at[start] == label)]
-    size = len(tag_set.labels)
-    tp, got, wanted = (np.bincount(x, minlength=size) for x in (found, label, gold_label))
+    end_at, label_at = np.zeros((2, len(streams[0])), dtype=np.int64)
+    end_at[gold.start], label_at[gold.start] = gold.end, gold.label
+    equal = (end_at[predicted.start] == predicted.end) & (
+        label_at[predicted.start] == predicted.label
+    )
+    labels = predicted.label[equal], predicted.label, gold.label
+    tp, got, wanted = (np.bincount(x, minlength=len(tag_set.labels)) for x in labels)
     occurs = np.flatnonzero(got + wanted)
     table = np.stack([tp, got - tp, wanted - tp], axis=1)[occurs]
     return Counts([tag_set.labels[row] for row in occurs], table)
 
 
-def _find_spans(stream: Ids, tag_set: _TagSet) -> tuple[Ids, Ids, Ids]:
-    """Start, end (exclusive) and label of every span, as positions in the stream."""
-    bits = tag_set.neighbours[stream[:-1], stream[1:]]  # bits[i] is of the step from i to i + 1
+def _find_spans(ids: Ids, lengths: Ids, tag_set: _TagSet) -> _Spans:
+    outside, table = tag_set.outside, tag_set.neighbours
+    padded = np.concatenate([[outside], ids, [outside]])
+    before, after = padded[:-1], padded[1:]  # step k leads from token k - 1 to token k
+    bits = table.ravel().take(before * len(table) + after)
+    # At the limits of sentences there is an O on either side.
+    limits = np.concatenate([[0], np.cumsum(lengths)])
+    bits[limits] = (table[outside, after[limits]] & _STARTS) | (
+        table[before[limits], outside] & _ENDS
+    )
     continues, starts = (bits & _CONTINUES).astype(bool), (bits & _STARTS).astype(bool)
     # A token that could do both starts a span only if the one before could not be in any:
     # in IOB1 the I of `O B-X I-X`, where the misplaced B is in no span.
     starts[1:] &= ~(continues[1:] & starts[:-1])
-    breaks = np.flatnonzero(~continues)
-    first = np.flatnonzero(starts) + 1
-    last_step = breaks[np.searchsorted(breaks, first)]
-    complete = (bits[last_step] & _ENDS).astype(bool)
-    first, last = first[complete], last_step[complete]
-    return first, last + 1, tag_set.label_of[stream[first]]
+    first = np.flatnonzero(starts)
+    breaks = ~continues
+    last = np.flatnonzero(breaks)[np.cumsum(breaks)[first]]  # the next break after the first token
+    complete = (bits[last] & _ENDS).astype(bool)
+    first, last = first[complete], last[complete]
+    return _Spans(first, last, tag_set.label_of[ids[first]])
 
 
 def _check_equal(wanted: int, got: int, what: str) -> None:
