@@ -135,7 +135,7 @@ def test_character_unit_keeps_spans(codec):
     task, _ = fitted([SENTENCES[0]], codec, unit="character", scheme="BIO")
     words, tags = task.units(SENTENCES[0])
     assert "".join(words) == "AnnvisitsParis."
-    assert tags[:4] == ["B-PER", "I-PER", "I-PER", "O"]
+    assert list(tags[:4]) == ["B-PER", "I-PER", "I-PER", "O"]
 
 
 def test_scheme_is_found_and_converted(codec):
@@ -193,3 +193,15 @@ def test_a_saved_task_is_the_same_task(codec, tmp_path):
     task = dataclasses.replace(task, outside_bias=-0.5)
     save_task(task, tmp_path)
     assert load_task(tmp_path) == task
+
+
+def test_the_outside_bias_is_tuned_and_used(codec):
+    examples = [SENTENCES[0]] * 10
+    task, features = fitted(examples, codec)
+    found = join(perfect(task, features, codec))
+    timid = found | {"logits": found["logits"] * 0.5 + np.array([0.7, 0, 0])}
+    assert task.score(task.decode(timid, features), examples)["f1"] == 0.0
+    tuned = task.tune(timid, features, examples)
+    assert tuned.outside_bias < 0
+    assert tuned.score(tuned.decode(timid, features), examples)["f1"] == 1.0
+    assert task.tune(found, features, examples) == task

@@ -66,8 +66,9 @@ def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Code
     from transformers import AutoConfig, AutoTokenizer
 
     tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
-    positions = getattr(_load(AutoConfig.from_pretrained, encoder), "max_position_embeddings", None)
-    return TokenizerCodec(tokenizer, window=min(512, positions or 512))
+    positions = getattr(_load(AutoConfig.from_pretrained, encoder), "max_position_embeddings", 512)
+    # XLNet has no limit and says −1.
+    return TokenizerCodec(tokenizer, window=min(512, positions) if positions > 0 else 512)
 
 
 def build_model(

@@ -21,18 +21,24 @@ so saving a model is saving its weights and this value.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 
+from softf1.data.registry import iterate
+from softf1.errors import InputError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from softf1.data.problems import Problems
     from softf1.models.codec import Codec
+
+Example = TypeVar("Example")
 
 Found = dict[str, "NDArray[Any]"]
 """What evaluation keeps of a batch; the first axis of every array grows over batches."""
@@ -96,11 +102,22 @@ class Task(Protocol):
         """The name in recipes."""
 
     @property
+    def format(self) -> str | None:
+        """The format of the files; None detects it."""
+
+    @property
+    def reader(self) -> dict[str, Any]:
+        """Options of the reader."""
+
+    @property
     def headline(self) -> str:
         """The score that chooses checkpoints and is reported first."""
 
-    def read(self, path: Path | str) -> Iterable[Any]:
-        """Examples of a file."""
+    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
+        """Examples of a file, one at a time where the format allows."""
+
+    def texts(self, examples: Iterable[Any]) -> Iterator[Sequence[str]]:
+        """What an encoder from scratch makes its vocabulary of."""
 
     def encode(self, examples: Iterable[Any], codec: Codec) -> Features:
         """Examples as compact arrays."""
@@ -133,6 +150,19 @@ class Task(Protocol):
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How often each class is a target, by key; for sigmoid outputs (negative, positive)."""
+
+
+def read_examples(
+    task: Task, path: Path | str, kind: type[Example], problems: Problems | None
+) -> Iterator[Example]:
+    """The examples of a file for a task; another type of example is an error."""
+    for example in iterate(
+        path, format=task.format, task=task.kind, problems=problems, **task.reader
+    ):
+        if not isinstance(example, kind):
+            got = type(example).__name__
+            raise InputError(f"task {task.kind} wanted {kind.__name__}, got {got}", path=path)
+        yield example
 
 
 def join(found: Iterable[Found]) -> Found:

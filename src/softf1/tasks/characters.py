@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from softf1.data.tags import to_characters
 from softf1.metrics.schemes import decode_lenient, encode_spans
 from softf1.tasks.ragged import offsets
 
 if TYPE_CHECKING:
     from softf1.data.examples import TaggedSentence
-    from softf1.metrics.schemes import LabelledSpan
 
 
-def split_characters(sentence: TaggedSentence, scheme: str) -> tuple[list[str], list[str]]:
-    """The characters of a sentence with the tags of its spans, whatever scheme it is in.
+def split_characters(sentence: TaggedSentence, scheme: str, *, joint: bool) -> TaggedSentence:
+    """The characters of a sentence, with the tags of its spans.
 
-    >>> from softf1.data.examples import TaggedSentence
-    >>> split_characters(TaggedSentence(("Ann", "is"), ("B-PER", "O"), line=1), "BIO")
-    (['A', 'n', 'n', 'i', 's'], ['B-PER', 'I-PER', 'I-PER', 'O', 'O'])
-    """
-    spans = decode_lenient(sentence.tags)
-    return _characters(sentence, spans, scheme)
-
-
-def join_segmentation(sentence: TaggedSentence, scheme: str) -> tuple[list[str], list[str]]:
-    """The characters of a sentence, every word a span with its tag as label.
+    Args:
+        sentence: Words, tagged in any scheme or not at all.
+        scheme: The scheme of the result.
+        joint: Every word is a span with its tag as label: segmentation and tags in one.
 
     >>> from softf1.data.examples import TaggedSentence
-    >>> join_segmentation(TaggedSentence(("go", "!"), ("VERB", "PUNCT"), line=1), "BMES")
-    (['g', 'o', '!'], ['B-VERB', 'E-VERB', 'S-PUNCT'])
+    >>> sentence = TaggedSentence(("Ann", "is"), ("B-PER", "O"), line=1)
+    >>> split_characters(sentence, "BIO", joint=False).tags
+    ('B-PER', 'I-PER', 'I-PER', 'O', 'O')
     """
-    spans = [(i, i + 1, tag) for i, tag in enumerate(sentence.tags)]
-    return _characters(sentence, spans, scheme)
-
-
-def _characters(
-    sentence: TaggedSentence, spans: list[LabelledSpan], scheme: str
-) -> tuple[list[str], list[str]]:
-    characters = [character for word in sentence.words for character in word]
+    characters = tuple("".join(sentence.words))
     if not sentence.tags:
-        return characters, []
+        return replace(sentence, words=characters)
+    if joint:
+        return to_characters(sentence, scheme=scheme)
     at = offsets([len(word) for word in sentence.words]).tolist()
-    moved = [(at[start], at[end], label) for start, end, label in spans]
-    return characters, encode_spans(moved, length=len(characters), scheme=scheme)
+    spans = [(at[start], at[end], label) for start, end, label in decode_lenient(sentence.tags)]
+    tags = encode_spans(spans, length=len(characters), scheme=scheme)
+    return replace(sentence, words=characters, tags=tuple(tags))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from softf1.errors import InputError
 from softf1.tasks.ragged import offsets, ranges, rows
 from softf1.tasks.words import make_table, windows
 
@@ -46,6 +47,8 @@ class SentenceEncoder:
     """
 
     def __init__(self, codec: Codec, *, capacity: int, overlap: int | None = None):
+        if capacity < 2:
+            raise InputError(f"wanted room for 2 pieces or more in a row, got {capacity}")
         self.capacity = capacity
         self.overlap = capacity // 4 if overlap is None else min(overlap, capacity // 2)
         self.table = make_table(codec, limit=max(1, capacity // 2))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 
-from softf1.data.registry import iterate
+from softf1.data.examples import TaggedSentence
 from softf1.metrics.schemes import OUTSIDE, repair_tags
 from softf1.models.encoders import build_model
-from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction
-from softf1.tasks.characters import join_segmentation, split_characters
+from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.characters import split_characters
 from softf1.tasks.rows import assemble, model_inputs
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
-from softf1.tasks.tags import find_scheme, score_tags
+from softf1.tasks.tags import by_word, find_scheme, score_tags, tune_outside
 from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.data.examples import TaggedSentence
+    from softf1.data.problems import Problems
     from softf1.models.codec import Codec
 
 NO_TAG = ""
@@ -65,10 +65,9 @@ class Tagging:
     kind = "tagging"
     headline = "f1"
 
-    def read(self, path: Path | str) -> Iterator[TaggedSentence]:
+    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
         """The sentences of a file, one at a time."""
-        examples = iterate(path, format=self.format, task=self.kind, **self.reader)
-        return cast("Iterator[TaggedSentence]", examples)
+        return read_examples(self, path, TaggedSentence, problems)
 
     @property
     def target_scheme(self) -> str | None:
@@ -80,11 +79,14 @@ class Tagging:
         scheme = self.target_scheme
         if scheme is None:
             return sentence.words, sentence.tags
-        if self.unit == "joint":
-            return join_segmentation(sentence, scheme)
-        if self.unit == "character":
-            return split_characters(sentence, scheme)
-        return sentence.words, repair_tags(sentence.tags, scheme)
+        if self.unit == "word":
+            return sentence.words, repair_tags(sentence.tags, scheme)
+        split = split_characters(sentence, scheme, joint=self.unit == "joint")
+        return split.words, split.tags
+
+    def texts(self, examples: Iterable[TaggedSentence]) -> Iterator[Sequence[str]]:
+        """The words of each sentence, of which an encoder from scratch makes its vocabulary."""
+        return (self.units(example)[0] for example in examples)
 
     def encode(self, examples: Iterable[TaggedSentence], codec: Codec) -> Features:
         """Sentences as arrays, cut into windows where they are too long."""
@@ -146,17 +148,22 @@ class Tagging:
             "logits": chosen.detach().float().cpu().numpy(),
         }
 
-    def tune(self, found: Found, features: Features, examples: Sequence[TaggedSentence]) -> Self:
+    def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
         """One bias for O, the only one that did not overfit small dev sets."""
-        raise NotImplementedError
+        if self.spans is None or OUTSIDE not in self.labels:
+            return self
+        bias = tune_outside(
+            by_word(found["logits"], found, features),
+            self.label_ids(features)[features["tag"]],
+            lengths=np.diff(features["sentence"]),
+            labels=self.labels,
+        )
+        return replace(self, outside_bias=bias)
 
     def decode(self, found: Found, features: Features) -> list[Prediction]:
         """The best tag of every word."""
         scores = found["logits"] + self.outside_bias * (np.array(self.labels) == OUTSIDE)
-        best = np.full(len(features["tag"]), -1)
-        best[found["word"]] = scores.argmax(-1)
-        if (best < 0).any():
-            raise ValueError(f"wanted logits for {len(best)} words, got {len(found['word'])}")
+        best = by_word(scores.argmax(-1), found, features)
         tags = [self.labels[i] for i in best.tolist()]
         at = features["sentence"].tolist()
         return [{"tags": tags[a:b]} for a, b in pairwise(at)]
