@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -10,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from softf1.errors import InputError
-from softf1.models.bilstm import BiLstm, WordCodec
 from softf1.models.codec import TokenizerCodec
-from softf1.models.textcnn import CharacterCodec, TextCnn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,11 +26,11 @@ AUTO: dict[Head, str] = {
     "span": "AutoModelForQuestionAnswering",
     "none": "AutoModel",
 }
-SCRATCH: dict[str, tuple[type[Any], type[Any], Head]] = {
-    "bilstm": (BiLstm, WordCodec, "tokens"),
-    "textcnn": (TextCnn, CharacterCodec, "text"),
+SCRATCH: dict[str, tuple[str, str, Head]] = {
+    "bilstm": ("BiLstm", "WordCodec", "tokens"),
+    "textcnn": ("TextCnn", "CharacterCodec", "text"),
 }
-"""Model, vocabulary and head of the encoders that start from nothing."""
+"""Model, vocabulary and head of the encoders that start from nothing; loaded when asked for."""
 
 
 def find_encoder(name: str | Path) -> str:
@@ -58,11 +57,9 @@ def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Code
     """
     scratch = _scratch(encoder)
     if scratch is not None:
-        codec: type[Any] = SCRATCH[scratch][1]
-        found: Codec = (
-            codec.build(texts) if str(encoder) == scratch else codec.from_pretrained(encoder)
-        )
-        return found
+        cls = _import(scratch, SCRATCH[scratch][1])
+        built: Codec = cls.build(texts) if scratch == encoder else cls.from_pretrained(encoder)
+        return built
     from transformers import AutoConfig, AutoTokenizer
 
     tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
@@ -82,12 +79,13 @@ def build_model(
     names = {"id2label": dict(enumerate(labels)), "label2id": {x: i for i, x in enumerate(labels)}}
     scratch = _scratch(encoder)
     if scratch is not None:
-        model, _, able = SCRATCH[scratch]
+        name, _, able = SCRATCH[scratch]
         if head != able:
             raise InputError(f"encoder {scratch} has a head for {able}, this task wants {head}")
-        if str(encoder) != scratch:
-            return model.from_pretrained(encoder, dtype=torch.float32)
-        return model.build(codec, **names, **options)
+        cls = _import(scratch, name)
+        if scratch == encoder:
+            return cls.build(codec, **names, **options)
+        return cls.from_pretrained(encoder, dtype=torch.float32)
     import transformers
 
     # A span head always has two outputs, start and end; it has no labels.
@@ -103,6 +101,10 @@ def _scratch(encoder: str | Path) -> str | None:
     config = Path(encoder) / "config.json"
     kind = json.loads(config.read_text("utf-8")).get("model_type") if config.is_file() else None
     return next((name for name in SCRATCH if kind == f"softf1-{name}"), None)
+
+
+def _import(scratch: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"softf1.models.{scratch}"), name)
 
 
 def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
