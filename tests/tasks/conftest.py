@@ -41,6 +41,7 @@ def fast(backend, **options):
         cls_token="[CLS]",
         sep_token="[SEP]",
         model_max_length=64,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         **options,
     )
 
@@ -69,8 +70,7 @@ def xlnet(tmp_path_factory):
     """A folder with a random XLNet of 2 layers, 16 wide: padding left, <cls> last, type 2."""
     folder = tmp_path_factory.mktemp("xlnet")
     backend = wordpiece("$A:0 [SEP]:0 $B:1 [SEP]:1 [CLS]:2", "$A:0 [SEP]:0 [CLS]:2")
-    names = ["input_ids", "token_type_ids", "attention_mask"]
-    fast(backend, padding_side="left", model_input_names=names).save_pretrained(folder)
+    fast(backend, padding_side="left", pad_token_type_id=3).save_pretrained(folder)
     torch.manual_seed(0)
     config = XLNetConfig(
         vocab_size=backend.get_vocab_size(), d_model=16, n_layer=2, n_head=2, d_inner=32

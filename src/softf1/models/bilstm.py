@@ -74,9 +74,13 @@ class WordCodec:
             row[: len(ids)] = ids
         return out
 
-    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:  # noqa: ARG002 - protocol
+    def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Running text has no words yet, so this encoder cannot take it."""
-        raise InputError("encoder bilstm takes words, this task gives running text")
+        raise InputError(f"encoder bilstm takes words, this task gives running text: {texts[:1]}")
+
+    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """As `text_ids`."""
+        return [(ids, []) for ids in self.text_ids(texts)]
 
     def layout(self, *, pair: bool) -> Layout:  # noqa: ARG002 - the codec protocol
         """No special tokens."""

@@ -53,6 +53,9 @@ class Codec(Protocol):
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
         """The ids of each word on its own, without special tokens; may be empty."""
 
+    def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens."""
+
     def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """The ids of each text with the characters that each stands for."""
 
@@ -93,6 +96,11 @@ class TokenizerCodec:
         encoded = self.backend.encode_batch_fast(
             [[word] for word in words], is_pretokenized=True, add_special_tokens=False
         )
+        return [item.ids for item in encoded]
+
+    def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens."""
+        encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [item.ids for item in encoded]
 
     def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:

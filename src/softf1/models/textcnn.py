@@ -57,6 +57,10 @@ class CharacterCodec:
         get = self.characters.get
         return [[get(character, UNKNOWN) for character in word] for word in words]
 
+    def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text's characters."""
+        return self.pieces(texts)
+
     def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """The ids of each text, a character each."""
         found = self.pieces(texts)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
+    from softf1.models.heads import Head
 
 Example = TypeVar("Example")
 
@@ -128,6 +129,9 @@ class Task(Protocol):
     def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
         """An encoder with the head for this task's labels."""
 
+    def heads(self, model: nn.Module) -> dict[str, Head]:
+        """The layer behind each key, for its bias and its learning rate."""
+
     def collate(
         self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
     ) -> Batch:
@@ -149,7 +153,11 @@ class Task(Protocol):
         """The field's own scores."""
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
-        """How often each class is a target, by key; for sigmoid outputs (negative, positive)."""
+        """How often each class is a target, by key.
+
+        Softmax: (C,). Sigmoid: (negative, positive), (2,) for one output and (C, 2) for several.
+        Softmax over positions has no classes, and so no entry.
+        """
 
 
 def read_examples(
@@ -163,6 +171,19 @@ def read_examples(
             got = type(example).__name__
             raise InputError(f"task {task.kind} wanted {kind.__name__}, got {got}", path=path)
         yield example
+
+
+def by_item(found: Found, name: str, items: int) -> NDArray[Any]:
+    """An array of `found` in the order of the items, each of which must be there once.
+
+    >>> by_item({"item": np.array([1, 0]), "x": np.array([5, 6])}, "x", 2)
+    array([6, 5])
+    """
+    order = np.argsort(found["item"])
+    if not np.array_equal(found["item"][order], np.arange(items)):
+        raise ValueError(f"wanted {items} items, each once, got {len(order)}")
+    out: NDArray[Any] = found[name][order]
+    return out
 
 
 def join(found: Iterable[Found]) -> Found:

@@ -20,6 +20,8 @@ FILE = "softf1.json"
 
 TASKS = {
     "tagging": "softf1.tasks.tagging:Tagging",
+    "classification": "softf1.tasks.classification:Classification",
+    "pairs": "softf1.tasks.classification:Classification",
 }
 
 
@@ -43,6 +45,8 @@ def make_task(kind: str, **options: Any) -> Task:
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for option in options:
         _known(option, fields, f"option of task {kind}")
+    if "kind" in fields:  # one class that serves several
+        options["kind"] = kind
     task: Task = cls(**options)
     return task
 

@@ -12,6 +12,7 @@ import torch
 from softf1.data.examples import TaggedSentence
 from softf1.metrics.schemes import OUTSIDE, repair_tags
 from softf1.models.encoders import build_model
+from softf1.models.heads import Head, find_output
 from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
 from softf1.tasks.characters import split_characters
 from softf1.tasks.rows import assemble, model_inputs
@@ -111,6 +112,10 @@ class Tagging:
         """The encoder with a linear layer over every token."""
         model: nn.Module = build_model(encoder, head="tokens", labels=self.labels, codec=codec)
         return model
+
+    def heads(self, model: nn.Module) -> dict[str, Head]:
+        """Where the logits come from."""
+        return {"tags": Head(find_output(model, len(self.labels)), slice(None))}
 
     def collate(
         self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
