@@ -35,3 +35,71 @@ def test_tagging(shared, path, encoder, options):
     task = task.fit(features)
     predictions = task.decode(join(tags_of_gold(task, features, codec)), features)
     assert task.score(predictions, examples)["f1"] == 1.0
+
+
+def one_hot(batch, key, positions):
+    target, shape = batch.targets[key], batch.inputs["input_ids"].shape
+    if positions == "sigmoid":
+        return 10.0 * target[..., 0].clamp(min=0) - 5.0
+    return 10.0 * torch.nn.functional.one_hot(target.clamp(min=0), shape[1])
+
+
+def answers_of_gold(task, features, codec):
+    for start in range(0, len(features), 64):
+        batch = task.collate(features, range(start, min(start + 64, len(features))), codec)
+        logits = {key: one_hot(batch, key, task.positions) for key in batch.targets}
+        yield task.gather(logits, batch)
+
+
+# What is lost is lost to tokens that are larger than the answer ("1990s" for "1990"), to answers
+# of more than max_answer tokens, and to marks at the edge that the tokenizer strips.
+@pytest.mark.parametrize(
+    ("path", "encoder", "options", "f1"),
+    [
+        ("squad_dev/dev-v1.1.rebuilt.json", "en-minilm-l6", {}, 0.995),
+        ("squad_dev/dev-v2.0.rebuilt.json", "en-minilm-l6", {"no_answer": True}, 0.99),
+        (
+            "quoref_dev/quoref-dev-v0.1.json",
+            "en-minilm-l6",
+            {"several": True, "positions": "sigmoid", "format": "quoref"},
+            0.99,
+        ),
+        (
+            "cmrc2018/cmrc2018_trial.json",
+            "zh-minibert-6l",
+            {"rules": "cmrc", "max_answer": 200},
+            0.999,
+        ),
+    ],
+)
+def test_qa(shared, path, encoder, options, f1):
+    reader = {"offsets": "nearest"}
+    task = make_task("qa", **{"format": "squad", "reader": reader} | options)
+    codec = make_codec(shared / "encoders" / encoder)
+    examples = list(task.read(shared / "data" / path))[:2500]
+    features = task.encode(examples, codec)
+    found = join(answers_of_gold(task, features, codec))
+    scores = task.score(task.decode(found, features, examples), examples)
+    assert scores["f1"] > f1
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "options"),
+    [
+        ("pairs", "mrpc/dev.tsv", {"format": "mrpc"}),
+        ("pairs", "mrpc/msr_paraphrase_test.txt", {"format": "mrpc"}),
+        ("classification", "sst5/stsa.fine.dev", {"format": "lines"}),
+        ("classification", "tnews/test.json", {"format": "jsonl"}),
+    ],
+)
+def test_classification(shared, kind, path, options):
+    task = make_task(kind, **options)
+    encoder = "zh-minibert-6l" if "tnews" in path else "en-minilm-l6"
+    codec = make_codec(shared / "encoders" / encoder)
+    examples = list(task.read(shared / "data" / path))
+    features = task.encode(examples, codec)
+    task = task.fit(features)
+    batch = task.collate(features, range(len(features)), codec)
+    logits = torch.nn.functional.one_hot(batch.targets["labels"], len(task.labels)).float()
+    predictions = task.decode(task.gather({"labels": logits}, batch), features)
+    assert task.score(predictions, examples)[task.headline] == 1.0

@@ -11,7 +11,7 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     loss = sum(loss_fn(logits[key], batch.targets[key]) for key in logits)
 
     found = join(task.gather(task.logits(model(**b.inputs), b), b) for b in batches)
-    predictions = task.decode(found, features)                # JSON-able, in the file's order
+    predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
     scores = task.score(predictions, examples)                # scores[task.headline] decides
 
 All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
@@ -146,7 +146,7 @@ class Task(Protocol):
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:
         """This task with thresholds tuned on the dev set; itself where there are none."""
 
-    def decode(self, found: Found, features: Features) -> list[Prediction]:
+    def decode(self, found: Found, features: Features, examples: Sequence[Any]) -> list[Prediction]:
         """One prediction an example, in the order of the examples."""
 
     def score(self, predictions: Sequence[Prediction], examples: Sequence[Any]) -> dict[str, Any]:

@@ -175,7 +175,12 @@ class Classification:
         thresholds = tune_labels(scores, gold > 0, self)
         return replace(self, thresholds=thresholds)
 
-    def decode(self, found: Found, features: Features) -> list[Prediction]:
+    def decode(
+        self,
+        found: Found,
+        features: Features,
+        examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
+    ) -> list[Prediction]:
         """The label or labels of every text."""
         scores = probabilities(
             by_item(found, "logits", len(features)), multi_label=self.multi_label

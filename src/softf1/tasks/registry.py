@@ -22,6 +22,7 @@ TASKS = {
     "tagging": "softf1.tasks.tagging:Tagging",
     "classification": "softf1.tasks.classification:Classification",
     "pairs": "softf1.tasks.classification:Classification",
+    "qa": "softf1.tasks.qa:QA",
 }
 
 

@@ -165,7 +165,12 @@ class Tagging:
         )
         return replace(self, outside_bias=bias)
 
-    def decode(self, found: Found, features: Features) -> list[Prediction]:
+    def decode(
+        self,
+        found: Found,
+        features: Features,
+        examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
+    ) -> list[Prediction]:
         """The best tag of every word."""
         scores = found["logits"] + self.outside_bias * (np.array(self.labels) == OUTSIDE)
         best = by_word(scores.argmax(-1), found, features)
