@@ -1,10 +1,12 @@
 """Gold labels in, perfect scores out, on the real corpora where they are present."""
 
+import numpy as np
 import pytest
 import torch
 
 from softf1.models.encoders import make_codec
 from softf1.tasks.base import join
+from softf1.tasks.contexts import golds_inside
 from softf1.tasks.registry import make_task
 
 
@@ -51,36 +53,47 @@ def answers_of_gold(task, features, codec):
         yield task.gather(logits, batch)
 
 
-# What is lost is lost to tokens that are larger than the answer ("1990s" for "1990"), to answers
-# of more than max_answer tokens, and to marks at the edge that the tokenizer strips.
+def reason_for_loss(task, features, number, example):
+    """Why even the gold logits cannot give this answer; None if they should."""
+    at = features["gold_at"][number : number + 2]
+    gold = [tuple(span) for span in features["gold"][slice(*at)].tolist()]
+    if any(end - start > task.max_answer for start, end in gold):
+        return "longer than max_answer"
+    mine = np.flatnonzero(features["source"] == number)
+    _, start, end = golds_inside(features, mine)
+    if not set(gold) <= set(zip(start.tolist(), end.tolist(), strict=True)):
+        return "in no window as a whole"
+    chars = [(features["char_start"][a], features["char_end"][b - 1]) for a, b in gold]
+    return None if chars == list(example.answers[0].spans) else "tokens end elsewhere"
+
+
 @pytest.mark.parametrize(
-    ("path", "encoder", "options", "f1"),
+    ("path", "encoder", "options"),
     [
-        ("squad_dev/dev-v1.1.rebuilt.json", "en-minilm-l6", {}, 0.995),
-        ("squad_dev/dev-v2.0.rebuilt.json", "en-minilm-l6", {"no_answer": True}, 0.99),
+        ("squad_dev/dev-v1.1.rebuilt.json", "en-minilm-l6", {}),
+        ("squad_dev/dev-v2.0.rebuilt.json", "en-minilm-l6", {"no_answer": True}),
         (
             "quoref_dev/quoref-dev-v0.1.json",
             "en-minilm-l6",
             {"several": True, "positions": "sigmoid", "format": "quoref"},
-            0.99,
         ),
-        (
-            "cmrc2018/cmrc2018_trial.json",
-            "zh-minibert-6l",
-            {"rules": "cmrc", "max_answer": 200},
-            0.999,
-        ),
+        ("cmrc2018/cmrc2018_trial.json", "zh-minibert-6l", {"rules": "cmrc", "max_answer": 200}),
     ],
 )
-def test_qa(shared, path, encoder, options, f1):
+def test_qa_loses_nothing_without_a_reason(shared, path, encoder, options):
     reader = {"offsets": "nearest"}
     task = make_task("qa", **{"format": "squad", "reader": reader} | options)
     codec = make_codec(shared / "encoders" / encoder)
     examples = list(task.read(shared / "data" / path))[:2500]
     features = task.encode(examples, codec)
-    found = join(answers_of_gold(task, features, codec))
-    scores = task.score(task.decode(found, features, examples), examples)
-    assert scores["f1"] > f1
+    predictions = task.decode(join(answers_of_gold(task, features, codec)), features, examples)
+    lost = [
+        reason_for_loss(task, features, number, example)
+        for number, (item, example) in enumerate(zip(predictions, examples, strict=True))
+        if task.score([item], [example])["f1"] < 1
+    ]
+    assert None not in lost
+    assert len(lost) <= 0.02 * len(examples)
 
 
 @pytest.mark.parametrize(
@@ -103,3 +116,18 @@ def test_classification(shared, kind, path, options):
     logits = torch.nn.functional.one_hot(batch.targets["labels"], len(task.labels)).float()
     predictions = task.decode(task.gather({"labels": logits}, batch), features)
     assert task.score(predictions, examples)[task.headline] == 1.0
+
+
+def test_mrc_ner(shared):
+    queries = shared / "data" / "bertmrc_queries" / "en_conll03.json"
+    task = make_task("mrc_ner", queries=str(queries), format="conll", match="none")
+    codec = make_codec(shared / "encoders" / "en-minilm-l6")
+    examples = list(task.read(shared / "data" / "conll2003_en" / "eng.testb"))
+    features = task.encode(examples, codec)
+    found = []
+    for start in range(0, len(features), 64):
+        batch = task.collate(features, range(start, min(start + 64, len(features))), codec)
+        logits = {key: target.clamp(min=-1) - 0.5 for key, target in batch.targets.items()}
+        found.append(task.gather(logits, batch))
+    predictions = task.decode(join(found), features, examples)
+    assert task.score(predictions, examples)["f1"] == 1.0

@@ -33,11 +33,13 @@ def find_answers(
     start, end, count = _matrices(found, len(features))
     column = np.arange(start.shape[1])
     inside = (column >= 1) & (column <= count[:, None])
+    # Several starts and ends have many pairings, most of them wrong ones.
+    n_best = task.n_best * 5 if task.several else task.n_best
     spans = find_spans(
         start,
         end,
         inside=inside,
-        n_best=task.n_best,
+        n_best=n_best,
         max_length=task.max_answer,
         positions=task.positions,
     )
@@ -51,7 +53,7 @@ def find_answers(
         offsets=np.stack(chars, axis=-1),
         question=features["source"],
         contexts=[example.context for example in examples],
-        n_best=task.n_best,
+        n_best=n_best,
     )
     null = null_scores(
         start, end, null_position=0, question=features["source"], positions=task.positions
@@ -81,7 +83,7 @@ def _predict(name: str, candidates: list[Any], null: float, task: QA) -> Predict
     best = candidates[0] if candidates else None
     above = null - best.score if best is not None else math.inf
     empty = best is None or (task.no_answer and above > task.null_threshold)
-    listed = max(task.listed, task.n_best if task.several else 0)
+    listed = len(candidates) if task.several else task.listed
     return {
         "id": name,
         "answer": "" if best is None or empty else best.text,

@@ -23,6 +23,7 @@ TASKS = {
     "classification": "softf1.tasks.classification:Classification",
     "pairs": "softf1.tasks.classification:Classification",
     "qa": "softf1.tasks.qa:QA",
+    "mrc_ner": "softf1.tasks.mrc_ner:MrcNer",
 }
 
 
