@@ -60,12 +60,22 @@ def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Code
         cls = _import(scratch, SCRATCH[scratch][1])
         built: Codec = cls.build(texts) if scratch == encoder else cls.from_pretrained(encoder)
         return built
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
     tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
-    positions = getattr(_load(AutoConfig.from_pretrained, encoder), "max_position_embeddings", 512)
+    positions = getattr(_load(load_config, encoder), "max_position_embeddings", 512)
     # XLNet has no limit and says −1.
     return TokenizerCodec(tokenizer, window=min(512, positions) if positions > 0 else 512)
+
+
+def load_config(encoder: str) -> Any:
+    """The configuration of an encoder; of a BERT-MRC model, that of the encoder inside."""
+    from transformers import AutoConfig
+
+    found = _read_config(encoder)
+    if found.get("model_type") == "softf1-mrc":
+        return AutoConfig.for_model(**found["encoder"])
+    return AutoConfig.from_pretrained(encoder)
 
 
 def build_model(
@@ -98,9 +108,15 @@ def _scratch(encoder: str | Path) -> str | None:
     """Which encoder from scratch this is, by name or as a saved folder."""
     if str(encoder) in SCRATCH:
         return str(encoder)
-    config = Path(encoder) / "config.json"
-    kind = json.loads(config.read_text("utf-8")).get("model_type") if config.is_file() else None
+    kind = _read_config(encoder).get("model_type")
     return next((name for name in SCRATCH if kind == f"softf1-{name}"), None)
+
+
+def _read_config(encoder: str | Path) -> dict[str, Any]:
+    """The configuration in a folder; empty where this is a name, not a folder."""
+    path = Path(encoder) / "config.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return found
 
 
 def _import(scratch: str, name: str) -> Any:

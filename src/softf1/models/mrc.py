@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
@@ -11,12 +13,11 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from softf1.models.encoders import build_model
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor
 
     from softf1.models.codec import Codec
 
+KIND = "softf1-mrc"
 Match = Literal["none", "concat", "biaffine"]
 
 
@@ -31,7 +32,7 @@ class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transform
         dropout: Before every head.
     """
 
-    model_type = "softf1-mrc"
+    model_type = KIND
 
     def __init__(
         self,
@@ -67,7 +68,9 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
 
     @classmethod
     def build(cls, encoder: str | Path, codec: Codec, **options: Any) -> Self:
-        """New heads on a pretrained encoder."""
+        """New heads on a pretrained encoder, or a saved model as it is."""
+        if is_saved(encoder):
+            return cls.from_pretrained(encoder, dtype=torch.float32)
         pretrained = build_model(encoder, head="none", codec=codec)
         model = cls(MrcConfig(encoder=pretrained.config.to_dict(), **options))
         model.encoder = pretrained
@@ -109,6 +112,12 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
             out["proposed"] = propose(out["start"], out["end"], context)
             out["match"] = self.match(*take_pairs(hidden, out["proposed"]))
         return out
+
+
+def is_saved(folder: str | Path) -> bool:
+    """Whether this is a folder with a BERT-MRC model."""
+    path = Path(folder) / "config.json"
+    return path.is_file() and json.loads(path.read_text("utf-8")).get("model_type") == KIND
 
 
 class ConcatMatch(nn.Module):
