@@ -95,8 +95,8 @@ def embedding_synonyms(
         if own is None:
             return ()
         cosines = table @ table[own]
-        best = np.argsort(-cosines, kind="stable")[: neighbours + 1]
-        found = [words[index] for index in best if cosines[index] >= threshold]
+        best = np.argsort(-cosines, kind="stable")[: 4 * neighbours + 1]
+        found = dict.fromkeys(words[index] for index in best if cosines[index] >= threshold)
         return tuple(other for other in found if not _same_stem(word, other))[:neighbours]
 
     return find

@@ -154,7 +154,7 @@ def _chinese_characters(words: list[str]) -> bool:
 
 def _has_prefixes(tags: set[str]) -> bool:
     letters = {letter for scheme in SCHEMES.values() for letter in scheme.prefixes}
-    return all(tag == "O" or (tag[0] in letters and tag[1:2] == "-") for tag in tags)
+    return all(tag == "O" or (tag[:1] in letters and tag[1:2] == "-") for tag in tags)
 
 
 def _tagged(start: str) -> Detected | None:
@@ -191,7 +191,7 @@ def _lines(start: str) -> Detected | None:
     pairs = [row.partition(between) for row in rows]
     labels = {label for label, _, text in pairs if text.strip()}
     complete = all(label and text.strip() for label, _, text in pairs)
-    if not complete or len(labels) > max(2, min(_FEW_LABELS, len(rows) // 3)):
+    if not complete or len(labels) > min(_FEW_LABELS, len(rows) // 2):
         return None
     shown = ", ".join(sorted(labels)[:5])
     return Detected("lines", "classification", f"lines that begin with one of few labels: {shown}")
