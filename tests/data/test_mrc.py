@@ -102,6 +102,7 @@ def test_nested_spans(write):
         ({"start_position": ["0"]}, 'wanted numbers in "start_position"'),
         ({"impossible": True}, "wanted impossible to be false with 2 spans, got true"),
         ({"query": ...}, 'wanted "query"'),
+        ({"context": " "}, "wanted words in the context, got none"),
     ],
 )
 def test_wrong_items(write, changed, message):

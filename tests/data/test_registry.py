@@ -27,8 +27,27 @@ def test_unknown_names_list_the_known_ones(write):
         read(path, format="conll", tags=3)
     with pytest.raises(InputError, match="format conll serves the tasks tagging; got qa"):
         read(path, format="conll", task="qa")
+    with pytest.raises(InputError, match=r"unknown task 'tag' .*known: tagging, mrc_ner, qa"):
+        read(path, task="tag")
     with pytest.raises(InputError, match="format tsv serves the tasks classification, pairs"):
         read(path, format="tsv")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("conll", {"tag": "x"}, "wanted tag to be int or None, got 'x'"),
+        ("conll", {"word": True}, "wanted word to be int, got True"),
+        ("conll", {"brackets": 1}, "wanted brackets to be bool, got 1"),
+        ("conll", {"encoding_errors": "ignore"}, 'wanted encoding_errors "strict" or "replace"'),
+        ("lines", {"label_separator": ""}, "wanted label_separator to be str or None, got ''"),
+        ("csv", {"delimiter": "::"}, "wanted a delimiter of one character, got '::'"),
+        ("csv", {"text": 1.5}, "wanted text to be Column, got 1.5"),
+    ],
+)
+def test_options_of_the_wrong_kind(write, name, options, message):
+    with pytest.raises(InputError, match=message):
+        read(write("a B-X\n"), format=name, task=FORMATS[name].tasks[0], **options)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "hf"])
