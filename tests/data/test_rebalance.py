@@ -84,6 +84,7 @@ def test_a_row_of_dev_or_test_is_refused(pairs):
     check_leak(made, [PairExample("something", "else", "0", 1)])
     with pytest.raises(InputError, match=r"wanted no row of dev or test in training.*line 44"):
         check_leak(made, [dev])
+    check_leak(rebalance(pairs, "+positive", seed=1, held_out=[dev]), [dev])
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_unknown_names_list_the_known_ones(write):
         ("conll", {"encoding_errors": "ignore"}, 'wanted encoding_errors "strict" or "replace"'),
         ("lines", {"label_separator": ""}, "wanted label_separator to be str or None, got ''"),
         ("csv", {"delimiter": "::"}, "wanted a delimiter of one character, got '::'"),
-        ("csv", {"text": 1.5}, "wanted text to be Column, got 1.5"),
+        ("csv", {"text": 1.5}, "wanted text to be str or int or None, got 1.5"),
     ],
 )
 def test_options_of_the_wrong_kind(write, name, options, message):

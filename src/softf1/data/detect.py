@@ -54,11 +54,14 @@ def detect(path: Path | str, *, task: str | None = None) -> Detected:
     start = read_start(path)
     if not start.strip():
         raise InputError("wanted data, got an empty file", path=path)
-    for look in (_json,) if _JSON.match(start) else _LOOKS:
+    looks = (_json,) if _JSON.match(start) else _LOOKS
+    for look in looks:
         found = look(start)
         if found is not None and task in (None, found.task):
             return found
-    wanted = "JSON, CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`"
+    wanted = "CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`, JSON"
+    if looks == (_json,):
+        wanted = "SQuAD, QuoRef, BERT-MRC, JSON lines with a text or with two"
     told = f" for the task {task}" if task else ""
     first = short(start.strip().partition("\n")[0])
     message = f"wanted one of {wanted}{told}; got a first line of {first}"

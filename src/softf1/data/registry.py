@@ -26,12 +26,7 @@ T = TypeVar("T")
 TASKS = ("tagging", "mrc_ner", "qa", "pairs", "classification")
 
 
-_KINDS = {
-    "int": ("int",),
-    "bool": ("bool",),
-    "None": ("NoneType",),
-    "Column": ("str", "int", "NoneType"),
-}
+_KINDS = {"int": "int", "bool": "bool", "None": "NoneType"}
 """Types of an option by the words of its annotation; any other word is a text."""
 
 
@@ -189,10 +184,10 @@ def _at_least_one(
 
 def _check_option(name: str, value: object, parameter: inspect.Parameter) -> None:
     """Refuses a value of the wrong type: options come from recipes and command lines."""
-    wanted = str(parameter.annotation).split(" | ")
-    kinds = {kind for one in wanted for kind in _KINDS.get(one, ("str",))}
+    words = str(parameter.annotation).replace("Column", "str | int | None").split(" | ")
+    kinds = {_KINDS.get(word, "str") for word in words}
     if type(value).__name__ not in kinds or value == "":
-        raise InputError(f"wanted {name} to be {' or '.join(wanted)}, got {value!r}")
+        raise InputError(f"wanted {name} to be {' or '.join(words)}, got {value!r}")
 
 
 def _settle_task(format_name: str, spec: Format, task: str | None) -> str:
