@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from softf1.data import FORMATS, Problems, TaggedSentence, detect, iterate, tags
+from softf1.data import FORMATS, Problems, TaggedSentence, detect, iterate, mrc, tags
 from softf1.errors import InputError
 
 CONTEXT = "Ida Roth built the mill. It burned in 1822, and Roth left."
@@ -160,6 +160,23 @@ def test_the_seed_itself_is_data(name, write):
 def test_mutated_files(name, tmp_path):
     outcomes = fuzz(name, tmp_path, 1000, seed=f"{name} short")
     assert all(outcomes.values()), "mutations must lead to both data and errors to mean anything"
+
+
+def test_mutated_query_files(tmp_path):
+    random = Random("queries")
+    path = tmp_path / "queries.json"
+    original = json.dumps({"default": {"PER": "find names", "LOC": "find places"}}).encode()
+    outcomes = {True: 0, False: 0}
+    for _ in range(1000):
+        path.write_bytes(mutate(original, random))
+        try:
+            queries = mrc.read_queries(path)
+        except InputError:
+            outcomes[False] += 1
+        else:
+            assert all(isinstance(query, str) for query in queries.values())
+            outcomes[True] += 1
+    assert all(outcomes.values())
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
-import importlib.util
+import sys
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -148,9 +149,33 @@ def test_neighbours_leave_out_pieces_and_forms_of_the_word():
         embedding_synonyms(words, matrix[:2])
 
 
-def test_wordnet_is_used_or_refused():
-    if importlib.util.find_spec("nltk") is None:
+def stand_in_for_wordnet(ensure_loaded=lambda: None):
+    """A module like nltk.corpus with two synsets of one word."""
+    synsets = [SimpleNamespace(lemma_names=lambda: ["Car", "motor_car", "automobile"])] * 2
+    wordnet = SimpleNamespace(ensure_loaded=ensure_loaded, synsets=lambda _: synsets)
+    return SimpleNamespace(wordnet=wordnet)
+
+
+def test_wordnet_is_taken_where_it_is(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nltk", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "nltk.corpus", stand_in_for_wordnet())
+    find, taken = augment.choose_synonyms()
+    assert taken == "WordNet"
+    assert find("automobile") == ["car", "motor car"]
+
+
+def test_without_wordnet_or_its_data_others_are_taken_openly(monkeypatch):
+    def missing():
+        raise LookupError("no data")
+
+    for corpus in (None, stand_in_for_wordnet(missing)):
+        monkeypatch.setitem(sys.modules, "nltk", SimpleNamespace())
+        monkeypatch.setitem(sys.modules, "nltk.corpus", corpus)
         with pytest.raises(InputError, match="wanted nltk with its WordNet data"):
             augment.wordnet_synonyms()
-    else:
-        assert "car" in augment.wordnet_synonyms()("automobile")
+        find, taken = augment.choose_synonyms(["quick", "fast"], [[1, 0.1], [1, 0.2]])
+        assert find("quick") == ("fast",)
+        assert taken == "neighbours in the embeddings of 2 tokens"
+        find, taken = augment.choose_synonyms()
+        assert find is None
+        assert taken.startswith("light edits only")
