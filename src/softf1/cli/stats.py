@@ -85,6 +85,7 @@ def _print_tables(stats: list[Stats], corpora: list[Corpus], unseen: list[str]) 
         ratio = "no positives" if one.ratio is None else f"ratio {one.ratio:.2f}"
         print(f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}")
         print(f"negative: {one.negative}; counted in {one.unit}")
+        print(f"most frequent to rarest label: {one.spread:.1f}")
         _print_labels(one)
         for note in corpus.problems.notes:
             print(f"note: {note}", file=sys.stderr)

@@ -37,8 +37,10 @@ def parse(text: str, path: Path | str, *, line: int = 1) -> object:
         if _LONE_SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        cut = " (the text ends too early)" if error.pos >= len(text.rstrip()) else ""
-        message = f"wanted JSON, got: {error.msg} at column {error.colno}{cut}"
+        what = error.msg.removesuffix(" starting at")
+        early = error.pos >= len(text.rstrip()) or what == "Unterminated string"
+        cut = " (the text ends too early)" if early else ""
+        message = f"wanted JSON, got: {what} at column {error.colno}{cut}"
         raise RecordError("not JSON", message, path=path, line=line + error.lineno - 1) from None
     except RecursionError:
         raise RecordError("not JSON", "wanted JSON, got it nested too deep", path=path) from None

@@ -68,6 +68,7 @@ def lines(
     path: Path | str, problems: Problems, *, errors: EncodingErrors = "strict"
 ) -> Iterator[tuple[int, str]]:
     """Yields (line number, line without its end); lines that cannot be decoded are left out."""
+    _check_errors(errors)
     number = 1
     for piece in _pieces(path):
         yield from _decode(piece, b"\n", number, path, problems, errors)
@@ -78,17 +79,33 @@ def blocks(
     path: Path | str, problems: Problems, *, errors: EncodingErrors = "strict"
 ) -> Iterator[tuple[int, str]]:
     """Yields (first line number, text) of what stands between empty lines."""
-    number, rest = 1, b""
+    _check_errors(errors)
+    number = 1
+    for piece in _whole_blocks(path):
+        for start, part in _decode(piece, b"\n\n", number, path, problems, errors):
+            body = part.strip("\n")
+            if body:
+                yield start if part[0] != "\n" else start + part.index(body), body
+        number += piece.count(b"\n")
+
+
+def _check_errors(errors: str) -> None:
+    if errors not in ("strict", "replace"):
+        raise InputError(f'wanted encoding_errors "strict" or "replace", got {errors!r}')
+
+
+def _whole_blocks(path: Path | str) -> Iterator[bytes]:
+    """Yields pieces that end at an empty line."""
+    parts: list[bytes] = []
     for piece in _pieces(path):
-        data = rest + piece
-        cut = data.rfind(b"\n\n") + 2
-        if cut == 1:
-            rest = data
+        cut = piece.rfind(b"\n\n") + 2
+        if cut == 1 and not (parts and piece.startswith(b"\n")):
+            parts.append(piece)
             continue
-        whole, rest = data[:cut], data[cut:]
-        yield from _strip(_decode(whole, b"\n\n", number, path, problems, errors))
-        number += whole.count(b"\n")
-    yield from _strip(_decode(rest, b"\n\n", number, path, problems, errors))
+        yield b"".join([*parts, piece[:cut]])
+        parts = [piece[cut:]] if piece[cut:] else []
+    if parts:
+        yield b"".join(parts)
 
 
 def _pieces(path: Path | str) -> Iterator[bytes]:
@@ -166,12 +183,3 @@ def _not_utf8(error: UnicodeDecodeError, path: Path | str, line: int) -> RecordE
     line += error.object.count(b"\n", 0, error.start)
     got = error.object[error.start : error.start + 1].hex()
     return RecordError("not UTF-8", f"wanted UTF-8 text, got byte 0x{got}", path=path, line=line)
-
-
-def _strip(parts: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Drops further empty lines around blocks, and blocks of nothing else."""
-    for number, part in parts:
-        body = part.strip("\n")
-        if body:
-            lead = 0 if part[0] != "\n" else len(part) - len(part.lstrip("\n"))
-            yield number + lead, body

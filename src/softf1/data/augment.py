@@ -36,6 +36,18 @@ _NEGATIONS = frozenset(
         *("cannot", "hardly", "barely"),
     )
 )
+_FUNCTION_WORDS = frozenset(
+    (
+        *("who", "whom", "whose", "what", "when", "where", "why", "how", "which", "you", "your"),
+        *("yours", "him", "her", "hers", "his", "its", "our", "ours", "she", "they", "them"),
+        *("their", "theirs", "myself", "yourself", "himself", "herself", "itself", "ourselves"),
+        *("yourselves", "themselves", "can", "could", "will", "would", "shall", "should", "may"),
+        *("might", "must", "have", "has", "had", "all", "every", "each", "both", "only", "but"),
+        *("before", "after", "over", "under", "more", "less", "most", "least", "than", "too"),
+    )
+)
+"""Words whose nearest neighbours say something else: your, our; before, after; more, less."""
+_PROTECTED = STOP_WORDS | _NEGATIONS | _FUNCTION_WORDS
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
@@ -95,11 +107,30 @@ def embedding_synonyms(
         if own is None:
             return ()
         cosines = table @ table[own]
-        best = np.argsort(-cosines, kind="stable")[: neighbours + 1]
-        found = [words[index] for index in best if cosines[index] >= threshold]
+        near = np.flatnonzero(cosines >= threshold)
+        best = near[np.argsort(-cosines[near], kind="stable")]
+        found = dict.fromkeys(words[index] for index in best)
         return tuple(other for other in found if not _same_stem(word, other))[:neighbours]
 
     return find
+
+
+def choose_synonyms(
+    vocabulary: Sequence[str] = (), matrix: ArrayLike | None = None
+) -> tuple[Synonyms | None, str]:
+    """WordNet if this machine has it, else the embeddings passed in, else none; and which it is.
+
+    >>> find, taken = choose_synonyms(["quick", "fast"], [[1.0, 0.1], [1.0, 0.2]])
+    >>> taken in ("WordNet", "neighbours in the embeddings of 2 tokens")
+    True
+    """
+    try:
+        return wordnet_synonyms(), "WordNet"
+    except InputError:
+        if matrix is None:
+            return None, "light edits only: neither WordNet nor embeddings are there"
+    taken = f"neighbours in the embeddings of {len(vocabulary)} tokens"
+    return embedding_synonyms(vocabulary, matrix), taken
 
 
 def edit(text: str, random: Random, synonyms: Synonyms | None = None) -> str | None:
@@ -137,9 +168,8 @@ def _light_edit(text: str, spots: list[tuple[int, int]], random: Random) -> str 
 
 
 def _may_change(word: str) -> bool:
-    """Lower-case content words only: no numbers, names, negations or stop words."""
-    plain = word.isalpha() and word.islower() and len(word) > 2
-    return plain and word not in STOP_WORDS and word not in _NEGATIONS
+    """Lower-case content words only: no numbers, names, negations or function words."""
+    return word.isalpha() and word.islower() and len(word) > 2 and word not in _PROTECTED
 
 
 def _same_stem(word: str, other: str) -> bool:

@@ -1,7 +1,8 @@
 """Columns: one word a line, a blank line between sentences (CoNLL-2003, WSJ, OntoNotes).
 
-A sentence whose lines all have the same number of cells is split by one `str.split`; only others
-are looked at line by line, to name the line that is wrong.
+A sentence whose lines all have the same number of cells is split by one `str.split`, which is a
+quarter faster than line by line (`benchmarks/readers.py`); only others are looked at with care, to
+divide them at lines of white space or to name the line that is wrong.
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ class Layout:
         ['a', 'DT', '\n', 'map', 'NN']
         >>> Layout(" ", 2, 0, 1).split_block("a DT\nmap")
         """
+        between = self.separator
+        marked = block.replace("\n", f"{between}\n{between}")
+        if between * 2 in marked or marked.startswith(between) or marked.endswith(between):
+            return None  # an empty cell
+        cells = marked.split(between)
         count = block.count("\n")
-        cells = block.replace("\n", f"{self.separator}\n{self.separator}").split(self.separator)
         even = len(cells) == count * (self.width + 1) + self.width
         even = even and cells[self.width :: self.width + 1].count("\n") == count
-        return cells if even and "" not in cells else None
+        return cells if even else None
 
     def split_line(self, line: str) -> list[str]:
         """The cells of one line; a run of spaces is one separator, a run of tabs is not."""

@@ -14,7 +14,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -108,15 +110,18 @@ def _count_questions(questions: list[QAExample]) -> Counts:
     labels: Counter[str] = Counter()
     examples: Counter[str] = Counter()
     negatives = 0
+    context, words = "", []
     for question in questions:
-        starts = [match.span() for match in _WORD.finditer(question.context)]
+        if question.context != context:  # questions of one context follow each other
+            context = question.context
+            words = [match.span() for match in _WORD.finditer(context)]
         first = question.answers[0] if question.answers else Answer((), ())
         own = {"start": len(first.spans), "end": len(first.spans)}
         if not question.answers:
             own = {NO_ANSWER: 1}
         labels.update(own)
         examples.update(own.keys())
-        negatives += len(starts) - len(_edge_words(starts, first))
+        negatives += len(words) - len(_edge_words(words, first))
     positives = labels["start"] + labels["end"]
     said = "words of the context that neither start nor end the first answer"
     return Counts("words", said, negatives, positives, labels, examples)
@@ -125,9 +130,9 @@ def _count_questions(questions: list[QAExample]) -> Counts:
 def _edge_words(words: list[tuple[int, int]], answer: Answer) -> set[int]:
     """The words that hold the first or the last character of a span."""
     edges = {place for start, end in answer.spans for place in (start, end - 1)}
-    return {
-        index for index, (start, end) in enumerate(words) if any(start <= e < end for e in edges)
-    }
+    # The word before the first that starts after the edge; an edge on white space is in no word.
+    found = {(bisect_right(words, (place, math.inf)) - 1, place) for place in edges}
+    return {index for index, place in found if index >= 0 and place < words[index][1]}
 
 
 def _count_queries(items: list[MrcExample]) -> Counts:

@@ -54,11 +54,14 @@ def detect(path: Path | str, *, task: str | None = None) -> Detected:
     start = read_start(path)
     if not start.strip():
         raise InputError("wanted data, got an empty file", path=path)
-    for look in (_json,) if _JSON.match(start) else _LOOKS:
+    looks = (_json,) if _JSON.match(start) else _LOOKS
+    for look in looks:
         found = look(start)
         if found is not None and task in (None, found.task):
             return found
-    wanted = "JSON, CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`"
+    wanted = "CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`, JSON"
+    if looks == (_json,):
+        wanted = "SQuAD, QuoRef, BERT-MRC, JSON lines with a text or with two"
     told = f" for the task {task}" if task else ""
     first = short(start.strip().partition("\n")[0])
     message = f"wanted one of {wanted}{told}; got a first line of {first}"
@@ -154,7 +157,7 @@ def _chinese_characters(words: list[str]) -> bool:
 
 def _has_prefixes(tags: set[str]) -> bool:
     letters = {letter for scheme in SCHEMES.values() for letter in scheme.prefixes}
-    return all(tag == "O" or (tag[0] in letters and tag[1:2] == "-") for tag in tags)
+    return all(tag == "O" or (tag[:1] in letters and tag[1:2] == "-") for tag in tags)
 
 
 def _tagged(start: str) -> Detected | None:
@@ -191,7 +194,7 @@ def _lines(start: str) -> Detected | None:
     pairs = [row.partition(between) for row in rows]
     labels = {label for label, _, text in pairs if text.strip()}
     complete = all(label and text.strip() for label, _, text in pairs)
-    if not complete or len(labels) > max(2, min(_FEW_LABELS, len(rows) // 3)):
+    if not complete or len(labels) > min(_FEW_LABELS, len(rows) // 2):
         return None
     shown = ", ".join(sorted(labels)[:5])
     return Detected("lines", "classification", f"lines that begin with one of few labels: {shown}")

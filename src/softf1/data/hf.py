@@ -151,13 +151,17 @@ def _questions(
         def error(reason: str, message: str) -> RecordError:
             return RecordError(reason, message, path=path, line=line)
 
-        answers: Any = row.get("answers") or {"text": [], "answer_start": []}
         context: Any = row["context"]
-        if not _texts([context, row["question"], *answers["text"]]):
-            raise error("no text", "wanted a context, a question and texts of answers, got null")
+        if not _texts([context, row["question"]]):
+            raise error("no text", "wanted a context and a question, got null")
+        answers: Any = row.get("answers") or {"text": [], "answer_start": []}
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if not _texts(texts) or not isinstance(starts, list) or len(texts) != len(starts):
+            message = f"wanted as many answer_start as text, got {short(repr(answers))}"
+            raise error("texts and offsets differ", message)
         found = [
             make_answer(text, start, context, offsets=offsets, problems=problems, error=error)
-            for text, start in zip(answers["text"], answers["answer_start"], strict=True)
+            for text, start in zip(texts, starts, strict=True)
         ]
         name, title = str(row.get("id") or line), str(row.get("title") or "")
         gold = join_answers(found) if several else tuple(found)
@@ -190,7 +194,7 @@ def _to_names(value: Any, names: list[str] | None) -> Any:
         return value
     if isinstance(value, list):
         return [_to_names(one, names) for one in value]
-    return names[value] if value >= 0 else None
+    return names[value] if 0 <= value < len(names) else None
 
 
 def _texts(values: Any) -> bool:

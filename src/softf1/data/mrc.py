@@ -99,6 +99,8 @@ def from_tagged(
 def _read_item(node: Node, default_id: str) -> MrcExample:
     query, context = node.get("query", str), node.get("context", str)
     words = tuple(context.split(" "))
+    if not context.strip():
+        raise node.error("no words", "wanted words in the context, got none")
     spans = _spans(node)
     for start, end in spans:
         if not 0 <= start < end <= len(words):

@@ -12,7 +12,8 @@ possible together with these shares, so `size` is an option: with it and no `sha
 +positive and +negative follows from the size.
 
 Added rows are edited copies of training rows (`augment.edit`) with the label of their source. Only
-training rows go in, so nothing of dev or test comes out but by chance; `check_leak` refuses that.
+training rows go in, so nothing of dev or test comes out but by chance, which `held_out` prevents
+and `check_leak` finds, in rows that were there before as well.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def rebalance(
     positive: str = "1",
     share: float | None = None,
     size: int | None = None,
+    held_out: Iterable[PairExample] = (),
 ) -> list[PairExample]:
     """The training pairs of a variant, the kept rows in their order and the added ones after them.
 
@@ -113,6 +115,7 @@ def rebalance(
         positive: The label that counts as positive.
         share: Share of positives at the end; the paper's by default.
         size: Rows at the end.
+        held_out: Rows of dev and test, which no added row may equal; they are only compared with.
     """
     groups: dict[bool, list[PairExample]] = {True: [], False: []}
     for pair in pairs:
@@ -127,7 +130,7 @@ def rebalance(
     if made.negatives < len(groups[False]):
         kept = {id(pair) for pair in random.sample(groups[False], made.negatives)}
         return [pair for pair in pairs if pair.label == positive or id(pair) in kept]
-    taken = {_key(pair) for pair in pairs}
+    taken = {_key(pair) for pair in (*pairs, *held_out)}
     added: list[PairExample] = []
     for is_positive, wanted in ((True, made.positives), (False, made.negatives)):
         count = wanted - len(groups[is_positive])

@@ -26,6 +26,10 @@ T = TypeVar("T")
 TASKS = ("tagging", "mrc_ner", "qa", "pairs", "classification")
 
 
+_KINDS = {"int": "int", "bool": "bool", "None": "NoneType"}
+"""Types of an option by the words of its annotation; any other word is a text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """A file format: where its reader is, which tasks it can serve, and what it looks like.
@@ -146,6 +150,8 @@ def choose(
 ) -> tuple[str, str, Callable[[], Iterator[Example]]]:
     """Settles format, task and options before anything is read; what was detected is noted."""
     name = format
+    if task is not None:
+        _known(task, dict.fromkeys(TASKS), "task")
     if name is None:
         found = importlib.import_module("softf1.data.detect").detect(path, task=task)
         problems.note(f"{path}: took format {found.format}, task {found.task}: {found.reason}")
@@ -157,8 +163,8 @@ def choose(
     allowed = inspect.signature(reader).parameters
     if "task" in allowed:
         options["task"] = task
-    for option in options:
-        _known(option, allowed, f"option of format {name}")
+    for option, value in options.items():
+        _check_option(option, value, _known(option, allowed, f"option of format {name}"))
     read_all = partial(reader, path, problems=problems, **options)
     return name, task, partial(_at_least_one, read_all, path, problems)
 
@@ -174,6 +180,14 @@ def _at_least_one(
     if empty:
         left = f" ({problems})" if problems.skipped else ""
         raise InputError(f"wanted at least one example, got none{left}", path=path)
+
+
+def _check_option(name: str, value: object, parameter: inspect.Parameter) -> None:
+    """Refuses a value of the wrong type: options come from recipes and command lines."""
+    words = str(parameter.annotation).replace("Column", "str | int | None").split(" | ")
+    kinds = {_KINDS.get(word, "str") for word in words}
+    if type(value).__name__ not in kinds or value == "":
+        raise InputError(f"wanted {name} to be {' or '.join(words)}, got {value!r}")
 
 
 def _settle_task(format_name: str, spec: Format, task: str | None) -> str:

@@ -53,6 +53,7 @@ class Stats:
         negatives: Negative units.
         positives: Positive units.
         ratio: Negatives for each positive; None without positives.
+        spread: The most frequent label for each of the rarest.
         negative: What counts as negative, in words.
         batch_size: Examples a batch.
         labels: Every label, the most frequent first.
@@ -66,6 +67,7 @@ class Stats:
     negatives: int
     positives: int
     ratio: float | None
+    spread: float
     negative: str
     batch_size: int
     labels: tuple[LabelStats, ...]
@@ -101,6 +103,7 @@ def describe(corpus: Corpus, *, batch_size: int = 32) -> Stats:
         counts.negatives,
         counts.positives,
         counts.negatives / counts.positives if counts.positives else None,
+        max(counts.labels.values()) / max(min(counts.labels.values()), 1),
         counts.negative,
         batch_size,
         labels,

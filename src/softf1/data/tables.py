@@ -70,6 +70,8 @@ def iterate(
         if kind == "tsv":
             cells = _split(numbered, between)
         else:
+            if len(between) != 1 or between in '"\r\n':
+                raise InputError(f"wanted a delimiter of one character, got {between!r}")
             cells = _split_quoted(numbered, between, path, problems)
         rows = _named(cells, path, problems, header=header)
     reader: RowReader | None = None

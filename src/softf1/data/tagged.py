@@ -42,9 +42,12 @@ def iterate(
         if not line.strip() or _MARK.fullmatch(line.strip()):
             continue
         try:
-            yield _read_line(line, separator, path, number)
+            sentence = _read_line(line, separator, path, number)
         except RecordError as error:
             problems.add(error)
+        else:
+            if sentence.words:
+                yield sentence
 
 
 def _read_line(line: str, separator: str, path: Path | str, number: int) -> TaggedSentence:

@@ -2,8 +2,8 @@
 
 One bias for the background class (such as O) trades precision for recall everywhere at once and
 rarely overfits; a bias for each class does so easily on a small dev set. Both are judged on items
-they were not tuned on, and each replaces the simpler rule only where it is better there. Any score
-that comes from counts can be tuned for, span scores of sentences included:
+they were not tuned on, and each replaces the simpler rule only where it is clearly better there.
+Any score that comes from counts can be tuned for, span scores of sentences included:
 
     >>> from softf1.metrics.spans import count_lenient_ids
     >>> tags = ["O", "B-X"]
@@ -87,12 +87,12 @@ def tune_biases(
     rules: dict[str, Sequence[int]] = {"none": (), "background": (background,)}
     if per_class:
         rules["per class"] = range(parts[0].logits.shape[1])
-    honest, biases = {}, {}
+    judged, biases = {}, {}
     for rule, classes in rules.items():
         fit = partial(tuner.fit, classes)
-        honest[rule] = crossfit(fit, tuner.count_fold, folds=folds).average(average, beta=beta).f
+        judged[rule] = crossfit(fit, tuner.count_fold, folds=folds)
         biases[rule] = fit(list(range(folds)))
-    rule = pick_rule(honest)
+    rule, honest = pick_rule(judged, average=average, beta=beta)
     return TunedBiases(rule, tuple(biases[rule].tolist()), honest)
 
 

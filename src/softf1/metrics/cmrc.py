@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 # The evaluator's list; its "……" of two characters never equals one, so that … stays.
-PUNCTUATION = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"  # noqa: RUF001  these are the point
+PUNCTUATION = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）\uff0d\uff5e『』"
 _DROP = str.maketrans("", "", PUNCTUATION)
 _HAN = re.compile("([\u4e00-\u9fa5])")
 
-_MARK = r"""[;@#$%&?!()<>{}\[\]"]|,(?!\d)|\.(?=\s|$)"""
-_WORD = re.compile(rf"\.\.\.|{_MARK}|(?:(?!{_MARK})\S)+")
+_MARK = r"""\.\.\.|[;@#$%&?!()<>{}\[\]"]|,(?!\d)|\.(?=\s|$)"""
+_WORD = re.compile(rf"{_MARK}|(?:(?!{_MARK})\S)+")
 
 
 def split_words(text: str) -> list[str]:

@@ -6,6 +6,7 @@ over the folds is one honest count.
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, TypeVar, get_args
@@ -52,8 +53,8 @@ def average_f(
 
 def crossfit(
     fit: Callable[[list[int]], Choice], count: Callable[[Choice, int], Counts], *, folds: int
-) -> Counts:
-    """Counts over all folds, each with the choice that the other folds make.
+) -> list[Counts]:
+    """The counts of each fold with the choice that the other folds make; their sum is honest.
 
     Args:
         fit: Takes the folds that may be used and gives a choice.
@@ -64,9 +65,38 @@ def crossfit(
     for fold in range(folds):
         choice = fit([other for other in range(folds) if other != fold])
         parts.append(count(choice, fold))
-    return reduce(add, parts)
+    return parts
 
 
-def pick_rule(honest: Mapping[str, float]) -> str:
-    """The first rule with the best honest score; rules come in order of simplicity."""
-    return max(honest, key=lambda rule: honest[rule])
+def pick_rule(
+    parts: Mapping[str, list[Counts]], *, average: Average, beta: float = 1.0
+) -> tuple[str, dict[str, float]]:
+    """The rule to use, and the honest F-beta of each.
+
+    Rules come in order of simplicity. One replaces a simpler one if it is better by more than a
+    standard error of the difference: among several rules the best by chance is often not the best.
+
+    Args:
+        parts: For each rule the counts of the folds, from `crossfit`.
+        average: The F that counts.
+        beta: Of the F.
+    """
+
+    def score(counts: list[Counts]) -> float:
+        return reduce(add, counts).average(average, beta=beta).f
+
+    def is_better(rule: str, simpler: str) -> bool:
+        pair = parts[rule], parts[simpler]
+        gain = score(pair[0]) - score(pair[1])
+        without = [score(a) - score(b) for a, b in zip(*map(_leave_one_out, pair), strict=True)]
+        # The jackknife's standard error, over folds.
+        return gain > math.sqrt((len(without) - 1) * float(np.var(without)))
+
+    chosen, *others = parts
+    for rule in others:
+        chosen = rule if is_better(rule, chosen) else chosen
+    return chosen, {rule: score(counts) for rule, counts in parts.items()}
+
+
+def _leave_one_out(parts: list[Counts]) -> list[list[Counts]]:
+    return [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts))]

@@ -1,9 +1,6 @@
-"""Tag schemes as data: which prefix a token of a span gets, and everything that follows from it.
+"""Tags and spans: detect a scheme, decode, encode, convert, find what is invalid, repair it.
 
-A scheme is four letters, one for each role a token can have in a span: the first of several
-(begin), one between (inside), the last of several (end), the only one (single). `BIO` writes a
-single token as it writes a first one, `BIOES` has a letter for each role. IOB1 alone needs a fifth
-letter, `split`, for a span that touches one of its own label before it.
+The schemes themselves are data, in `softf1.metrics.prefixes`.
 
     >>> tags = ["B-PER", "E-PER", "O", "S-LOC"]
     >>> scheme = detect_scheme([tags])
@@ -20,108 +17,47 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from softf1.metrics.prefixes import (
+    ALLOWED,
+    CONTINUES,
+    ENDS,
+    LENIENT,
+    OUTSIDE,
+    SCHEMES,
+    STARTS,
+    UNKNOWN,
+    Scheme,
+    get_scheme,
+    join_tag,
+    split_tag,
+    steps_of,
+)
 
-OUTSIDE = "O"
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "OUTSIDE",
+    "SCHEMES",
+    "InvalidTag",
+    "LabelledSpan",
+    "Scheme",
+    "convert_tags",
+    "decode_lenient",
+    "decode_strict",
+    "detect_scheme",
+    "encode_spans",
+    "find_invalid",
+    "get_scheme",
+    "join_tag",
+    "repair_tags",
+    "split_tag",
+]
 
 LabelledSpan = tuple[int, int, str]
 """(start, end, label), end exclusive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scheme:
-    """The letter of each role; a letter may play several roles.
-
-    Attributes:
-        name: The name in `SCHEMES`.
-        begin: First token of a span of several.
-        inside: Between first and last.
-        end: Last token of a span of several.
-        single: The only token of a span.
-        split: Replaces the first letter where the span touches one of the same label (IOB1).
-    """
-
-    name: str
-    begin: str
-    inside: str
-    end: str
-    single: str
-    split: str = ""
-
-    @property
-    def prefixes(self) -> str:
-        """All letters, `O` last, each once."""
-        letters = self.begin + self.inside + self.end + self.single + self.split + OUTSIDE
-        return "".join(dict.fromkeys(letters))
-
-    @property
-    def starting(self) -> str:
-        """The letters that can be the first of a span."""
-        return self.begin + self.single + self.split
-
-    @property
-    def ending(self) -> str:
-        """The letters that can be the last of a span."""
-        return self.end + self.single + self.split
-
-    def describe(self) -> str:
-        """The tags of the scheme, for messages."""
-        return f"O or a tag of {self.name} ({'-, '.join(self.prefixes[:-1])}-)"
-
-    def has(self, tag: str) -> bool:
-        """Whether this is a tag of the scheme, with any label."""
-        prefix, label = split_tag(tag)
-        return len(prefix) == 1 and prefix in self.prefixes and not (prefix == OUTSIDE and label)
-
-    def continues(self, previous: str, prefix: str, *, same: bool) -> bool:
-        """Whether a token goes on with the span of the token before (`same`: labels are equal)."""
-        opened = self.begin + self.inside + self.split
-        return same and previous in opened and prefix in self.inside + self.end
-
-    def starts(self, previous: str, prefix: str, *, same: bool) -> bool:
-        """Whether a token that does not continue a span starts one."""
-        if prefix == self.split:
-            return same and previous != OUTSIDE
-        return prefix in self.starting
-
-    def ends(self, previous: str, prefix: str, *, same: bool) -> bool:
-        """Whether a span that is not continued is complete."""
-        if self.split and previous == prefix == self.split and not same:
-            return False  # seqeval's rule for IOB1: B-X before the misplaced B-Y is lost with it
-        return previous in self.ending
-
-    def allows(self, previous: str, prefix: str, *, same: bool) -> bool:
-        """Whether a correct sequence can have these two neighbours."""
-        if self.continues(previous, prefix, same=same):
-            return True
-        closed = previous == OUTSIDE or previous in self.ending
-        return closed and (prefix == OUTSIDE or self.starts(previous, prefix, same=same))
-
-
-SCHEMES: Mapping[str, Scheme] = MappingProxyType(
-    {
-        scheme.name: scheme
-        for scheme in (
-            Scheme("BIO", begin="B", inside="I", end="I", single="B"),
-            Scheme("IOB1", begin="I", inside="I", end="I", single="I", split="B"),
-            Scheme("IOE2", begin="I", inside="I", end="E", single="E"),
-            Scheme("BIOES", begin="B", inside="I", end="E", single="S"),
-            Scheme("BILOU", begin="B", inside="I", end="L", single="U"),
-            Scheme("BMES", begin="B", inside="M", end="E", single="S"),
-            Scheme("BMEWO", begin="B", inside="M", end="E", single="W"),
-        )
-    }
-)
-"""All schemes by name, in the order in which `detect_scheme` prefers them."""
-
-LENIENT = Scheme("conlleval", begin="B", inside="IM", end="EL", single="BIMELSUW")
-"""conlleval's rules over the letters of all schemes: any letter can be a span by itself."""
-
-ALIASES: Mapping[str, str] = MappingProxyType({"IOB2": "BIO", "IOB": "BIO", "IOBES": "BIOES"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,36 +71,6 @@ class InvalidTag:
 
     index: int
     message: str
-
-
-def get_scheme(name: str | Scheme) -> Scheme:
-    """The scheme of that name (any case; `IOB2` is `BIO`), or the scheme itself.
-
-    >>> get_scheme("iob2").name
-    'BIO'
-    """
-    if isinstance(name, Scheme):
-        return name
-    key = ALIASES.get(name.upper(), name.upper())
-    if key not in SCHEMES:
-        msg = f"wanted a tag scheme of {', '.join(SCHEMES)}, got {name!r}"
-        raise ValueError(msg)
-    return SCHEMES[key]
-
-
-def split_tag(tag: str) -> tuple[str, str]:
-    """Prefix and label of a tag; the label of a bare `B` (and of `O`) is empty.
-
-    >>> split_tag("B-work-of-art"), split_tag("S"), split_tag("O")
-    (('B', 'work-of-art'), ('S', ''), ('O', ''))
-    """
-    prefix, _, label = tag.partition("-")
-    return prefix, label
-
-
-def join_tag(prefix: str, label: str) -> str:
-    """The tag of a prefix and a label, the inverse of `split_tag`."""
-    return f"{prefix}-{label}" if label else prefix
 
 
 def decode_strict(tags: Sequence[str], scheme: str | Scheme) -> list[LabelledSpan]:
@@ -227,15 +133,13 @@ def find_invalid(tags: Sequence[str], scheme: str | Scheme) -> list[InvalidTag]:
     [InvalidTag(index=1, message="wanted a tag that can follow 'O' in BIO, got 'I-PER'")]
     """
     scheme = get_scheme(scheme)
-    found: list[InvalidTag] = []
-    for index, (previous, tag) in enumerate(pairwise((OUTSIDE, *tags, OUTSIDE))):
-        wanted = _wanted(previous, tag, scheme)
-        if wanted and index == len(tags):
-            wanted = f"the span of {previous!r} to be closed ({scheme.name})"
-            found.append(InvalidTag(index - 1, f"wanted {wanted}, got the end of the sentence"))
-        elif wanted:
-            found.append(InvalidTag(index, f"wanted {wanted}, got {tag!r}"))
-    return found
+    steps = steps_of(scheme)
+    pairs = pairwise((OUTSIDE, *tags, OUTSIDE))
+    return [
+        _describe_invalid(index, pair, scheme, last=len(tags))
+        for index, pair in enumerate(pairs)
+        if not steps[pair] & ALLOWED
+    ]
 
 
 def repair_tags(tags: Sequence[str], scheme: str | Scheme) -> list[str]:
@@ -265,10 +169,11 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
         got = ", ".join(sorted({split_tag(tag)[0] for tag in tags}))
         raise ValueError(f"wanted the prefixes of a tag scheme, {wanted}, got {got}")
 
-    def invalid(scheme: Scheme) -> int:
-        return sum(n for (a, b), n in pairs.items() if _wanted(a, b, scheme))
+    def count_invalid(scheme: Scheme) -> int:
+        steps = steps_of(scheme)
+        return sum(n for pair, n in pairs.items() if not steps[pair] & ALLOWED)
 
-    return min(known, key=invalid)
+    return min(known, key=count_invalid)
 
 
 def _prefixes(length: int, scheme: Scheme, *, touches: bool) -> list[str]:
@@ -283,28 +188,27 @@ def _prefixes(length: int, scheme: Scheme, *, touches: bool) -> list[str]:
 
 def _decode(tags: Sequence[str], scheme: Scheme) -> list[LabelledSpan]:
     spans: list[LabelledSpan] = []
+    steps = steps_of(scheme)
     start: int | None = None
-    previous, label = OUTSIDE, ""
-    for index, tag in enumerate((*tags, OUTSIDE)):
-        if not scheme.has(tag):
-            raise ValueError(f"tag {index}: wanted {scheme.describe()}, got {tag!r}")
-        prefix, next_label = split_tag(tag)
-        same = label == next_label
-        if start is None or not scheme.continues(previous, prefix, same=same):
-            if start is not None and scheme.ends(previous, prefix, same=same):
-                spans.append((start, index, label))
-            start = index if scheme.starts(previous, prefix, same=same) else None
-        previous, label = prefix, next_label
+    for index, pair in enumerate(pairwise((OUTSIDE, *tags, OUTSIDE))):
+        bits = steps[pair]
+        if bits & UNKNOWN:
+            raise ValueError(f"tag {index}: wanted {scheme.describe()}, got {pair[1]!r}")
+        if start is None or not bits & CONTINUES:
+            if start is not None and bits & ENDS:
+                spans.append((start, index, split_tag(pair[0])[1]))
+            start = index if bits & STARTS else None
     return spans
 
 
-def _wanted(previous: str, tag: str, scheme: Scheme) -> str:
-    """What was wanted in place of `tag`, or nothing where it is right."""
+def _describe_invalid(
+    index: int, pair: tuple[str, str], scheme: Scheme, *, last: int
+) -> InvalidTag:
+    previous, tag = pair
     if not scheme.has(tag):
-        return scheme.describe()
-    if not scheme.has(previous):
-        return ""  # reported where it stands
-    (before, label), (prefix, next_label) = split_tag(previous), split_tag(tag)
-    if scheme.allows(before, prefix, same=label == next_label):
-        return ""
-    return f"a tag that can follow {previous!r} in {scheme.name}"
+        return InvalidTag(index, f"wanted {scheme.describe()}, got {tag!r}")
+    if index == last:
+        wanted = f"the span of {previous!r} to be closed ({scheme.name})"
+        return InvalidTag(index - 1, f"wanted {wanted}, got the end of the sentence")
+    wanted = f"a tag that can follow {previous!r} in {scheme.name}"
+    return InvalidTag(index, f"wanted {wanted}, got {tag!r}")

@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from softf1.metrics.counts import Counts
-from softf1.metrics.schemes import LENIENT, OUTSIDE, Scheme, get_scheme, split_tag
+from softf1.metrics.prefixes import (
+    CONTINUES,
+    ENDS,
+    LENIENT,
+    OUTSIDE,
+    STARTS,
+    Scheme,
+    get_scheme,
+    split_tag,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -36,9 +45,6 @@ if TYPE_CHECKING:
 
     Sentences = Sequence[Sequence[str]]
     Ids = NDArray[np.int64]
-
-# What holds between a tag and the next one, as bits of one table entry.
-_CONTINUES, _STARTS, _ENDS = 1, 2, 4
 
 
 def count_strict(gold: Sentences, predicted: Sentences, *, scheme: str | Scheme) -> Counts:
@@ -127,8 +133,8 @@ def _read_tags(tags: Iterable[str], scheme: Scheme) -> _TagSet:
     index = {label: number for number, label in enumerate(labels)}
     label_of = np.array([-1 if prefix == OUTSIDE else index[label] for prefix, label in parts])
     letters = np.array([scheme.prefixes.index(prefix) for prefix, _ in parts])
-    same = (label_of[:, None] == label_of).astype(np.intp)
-    neighbours = _letter_table(scheme)[same, letters[:, None], letters]
+    different, equal = (table[letters[:, None], letters] for table in _letter_table(scheme))
+    neighbours = np.where(label_of[:, None] == label_of, equal, different)
     return _TagSet(tuple(labels), label_of, neighbours, outside=len(parts) - 1)
 
 
@@ -137,12 +143,7 @@ def _letter_table(scheme: Scheme) -> NDArray[np.uint8]:
     letters = scheme.prefixes
     table = np.zeros((2, len(letters), len(letters)), dtype=np.uint8)
     for same, before, after in np.ndindex(*table.shape):
-        pair = letters[before], letters[after]
-        table[same, before, after] = (
-            _CONTINUES * scheme.continues(*pair, same=bool(same))
-            + _STARTS * scheme.starts(*pair, same=bool(same))
-            + _ENDS * scheme.ends(*pair, same=bool(same))
-        )
+        table[same, before, after] = scheme.relate(letters[before], letters[after], same=bool(same))
     return table
 
 
@@ -159,7 +160,7 @@ def _count_tags(gold: Sentences, predicted: Sentences, scheme: Scheme) -> Counts
         for sentences in (gold, predicted)
     ]
     if not all(map(scheme.has, number)):
-        raise ValueError(_name_unknown((*gold, *predicted), scheme))
+        raise ValueError(_name_unknown({"gold": gold, "predicted": predicted}, scheme))
     return _count_streams(streams, np.array(sizes, dtype=np.int64), _read_tags(number, scheme))
 
 
@@ -203,17 +204,17 @@ def _find_spans(ids: Ids, lengths: Ids, tag_set: _TagSet) -> _Spans:
     bits = table.ravel().take(before * len(table) + after)
     # At the limits of sentences there is an O on either side.
     limits = np.concatenate([[0], np.cumsum(lengths)])
-    bits[limits] = (table[outside, after[limits]] & _STARTS) | (
-        table[before[limits], outside] & _ENDS
+    bits[limits] = (table[outside, after[limits]] & STARTS) | (
+        table[before[limits], outside] & ENDS
     )
-    continues, starts = (bits & _CONTINUES).astype(bool), (bits & _STARTS).astype(bool)
+    continues, starts = (bits & CONTINUES).astype(bool), (bits & STARTS).astype(bool)
     # A token that could do both starts a span only if the one before could not be in any:
     # in IOB1 the I of `O B-X I-X`, where the misplaced B is in no span.
     starts[1:] &= ~(continues[1:] & starts[:-1])
     first = np.flatnonzero(starts)
     breaks = ~continues
     last = np.flatnonzero(breaks)[np.cumsum(breaks)[first]]  # the next break after the first token
-    complete = (bits[last] & _ENDS).astype(bool)
+    complete = (bits[last] & ENDS).astype(bool)
     first, last = first[complete], last[complete]
     return _Spans(first, last, tag_set.label_of[ids[first]])
 
@@ -223,10 +224,12 @@ def _check_equal(wanted: int, got: int, what: str) -> None:
         raise ValueError(f"wanted as many predicted as gold {what}, {wanted}, got {got}")
 
 
-def _name_unknown(sentences: Iterable[Sequence[str]], scheme: Scheme) -> str:
-    for index, sentence in enumerate(sentences):
-        for position, tag in enumerate(sentence):
-            if not scheme.has(tag):
-                place = f"sentence {index}, tag {position}"
-                return f"{place}: wanted {scheme.describe()}, got {tag!r}"
-    raise AssertionError("no unknown tag")
+def _name_unknown(sides: dict[str, Sentences], scheme: Scheme) -> str:
+    places = (
+        f"{side} sentence {index}, tag {position}: wanted {scheme.describe()}, got {tag!r}"
+        for side, sentences in sides.items()
+        for index, sentence in enumerate(sentences)
+        for position, tag in enumerate(sentence)
+        if not scheme.has(tag)
+    )
+    return next(places)

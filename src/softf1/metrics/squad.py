@@ -106,7 +106,7 @@ def token_f1(predicted: str, answer: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def token_f1_or_none(predicted: str, answer: str) -> float:
+def token_f1_v2(predicted: str, answer: str) -> float:
     """`token_f1`, but two texts without words are equal, as version 2.0 has it."""
     if not normalize_answer(predicted) or not normalize_answer(answer):
         return exact_match(predicted, answer)
@@ -142,7 +142,7 @@ def score_squad2(
     null = np.zeros(len(predicted)) if null_scores is None else np.asarray(null_scores, float)
     if null.shape != has_answer.shape:
         raise ValueError(f"wanted {has_answer.size} null scores, got shape {null.shape}")
-    raw = [score_each(score, predicted, golds) for score in (exact_match, token_f1_or_none)]
+    raw = [score_each(score, predicted, golds) for score in (exact_match, token_f1_v2)]
     exact, f1 = (np.where(null > threshold, ~has_answer, scores) for scores in raw)
     answered = np.array([bool(text) for text in predicted], dtype=bool)
     best = [best_threshold(scores, null, has_answer, answered) for scores in raw]

@@ -2,8 +2,8 @@
 
 A threshold that is tuned and judged on the same items looks better than it is, and per-label ones
 overfit rare labels. So each rule is judged on items it was not tuned on (`crossfit`), and a rule
-replaces a simpler one only where that honest score is better. The rule that wins is then tuned on
-all items. The same input gives the same result.
+replaces a simpler one only where that honest score is clearly better. The rule that wins is then
+tuned on all items. The same input gives the same result.
 
     >>> scores = [[0.4], [0.3], [0.35], [0.1], [0.2], [0.1]] * 10
     >>> gold = [[1], [1], [1], [0], [0], [0]] * 10
@@ -89,14 +89,13 @@ def tune_thresholds(
         "global": ([shared] * labels, _choose_shared),
         "per label": (own, _choose_each),
     }
-    honest, thresholds = {}, {}
+    parts, thresholds = {}, {}
     for rule, (tried, choose) in rules.items():
         table = _count(values, right, fold, folds, tried)
         fit = partial(_fit, table, choose=choose, average=average, beta=beta)
-        counts = crossfit(fit, partial(_count_fold, table), folds=folds)
-        honest[rule] = counts.average(average, beta=beta).f
+        parts[rule] = crossfit(fit, partial(_count_fold, table), folds=folds)
         thresholds[rule] = [tried[c][k] for c, k in enumerate(fit(list(range(folds))))]
-    rule = pick_rule(honest)
+    rule, honest = pick_rule(parts, average=average, beta=beta)
     return TunedThresholds(rule, tuple(map(float, thresholds[rule])), honest)
 
 

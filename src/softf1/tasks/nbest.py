@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.floating]
-    Ints = NDArray[np.int64]
+    Ints = NDArray[np.integer]
 
 Positions = Literal["softmax", "sigmoid"]
 
@@ -193,11 +193,11 @@ def _find_chunk(
 ) -> tuple[Ints, Ints, Floats]:
     starts, start_score = _best_positions(start, inside, n, kind)
     ends, end_score = _best_positions(end, inside, n, kind)
-    beyond = (ends[:, None, :] - starts[:, :, None]).astype(np.int32).view(np.uint32)
+    beyond = (ends[:, None, :] - starts[:, :, None]).view(np.uint32)
     score = start_score[:, :, None] + end_score[:, None, :]
     # Without a sign, an end before its start is far beyond as well.
     np.copyto(score, -np.inf, where=beyond >= max_length)
-    score = score.reshape(len(score), -1)
+    score = score.reshape(len(score), starts.shape[1] * ends.shape[1])
     # Positions ascend, so that the earlier of two pairs here is the earlier start, then end.
     pair = _largest(score, n)
     rows = np.arange(len(score))[:, None]
@@ -219,19 +219,19 @@ def _largest(scores: Floats, n: int) -> Ints:
     """The columns of the n largest scores of each row, ascending; ties to the lower column."""
     rows, columns = scores.shape
     if n >= columns:
-        return np.broadcast_to(np.arange(columns), scores.shape)
+        return np.broadcast_to(np.arange(columns, dtype=np.int32), scores.shape)
     # A sort, which numpy vectorises, takes half the time of a partition at these widths, and a
     # sixth where most scores are −inf.
     smallest = np.sort(scores, axis=1)[:, columns - n, None]
     kept = scores >= smallest
-    crowded = np.flatnonzero(np.count_nonzero(kept, axis=1) > n)
-    if crowded.size:
+    if np.count_nonzero(kept) > rows * n:
+        crowded = np.flatnonzero(np.count_nonzero(kept, axis=1) > n)
         tied = scores[crowded] == smallest[crowded]
         room = n - (kept[crowded] & ~tied).sum(axis=1, keepdims=True)
         kept[crowded] &= ~tied | (np.cumsum(tied, axis=1) <= room)
     flat = np.flatnonzero(kept).reshape(rows, n)
     flat -= columns * np.arange(rows)[:, None]
-    return flat
+    return flat.astype(np.int32)
 
 
 def _value(logits: Floats, kind: Positions) -> Floats:
