@@ -1,6 +1,7 @@
 """What a task is: a frozen value that reads, encodes, collates, decodes and scores.
 
-A task never knows a loss. It gives training two dicts with the same keys, logits and targets:
+A task never knows a loss. It gives training two dicts with the same keys, logits and targets
+(in evaluation logits may have more keys, which only decoding uses):
 
     task = make_task("tagging")
     features = task.encode(task.read("train.txt"), codec)     # compact arrays, made once
@@ -8,7 +9,7 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     model = task.build_model("minilm", codec)
     batch = task.collate(features, items, codec)
     logits = task.logits(model(**batch.inputs), batch)        # {"tags": (B, L, C)}
-    loss = sum(loss_fn(logits[key], batch.targets[key]) for key in logits)
+    loss = sum(loss_fn(logits[key], batch.targets[key]) for key in batch.targets)
 
     found = join(task.gather(task.logits(model(**b.inputs), b), b) for b in batches)
     predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
