@@ -60,7 +60,7 @@ def _sigmoid_row(row, m):
 
 
 def terms(logits, target, *, mask=None, ignore_index=IGNORED, m=Float):
-    """Yields (row, class, p, 1 − p, log p, y) of every term that counts, and the rows that count."""
+    """Returns (row, class, p, 1 − p, log p, y) of every term that counts, and such rows."""
     found, kept = [], []
     for i, row in enumerate(logits):
         sigmoid = isinstance(target[i], list | tuple) or len(row) == 1
@@ -81,7 +81,17 @@ def terms(logits, target, *, mask=None, ignore_index=IGNORED, m=Float):
     return found, kept
 
 
-def entropy(logits, target, *, gamma=0.0, weight=None, label_smoothing=0.0, reduction="mean", m=Float, **what):
+def entropy(
+    logits,
+    target,
+    *,
+    gamma=0.0,
+    weight=None,
+    label_smoothing=0.0,
+    reduction="mean",
+    m=Float,
+    **what,
+):
     """ce (gamma 0) and focal."""
     found, kept = terms(logits, target, m=m, **what)
     values, counts = [m.number(0)] * len(logits), [m.number(0)] * len(logits)
@@ -131,7 +141,7 @@ def family(  # noqa: C901
     m=Float,
     **what,
 ):
-    """dice, tversky and dsc. `decay_of(i, c)` gives the weight of a term held constant (detached)."""
+    """dice, tversky and dsc; `decay_of(i, c)` is the weight of a term held constant."""
     squared = {"dice": True, "tversky": False, "dsc": False}[kind] if squared is None else squared
     alpha = {"dice": 0, "tversky": 0.5, "dsc": 1.0}[kind] if alpha is None else alpha
     found, kept = terms(logits, target, m=m, **what)
@@ -179,7 +189,10 @@ def family(  # noqa: C901
 
 def detached_decay(logits, target, alpha, m=Float, **what):
     """Returns decay_of(i, c) = (1 − p)^alpha at these logits."""
-    table = {(i, c): _power(not_p, alpha, m) for i, c, _, not_p, _, _ in terms(logits, target, m=m, **what)[0]}
+    table = {
+        (i, c): _power(not_p, alpha, m)
+        for i, c, _, not_p, _, _ in terms(logits, target, m=m, **what)[0]
+    }
     return lambda i, c: table[i, c]
 
 

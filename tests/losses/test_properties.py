@@ -26,7 +26,9 @@ short = settings(max_examples=150, deadline=None)
 def batches(draw):
     """(logits, target, what): what = mask and ignore_index, drawn together with the mode."""
     n, classes = draw(st.integers(1, 5)), draw(st.integers(1, 4))
-    logits = draw(st.lists(st.lists(logit, min_size=classes, max_size=classes), min_size=n, max_size=n))
+    logits = draw(
+        st.lists(st.lists(logit, min_size=classes, max_size=classes), min_size=n, max_size=n)
+    )
     if classes == 1 or draw(st.booleans()):
         label = st.one_of(st.sampled_from([0.0, 1.0, -100.0]), st.floats(0, 1, width=32))
         row = st.lists(label, min_size=classes, max_size=classes)

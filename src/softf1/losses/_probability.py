@@ -83,7 +83,7 @@ def _through_softmax(h: Tensor, p: Tensor) -> Tensor:
 
 def _decay_share(p: Tensor, alpha: float) -> Tensor:
     """Returns 1 − alpha · p / (1 − p), finite at p = 1, where it meets an h of 0."""
-    below = (1.0 - p).clamp_min_(torch.finfo(p.dtype).tiny)
+    below = (1.0 - p).clamp_min_(torch.finfo(p.dtype).eps / 4)  # 1 − p is a multiple of eps / 2
     return torch.div(p, below, out=below).mul_(-alpha).add_(1.0)
 
 
