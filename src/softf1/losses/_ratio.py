@@ -111,11 +111,12 @@ class _RowLosses(torch.autograd.Function):
             values, h = _one_gold_a_row(
                 formula, link.decayed(p, x), gold, y, smooth, weight, buffer
             )
-        dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
-        # Rows that do not count may hold NaN, which no factor of 0 removes; a NaN in a row that
-        # counts comes back with the factor.
         values = torch.where(kept, values * scale, 0.0)
-        ctx.save_for_backward(x, dx.nan_to_num_(0.0), torch.add(scale, values, alpha=0.0))
+        if ctx.needs_input_grad[0]:
+            dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
+            # Rows that do not count may hold NaN, which no factor of 0 removes; a NaN in a row that
+            # counts comes back with the factor.
+            ctx.save_for_backward(x, dx.nan_to_num_(0.0), torch.add(scale, values, alpha=0.0))
         ctx.mark_non_differentiable(kept)
         return values, kept
 
@@ -202,9 +203,10 @@ def _one_gold_a_row(
     buffer: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Returns (N,) the sum of each row's losses, and q · dl/dq of its terms, in `buffer`."""
-    at_gold, h_at_gold = _term_losses(formula, q.gather(1, gold), y, smooth)
+    picked = q.gather(1, gold)
     losses = _negative_totals(formula, q, out=buffer)
-    del q  # its memory serves for what is below
+    del q  # its memory serves for `below`
+    at_gold, h_at_gold = _term_losses(formula, picked, y, smooth)
     below = _denominator(losses, smooth)
     values = _sum_classes(losses.div_(below).scatter_(1, gold, at_gold), weight)
     h = losses.div_(below).mul_(formula.power * smooth).scatter_(1, gold, h_at_gold)
