@@ -62,7 +62,7 @@ class CompoundLoss(nn.Module):
         self.parts = nn.ModuleList(parts)
         self.schedule = schedule
         self.schedule_steps = schedule_steps
-        self.register_buffer("mix", torch.tensor(mix), persistent=False)
+        self.register_buffer("mix", torch.tensor(mix, dtype=torch.float32), persistent=False)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def advance(self, steps: int = 1) -> None:

@@ -1,0 +1,156 @@
+"""Shapes, labels and options: what is taken, and one sentence for what is not."""
+
+import pytest
+import torch
+
+from softf1.losses import (
+    cross_entropy_loss,
+    dice_loss,
+    focal_loss,
+    self_adjusting_dice_loss,
+    tversky_loss,
+)
+
+FUNCTIONS = [cross_entropy_loss, focal_loss, dice_loss, tversky_loss, self_adjusting_dice_loss]
+every_loss = pytest.mark.parametrize("loss", FUNCTIONS)
+
+
+@every_loss
+@pytest.mark.parametrize(
+    ("logits", "target"),
+    [
+        ((5, 3), (5,)),
+        ((2, 5, 3), (2, 5)),
+        ((2, 5, 3), (2, 5, 3)),
+        ((5, 1), (5,)),
+        ((5, 1), (5, 1)),
+        ((2, 4, 1), (2, 4)),
+        ((3,), ()),
+        ((1,), ()),
+        ((1,), (1,)),
+        ((0, 3), (0,)),
+        ((2, 2, 2, 2), (2, 2, 2)),
+    ],
+)
+def test_shapes_that_are_taken(loss, logits, target):
+    x = torch.randn(logits, requires_grad=True)
+    values = loss(x, torch.ones(target, dtype=torch.long), reduction="none")
+    assert values.shape == logits[:-1]
+    values.sum().backward()
+    assert x.grad.shape == logits
+
+
+@every_loss
+@pytest.mark.parametrize(
+    ("logits", "target", "message"),
+    [
+        ((5,), (5,), r"use logits.unsqueeze\(-1\)"),
+        ((), (), r"classes last, got logits \(\) and target \(\)"),
+        ((5, 3), (4,), r"wanted target \(5,\) with class indices or \(5, 3\).*got.*target \(4,\)"),
+        ((2, 5, 3), (10,), r"wanted target \(2, 5\)"),
+        ((5, 3), (5, 1), r"wanted target \(5,\)"),
+        ((5, 0), (5,), "at least one class"),
+    ],
+)
+def test_shapes_that_do_not_fit(loss, logits, target, message):
+    with pytest.raises(ValueError, match=message):
+        loss(torch.zeros(logits), torch.zeros(target, dtype=torch.long))
+
+
+@every_loss
+def test_types_that_do_not_fit(loss):
+    with pytest.raises(TypeError, match="wanted floating-point logits, got"):
+        loss(torch.zeros(2, 2, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+    with pytest.raises(TypeError, match="wanted integer class indices in target, got"):
+        loss(torch.zeros(2, 2), torch.zeros(2))
+
+
+@every_loss
+def test_labels_out_of_range_are_named(loss):
+    with pytest.raises(ValueError, match=r"labels from 0 to 2 \(or ignore_index\), got 7 \(2 such"):
+        loss(torch.zeros(4, 3), torch.tensor([0, 7, 7, -100]))
+    with pytest.raises(ValueError, match="got -1"):
+        loss(torch.zeros(2, 3), torch.tensor([0, -1]))
+    with pytest.raises(ValueError, match=r"labels from 0 to 1 .*got 2"):
+        loss(torch.zeros(2, 1), torch.tensor([0, 2]))
+    with pytest.raises(ValueError, match=r"labels from 0 to 1 .*got 1\.5"):
+        loss(torch.zeros(1, 2), torch.tensor([[0.5, 1.5]]))
+
+
+@every_loss
+def test_a_masked_label_may_be_anything(loss):
+    mask = torch.tensor([True, False])
+    assert torch.isfinite(loss(torch.zeros(2, 3), torch.tensor([0, 99]), mask=mask))
+
+
+@every_loss
+def test_the_label_check_can_be_turned_off(loss):
+    target = torch.tensor([[0.0, 1.5]])
+    assert torch.isfinite(loss(torch.zeros(1, 2), target, check_labels=False))
+
+
+@every_loss
+def test_any_integer_type_and_any_ignored_index(loss):
+    logits = torch.randn(4, 3)
+    expected = loss(logits, torch.tensor([0, -100, 2, 1]))
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+        assert torch.equal(loss(logits, torch.tensor([0, -100, 2, 1], dtype=dtype)), expected)
+    target = torch.tensor([1, 0, 2, 1])  # ignore class 0, as with padding labelled 0
+    mask = target != 0
+    expected = loss(logits, target, mask=mask)
+    assert torch.equal(loss(logits, target, ignore_index=0), expected)
+
+
+@every_loss
+def test_wrong_sizes_are_named(loss):
+    logits, target = torch.zeros(2, 3), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"wanted a mask of shape \(2,\), got \(3,\)"):
+        loss(logits, target, mask=torch.ones(3, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"one weight a class, \(3,\), got \(2,\)"):
+        loss(logits, target, weight=[1.0, 2.0])
+    with pytest.raises(ValueError, match=r"wanted reduction to be one of .* got 'avg'"):
+        loss(logits, target, reduction="avg")
+    with pytest.raises(TypeError, match="positional"):
+        loss(logits, target, torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "message"),
+    [
+        (focal_loss, {"gamma": -1.0}, "wanted gamma >= 0, got -1.0"),
+        (focal_loss, {"gamma": float("nan")}, "wanted gamma >= 0, got nan"),
+        (cross_entropy_loss, {"label_smoothing": 1.0}, "0 <= label_smoothing < 1, got 1.0"),
+        (dice_loss, {"smooth": -0.1}, "wanted smooth >= 0, got -0.1"),
+        (tversky_loss, {"alpha": -0.1}, "wanted alpha >= 0"),
+        (tversky_loss, {"beta": -0.1}, "wanted beta >= 0"),
+        (self_adjusting_dice_loss, {"alpha": -0.1}, "wanted alpha >= 0"),
+        (self_adjusting_dice_loss, {"decay": "none"}, "wanted decay to be one of"),
+        (dice_loss, {"average": "micro"}, 'needs over="batch"'),
+        (dice_loss, {"exclude": (0, 1, 2)}, "leaves none of the 3 classes"),
+        (dice_loss, {"exclude": (3,)}, r"classes from 0 to 2 in exclude, got \[3\]"),
+        (dice_loss, {"exclude": (-1,)}, r"classes from 0 to 2 in exclude, got \[-1\]"),
+        (dice_loss, {"over": "batch", "ohem_ratio": -1.0}, "wanted ohem_ratio >= 0"),
+        (dice_loss, {"over": "batch", "ohem_ratio": 1.0, "min_kept": -1}, "wanted min_kept >= 0"),
+    ],
+)
+def test_degenerate_options_are_named(loss, options, message):
+    with pytest.raises(ValueError, match=message):
+        loss(torch.zeros(2, 3), torch.tensor([0, 1]), **options)
+
+
+def test_a_second_derivative_is_refused_instead_of_wrong():
+    logits = torch.randn(4, 3, requires_grad=True)
+    for over in ("example", "batch"):
+        loss = dice_loss(logits, torch.tensor([0, 1, 2, 0]), over=over)
+        (gradient,) = torch.autograd.grad(loss, logits, create_graph=True)
+        with pytest.raises(RuntimeError, match="hand-written first derivatives only"):
+            gradient.pow(2).sum().backward()
+
+
+def test_backward_twice_through_a_kept_graph_adds_up():
+    logits = torch.randn(4, 3, requires_grad=True)
+    loss = dice_loss(logits, torch.tensor([0, 1, 2, 0]))
+    loss.backward(retain_graph=True)
+    once = logits.grad.clone()
+    loss.backward()
+    torch.testing.assert_close(logits.grad, 2 * once)
