@@ -101,15 +101,16 @@ class _RowLosses(torch.autograd.Function):
         formula: Formula,
         smooth: float,
     ) -> tuple[Tensor, Tensor]:
-        buffer = torch.empty_like(x)
-        kept, scale = _row_scales(x, gold, wanted, weight, buffer)
+        # As 0 and 1 in floats: to make bools and to sum them takes twice as long.
+        terms = wanted if gold is None else torch.ne(x, -torch.inf, out=torch.empty_like(x))
+        kept, scale = _row_scales(terms, wanted, weight, x.dtype)
         p = link.probabilities(x)
         if gold is None:
             losses, h = _term_losses(formula, _decayed(link, p, x, wanted), y, smooth)
             values = _sum_classes(losses, weight)
         else:
             values, h = _one_gold_a_row(
-                formula, link.decayed(p, x), gold, y, smooth, weight, buffer
+                formula, link.decayed(p, x), gold, y, smooth, weight, buffer=terms
             )
         values = torch.where(kept, values * scale, 0.0)
         if ctx.needs_input_grad[0]:
@@ -177,19 +178,11 @@ class _Statistics(torch.autograd.Function):
 
 
 def _row_scales(
-    x: Tensor, gold: Tensor | None, wanted: Tensor, weight: Tensor | None, buffer: Tensor
+    terms: Tensor, wanted: Tensor, weight: Tensor | None, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Returns (N,) which rows count, and (N,) 1 / the weight of their terms, 0 for the others."""
-    # 1 or 0 in floats: a bool to be summed takes several times as long, as it is not vectorised.
-    terms = (
-        buffer.copy_(wanted) if gold is None else torch.ge(x, torch.finfo(x.dtype).min, out=buffer)
-    )
-    weights = terms.sum(-1)
-    kept = weights > 0
-    if gold is not None:
-        kept &= wanted.squeeze(1)
-    if weight is not None:
-        weights = terms.mul_(weight).sum(-1)
+    weights = _sum_classes(terms, weight, dtype)
+    kept = wanted.any(-1) & (weights > 0 if weight is None else terms.any(-1))
     return kept, divide(kept, weights)
 
 
@@ -235,8 +228,8 @@ def _drop(values: Tensor, kept: Tensor) -> Tensor:
     return values.nan_to_num_(0.0).mul_(kept)
 
 
-def _sum_classes(values: Tensor, weight: Tensor | None) -> Tensor:
-    return (values if weight is None else values * weight).sum(-1)
+def _sum_classes(values: Tensor, weight: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
+    return (values if weight is None else values * weight).sum(-1, dtype=dtype)
 
 
 def _negative_totals(
@@ -259,7 +252,7 @@ def _term_losses(formula: Formula, q: Tensor, y: Tensor, smooth: float) -> tuple
     below = _denominator(total, smooth)
     losses = total.sub_(overlap).div_(below)
     # One division after the other: the square of a small denominator would underflow.
-    growths = (overlap + smooth).div_(below).mul_(formula.total_growth(q, y))
+    growths = overlap.add_(smooth).div_(below).mul_(formula.total_growth(q, y))
     return losses, growths.sub_(formula.overlap_growth(q, y)).div_(below)
 
 
