@@ -1,10 +1,56 @@
 import subprocess
 import sys
+import time
+
+import pytest
+
+from softf1.cli.main import main
 
 
-def test_help_answers_without_importing_torch():
+def test_help_imports_neither_torch_nor_numpy():
     code = (
         "import sys; from softf1.cli.main import build_parser; build_parser().format_help();"
-        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+        "assert not {'torch', 'numpy', 'transformers', 'rich'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_import_is_light():
+    code = "import sys, softf1; assert not {'torch', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_python_m_answers_at_once():
+    best = min(_seconds([sys.executable, "-m", "softf1", "--help"]) for _ in range(3))
+    bare = min(_seconds([sys.executable, "-c", "pass"]) for _ in range(3))
+    assert best - bare < 0.3
+
+
+def test_version_and_usage(capsys):
+    with pytest.raises(SystemExit) as exit_code:
+        main(["--version"])
+    assert exit_code.value.code == 0
+    with pytest.raises(SystemExit) as exit_code:
+        main(["no-such-verb"])
+    assert exit_code.value.code == 2
+    assert "invalid choice: 'no-such-verb'" in capsys.readouterr().err
+
+
+def test_bad_input_is_one_line_and_exit_2(capsys):
+    assert main(["demo", "--seeds", "0"]) == 2
+    assert capsys.readouterr().err == "softf1 demo: wanted --seeds from 1 up, got 0\n"
+
+
+def test_demo_prints_a_line_a_loss(capsys, monkeypatch):
+    monkeypatch.setattr("softf1.experiments.demo.STEPS", 30)
+    assert main(["demo", "--seeds", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith(("cross entropy", "dice", "self-adjusting")) for line in lines) == 4
+    scores = [float(line.split()[-2]) for line in lines if line.startswith("cross entropy")]
+    assert all(0 <= score <= 100 for score in scores)
+
+
+def _seconds(command):
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - start

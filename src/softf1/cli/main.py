@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 # verb → one line of help. The module softf1.cli.<verb> offers add_options(parser) and run(options),
 # and imports what it needs inside run, so that --help answers at once.
-VERBS: dict[str, str] = {}
+VERBS = {
+    "demo": "train on made-up imbalanced data with several losses and print their F1",
+}
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,1 +1,10 @@
-"""softf1.metrics."""
+"""Scores of the field, counts first and ratio last; numpy only, no torch.
+
+counts          tp, fp and fn of each label, which add up; micro, macro, weighted, none by default
+schemes         tags to spans and back, in every scheme; `prefixes` has the schemes as data
+spans           span scores, strict and by conlleval's rules, from strings, integers and span sets
+classification  single-label and multi-label scores; head, mid and tail labels
+squad           SQuAD 1.1 and 2.0; `quoref` several spans, `cmrc` Chinese
+thresholds      decision thresholds by cross-fitting; `biases` the same for logits of classes
+calibration     calibration error and temperature
+"""

@@ -1,0 +1,1 @@
+"""Experiments: what is run to find out whether a loss helps."""

@@ -1,0 +1,172 @@
+"""Class biases for F-beta, added to logits before the argmax and chosen by cross-fitting.
+
+One bias for the background class (such as O) trades precision for recall everywhere at once and
+rarely overfits; a bias for each class does so easily on a small dev set. Both are judged on items
+they were not tuned on, and each replaces the simpler rule only where it is clearly better there.
+Any score that comes from counts can be tuned for, span scores of sentences included:
+
+    >>> from softf1.metrics.spans import count_lenient_ids
+    >>> tags = ["O", "B-X"]
+    >>> logits = np.array([[1.0, 0.0], [1.0, 0.9], [1.0, -2.0]] * 20)  # O always wins by a little
+    >>> gold = np.array([0, 1, 0] * 20)
+    >>> tuned = tune_biases(logits, gold, background=0, lengths=[3] * 20, average="micro",
+    ...     count=lambda g, p, n: count_lenient_ids(g, p, lengths=n, tags=tags))
+    >>> tuned.rule, tuned.honest["none"], tuned.honest["background"]
+    ('background', 0.0, 1.0)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from softf1.metrics.counts import Average, Counts
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Count = Callable[[Ints, Ints, Ints], Counts]
+
+
+@dataclass(frozen=True, slots=True)
+class TunedBiases:
+    """A bias for each class, and how every rule did on items it was not tuned on.
+
+    Attributes:
+        rule: What was chosen: `none`, `background` or `per class`.
+        biases: One a class, to be added to the logits.
+        honest: The cross-fitted F-beta of each rule.
+    """
+
+    rule: str
+    biases: tuple[float, ...]
+    honest: Mapping[str, float]
+
+
+def tune_biases(
+    logits: ArrayLike,
+    gold: ArrayLike,
+    *,
+    background: int,
+    count: Count,
+    average: Average,
+    lengths: ArrayLike | None = None,
+    beta: float = 1.0,
+    per_class: bool = False,
+    folds: int = 5,
+    seed: int = 0,
+    candidates: int = 40,
+) -> TunedBiases:
+    """The class biases with the best F-beta: none, one for the background, or one a class.
+
+    Args:
+        logits: `(tokens, classes)`, sentence after sentence.
+        gold: The right class of each token, `(tokens,)`.
+        background: The class of the single bias.
+        count: Takes gold classes, predicted classes and lengths of some sentences, gives counts.
+        average: The F that counts: `micro`, `macro` or `weighted`.
+        lengths: The number of tokens of each sentence; sentences stay whole. 1 each if not given.
+        beta: Above 1 recall weighs more, below 1 precision.
+        per_class: Whether to try a bias for each class as well, which takes much longer.
+        folds: How many parts the sentences are cut into.
+        seed: Of the cut.
+        candidates: How many biases are tried for a class.
+    """
+    parts = _cut(logits, gold, lengths, folds=folds, seed=seed)
+    tuner = _Tuner(parts, count, average, beta, candidates)
+    rules: dict[str, Sequence[int]] = {"none": (), "background": (background,)}
+    if per_class:
+        rules["per class"] = range(parts[0].logits.shape[1])
+    judged, biases = {}, {}
+    for rule, classes in rules.items():
+        fit = partial(tuner.fit, classes)
+        judged[rule] = crossfit(fit, tuner.count_fold, folds=folds)
+        biases[rule] = fit(list(range(folds)))
+    rule, honest = pick_rule(judged, average=average, beta=beta)
+    return TunedBiases(rule, tuple(biases[rule].tolist()), honest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The sentences of one fold."""
+
+    logits: Floats
+    gold: Ints
+    lengths: Ints
+
+    def decide(self, biases: Floats) -> Ints:
+        chosen: Ints = np.argmax(self.logits + biases, axis=1)
+        return chosen
+
+    def error_margins(self, biases: Floats, index: int) -> Floats:
+        """How much the bias of a class would have to change to mend each error about it."""
+        scores = self.logits + biases
+        wrong = (np.argmax(scores, axis=1) == index) != (self.gold == index)
+        others = np.delete(scores[wrong], index, axis=1).max(axis=1, initial=-np.inf)
+        margins: Floats = others - scores[wrong, index]
+        return margins
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuner:
+    """Finds biases on some folds and counts on others."""
+
+    parts: Sequence[_Part]
+    count: Count
+    average: Average
+    beta: float
+    candidates: int
+
+    def count_fold(self, biases: Floats, fold: int) -> Counts:
+        part = self.parts[fold]
+        return self.count(part.gold, part.decide(biases), part.lengths)
+
+    def score(self, biases: Floats, folds: list[int]) -> float:
+        counts = reduce(add, (self.count_fold(biases, fold) for fold in folds))
+        return counts.average(self.average, beta=self.beta).f
+
+    def fit(self, classes: Sequence[int], folds: list[int]) -> Floats:
+        """Better biases class after class, twice over where there are several."""
+        biases = np.zeros(self.parts[0].logits.shape[1])
+        best = self.score(biases, folds)
+        for index in [*classes, *classes] if len(classes) > 1 else classes:
+            start = biases
+            margins = [self.parts[fold].error_margins(start, index) for fold in folds]
+            for step in _steps(np.concatenate(margins), self.candidates):
+                changed = start.copy()
+                changed[index] += step
+                reached = self.score(changed, folds)
+                if reached > best:
+                    best, biases = reached, changed
+        return biases
+
+
+def _cut(
+    logits: ArrayLike, gold: ArrayLike, lengths: ArrayLike | None, *, folds: int, seed: int
+) -> list[_Part]:
+    scores, right = np.asarray(logits, dtype=np.float64), np.asarray(gold, dtype=np.int64)
+    sizes = np.ones(len(right), np.int64) if lengths is None else np.asarray(lengths, np.int64)
+    if scores.ndim != 2 or not len(scores) == right.size == sizes.sum():
+        got = f"{scores.shape}, {right.shape} and lengths of {sizes.sum()} tokens"
+        raise ValueError(f"wanted logits (tokens, classes), gold (tokens,) and lengths, got {got}")
+    fold = assign_folds(len(sizes), folds=folds, seed=seed)
+    owner = np.repeat(fold, sizes)
+    return [_Part(scores[owner == k], right[owner == k], sizes[fold == k]) for k in range(folds)]
+
+
+def _steps(margins: Floats, most: int) -> Floats:
+    """Changes just large enough to mend an error; quantiles of them if there are many."""
+    unique = np.unique(margins[np.isfinite(margins)])
+    if len(unique) > most:
+        unique = np.unique(np.quantile(unique, np.linspace(0, 1, most), method="nearest"))
+    return unique + np.copysign(1e-6 * (1 + np.abs(unique)), unique)

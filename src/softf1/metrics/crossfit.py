@@ -1,0 +1,102 @@
+"""Choosing on some folds and judging on the others: the core of thresholds and biases.
+
+Counts add up, so that what was chosen on all folds but one can be judged on that one, and the sum
+over the folds is one honest count.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+import numpy as np
+
+from softf1.metrics.counts import Average, divide, ratios_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from softf1.metrics.counts import Counts
+
+Choice = TypeVar("Choice")
+
+
+def assign_folds(items: int, *, folds: int, seed: int) -> NDArray[np.int64]:
+    """The fold of each item: sizes differ by one at most, the same for the same seed.
+
+    >>> np.bincount(assign_folds(11, folds=3, seed=0)).tolist()
+    [4, 4, 3]
+    """
+    if folds < 2:
+        raise ValueError(f"wanted 2 folds or more, got {folds}")
+    return np.random.default_rng(seed).permutation(np.arange(items) % folds)
+
+
+def average_f(
+    table: NDArray[np.int64], *, average: Average, beta: float = 1.0
+) -> NDArray[np.float64]:
+    """F-beta `(…)` of counts `(…, labels, 3)`."""
+    if average not in get_args(Average):
+        raise ValueError(f"wanted an average of {', '.join(get_args(Average))}, got {average!r}")
+    if average == "micro":
+        return ratios_of(table.sum(axis=-2), beta=beta)[..., 2]
+    support = table[..., 0] + table[..., 2]
+    weights = np.ones_like(support) if average == "macro" else support
+    return divide(
+        (weights * ratios_of(table, beta=beta)[..., 2]).sum(axis=-1), weights.sum(axis=-1)
+    )
+
+
+def crossfit(
+    fit: Callable[[list[int]], Choice], count: Callable[[Choice, int], Counts], *, folds: int
+) -> list[Counts]:
+    """The counts of each fold with the choice that the other folds make; their sum is honest.
+
+    Args:
+        fit: Takes the folds that may be used and gives a choice.
+        count: Takes a choice and a fold and gives the counts of that fold.
+        folds: Their number.
+    """
+    parts = []
+    for fold in range(folds):
+        choice = fit([other for other in range(folds) if other != fold])
+        parts.append(count(choice, fold))
+    return parts
+
+
+def pick_rule(
+    parts: Mapping[str, list[Counts]], *, average: Average, beta: float = 1.0
+) -> tuple[str, dict[str, float]]:
+    """The rule to use, and the honest F-beta of each.
+
+    Rules come in order of simplicity. One replaces a simpler one if it is better by more than a
+    standard error of the difference: among several rules the best by chance is often not the best.
+
+    Args:
+        parts: For each rule the counts of the folds, from `crossfit`.
+        average: The F that counts.
+        beta: Of the F.
+    """
+
+    def score(counts: list[Counts]) -> float:
+        return reduce(add, counts).average(average, beta=beta).f
+
+    def is_better(rule: str, simpler: str) -> bool:
+        pair = parts[rule], parts[simpler]
+        gain = score(pair[0]) - score(pair[1])
+        without = [score(a) - score(b) for a, b in zip(*map(_leave_one_out, pair), strict=True)]
+        # The jackknife's standard error, over folds.
+        return gain > math.sqrt((len(without) - 1) * float(np.var(without)))
+
+    chosen, *others = parts
+    for rule in others:
+        chosen = rule if is_better(rule, chosen) else chosen
+    return chosen, {rule: score(counts) for rule, counts in parts.items()}
+
+
+def _leave_one_out(parts: list[Counts]) -> list[list[Counts]]:
+    return [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts))]

@@ -1,0 +1,157 @@
+"""Quoref's exact match and F1 for answers of several spans, which are DROP's rules.
+
+Spans are split into words at spaces and hyphens; each word is put in lower case, loses its
+punctuation (unless it is a number, which is written as a float) and is dropped if it is an article.
+Predicted and gold spans are paired so that the sum of the F1 of their sets of words is largest, and
+that sum is divided by the larger number of spans. A gold span with numbers matches only a
+predicted one that has one of them.
+
+    >>> score_quoref([["Anna", "Ben Li"]], [[["Ben", "Anna"]]])
+    QAScores(exact=Mean(total=0.0, count=1), f1=Mean(total=0.83, count=1))
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from softf1.metrics.squad import QAScores, check_questions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_SPLIT = re.compile("[ -]")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def score_quoref(
+    predicted: Sequence[Sequence[str]], answers: Sequence[Sequence[Sequence[str]]]
+) -> QAScores:
+    """Scores of questions whose gold answers (usually one) are each a list of spans.
+
+    Args:
+        predicted: The predicted spans of each question.
+        answers: For each question the acceptable answers, each the texts of its spans.
+    """
+    check_questions(predicted, answers)
+    exact = np.zeros(len(predicted))
+    f1 = np.zeros(len(predicted))
+    for row, (got, golds) in enumerate(zip(predicted, answers, strict=True)):
+        pairs = [score_spans(got, gold) for gold in golds]
+        exact[row] = max((pair[0] for pair in pairs), default=0.0)
+        f1[row] = max((pair[1] for pair in pairs), default=0.0)
+    return QAScores.from_arrays(exact, f1)
+
+
+def score_spans(predicted: Sequence[str], gold: Sequence[str]) -> tuple[float, float]:
+    """Exact match and F1 of two lists of spans; F1 is rounded to two digits, as officially.
+
+    >>> score_spans(["the Red-Brick house"], ["red brick house"])
+    (1.0, 1.0)
+    >>> score_spans(["4 men"], ["5 men"])  # the numbers differ
+    (0.0, 0.0)
+    """
+    got, wanted = list(map(normalize_span, predicted)), list(map(normalize_span, gold))
+    exact = float(set(got) == set(wanted) and len(got) == len(wanted))
+    if not got or not wanted:
+        return exact, exact
+    bags = [set(text.split()) for text in wanted], [set(text.split()) for text in got]
+    table = np.array([[_set_f1(mine, other) for other in bags[1]] for mine in bags[0]])
+    total = math.fsum(table[row, column] for row, column in assign(table))
+    return exact, round(total / max(table.shape), 2)
+
+
+def normalize_span(text: str) -> str:
+    """The words of a span, normalised one by one.
+
+    >>> normalize_span("The 1,000-mile  run of 7 (a)")
+    '1000.0 mile run of 7.0'
+    """
+    words = (_normalize_word(word) for word in _SPLIT.split(text))
+    return " ".join(word for word in words if word)
+
+
+def assign(table: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """The pairs (row, column), each row and column used at most once, with the largest sum.
+
+    The Hungarian method: rows enter one by one, each along the cheapest path that moves earlier
+    rows to other columns, with potentials that keep all reduced costs at 0 or above.
+
+    >>> assign(np.array([[0.9, 0.8], [0.7, 0.0]]))
+    [(0, 1), (1, 0)]
+    """
+    if table.shape[0] > table.shape[1]:
+        return sorted((row, column) for column, row in assign(table.T))
+    rows, columns = table.shape
+    # One column more, the last, from which the row that enters starts.
+    cost = np.concatenate([-table, np.zeros((rows, 1))], axis=1)
+    row_of = np.full(columns + 1, -1)
+    for row in range(rows):
+        row_of[columns] = row
+        cost, path = _shortest_path(cost, row_of)
+        for here, before in path:
+            row_of[here] = row_of[before]
+    return sorted((int(row), column) for column, row in enumerate(row_of[:columns]) if row >= 0)
+
+
+def _shortest_path(
+    cost: NDArray[np.float64], row_of: NDArray[np.int_]
+) -> tuple[NDArray[np.float64], list[tuple[int, int]]]:
+    """Reduced costs, and the steps (column, column before) from a free column to the start."""
+    columns = cost.shape[1] - 1
+    distance, before = np.full(columns + 1, np.inf), np.full(columns + 1, columns)
+    done = np.zeros(columns + 1, dtype=bool)
+    here, reached = columns, 0.0
+    distance[here] = 0.0
+    while row_of[here] >= 0:
+        done[here] = True
+        step = reached + cost[row_of[here]]
+        nearer = ~done & (step < distance)
+        distance[nearer], before[nearer] = step[nearer], here
+        here = int(np.argmin(np.where(done, np.inf, distance)))
+        reached = distance[here]
+    cost = cost.copy()
+    for column in np.flatnonzero(done):
+        shift = reached - distance[column]
+        cost[row_of[column]] -= shift
+        cost[:, column] += shift
+    path = []
+    while here != columns:
+        path.append((here, int(before[here])))
+        here = int(before[here])
+    return cost, path
+
+
+def _normalize_word(word: str) -> str:
+    text = word.lower()
+    if not _is_number(text):
+        text = text.translate(_PUNCTUATION)
+    if _is_number(text):
+        text = str(float(text))
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _set_f1(gold: set[str], predicted: set[str]) -> float:
+    numbers = set(filter(_is_number, gold))
+    if numbers and not numbers & predicted:
+        return 0.0
+    # A span without words has precision or recall 1, but F1 is 0 unless both have none.
+    common = len(gold & predicted)
+    precision = common / len(predicted) if predicted else 1.0
+    recall = common / len(gold) if gold else 1.0
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0

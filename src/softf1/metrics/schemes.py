@@ -1,0 +1,214 @@
+"""Tags and spans: detect a scheme, decode, encode, convert, find what is invalid, repair it.
+
+The schemes themselves are data, in `softf1.metrics.prefixes`.
+
+    >>> tags = ["B-PER", "E-PER", "O", "S-LOC"]
+    >>> scheme = detect_scheme([tags])
+    >>> scheme.name
+    'BIOES'
+    >>> decode_strict(tags, scheme)
+    [(0, 2, 'PER'), (3, 4, 'LOC')]
+    >>> convert_tags(tags, scheme, "BIO")
+    ['B-PER', 'I-PER', 'O', 'B-LOC']
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from softf1.metrics.prefixes import (
+    ALLOWED,
+    CONTINUES,
+    ENDS,
+    LENIENT,
+    OUTSIDE,
+    SCHEMES,
+    STARTS,
+    UNKNOWN,
+    Scheme,
+    get_scheme,
+    join_tag,
+    split_tag,
+    steps_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "OUTSIDE",
+    "SCHEMES",
+    "InvalidTag",
+    "LabelledSpan",
+    "Scheme",
+    "convert_tags",
+    "decode_lenient",
+    "decode_strict",
+    "detect_scheme",
+    "encode_spans",
+    "find_invalid",
+    "get_scheme",
+    "join_tag",
+    "repair_tags",
+    "split_tag",
+]
+
+LabelledSpan = tuple[int, int, str]
+"""(start, end, label), end exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidTag:
+    """A tag that its scheme does not allow where it stands.
+
+    Attributes:
+        index: Its position in the sentence, from 0.
+        message: What was wanted and what was got.
+    """
+
+    index: int
+    message: str
+
+
+def decode_strict(tags: Sequence[str], scheme: str | Scheme) -> list[LabelledSpan]:
+    """The spans that follow the scheme to the letter; what does not is no span.
+
+    >>> decode_strict(["I-PER", "O", "B-LOC", "I-LOC"], "BIO")
+    [(2, 4, 'LOC')]
+    """
+    return _decode(tags, get_scheme(scheme))
+
+
+def decode_lenient(tags: Sequence[str]) -> list[LabelledSpan]:
+    """The spans by conlleval's rules: every tag but `O` is in a span, whatever its prefix.
+
+    A span goes on from a first or inner letter (B, I, M) to an inner or last one (I, M, E, L) with
+    the same label, and breaks everywhere else. The letters of all schemes are understood.
+
+    >>> decode_lenient(["I-PER", "O", "B-LOC", "I-LOC", "I-ORG"])
+    [(0, 1, 'PER'), (2, 4, 'LOC'), (4, 5, 'ORG')]
+    """
+    return _decode(tags, LENIENT)
+
+
+def encode_spans(spans: Iterable[LabelledSpan], *, length: int, scheme: str | Scheme) -> list[str]:
+    """The tags of a sentence of `length` tokens with these spans, which may not overlap.
+
+    >>> encode_spans([(0, 1, "PER"), (1, 3, "PER")], length=4, scheme="IOB1")
+    ['I-PER', 'B-PER', 'I-PER', 'O']
+    """
+    scheme = get_scheme(scheme)
+    tags = [OUTSIDE] * length
+    last_end, last_label = 0, None
+    for start, end, label in sorted(spans):
+        if not last_end <= start < end <= length:
+            msg = (
+                f"wanted spans apart from each other within {length} tokens, "
+                f"got {(start, end, label)} after one that ends at {last_end}"
+            )
+            raise ValueError(msg)
+        touches = start == last_end and label == last_label
+        prefixes = _prefixes(end - start, scheme, touches=touches)
+        tags[start:end] = [join_tag(prefix, label) for prefix in prefixes]
+        last_end, last_label = end, label
+    return tags
+
+
+def convert_tags(tags: Sequence[str], source: str | Scheme, target: str | Scheme) -> list[str]:
+    """The same spans in another scheme; a sequence that is not valid in `source` is an error."""
+    source = get_scheme(source)
+    invalid = find_invalid(tags, source)
+    if invalid:
+        raise ValueError(f"tag {invalid[0].index}: {invalid[0].message}")
+    return encode_spans(decode_strict(tags, source), length=len(tags), scheme=target)
+
+
+def find_invalid(tags: Sequence[str], scheme: str | Scheme) -> list[InvalidTag]:
+    """Every tag that cannot follow the one before it, and a span left open at the end.
+
+    >>> find_invalid(["O", "I-PER", "O"], "BIO")
+    [InvalidTag(index=1, message="wanted a tag that can follow 'O' in BIO, got 'I-PER'")]
+    """
+    scheme = get_scheme(scheme)
+    steps = steps_of(scheme)
+    pairs = pairwise((OUTSIDE, *tags, OUTSIDE))
+    return [
+        _describe_invalid(index, pair, scheme, last=len(tags))
+        for index, pair in enumerate(pairs)
+        if not steps[pair] & ALLOWED
+    ]
+
+
+def repair_tags(tags: Sequence[str], scheme: str | Scheme) -> list[str]:
+    """A valid sequence with the spans that conlleval's rules see; valid tags stay as they are.
+
+    >>> repair_tags(["I-PER", "I-PER", "O", "B-LOC"], "BIO")
+    ['B-PER', 'I-PER', 'O', 'B-LOC']
+    """
+    return encode_spans(decode_lenient(tags), length=len(tags), scheme=scheme)
+
+
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
+    """The scheme with all the letters that occur and the fewest invalid neighbours.
+
+    Equally good ones go by the order of `SCHEMES`: tags that are only `B-` and `O` are `BIO`.
+
+    >>> detect_scheme([["I-PER", "I-PER", "B-PER"], ["O", "I-LOC"]]).name
+    'IOB1'
+    """
+    pairs: Counter[tuple[str, str]] = Counter()
+    for sentence in sentences:
+        pairs.update(pairwise((OUTSIDE, *sentence, OUTSIDE)))
+    tags = {tag for pair in pairs for tag in pair}
+    known = [scheme for scheme in SCHEMES.values() if all(map(scheme.has, tags))]
+    if not known:
+        wanted = ", ".join(f"{name} ({scheme.prefixes})" for name, scheme in SCHEMES.items())
+        got = ", ".join(sorted({split_tag(tag)[0] for tag in tags}))
+        raise ValueError(f"wanted the prefixes of a tag scheme, {wanted}, got {got}")
+
+    def count_invalid(scheme: Scheme) -> int:
+        steps = steps_of(scheme)
+        return sum(n for pair, n in pairs.items() if not steps[pair] & ALLOWED)
+
+    return min(known, key=count_invalid)
+
+
+def _prefixes(length: int, scheme: Scheme, *, touches: bool) -> list[str]:
+    if length == 1:
+        letters = [scheme.single]
+    else:
+        letters = [scheme.begin, *[scheme.inside] * (length - 2), scheme.end]
+    if touches and scheme.split:
+        letters[0] = scheme.split
+    return letters
+
+
+def _decode(tags: Sequence[str], scheme: Scheme) -> list[LabelledSpan]:
+    spans: list[LabelledSpan] = []
+    steps = steps_of(scheme)
+    start: int | None = None
+    for index, pair in enumerate(pairwise((OUTSIDE, *tags, OUTSIDE))):
+        bits = steps[pair]
+        if bits & UNKNOWN:
+            raise ValueError(f"tag {index}: wanted {scheme.describe()}, got {pair[1]!r}")
+        if start is None or not bits & CONTINUES:
+            if start is not None and bits & ENDS:
+                spans.append((start, index, split_tag(pair[0])[1]))
+            start = index if bits & STARTS else None
+    return spans
+
+
+def _describe_invalid(
+    index: int, pair: tuple[str, str], scheme: Scheme, *, last: int
+) -> InvalidTag:
+    previous, tag = pair
+    if not scheme.has(tag):
+        return InvalidTag(index, f"wanted {scheme.describe()}, got {tag!r}")
+    if index == last:
+        wanted = f"the span of {previous!r} to be closed ({scheme.name})"
+        return InvalidTag(index - 1, f"wanted {wanted}, got the end of the sentence")
+    wanted = f"a tag that can follow {previous!r} in {scheme.name}"
+    return InvalidTag(index, f"wanted {wanted}, got {tag!r}")

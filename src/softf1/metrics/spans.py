@@ -1,0 +1,235 @@
+"""Span scores: a span counts as found when its start, its end and its label are all right.
+
+Two evaluators, two names. `count_strict` asks for the scheme and takes only spans that follow it
+(seqeval with `mode="strict"`); `count_lenient` reads any tags by conlleval's rules (seqeval's
+default). Both give `Counts` per label, so that batches and processes add up:
+
+    >>> gold = [["B-PER", "I-PER", "O"], ["B-LOC"]]
+    >>> predicted = [["B-PER", "I-PER", "O"], ["I-LOC"]]
+    >>> count_strict(gold, predicted, scheme="BIO").micro().recall
+    0.5
+    >>> count_lenient(gold, predicted).micro().recall
+    1.0
+
+Joint segmentation and POS is the same thing over characters tagged `B-NOUN`, `I-NOUN`, …: every
+character is in a span, and a word is found when its limits and its part of speech are right.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from softf1.metrics.counts import Counts
+from softf1.metrics.prefixes import (
+    CONTINUES,
+    ENDS,
+    LENIENT,
+    OUTSIDE,
+    STARTS,
+    Scheme,
+    get_scheme,
+    split_tag,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from softf1.metrics.schemes import LabelledSpan
+
+    Sentences = Sequence[Sequence[str]]
+    Ids = NDArray[np.int64]
+
+
+def count_strict(gold: Sentences, predicted: Sentences, *, scheme: str | Scheme) -> Counts:
+    """Counts of the spans that follow the scheme to the letter; the others are no spans.
+
+    Args:
+        gold: The right tags of each sentence.
+        predicted: The tags to judge, the same number for each sentence.
+        scheme: One of `softf1.metrics.schemes.SCHEMES`.
+    """
+    return _count_tags(gold, predicted, get_scheme(scheme))
+
+
+def count_lenient(gold: Sentences, predicted: Sentences) -> Counts:
+    """Counts of the spans by conlleval's rules, in which every tag but `O` is in a span."""
+    return _count_tags(gold, predicted, LENIENT)
+
+
+def count_strict_ids(
+    gold: ArrayLike,
+    predicted: ArrayLike,
+    *,
+    lengths: ArrayLike,
+    tags: Sequence[str],
+    scheme: str | Scheme,
+) -> Counts:
+    """`count_strict` from integers: an index into `tags` for every token, sentence after sentence.
+
+    Args:
+        gold: The right tag of each token, `(tokens,)`.
+        predicted: The tags to judge, `(tokens,)`.
+        lengths: The number of tokens of each sentence, `(sentences,)`.
+        tags: The tag of each index.
+        scheme: One of `softf1.metrics.schemes.SCHEMES`.
+
+    >>> count_strict_ids([0, 1, 2, 0], [0, 1, 2, 2], lengths=[3, 1],
+    ...                  tags=["B-X", "I-X", "O"], scheme="BIO")
+    Counts.from_dict({'X': [1, 0, 1]})
+    """
+    return _count_ids(gold, predicted, lengths, tags, get_scheme(scheme))
+
+
+def count_lenient_ids(
+    gold: ArrayLike, predicted: ArrayLike, *, lengths: ArrayLike, tags: Sequence[str]
+) -> Counts:
+    """`count_lenient` from integers, with the arguments of `count_strict_ids`."""
+    return _count_ids(gold, predicted, lengths, tags, LENIENT)
+
+
+def count_span_sets(
+    gold: Sequence[Collection[LabelledSpan]], predicted: Sequence[Collection[LabelledSpan]]
+) -> Counts:
+    """Counts of sets of spans `(start, end, label)`, one set an example; they may nest or overlap.
+
+    >>> count_span_sets([{(0, 3, "ORG"), (1, 2, "LOC")}], [{(0, 3, "ORG"), (0, 2, "LOC")}])
+    Counts.from_dict({'LOC': [0, 1, 1], 'ORG': [1, 0, 0]})
+    """
+    _check_equal(len(gold), len(predicted), "examples")
+    table: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for wanted, got in zip(map(set, gold), map(set, predicted), strict=True):
+        for column, spans in enumerate((wanted & got, got - wanted, wanted - got)):
+            for _, _, label in spans:
+                table[label][column] += 1
+    return Counts.from_dict({label: table[label] for label in sorted(table)})
+
+
+@dataclass(frozen=True, slots=True)
+class _TagSet:
+    """What numbered tags mean: the label of each, what holds between any two, and which is O."""
+
+    labels: tuple[str, ...]
+    label_of: Ids
+    neighbours: NDArray[np.uint8]
+    outside: int
+
+
+class _Spans(NamedTuple):
+    start: Ids
+    end: Ids
+    label: Ids
+
+
+def _read_tags(tags: Iterable[str], scheme: Scheme) -> _TagSet:
+    parts = [split_tag(tag) for tag in (*tags, OUTSIDE)]  # the last one in case there is no O
+    labels = sorted({label for prefix, label in parts if prefix != OUTSIDE})
+    index = {label: number for number, label in enumerate(labels)}
+    label_of = np.array([-1 if prefix == OUTSIDE else index[label] for prefix, label in parts])
+    letters = np.array([scheme.prefixes.index(prefix) for prefix, _ in parts])
+    different, equal = (table[letters[:, None], letters] for table in _letter_table(scheme))
+    neighbours = np.where(label_of[:, None] == label_of, equal, different)
+    return _TagSet(tuple(labels), label_of, neighbours, outside=len(parts) - 1)
+
+
+def _letter_table(scheme: Scheme) -> NDArray[np.uint8]:
+    """The bits for (labels are equal, letter, next letter)."""
+    letters = scheme.prefixes
+    table = np.zeros((2, len(letters), len(letters)), dtype=np.uint8)
+    for same, before, after in np.ndindex(*table.shape):
+        table[same, before, after] = scheme.relate(letters[before], letters[after], same=bool(same))
+    return table
+
+
+def _count_tags(gold: Sentences, predicted: Sentences, scheme: Scheme) -> Counts:
+    _check_equal(len(gold), len(predicted), "sentences")
+    sizes, got = list(map(len, gold)), list(map(len, predicted))
+    if sizes != got:
+        index = next(i for i, size in enumerate(sizes) if size != got[i])
+        _check_equal(sizes[index], got[index], f"tags in sentence {index}")
+    # A tag gets the next number when it is first looked up.
+    number: defaultdict[str, int] = defaultdict(count().__next__)
+    streams = [
+        np.fromiter(map(number.__getitem__, chain.from_iterable(sentences)), dtype=np.int64)
+        for sentences in (gold, predicted)
+    ]
+    if not all(map(scheme.has, number)):
+        raise ValueError(_name_unknown({"gold": gold, "predicted": predicted}, scheme))
+    return _count_streams(streams, np.array(sizes, dtype=np.int64), _read_tags(number, scheme))
+
+
+def _count_ids(
+    gold: ArrayLike, predicted: ArrayLike, lengths: ArrayLike, tags: Sequence[str], scheme: Scheme
+) -> Counts:
+    unknown = [tag for tag in tags if not scheme.has(tag)]
+    if unknown:
+        raise ValueError(f"wanted {scheme.describe()}, got {unknown[0]!r}")
+    sizes = np.asarray(lengths, dtype=np.int64)
+    streams = [np.asarray(ids, dtype=np.int64) for ids in (gold, predicted)]
+    for ids in streams:
+        if ids.shape != (sizes.sum(),):
+            raise ValueError(f"wanted ({sizes.sum()},) ids, the sum of lengths, got {ids.shape}")
+        if ids.size and not (ids.min() >= 0 and ids.max() < len(tags)):
+            limits = f"{ids.min()} to {ids.max()}"
+            raise ValueError(f"wanted ids from 0 to {len(tags) - 1}, got {limits}")
+    return _count_streams(streams, sizes, _read_tags(tags, scheme))
+
+
+def _count_streams(streams: Sequence[Ids], lengths: Ids, tag_set: _TagSet) -> Counts:
+    """Counts from the numbers of gold and predicted tags, sentence after sentence."""
+    gold, predicted = (_find_spans(ids, lengths, tag_set) for ids in streams)
+    # Spans of one stream do not overlap, so that a start has at most one end and label.
+    end_at, label_at = np.zeros((2, len(streams[0])), dtype=np.int64)
+    end_at[gold.start], label_at[gold.start] = gold.end, gold.label
+    equal = (end_at[predicted.start] == predicted.end) & (
+        label_at[predicted.start] == predicted.label
+    )
+    labels = predicted.label[equal], predicted.label, gold.label
+    tp, got, wanted = (np.bincount(x, minlength=len(tag_set.labels)) for x in labels)
+    occurs = np.flatnonzero(got + wanted)
+    table = np.stack([tp, got - tp, wanted - tp], axis=1)[occurs]
+    return Counts([tag_set.labels[row] for row in occurs], table)
+
+
+def _find_spans(ids: Ids, lengths: Ids, tag_set: _TagSet) -> _Spans:
+    outside, table = tag_set.outside, tag_set.neighbours
+    padded = np.concatenate([[outside], ids, [outside]])
+    before, after = padded[:-1], padded[1:]  # step k leads from token k - 1 to token k
+    bits = table.ravel().take(before * len(table) + after)
+    # At the limits of sentences there is an O on either side.
+    limits = np.concatenate([[0], np.cumsum(lengths)])
+    bits[limits] = (table[outside, after[limits]] & STARTS) | (
+        table[before[limits], outside] & ENDS
+    )
+    continues, starts = (bits & CONTINUES).astype(bool), (bits & STARTS).astype(bool)
+    # A token that could do both starts a span only if the one before could not be in any:
+    # in IOB1 the I of `O B-X I-X`, where the misplaced B is in no span.
+    starts[1:] &= ~(continues[1:] & starts[:-1])
+    first = np.flatnonzero(starts)
+    breaks = ~continues
+    last = np.flatnonzero(breaks)[np.cumsum(breaks)[first]]  # the next break after the first token
+    complete = (bits[last] & ENDS).astype(bool)
+    first, last = first[complete], last[complete]
+    return _Spans(first, last, tag_set.label_of[ids[first]])
+
+
+def _check_equal(wanted: int, got: int, what: str) -> None:
+    if wanted != got:
+        raise ValueError(f"wanted as many predicted as gold {what}, {wanted}, got {got}")
+
+
+def _name_unknown(sides: dict[str, Sentences], scheme: Scheme) -> str:
+    places = (
+        f"{side} sentence {index}, tag {position}: wanted {scheme.describe()}, got {tag!r}"
+        for side, sentences in sides.items()
+        for index, sentence in enumerate(sentences)
+        for position, tag in enumerate(sentence)
+        if not scheme.has(tag)
+    )
+    return next(places)

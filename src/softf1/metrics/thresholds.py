@@ -1,0 +1,173 @@
+"""Decision thresholds for F-beta, chosen by cross-fitting.
+
+A threshold that is tuned and judged on the same items looks better than it is, and per-label ones
+overfit rare labels. So each rule is judged on items it was not tuned on (`crossfit`), and a rule
+replaces a simpler one only where that honest score is clearly better. The rule that wins is then
+tuned on all items. The same input gives the same result.
+
+    >>> scores = [[0.4], [0.3], [0.35], [0.1], [0.2], [0.1]] * 10
+    >>> gold = [[1], [1], [1], [0], [0], [0]] * 10
+    >>> tuned = tune_thresholds(scores, gold, average="micro")
+    >>> tuned.rule, tuned.thresholds, tuned.honest["default"], tuned.honest["global"]
+    ('global', (0.3,), 0.0, 1.0)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from softf1.metrics.counts import Counts
+from softf1.metrics.crossfit import assign_folds, average_f, crossfit, pick_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from softf1.metrics.counts import Average
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+    Choose = Callable[[Ints, Average, float], Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class TunedThresholds:
+    """A threshold for each label, and how every rule did on items it was not tuned on.
+
+    Attributes:
+        rule: What was chosen: `default`, `global` or `per label`.
+        thresholds: One a label; the label is predicted where its score is at least this.
+        honest: The cross-fitted F-beta of each rule.
+    """
+
+    rule: str
+    thresholds: tuple[float, ...]
+    honest: Mapping[str, float]
+
+
+def tune_thresholds(
+    scores: ArrayLike,
+    gold: ArrayLike,
+    *,
+    average: Average,
+    beta: float = 1.0,
+    default: float = 0.5,
+    folds: int = 5,
+    seed: int = 0,
+    candidates: int = 200,
+) -> TunedThresholds:
+    """The thresholds of binary (one column) or multi-label scores: none, one for all, or each.
+
+    Args:
+        scores: `(items, labels)`, probabilities or logits.
+        gold: True where an item has a label, `(items, labels)`.
+        average: The F that counts: `micro`, `macro` or `weighted`.
+        beta: Above 1 recall weighs more, below 1 precision.
+        default: The threshold without tuning, 0.5 for probabilities, 0 for logits.
+        folds: How many parts the items are cut into.
+        seed: Of the cut.
+        candidates: The most thresholds that are tried for a label.
+    """
+    values, right = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
+    if values.ndim != 2 or values.shape != right.shape:
+        shapes = f"{values.shape} and {right.shape}"
+        raise ValueError(f"wanted scores and gold (items, labels), got {shapes}")
+    if not 0 <= beta < np.inf:
+        raise ValueError(f"wanted a finite beta >= 0, got {beta}")
+    fold = assign_folds(len(values), folds=folds, seed=seed)
+    labels = values.shape[1]
+    shared = _candidates(values[right], default, candidates)
+    own = [_candidates(values[right[:, c], c], default, candidates) for c in range(labels)]
+    rules = {
+        "default": ([np.array([default])] * labels, _choose_shared),
+        "global": ([shared] * labels, _choose_shared),
+        "per label": (own, _choose_each),
+    }
+    parts, thresholds = {}, {}
+    for rule, (tried, choose) in rules.items():
+        table = _count(values, right, fold, folds, tried)
+        fit = partial(_fit, table, choose=choose, average=average, beta=beta)
+        parts[rule] = crossfit(fit, partial(_count_fold, table), folds=folds)
+        thresholds[rule] = [tried[c][k] for c, k in enumerate(fit(list(range(folds))))]
+    rule, honest = pick_rule(parts, average=average, beta=beta)
+    return TunedThresholds(rule, tuple(map(float, thresholds[rule])), honest)
+
+
+def _candidates(positives: Floats, default: float, most: int) -> Floats:
+    """The thresholds to try: the default first, so that it wins a tie, then scores of positives.
+
+    No other score can be best: between two positives a lower threshold adds false positives only.
+    """
+    unique = np.unique(positives)
+    if len(unique) > most:
+        unique = np.unique(np.quantile(unique, np.linspace(0, 1, most), method="nearest"))
+    return np.concatenate([[default], unique])
+
+
+def _count(values: Floats, right: Mask, fold: Ints, folds: int, tried: list[Floats]) -> Ints:
+    """Counts `(candidates, folds, labels, 3)`; shorter lists of candidates repeat their first."""
+    table = np.zeros((max(map(len, tried), default=1), folds, len(tried), 3), dtype=np.int64)
+    for label, part in np.ndindex(len(tried), folds):
+        rows = fold == part
+        scores, positive = values[rows, label], right[rows, label]
+        thresholds = tried[label]
+        predicted, tp = (_at_least(x, thresholds) for x in (scores, scores[positive]))
+        cell = np.stack([tp, predicted - tp, positive.sum() - tp], axis=-1)
+        table[:, part, label] = cell[0]
+        table[: len(cell), part, label] = cell
+    return table
+
+
+def _at_least(scores: Floats, thresholds: Floats) -> Ints:
+    """How many scores reach each threshold."""
+    below: Ints = np.searchsorted(np.sort(scores), thresholds)
+    return len(scores) - below
+
+
+def _fit(table: Ints, parts: list[int], *, choose: Choose, average: Average, beta: float) -> Ints:
+    return choose(table[:, parts].sum(axis=1), average, beta)
+
+
+def _count_fold(table: Ints, choice: Ints, fold: int) -> Counts:
+    columns = range(table.shape[2])
+    return Counts(map(str, columns), table[choice, fold, columns])
+
+
+def _choose_shared(table: Ints, average: Average, beta: float) -> Ints:
+    """The one candidate, the same for all labels, with the best F."""
+    best = np.argmax(average_f(table, average=average, beta=beta))
+    return np.full(table.shape[1], best)
+
+
+def _choose_each(table: Ints, average: Average, beta: float) -> Ints:
+    """The candidate of each label that together give the best F."""
+    if average == "micro":
+        return _choose_micro(table, beta)
+    labels = table[:, :, None, :]  # each label on its own
+    best: Ints = np.argmax(average_f(labels, average="micro", beta=beta), axis=0)
+    return best
+
+
+def _choose_micro(table: Ints, beta: float) -> Ints:
+    """The candidates with the best micro F-beta, exactly, by Dinkelbach's method.
+
+    F = (1 + b²)·Σtp / (Σpredicted + b²·Σgold) is a ratio of sums over labels. For a guess x of its
+    best value, each label takes the candidate with the largest (1 + b²)·tp − x·predicted; the F
+    that this gives is the next guess, and it rises until it is the best.
+    """
+    columns = np.arange(table.shape[1])
+    found, predicted = table[..., 0], table[..., 0] + table[..., 1]
+    guess = -1.0
+    choice = np.zeros_like(columns)
+    while True:
+        reached = float(average_f(table[choice, columns], average="micro", beta=beta))
+        if reached <= guess:
+            return choice
+        guess = reached
+        choice = np.argmax((1 + beta**2) * found - guess * predicted, axis=0)
