@@ -31,6 +31,7 @@ import torch
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
+import softf1
 from softf1 import losses
 
 if TYPE_CHECKING:
@@ -283,8 +284,8 @@ def run(effort: Effort, *, device: str, seed: int) -> list[Row]:
 
 def versions() -> str:
     """Returns the versions of everything measured."""
-    found = [f"python {platform.python_version()}"]
-    for name in ("softf1", "torch", "numpy", "sadice", "monai"):
+    found = [f"python {platform.python_version()}", f"softf1 {softf1.__version__}"]
+    for name in ("torch", "numpy", "sadice", "monai"):
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
