@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 # and imports what it needs inside run, so that --help answers at once.
 VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
+    "stats": "how imbalanced a corpus is, and what a batch sees of each label",
 }
 
 
@@ -44,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"softf1 {options.verb}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print(f"softf1 {options.verb}: interrupted", file=sys.stderr)
         return 1

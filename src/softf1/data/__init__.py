@@ -1,1 +1,36 @@
-"""Readers: one file a format, each ends in examples or in an error that names the line."""
+"""Readers: one file a format, each ends in examples or in an error that names the line.
+
+`read` and `iterate` take any format; `softf1.data.<module>.iterate` is one format's own reader.
+"""
+
+from softf1.data.examples import (
+    Answer,
+    Example,
+    MrcExample,
+    PairExample,
+    QAExample,
+    Span,
+    TaggedSentence,
+    TextExample,
+)
+from softf1.data.problems import Problems, RecordError
+from softf1.data.registry import FORMATS, TASKS, Corpus, Format, iterate, read
+
+__all__ = [
+    "FORMATS",
+    "TASKS",
+    "Answer",
+    "Corpus",
+    "Example",
+    "Format",
+    "MrcExample",
+    "PairExample",
+    "Problems",
+    "QAExample",
+    "RecordError",
+    "Span",
+    "TaggedSentence",
+    "TextExample",
+    "iterate",
+    "read",
+]

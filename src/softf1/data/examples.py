@@ -69,3 +69,7 @@ class MrcExample:
     words: tuple[str, ...]
     spans: tuple[Span, ...] = field(default=())
     line: int = 0
+
+
+Example = TaggedSentence | TextExample | PairExample | QAExample | MrcExample
+"""What any reader may return."""

@@ -1,1 +1,1 @@
-"""softf1.models."""
+"""Encoders and vocabularies: any of transformers, and those trained from scratch."""

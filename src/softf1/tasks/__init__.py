@@ -1,1 +1,15 @@
-"""softf1.tasks."""
+"""Tasks: each reads, encodes, collates, decodes and scores; see `softf1.tasks.base`."""
+
+from softf1.tasks.base import Batch, Features, Task, join
+from softf1.tasks.registry import list_tasks, load_task, make_task, save_task
+
+__all__ = [
+    "Batch",
+    "Features",
+    "Task",
+    "join",
+    "list_tasks",
+    "load_task",
+    "make_task",
+    "save_task",
+]

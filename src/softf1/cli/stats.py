@@ -1,0 +1,124 @@
+"""How imbalanced is a corpus: negatives, positives, their ratio, and what a batch sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from softf1.data.registry import Corpus
+    from softf1.data.stats import Stats
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 stats`."""
+    parser.add_argument(
+        "data", nargs="+", metavar="DATA", help="files, or hf:NAME; the first counts as train"
+    )
+    parser.add_argument("--format", help="how to read them (default: found by looking at the file)")
+    parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="examples a batch")
+    parser.add_argument("--on-error", choices=("raise", "skip"), default="raise")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the reader, such as tag=3 or label=category",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reads each file, prints its table, and says which labels only later files have."""
+    from softf1.data import read
+    from softf1.data.counts import describe_unseen
+    from softf1.data.stats import describe
+
+    extra = dict(_setting(item) for item in options.set)
+    corpora = [
+        read(path, format=options.format, task=options.task, on_error=options.on_error, **extra)
+        for path in options.data
+    ]
+    stats = [describe(corpus, batch_size=options.batch_size) for corpus in corpora]
+    unseen = [describe_unseen(corpora[0], other) for other in corpora[1:]]
+    show = _print_json if options.json else _print_tables
+    show(stats, corpora, [note for note in unseen if note])
+    return 0
+
+
+def _setting(item: str) -> tuple[str, object]:
+    from softf1.errors import InputError
+
+    key, found, value = item.partition("=")
+    if not found or not key:
+        raise InputError(f"wanted --set KEY=VALUE, got {item!r}")
+    words: dict[str, object] = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return key, words[value.lower()]
+    return key, int(value) if value.lstrip("-").isdecimal() else value
+
+
+def _print_json(stats: list[Stats], corpora: list[Corpus], unseen: list[str]) -> None:
+    import json
+
+    files = [
+        {
+            **one.as_dict(),
+            "skipped": dict(corpus.problems.counts),
+            "changed": dict(corpus.problems.changes),
+            "notes": corpus.problems.notes,
+        }
+        for one, corpus in zip(stats, corpora, strict=True)
+    ]
+    print(
+        json.dumps({"version": 1, "files": files, "unseen": unseen}, ensure_ascii=False, indent=1)
+    )
+
+
+def _print_tables(stats: list[Stats], corpora: list[Corpus], unseen: list[str]) -> None:
+    import sys
+
+    for one, corpus in zip(stats, corpora, strict=True):
+        print(f"{one.path}: {one.examples:,} examples, {one.format}, {one.task}")
+        ratio = "no positives" if one.ratio is None else f"ratio {one.ratio:.2f}"
+        print(f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}")
+        print(f"negative: {one.negative}; counted in {one.unit}")
+        print(f"most frequent to rarest label: {one.spread:.1f}")
+        _print_labels(one)
+        for note in corpus.problems.notes:
+            print(f"note: {note}", file=sys.stderr)
+        if corpus.problems.counts or corpus.problems.changes:
+            print(f"{one.path}: {corpus.problems}", file=sys.stderr)
+    for note in unseen:
+        print(note)
+
+
+def _print_labels(stats: Stats) -> None:
+    """A table on a terminal, columns divided by tabs in a pipe."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    heads = ("label", "count", "share", f"per batch of {stats.batch_size}", "batches without")
+    rows = [
+        (
+            label.label,
+            f"{label.count:,}",
+            f"{label.share:.2%}",
+            f"{label.per_batch:,.2f}",
+            f"{label.share_without:.1%}",
+        )
+        for label in stats.labels
+    ]
+    console = Console()
+    if not console.is_terminal:
+        print(*("\t".join(row) for row in (heads, *rows)), sep="\n")
+        return
+    table = Table(*heads)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(Text(row[0]), *row[1:])
+    console.print(table)

@@ -1,0 +1,185 @@
+"""Files as text: UTF-8 with or without BOM, CRLF, gzip; errors that name file and line.
+
+Decoding whole pieces of a mebibyte keeps line formats at the speed of `bytes.decode` and
+`str.split`; only a piece that is not UTF-8 is looked at line by line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
+
+from softf1.data.problems import Problems, RecordError
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EncodingErrors = Literal["strict", "replace"]
+_PIECE = 1 << 20
+_GZIP = b"\x1f\x8b"
+_WIDE_BOMS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+
+
+@contextmanager
+def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
+    """Opens a plain or gzip file; whatever the system or gzip raises becomes an InputError."""
+    try:
+        with Path(path).open("rb") as file:
+            if file.peek(2)[:2] == _GZIP:
+                with gzip.open(file) as unpacked:
+                    yield cast("BinaryIO", unpacked)
+            else:
+                yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(
+            f"wanted a whole gzip file, got a damaged one ({error})", path=path
+        ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"wanted a file to read, got: {reason}", path=path) from None
+
+
+def read_text(path: Path | str) -> str:
+    """The whole file as text, lines ending in a newline."""
+    data = b"".join(_pieces(path))
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _not_utf8(error, path, line=1) from None
+
+
+def read_start(path: Path | str, size: int = 1 << 16) -> str:
+    """The first whole lines of a file, for looking at it; undecodable bytes are replaced."""
+    with open_bytes(path) as file:
+        data = file.read(size)
+    if len(data) == size and b"\n" in data:
+        data = data[: data.rfind(b"\n")]
+    return _normalise(data, path, first=True).decode(errors="replace")
+
+
+def lines(
+    path: Path | str, problems: Problems, *, errors: EncodingErrors = "strict"
+) -> Iterator[tuple[int, str]]:
+    """Yields (line number, line without its end); lines that cannot be decoded are left out."""
+    _check_errors(errors)
+    number = 1
+    for piece in _pieces(path):
+        yield from _decode(piece, b"\n", number, path, problems, errors)
+        number += piece.count(b"\n")
+
+
+def blocks(
+    path: Path | str, problems: Problems, *, errors: EncodingErrors = "strict"
+) -> Iterator[tuple[int, str]]:
+    """Yields (first line number, text) of what stands between empty lines."""
+    _check_errors(errors)
+    number = 1
+    for piece in _whole_blocks(path):
+        for start, part in _decode(piece, b"\n\n", number, path, problems, errors):
+            body = part.strip("\n")
+            if body:
+                yield start if part[0] != "\n" else start + part.index(body), body
+        number += piece.count(b"\n")
+
+
+def _check_errors(errors: str) -> None:
+    if errors not in ("strict", "replace"):
+        raise InputError(f'wanted encoding_errors "strict" or "replace", got {errors!r}')
+
+
+def _whole_blocks(path: Path | str) -> Iterator[bytes]:
+    """Yields pieces that end at an empty line."""
+    parts: list[bytes] = []
+    for piece in _pieces(path):
+        cut = piece.rfind(b"\n\n") + 2
+        if cut == 1 and not (parts and piece.startswith(b"\n")):
+            parts.append(piece)
+            continue
+        yield b"".join([*parts, piece[:cut]])
+        parts = [piece[cut:]] if piece[cut:] else []
+    if parts:
+        yield b"".join(parts)
+
+
+def _pieces(path: Path | str) -> Iterator[bytes]:
+    """Yields pieces that end at the end of a line, with plain newlines and without BOM."""
+    with open_bytes(path) as file:
+        parts: list[bytes] = []
+        first = True
+        while read := file.read(_PIECE):
+            cut = read.rfind(b"\n") + 1
+            if cut:
+                yield _normalise(b"".join([*parts, read[:cut]]), path, first=first)
+                parts, first = [], False
+            parts.append(read[cut:])
+        if rest := b"".join(parts):
+            yield _normalise(rest, path, first=first)
+
+
+def _normalise(data: bytes, path: Path | str, *, first: bool) -> bytes:
+    if first:
+        if wide := _WIDE_BOMS.get(data[:2]):
+            raise InputError(
+                f"wanted UTF-8, got {wide} (by its byte order mark)", path=path, line=1
+            )
+        data = data.removeprefix(codecs.BOM_UTF8)
+    return data.replace(b"\r\n", b"\n") if b"\r" in data else data
+
+
+def _decode(
+    data: bytes,
+    separator: bytes,
+    number: int,
+    path: Path | str,
+    problems: Problems,
+    errors: EncodingErrors,
+) -> Iterator[tuple[int, str]]:
+    """Yields (line number, text) of the parts of `data`, which starts at line `number`."""
+    step = len(separator)
+    try:
+        parts = data.decode().split(separator.decode())
+    except UnicodeDecodeError:
+        yield from _decode_each(data.split(separator), step, number, path, problems, errors)
+        return
+    if not parts[-1]:
+        parts.pop()
+    if step == 1:
+        yield from enumerate(parts, number)
+        return
+    for part in parts:
+        yield number, part
+        number += part.count("\n") + step
+
+
+def _decode_each(
+    parts: list[bytes],
+    step: int,
+    number: int,
+    path: Path | str,
+    problems: Problems,
+    errors: EncodingErrors,
+) -> Iterator[tuple[int, str]]:
+    for part in parts[: -1 if not parts[-1] else None]:
+        try:
+            yield number, part.decode()
+        except UnicodeDecodeError as error:
+            wrong = _not_utf8(error, path, number)
+            if errors == "replace":
+                problems.change("bytes that are not UTF-8 replaced", str(wrong))
+                yield number, part.decode(errors="replace")
+            else:
+                problems.add(wrong)
+        number += part.count(b"\n") + step
+
+
+def _not_utf8(error: UnicodeDecodeError, path: Path | str, line: int) -> RecordError:
+    line += error.object.count(b"\n", 0, error.start)
+    got = error.object[error.start : error.start + 1].hex()
+    return RecordError("not UTF-8", f"wanted UTF-8 text, got byte 0x{got}", path=path, line=line)

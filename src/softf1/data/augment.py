@@ -1,0 +1,178 @@
+"""Small changes to a text that keep its meaning: synonyms, and light edits where there are none.
+
+Numbers, names and negations are never touched, since they decide whether two texts mean the same.
+Everything is drawn from the generator that is passed in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from numpy.typing import ArrayLike
+
+Synonyms = Callable[[str], Sequence[str]]
+"""Words that can stand for a lower-case word, the best first; none for a word it does not know."""
+
+STOP_WORDS = frozenset(
+    (
+        *("a", "an", "the", "of", "to", "in", "on", "at", "by", "for", "with", "from", "as"),
+        *("and", "or", "is", "are", "was", "were", "be", "been", "do", "does", "did", "that"),
+        *("this", "these", "those", "there", "very", "really", "just", "quite", "some", "any"),
+    )
+)
+_NEGATIONS = frozenset(
+    (
+        *("no", "not", "never", "none", "nothing", "nobody", "nor", "neither", "without"),
+        *("cannot", "hardly", "barely"),
+    )
+)
+_FUNCTION_WORDS = frozenset(
+    (
+        *("who", "whom", "whose", "what", "when", "where", "why", "how", "which", "you", "your"),
+        *("yours", "him", "her", "hers", "his", "its", "our", "ours", "she", "they", "them"),
+        *("their", "theirs", "myself", "yourself", "himself", "herself", "itself", "ourselves"),
+        *("yourselves", "themselves", "can", "could", "will", "would", "shall", "should", "may"),
+        *("might", "must", "have", "has", "had", "all", "every", "each", "both", "only", "but"),
+        *("before", "after", "over", "under", "more", "less", "most", "least", "than", "too"),
+    )
+)
+"""Words whose nearest neighbours say something else: your, our; before, after; more, less."""
+_PROTECTED = STOP_WORDS | _NEGATIONS | _FUNCTION_WORDS
+_TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+
+
+def wordnet_synonyms() -> Synonyms:
+    """Synonyms of WordNet through nltk; an InputError where either is not on this machine."""
+    try:
+        from nltk.corpus import wordnet  # an optional library with optional data
+
+        wordnet.ensure_loaded()
+    except (ImportError, LookupError) as error:
+        message = "wanted nltk with its WordNet data, which this machine does not have"
+        raise InputError(message) from error
+
+    def find(word: str) -> list[str]:
+        names = (name for synset in wordnet.synsets(word) for name in synset.lemma_names())
+        found = (name.replace("_", " ").lower() for name in names)
+        return [name for name in dict.fromkeys(found) if name != word]
+
+    return find
+
+
+def embedding_synonyms(
+    vocabulary: Sequence[str],
+    matrix: ArrayLike,
+    *,
+    neighbours: int = 3,
+    threshold: float = 0.6,
+) -> Synonyms:
+    """Nearest neighbours among the whole words of an encoder's input embeddings.
+
+    Neighbours are used in the same contexts, which antonyms are too: look at a sample of the rows
+    before trusting it, and prefer WordNet where there is one.
+
+    Args:
+        vocabulary: The token of each row of `matrix`; pieces of words (`##ing`) are left out.
+        matrix: The embeddings, (tokens, width).
+        neighbours: At most so many for a word.
+        threshold: The least cosine.
+
+    >>> find = embedding_synonyms(["quick", "fast", "tree"], [[1.0, 0.1], [1.0, 0.2], [0.0, 1.0]])
+    >>> find("quick"), find("tree"), find("unknown")
+    (('fast',), (), ())
+    """
+    table = np.asarray(matrix, dtype=np.float32)
+    if table.ndim != 2 or len(table) != len(vocabulary):
+        wanted = f"wanted a matrix of {len(vocabulary)} rows, one a token"
+        raise InputError(f"{wanted}, got shape {table.shape}")
+    rows = [index for index, token in enumerate(vocabulary) if token.isalpha() and len(token) > 2]
+    words = [vocabulary[index].lower() for index in rows]
+    table = table[rows]
+    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    place = {word: index for index, word in enumerate(words)}
+
+    @cache
+    def find(word: str) -> tuple[str, ...]:
+        own = place.get(word)
+        if own is None:
+            return ()
+        cosines = table @ table[own]
+        near = np.flatnonzero(cosines >= threshold)
+        best = near[np.argsort(-cosines[near], kind="stable")]
+        found = dict.fromkeys(words[index] for index in best)
+        return tuple(other for other in found if not _same_stem(word, other))[:neighbours]
+
+    return find
+
+
+def choose_synonyms(
+    vocabulary: Sequence[str] = (), matrix: ArrayLike | None = None
+) -> tuple[Synonyms | None, str]:
+    """WordNet if this machine has it, else the embeddings passed in, else none; and which it is.
+
+    >>> find, taken = choose_synonyms(["quick", "fast"], [[1.0, 0.1], [1.0, 0.2]])
+    >>> taken in ("WordNet", "neighbours in the embeddings of 2 tokens")
+    True
+    """
+    try:
+        return wordnet_synonyms(), "WordNet"
+    except InputError:
+        if matrix is None:
+            return None, "light edits only: neither WordNet nor embeddings are there"
+    taken = f"neighbours in the embeddings of {len(vocabulary)} tokens"
+    return embedding_synonyms(vocabulary, matrix), taken
+
+
+def edit(text: str, random: Random, synonyms: Synonyms | None = None) -> str | None:
+    """The text with one word changed, or None where nothing in it may be.
+
+    A synonym is tried first. Without one the edit is light: a stop word is dropped, or two
+    neighbours of which one is a stop word change places.
+
+    >>> from random import Random
+    >>> edit("How do I learn to swim?", Random(0), lambda word: {"learn": ["study"]}.get(word, []))
+    'How do I study to swim?'
+    >>> edit("In 1998", Random(0))
+    """
+    spots = [match.span() for match in _TOKEN.finditer(text)]
+    random.shuffle(spots)
+    if synonyms is not None:
+        for start, end in spots:
+            word = text[start:end]
+            found = synonyms(word) if _may_change(word) else []
+            if found:
+                return text[:start] + random.choice(found[:3]) + text[end:]
+    return _light_edit(text, spots, random)
+
+
+def _light_edit(text: str, spots: list[tuple[int, int]], random: Random) -> str | None:
+    for start, end in spots:
+        if text[start:end] not in STOP_WORDS or start == 0:
+            continue
+        if random.random() < 0.5:
+            return text[:start].rstrip() + " " + text[end:].lstrip()
+        before = re.search(r"([a-z]+) $", text[:start])
+        if before and before[1] not in _NEGATIONS:
+            return text[: before.start()] + f"{text[start:end]} {before[1]}" + text[end:]
+    return None
+
+
+def _may_change(word: str) -> bool:
+    """Lower-case content words only: no numbers, names, negations or function words."""
+    return word.isalpha() and word.islower() and len(word) > 2 and word not in _PROTECTED
+
+
+def _same_stem(word: str, other: str) -> bool:
+    """Whether two words are forms of one, which would change the number or tense only."""
+    short, long = sorted((word, other), key=len)
+    return long.startswith(short)

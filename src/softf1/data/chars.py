@@ -1,0 +1,49 @@
+"""Chinese, one character a line with its tag, a blank line between sentences.
+
+The characters are read as they stand: a line may hold a space or a full-width space as its
+character, which a split at white space would lose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from softf1.data._text import EncodingErrors, blocks
+from softf1.data.conll import Layout, split
+from softf1.data.problems import Problems
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from softf1.data.examples import TaggedSentence
+
+
+def iterate(
+    path: Path | str,
+    *,
+    separator: str | None = None,
+    tagged: bool = True,
+    encoding_errors: EncodingErrors = "strict",
+    problems: Problems | None = None,
+) -> Iterator[TaggedSentence]:
+    """Reads sentences from lines of one character and its tag.
+
+    Args:
+        path: The file.
+        separator: What stands before the tag; None takes a tab if the first line has one, else a
+            space.
+        tagged: False reads characters without tags.
+        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
+        problems: Decides about bad sentences; None raises at the first.
+    """
+    problems = problems or Problems()
+    layout: Layout | None = None
+    for line, block in blocks(path, problems, errors=encoding_errors):
+        if layout is None:
+            row = block.partition("\n")[0]
+            between = separator or ("\t" if "\t" in row else " ")
+            layout = Layout(between, 2, 0, 1, whole_word=True)
+            if not tagged:
+                layout = Layout("\n", 1, 0, None)
+        yield from split(block, path, line, layout, problems)

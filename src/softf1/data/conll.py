@@ -1,0 +1,189 @@
+"""Columns: one word a line, a blank line between sentences (CoNLL-2003, WSJ, OntoNotes).
+
+A sentence whose lines all have the same number of cells is split by one `str.split`, which is a
+quarter faster than line by line (`benchmarks/readers.py`); only others are looked at with care, to
+divide them at lines of white space or to name the line that is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from sys import intern
+from typing import TYPE_CHECKING
+
+from softf1.data._text import EncodingErrors, blocks
+from softf1.data.examples import TaggedSentence
+from softf1.data.problems import Problems, RecordError, short
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DOCSTART = "-DOCSTART-"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a line divides: `width` cells between separators, the word and the tag two of them.
+
+    With `whole_word` the separator may itself be the word, as a space in one-character lines.
+    """
+
+    separator: str
+    width: int
+    word: int
+    tag: int | None
+    whole_word: bool = False
+
+    def split_block(self, block: str) -> list[str] | None:
+        r"""All cells with a newline cell after each line, or None where a line is not plain.
+
+        >>> Layout(" ", 2, 0, 1).split_block("a DT\nmap NN")
+        ['a', 'DT', '\n', 'map', 'NN']
+        >>> Layout(" ", 2, 0, 1).split_block("a DT\nmap")
+        """
+        between = self.separator
+        marked = block.replace("\n", f"{between}\n{between}")
+        if between * 2 in marked or marked.startswith(between) or marked.endswith(between):
+            return None  # an empty cell
+        cells = marked.split(between)
+        count = block.count("\n")
+        even = len(cells) == count * (self.width + 1) + self.width
+        even = even and cells[self.width :: self.width + 1].count("\n") == count
+        return cells if even else None
+
+    def split_line(self, line: str) -> list[str]:
+        """The cells of one line; a run of spaces is one separator, a run of tabs is not."""
+        if self.whole_word:
+            return line.rstrip(" ").rsplit(self.separator, self.width - 1)
+        if self.separator == " ":
+            return [cell for cell in line.split(" ") if cell]
+        return line.split(self.separator)
+
+    def check(self, cells: list[str], path: Path | str, line: int) -> list[str]:
+        """The cells, if there are `width` of them and neither word nor tag is empty."""
+        if len(cells) != self.width:
+            wanted = f"wanted {self.width} columns separated by {self.separator!r}"
+            got = f"got {len(cells)}: {short(self.separator.join(cells))}"
+            raise RecordError("ragged row", f"{wanted}, {got}", path=path, line=line)
+        if not cells[self.word] or (self.tag is not None and not cells[self.tag]):
+            got = short(self.separator.join(cells))
+            message = f"wanted a word and a tag, got an empty cell: {got}"
+            raise RecordError("empty cell", message, path=path, line=line)
+        return cells
+
+
+def iterate(
+    path: Path | str,
+    *,
+    word: int = 0,
+    tag: int | None = -1,
+    separator: str | None = None,
+    comment: str | None = None,
+    brackets: bool = False,
+    encoding_errors: EncodingErrors = "strict",
+    problems: Problems | None = None,
+) -> Iterator[TaggedSentence]:
+    """Reads sentences from columns; `-DOCSTART-` lines are no words.
+
+    Args:
+        path: The file.
+        word: The column of the word, from 0, or from -1 at the end.
+        tag: The column of the tag; None reads words only.
+        separator: What stands between cells; None takes tabs if the first line has one, else runs
+            of spaces. Other white space, such as the Chinese full-width space, is text.
+        comment: Lines between sentences that start with this are left out. There is no default,
+            because "#" begins many a tweet.
+        brackets: The tag column has the brackets of CoNLL-2012, such as `(ORG*`, `*`, `*)`; the
+            tags become BIO. Lines may then have another number of cells in each sentence.
+        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
+        problems: Decides about bad sentences; None raises at the first.
+    """
+    problems = problems or Problems()
+    layout: Layout | None = None
+    for line, block in blocks(path, problems, errors=encoding_errors):
+        start, text = _drop_marks(line, block, comment)
+        if not text:
+            continue
+        if layout is None or brackets:
+            layout = look_at(text, path, start, separator=separator, word=word, tag=tag)
+        for sentence in split(text, path, start, layout, problems):
+            yield _close_brackets(sentence) if brackets else sentence
+
+
+def look_at(
+    block: str, path: Path | str, line: int, *, separator: str | None, word: int, tag: int | None
+) -> Layout:
+    """The layout of a file by its first line, or an error if it has no such columns."""
+    row = block.partition("\n")[0]
+    separator = separator or ("\t" if "\t" in row else " ")
+    width = len(Layout(separator, 0, 0, None).split_line(row))
+    places = [column if column >= 0 else width + column for column in (word, tag or 0)]
+    for column, place in zip((word, tag or 0), places, strict=True):
+        if not 0 <= place < width:
+            message = f"wanted column {column}, got {width} columns: {short(row)}"
+            raise InputError(message, path=path, line=line)
+    if tag is None:
+        return Layout(separator, width, places[0], None)
+    if places[0] == places[1]:
+        message = f"wanted a word and a tag, got {width} column (tag=None reads words alone)"
+        raise InputError(f"{message}: {short(row)}", path=path, line=line)
+    return Layout(separator, width, places[0], places[1])
+
+
+def split(
+    block: str, path: Path | str, line: int, layout: Layout, problems: Problems
+) -> Iterator[TaggedSentence]:
+    """Yields the sentence of a block; several where lines of white space stand between them."""
+    cells = layout.split_block(block)
+    if cells is not None:
+        stride = layout.width + 1
+        tags = () if layout.tag is None else tuple(map(intern, cells[layout.tag :: stride]))
+        yield TaggedSentence(tuple(cells[layout.word :: stride]), tags, line)
+        return
+    for start, rows in _paragraphs(block, line):
+        try:
+            yield _read_rows(rows, path, start, layout)
+        except RecordError as error:
+            problems.add(error)
+
+
+def _read_rows(rows: list[str], path: Path | str, line: int, layout: Layout) -> TaggedSentence:
+    table = [
+        layout.check(layout.split_line(row), path, number) for number, row in enumerate(rows, line)
+    ]
+    tags = () if layout.tag is None else tuple(intern(cells[layout.tag]) for cells in table)
+    return TaggedSentence(tuple(cells[layout.word] for cells in table), tags, line)
+
+
+def _paragraphs(block: str, line: int) -> Iterator[tuple[int, list[str]]]:
+    rows: list[str] = []
+    for number, row in enumerate([*block.split("\n"), ""], line):
+        if row.strip(" \t"):
+            rows.append(row)
+        elif rows:
+            yield number - len(rows), rows
+            rows = []
+
+
+def _drop_marks(line: int, block: str, comment: str | None) -> tuple[int, str]:
+    """Leaves out document marks and comments at the head of a block."""
+    while block.startswith(DOCSTART) or (comment and block.startswith(comment)):
+        block = block.partition("\n")[2]
+        line += 1
+    return line, block
+
+
+def _close_brackets(sentence: TaggedSentence) -> TaggedSentence:
+    """Turns `(ORG*`, `*`, `*)` into B-ORG, I-ORG, I-ORG."""
+    tags, inside = [], ""
+    for cell in sentence.tags:
+        if cell.startswith("("):
+            inside = cell.strip("()*")
+            tags.append(f"B-{inside}")
+        else:
+            tags.append(f"I-{inside}" if inside else "O")
+        if cell.endswith(")"):
+            inside = ""
+    return replace(sentence, tags=tuple(map(intern, tags)))

@@ -1,0 +1,206 @@
+"""Finds the format and the task of a file by looking at its first lines, and says why."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from softf1.data._text import read_start
+from softf1.data.columns import USUAL, looks_like_header
+from softf1.data.glue import LAYOUTS
+from softf1.data.problems import short
+from softf1.errors import InputError
+from softf1.metrics.schemes import SCHEMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
+_ROWS = 200
+"""How many rows are looked at."""
+_FEW_LABELS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What a file was taken for.
+
+    Attributes:
+        format: A name of `FORMATS`.
+        task: The task that its examples serve.
+        reason: What in the file spoke for it.
+        options: Options of the reader that were found too, such as numbers of columns.
+    """
+
+    format: str
+    task: str
+    reason: str
+    options: dict[str, object] = field(default_factory=dict)
+
+
+def detect(path: Path | str, *, task: str | None = None) -> Detected:
+    """Looks at a file and takes the first format that its lines fit.
+
+    A format is taken only on positive evidence; a file that fits none is an error that lists what
+    was looked for, never a guess.
+    """
+    if str(path).startswith("hf:"):
+        from softf1.data.hf import detect_task  # a library that is rarely needed
+
+        return Detected("hf", task or detect_task(str(path)), "the name starts with hf:")
+    start = read_start(path)
+    if not start.strip():
+        raise InputError("wanted data, got an empty file", path=path)
+    looks = (_json,) if _JSON.match(start) else _LOOKS
+    for look in looks:
+        found = look(start)
+        if found is not None and task in (None, found.task):
+            return found
+    wanted = "CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`, JSON"
+    if looks == (_json,):
+        wanted = "SQuAD, QuoRef, BERT-MRC, JSON lines with a text or with two"
+    told = f" for the task {task}" if task else ""
+    first = short(start.strip().partition("\n")[0])
+    message = f"wanted one of {wanted}{told}; got a first line of {first}"
+    raise InputError(f"{message}; name it with format=…", path=path)
+
+
+def _json(start: str) -> Detected | None:
+    first = start.lstrip().partition("\n")[0]
+    try:
+        value = json.loads(first)
+    except ValueError:
+        value = None
+    if isinstance(value, dict) and "data" not in value:
+        return _json_lines(value)
+    if '"start_position"' in start and '"query"' in start:
+        return Detected("mrc", "mrc_ner", "items with query and start_position")
+    if '"paragraphs"' in start:
+        if '"context_id"' in start:
+            return Detected("quoref", "qa", "paragraphs with context_id, as QuoRef has")
+        return Detected("squad", "qa", "articles with paragraphs")
+    return None
+
+
+def _json_lines(value: dict[str, object]) -> Detected | None:
+    names = {name.lower() for name in value}
+    if names & set(USUAL["first"]) and names & set(USUAL["second"]):
+        return Detected("jsonl", "pairs", "one object a line with two texts")
+    if names & set(USUAL["text"]):
+        return Detected("jsonl", "classification", "one object a line with a text")
+    return None
+
+
+def _conllu(start: str) -> Detected | None:
+    rows = [row for row in start.split("\n") if row and not row.startswith("#")][:_ROWS]
+    if rows and all(row.count("\t") == 9 and row[0].isdigit() for row in rows):
+        return Detected("conllu", "tagging", "ten columns that begin with a number")
+    return None
+
+
+def _brackets(start: str) -> Detected | None:
+    rows = [row.split() for row in start.split("\n") if row.strip() and row[0] != "#"][:_ROWS]
+    name = re.compile(r"\(?[A-Z_]*\*\)?|\([A-Z_]+\)")
+    if rows and all(len(row) >= 12 and name.fullmatch(row[10]) for row in rows):
+        return Detected("conll2012", "tagging", "twelve columns or more with names in brackets")
+    return None
+
+
+def _table(start: str) -> Detected | None:
+    header, _, rest = start.partition("\n")
+    for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
+        names = [name.strip(' "').lower() for name in header.split(delimiter)]
+        if len(names) < 2 or not looks_like_header(names) or not rest.strip():
+            continue
+        for layout, columns in LAYOUTS.items():
+            if kind == "tsv" and {columns["first"].lower(), columns["second"].lower()} <= {*names}:
+                return Detected(layout, "pairs", f"the columns of {layout}")
+        if {*names} & {*USUAL["first"]} and {*names} & {*USUAL["second"]}:
+            return Detected(kind, "pairs", f"a header with two texts: {', '.join(names)}")
+        if {*names} & {*USUAL["text"]}:
+            return Detected(kind, "classification", f"a header with a text: {', '.join(names)}")
+    return None
+
+
+def _columns(start: str) -> Detected | None:
+    """One word a line, or one character a line where all but a few words are one character."""
+    blocks = [block for block in re.split(r"\n[ \t]*\n", start) if block.strip("\n")]
+    rows = [row for block in blocks for row in block.split("\n") if row][:_ROWS]
+    rows = [row for row in rows if not row.startswith(("-DOCSTART-", "# "))]
+    if not rows:
+        return None
+    between = "\t" if "\t" in rows[0] else " "
+    cells = [row.rstrip(" ").rsplit(between, 1) for row in rows]
+    if any(len(pair) < 2 for pair in cells):
+        return None
+    tags = {pair[1] for pair in cells}
+    words = [pair[0] for pair in cells]
+    if _chinese_characters(words):
+        return Detected("chars", "tagging", "one Chinese character and its tag a line")
+    widths = {len(row.split(between)) for row in rows} if between == "\t" else set()
+    if len(blocks) < 2 and not _has_prefixes(tags):
+        return None
+    if len(widths) > 1 or len(tags) > max(_FEW_LABELS, len(rows) // 3):
+        return None
+    kind = "tags of a scheme" if _has_prefixes(tags) else "tags"
+    return Detected("conll", "tagging", f"one word a line, {kind} in the last column")
+
+
+def _chinese_characters(words: list[str]) -> bool:
+    single = [word for word in words if len(word) == 1]
+    chinese = sum("\u3400" <= word <= "\u9fff" for word in single)
+    return len(single) > 0.8 * len(words) and chinese > 0.4 * len(words)
+
+
+def _has_prefixes(tags: set[str]) -> bool:
+    letters = {letter for scheme in SCHEMES.values() for letter in scheme.prefixes}
+    return all(tag == "O" or (tag[:1] in letters and tag[1:2] == "-") for tag in tags)
+
+
+def _tagged(start: str) -> Detected | None:
+    rows = [row for row in start.split("\n") if row.strip() and row.strip()[0] not in "<="][:_ROWS]
+    for separator in "_/":
+        items = [item for row in rows for item in row.split() if item not in ("[", "]")]
+        tag = re.compile(rf".+\{separator}[A-Z$.,:;`'#()|-]+[0-9A-Z$-]*")
+        if len(items) > 1 and all(tag.fullmatch(item) for item in items):
+            reason = f"lines of word{separator}TAG"
+            return Detected("tagged", "tagging", reason, {"separator": separator})
+    return None
+
+
+def _pairs(start: str) -> Detected | None:
+    """A table without names: label, two texts, and perhaps an id."""
+    rows = [row.split("\t") for row in start.split("\n") if row][:_ROWS]
+    widths = {len(row) for row in rows}
+    if len(rows) < 2 or widths not in ({3}, {4}):
+        return None
+    labels = {row[0] for row in rows}
+    texts = all(" " in row[1] and " " in row[2] for row in rows)
+    if len(labels) > _FEW_LABELS or any(" " in label for label in labels) or not texts:
+        return None
+    columns: dict[str, object] = {"label": 0, "first": 1, "second": 2, "header": False}
+    if widths == {4}:
+        columns["id"] = 3
+    return Detected("tsv", "pairs", "a label, two texts and tabs, no header", columns)
+
+
+def _lines(start: str) -> Detected | None:
+    """A label before the first tab or space of each line, from a small set."""
+    rows = [row for row in start.split("\n") if row.strip()][:_ROWS]
+    between = "\t" if "\t" in rows[0] else " "
+    pairs = [row.partition(between) for row in rows]
+    labels = {label for label, _, text in pairs if text.strip()}
+    complete = all(label and text.strip() for label, _, text in pairs)
+    if not complete or len(labels) > min(_FEW_LABELS, len(rows) // 2):
+        return None
+    shown = ", ".join(sorted(labels)[:5])
+    return Detected("lines", "classification", f"lines that begin with one of few labels: {shown}")
+
+
+_LOOKS: tuple[Callable[[str], Detected | None], ...] = (
+    *(_conllu, _brackets, _table, _columns, _tagged, _pairs, _lines),
+)
+"""From the most telling to the least: the first that fits is taken."""

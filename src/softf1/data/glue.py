@@ -1,0 +1,57 @@
+"""GLUE's MRPC and QQP, and MRPC as MSR published it: tabs, no quoting, fixed names of columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+from softf1.data import tables
+from softf1.data._text import EncodingErrors, read_start
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from softf1.data.examples import PairExample
+    from softf1.data.problems import Problems
+
+LAYOUTS = {
+    "mrpc": {"first": "#1 String", "second": "#2 String", "label": "Quality", "id": "index"},
+    "qqp": {"first": "question1", "second": "question2", "label": "is_duplicate", "id": "id"},
+}
+
+
+def iterate(
+    path: Path | str,
+    *,
+    layout: Literal["mrpc", "qqp"] = "mrpc",
+    encoding_errors: EncodingErrors = "strict",
+    problems: Problems | None = None,
+) -> Iterator[PairExample]:
+    """Reads the pairs of train, dev and test files; the tests of GLUE have no labels.
+
+    Args:
+        path: The file.
+        layout: "mrpc" or "qqp".
+        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
+        problems: Decides about bad rows; None raises at the first.
+    """
+    if layout not in LAYOUTS:
+        raise InputError(f"wanted layout {' or '.join(LAYOUTS)}, got {layout!r}")
+    names = read_start(path).partition("\n")[0].split("\t")
+    asked = LAYOUTS[layout]
+    columns = {role: name for role, name in asked.items() if name in names}
+    missing = [asked[role] for role in ("first", "second") if role not in columns]
+    if missing:
+        message = f"wanted the columns {', '.join(missing)} of {layout}, got {', '.join(names)}"
+        raise InputError(message, path=path, line=1)
+    rows = tables.iterate(
+        path,
+        kind="tsv",
+        task="pairs",
+        **columns,
+        header=True,
+        encoding_errors=encoding_errors,
+        problems=problems,
+    )
+    return cast("Iterator[PairExample]", rows)

@@ -1,0 +1,201 @@
+"""`hf:NAME` through the `datasets` library, when it is installed; folders on disk too.
+
+`hf:NAME`, `hf:NAME:CONFIG` or `hf:NAME:CONFIG:SPLIT`; an empty CONFIG is the default one. NAME may
+be a folder that `save_to_disk` wrote, or one with files that the library knows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from sys import intern
+from typing import TYPE_CHECKING, Any
+
+from softf1.data.columns import USUAL, Column
+from softf1.data.examples import Example, QAExample, TaggedSentence
+from softf1.data.problems import Problems, RecordError, short
+from softf1.data.squad import Offsets, join_answers, make_answer
+from softf1.data.tables import Row, RowReader
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PREFIX = "hf:"
+_WORDS = ("tokens", "words")
+_TAGS = ("ner_tags", "tags", "labels", "pos_tags", "upos")
+
+
+def iterate(
+    path: Path | str,
+    *,
+    task: str,
+    words: str | None = None,
+    tag: str | None = None,
+    text: Column = None,
+    first: Column = None,
+    second: Column = None,
+    label: Column = None,
+    id: Column = None,  # noqa: A002 - the column's usual name
+    several: bool = False,
+    offsets: Offsets = "check",
+    problems: Problems | None = None,
+) -> Iterator[Example]:
+    """Reads the rows of a dataset; the line of an example is the number of its row, from 1.
+
+    Args:
+        path: `hf:NAME[:CONFIG[:SPLIT]]`; the split is train unless told, and noted.
+        task: "tagging", "qa", "pairs" or "classification".
+        words: The column of words (tagging); None looks for the usual names, as all columns do.
+        tag: The column of tags (tagging).
+        text: As in `tables`, and so are the others up to `id`.
+        first: The column of a pair's first text.
+        second: The column of a pair's second text.
+        label: The column of the label; numbers of a ClassLabel become their names.
+        id: The column of the id.
+        several: As in `squad`.
+        offsets: As in `squad`.
+        problems: Decides about bad rows; None raises at the first.
+    """
+    problems = problems or Problems()
+    dataset = load(str(path))
+    problems.note(f"{path}: split {dataset.split or 'not named'}, {len(dataset)} rows")
+    make: Callable[[Row, int], Example]
+    if task == "tagging":
+        make = _sentences(dataset, path, words=words, tag=tag)
+    elif task == "qa":
+        make = _questions(dataset, path, several=several, offsets=offsets, problems=problems)
+    else:
+        roles = {"text": text} if task == "classification" else {"first": first, "second": second}
+        asked: dict[str, Column] = {**roles, "label": label, "id": id}
+        make = RowReader.start(dataset.column_names, asked, path, 1, None, problems).read
+    names = {column: _label_names(feature) for column, feature in dataset.features.items()}
+    for line, row in enumerate(dataset, 1):
+        try:
+            yield make({key: _to_names(value, names[key]) for key, value in row.items()}, line)
+        except RecordError as error:
+            problems.add(error)
+
+
+def detect_task(path: str) -> str:
+    """The task that the columns of a dataset serve."""
+    columns = set(load(path).column_names)
+    if columns & {*_WORDS}:
+        return "tagging"
+    if {"context", "question"} <= columns:
+        return "qa"
+    lower = {column.lower() for column in columns}
+    if lower & {*USUAL["first"]} and lower & {*USUAL["second"]}:
+        return "pairs"
+    if lower & {*USUAL["text"]}:
+        return "classification"
+    there = ", ".join(sorted(columns))
+    raise InputError(
+        f"wanted columns that tell a task, got {there}; name it with task=…", path=path
+    )
+
+
+def load(path: str) -> Any:
+    """The dataset behind `hf:NAME[:CONFIG[:SPLIT]]`."""
+    try:
+        import datasets  # an optional dependency
+    except ImportError:
+        message = "wanted the datasets library, which is not installed: pip install 'softf1[hf]'"
+        raise InputError(message, path=path) from None
+    name, _, rest = path.removeprefix(PREFIX).partition(":")
+    config, _, split = rest.partition(":")
+    try:
+        if (Path(name) / "dataset_info.json").exists() or (
+            Path(name) / "dataset_dict.json"
+        ).exists():
+            loaded = datasets.load_from_disk(name)
+        else:
+            loaded = datasets.load_dataset(name, config or None)
+    except Exception as error:  # noqa: BLE001 - the library lets through what its backends raise
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise InputError(f"wanted a dataset, got: {reason}", path=path) from None
+    if isinstance(loaded, dict):
+        split = split or ("train" if "train" in loaded else next(iter(loaded)))
+        if split not in loaded:
+            message = f"wanted the split {split!r}, got the splits {', '.join(loaded)}"
+            raise InputError(message, path=path)
+        return loaded[split]
+    return loaded
+
+
+def _sentences(
+    dataset: Any, path: Path | str, *, words: str | None, tag: str | None
+) -> Callable[[Row, int], TaggedSentence]:
+    words = _choose(dataset, path, words, _WORDS, "words")
+    tag = _choose(dataset, path, tag, _TAGS, "tag")
+
+    def make(row: Row, line: int) -> TaggedSentence:
+        found: Any = row[words]
+        tags: Any = row[tag]
+        if not _texts(found) or not _texts(tags) or len(found) != len(tags):
+            message = f"wanted as many tags as words, got {short(repr(found))}, {short(repr(tags))}"
+            raise RecordError("words and tags differ", message, path=path, line=line)
+        return TaggedSentence(
+            tuple(found), tuple(map(intern, tags)), line, str(row.get("id") or "")
+        )
+
+    return make
+
+
+def _questions(
+    dataset: Any, path: Path | str, *, several: bool, offsets: Offsets, problems: Problems
+) -> Callable[[Row, int], QAExample]:
+    for column in ("context", "question"):
+        _choose(dataset, path, column, (), "")
+
+    def make(row: Row, line: int) -> QAExample:
+        def error(reason: str, message: str) -> RecordError:
+            return RecordError(reason, message, path=path, line=line)
+
+        context: Any = row["context"]
+        if not _texts([context, row["question"]]):
+            raise error("no text", "wanted a context and a question, got null")
+        answers: Any = row.get("answers") or {"text": [], "answer_start": []}
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if not _texts(texts) or not isinstance(starts, list) or len(texts) != len(starts):
+            message = f"wanted as many answer_start as text, got {short(repr(answers))}"
+            raise error("texts and offsets differ", message)
+        found = [
+            make_answer(text, start, context, offsets=offsets, problems=problems, error=error)
+            for text, start in zip(texts, starts, strict=True)
+        ]
+        name, title = str(row.get("id") or line), str(row.get("title") or "")
+        gold = join_answers(found) if several else tuple(found)
+        return QAExample(name, str(row["question"]), context, gold, title, line)
+
+    return make
+
+
+def _choose(
+    dataset: Any, path: Path | str, column: str | None, usual: tuple[str, ...], option: str
+) -> str:
+    there: list[str] = dataset.column_names
+    for name in (column,) if column else usual:
+        if name in there:
+            return name
+    wanted = column or " or ".join(usual)
+    hint = f" (option {option})" if option else ""
+    raise InputError(f"wanted the column {wanted}{hint}, got {', '.join(there)}", path=path)
+
+
+def _label_names(feature: Any) -> list[str] | None:
+    """The names of a ClassLabel, or of a list of them."""
+    names: list[str] | None = getattr(getattr(feature, "feature", feature), "names", None)
+    return names
+
+
+def _to_names(value: Any, names: list[str] | None) -> Any:
+    """Numbers of labels as names; -1, which marks hidden labels, as None."""
+    if names is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_to_names(one, names) for one in value]
+    return names[value] if 0 <= value < len(names) else None
+
+
+def _texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)

@@ -1,0 +1,151 @@
+"""BERT-MRC: one item for each label and sentence, the label asked for by a query.
+
+An item is `{"qas_id", "query", "context", "entity_label", "start_position", "end_position",
+"span_position", "impossible"}` with the words of the context joined by spaces and inclusive ends.
+Files that have only query, context and positions are read too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from softf1.data._json import Node, load
+from softf1.data.examples import MrcExample, Span
+from softf1.data.problems import Problems, RecordError, short
+from softf1.data.tags import convert, find_scheme
+from softf1.errors import InputError
+from softf1.metrics.schemes import decode_strict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from softf1.data.examples import TaggedSentence
+
+_SPAN = re.compile(r"(\d+)[;,](\d+)")
+
+
+def iterate(path: Path | str, *, problems: Problems | None = None) -> Iterator[MrcExample]:
+    """Reads the items of a file; spans become (start, end) with exclusive end."""
+    problems = problems or Problems()
+    ids: set[str] = set()
+    for index, node in enumerate(load(path).elements()):
+        try:
+            example = _read_item(node, str(index))
+            if example.id in ids:
+                raise node.error("duplicate id", f"wanted a new id, got {example.id!r} again")
+        except RecordError as error:
+            problems.add(error)
+        else:
+            ids.add(example.id)
+            yield example
+
+
+def write(path: Path | str, examples: Iterable[MrcExample]) -> None:
+    """Writes items as the authors' readers take them; a word with a space in it is an error."""
+    items = [json.dumps(_to_item(example), ensure_ascii=False) for example in examples]
+    Path(path).write_text("[\n" + ",\n".join(items) + "\n]\n", encoding="utf-8")
+
+
+def read_queries(path: Path | str) -> dict[str, str]:
+    """Reads label → query, as they stand or under "default"."""
+    document = load(path)
+    node = document.child("default") if document.find("default", object) is not None else document
+    queries = {label: node.get(label, str) for label in node.names()}
+    if not queries:
+        raise node.error("no query", "wanted a query for each label, got none")
+    return queries
+
+
+def from_tagged(
+    sentences: Iterable[TaggedSentence],
+    queries: Mapping[str, str],
+    *,
+    scheme: str | None = None,
+    repair: bool = False,
+    path: Path | str | None = None,
+    problems: Problems | None = None,
+) -> Iterator[MrcExample]:
+    """Asks every query of every sentence: any tagged file becomes BERT-MRC items.
+
+    Args:
+        sentences: With tags of a scheme, as a reader yields them.
+        queries: The query of each label; a label of the file that has none is an error.
+        scheme: The scheme of the tags; None finds it, which takes all sentences into memory.
+        repair: Whether invalid tags are repaired, as in `tags.convert`.
+        path: The file, for errors.
+        problems: Decides about invalid sentences; None raises at the first.
+    """
+    if scheme is None:
+        sentences = list(sentences)
+        found = find_scheme(sentences)
+        if found is None:
+            raise InputError("wanted tags of a scheme such as BIO, got plain labels", path=path)
+        scheme = found.name
+    checked = convert(sentences, source=scheme, repair=repair, path=path, problems=problems)
+    for index, sentence in enumerate(checked):
+        spans = decode_strict(sentence.tags, scheme)
+        if unasked := {label for _, _, label in spans} - queries.keys():
+            message = f"wanted a query for {', '.join(sorted(unasked))}, got {', '.join(queries)}"
+            raise InputError(message, path=path, line=sentence.line)
+        for number, (label, query) in enumerate(queries.items(), 1):
+            own = tuple((start, end) for start, end, name in spans if name == label)
+            name = f"{index}.{number}"
+            yield MrcExample(name, query, label, sentence.words, own, sentence.line)
+
+
+def _read_item(node: Node, default_id: str) -> MrcExample:
+    query, context = node.get("query", str), node.get("context", str)
+    words = tuple(context.split(" "))
+    if not context.strip():
+        raise node.error("no words", "wanted words in the context, got none")
+    spans = _spans(node)
+    for start, end in spans:
+        if not 0 <= start < end <= len(words):
+            message = f"wanted a span within {len(words)} words, got {start} to {end - 1}"
+            raise node.error("span outside", message)
+    impossible = node.find("impossible", bool)
+    if impossible is not None and impossible != (not spans):
+        message = f"wanted impossible to be {str(not spans).lower()} with {len(spans)} spans"
+        raise node.error("impossible and spans differ", f"{message}, got {str(impossible).lower()}")
+    name = node.find("qas_id", str) or default_id
+    return MrcExample(name, query, node.find("entity_label", str) or "", words, spans)
+
+
+def _spans(node: Node) -> tuple[Span, ...]:
+    """The spans with exclusive ends; without span_position the n-th start goes to the n-th end."""
+    starts, ends = node.numbers("start_position"), node.numbers("end_position")
+    if node.find("span_position", list) is None:
+        if len(starts) != len(ends):
+            message = f"wanted as many ends as starts, got {len(starts)} and {len(ends)}"
+            raise node.error("starts and ends differ", message)
+        return tuple(sorted({(start, end + 1) for start, end in zip(starts, ends, strict=True)}))
+    spans = set()
+    for item in node.get("span_position", list):
+        match = _SPAN.fullmatch(item) if isinstance(item, str) else None
+        if match is None:
+            raise node.error("wrong span", f'wanted a span such as "3;5", got {item!r}')
+        spans.add((int(match[1]), int(match[2]) + 1))
+    if {s for s, _ in spans} != set(starts) or {e - 1 for _, e in spans} != set(ends):
+        message = f"wanted the starts and ends of span_position, got {starts} and {ends}"
+        raise node.error("starts and ends differ", message)
+    return tuple(sorted(spans))
+
+
+def _to_item(example: MrcExample) -> dict[str, object]:
+    for word in example.words:
+        if not word or " " in word:
+            message = f"item {example.id}: wanted words without a space, got {short(word)}"
+            raise RecordError("space in a word", message)
+    return {
+        "qas_id": example.id,
+        "query": example.query,
+        "context": " ".join(example.words),
+        "entity_label": example.label,
+        "start_position": [start for start, _ in example.spans],
+        "end_position": [end - 1 for _, end in example.spans],
+        "span_position": [f"{start};{end - 1}" for start, end in example.spans],
+        "impossible": not example.spans,
+    }

@@ -1,0 +1,109 @@
+"""What went wrong while reading: one error that stops, or a count of what was skipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OnError = Literal["raise", "skip"]
+_FIRST = 3
+"""How many places of each reason the report names."""
+
+
+def short(text: str, limit: int = 50) -> str:
+    """A text as a message quotes it, cut where it is long."""
+    return repr(text if len(text) <= limit else text[:limit] + "…")
+
+
+class RecordError(InputError):
+    """One record (row, sentence, question) that cannot be used; the next one may be fine.
+
+    Attributes:
+        reason: A few words that group such records in the report, such as "ragged row".
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        path: Path | str | None = None,
+        line: int | None = None,
+    ) -> None:
+        self.reason = reason
+        super().__init__(message, path=path, line=line)
+
+
+class Problems:
+    """Decides what a bad record does, and remembers the skipped ones by reason.
+
+    With `on_error="raise"` the first bad record ends the reading. With `"skip"` it is left out and
+    counted. Changes are repairs that were asked for. Notes are what a reader took for granted and
+    a user should see.
+
+    >>> problems = Problems("skip")
+    >>> problems.add(RecordError("ragged row", "wanted 3 columns, got 2", path="a.tsv", line=7))
+    >>> problems.skipped, str(problems)
+    (1, 'skipped 1: ragged row (1; first a.tsv:7: wanted 3 columns, got 2)')
+
+    Attributes:
+        counts: Skipped records by reason.
+        changes: Repaired records by what was done.
+        first: The first few messages of each reason.
+        notes: Remarks, each once.
+    """
+
+    def __init__(self, on_error: OnError = "raise") -> None:
+        if on_error not in ("raise", "skip"):
+            raise InputError(f'wanted on_error "raise" or "skip", got {on_error!r}')
+        self.on_error = on_error
+        self.counts: Counter[str] = Counter()
+        self.changes: Counter[str] = Counter()
+        self.first: dict[str, list[str]] = {}
+        self.notes: list[str] = []
+
+    def add(self, error: RecordError) -> None:
+        """Raises the error, or counts its record as skipped."""
+        if self.on_error == "raise":
+            raise error
+        self.counts[error.reason] += 1
+        self._remember(error.reason, str(error))
+
+    def change(self, reason: str, message: str) -> None:
+        """Counts a repair that the user asked for."""
+        self.changes[reason] += 1
+        self._remember(reason, message)
+
+    def note(self, text: str) -> None:
+        """Keeps one remark for the user; the same remark is kept once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    @property
+    def skipped(self) -> int:
+        """How many records were left out, all reasons together."""
+        return self.counts.total()
+
+    def __str__(self) -> str:
+        """One line: how many, why, and where first."""
+        skipped = f"skipped {self.skipped}{self._reasons(self.counts)}"
+        if not self.changes:
+            return skipped
+        return f"{skipped}; changed {self.changes.total()}{self._reasons(self.changes)}"
+
+    def _remember(self, reason: str, message: str) -> None:
+        examples = self.first.setdefault(reason, [])
+        if len(examples) < _FIRST:
+            examples.append(message)
+
+    def _reasons(self, counts: Counter[str]) -> str:
+        parts = [
+            f"{reason} ({count}; first {self.first[reason][0]})"
+            for reason, count in counts.most_common()
+        ]
+        return f": {'; '.join(parts)}" if parts else ""

@@ -1,0 +1,256 @@
+"""Rows: TSV without quoting, CSV with it, JSON lines; columns by name or by number."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from softf1.data._json import parse
+from softf1.data._text import EncodingErrors, lines
+from softf1.data.columns import Column, find_columns, looks_like_header
+from softf1.data.examples import PairExample, TextExample
+from softf1.data.problems import Problems, RecordError, short
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+Kind = Literal["tsv", "csv", "jsonl"]
+Row = dict[str, object]
+
+
+def iterate(
+    path: Path | str,
+    *,
+    kind: Kind = "tsv",
+    task: Literal["classification", "pairs"] = "classification",
+    text: Column = None,
+    first: Column = None,
+    second: Column = None,
+    label: Column = None,
+    id: Column = None,  # noqa: A002 - the column's usual name
+    header: bool | None = None,
+    delimiter: str | None = None,
+    label_separator: str | None = None,
+    encoding_errors: EncodingErrors = "strict",
+    problems: Problems | None = None,
+) -> Iterator[TextExample | PairExample]:
+    """Reads one example a row.
+
+    Args:
+        path: The file.
+        kind: "tsv" (a quotation mark is a character like others), "csv" or "jsonl".
+        task: "classification" reads `text`, "pairs" reads `first` and `second`.
+        text: The column of the text: its name, or its number from 0. None looks for the usual
+            names and notes which it took; so do the other columns.
+        first: The column of a pair's first text.
+        second: The column of a pair's second text.
+        label: The column of the label; rows are unlabelled where there is none.
+        id: The column of the id, which must not repeat.
+        header: Whether the first row has the names; None says so if a column is given by name, or
+            if one of the usual names is there.
+        delimiter: What stands between cells; a tab or a comma unless told.
+        label_separator: What stands between several labels in a cell. Lists in JSON are several
+            labels by themselves.
+        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
+        problems: Decides about bad rows; None raises at the first.
+    """
+    problems = problems or Problems()
+    roles = {"text": text} if task == "classification" else {"first": first, "second": second}
+    asked = {**roles, "label": label, "id": id}
+    if header is None and any(isinstance(c, str) and not c.isdecimal() for c in asked.values()):
+        header = True
+    if kind == "jsonl":
+        rows = _objects(path, problems, encoding_errors)
+    else:
+        between = delimiter or ("\t" if kind == "tsv" else ",")
+        numbered = lines(path, problems, errors=encoding_errors)
+        if kind == "tsv":
+            cells = _split(numbered, between)
+        else:
+            if len(between) != 1 or between in '"\r\n':
+                raise InputError(f"wanted a delimiter of one character, got {between!r}")
+            cells = _split_quoted(numbered, between, path, problems)
+        rows = _named(cells, path, problems, header=header)
+    reader: RowReader | None = None
+    for line, row in rows:
+        try:
+            reader = reader or RowReader.start(
+                list(row), asked, path, line, label_separator, problems
+            )
+            yield reader.read(row, line)
+        except RecordError as error:
+            problems.add(error)
+
+
+@dataclass(frozen=True, slots=True)
+class RowReader:
+    """Makes examples of rows, once it is known which column is which."""
+
+    columns: dict[str, str]
+    path: Path | str
+    label_separator: str | None
+    ids: set[str]
+
+    @classmethod
+    def start(
+        cls,
+        names: Sequence[str],
+        asked: Mapping[str, Column],
+        path: Path | str,
+        line: int,
+        label_separator: str | None,
+        problems: Problems,
+    ) -> RowReader:
+        """Finds the columns among the names, and notes which it took."""
+        columns = find_columns(names, asked, path, line)
+        if any(asked[role] is None for role in columns):
+            took = ", ".join(f"{name!r} as {role}" for role, name in columns.items())
+            problems.note(f"{path}: took the columns {took}")
+        if "label" not in columns:
+            problems.note(
+                f"{path}: no column of labels among {', '.join(names)}: read as unlabelled"
+            )
+        return cls(columns, path, label_separator, set())
+
+    def read(self, row: Row, line: int) -> TextExample | PairExample:
+        """The example of one row."""
+        labels = self._labels(row, line)
+        name = self._id(row, line)
+        if "text" in self.columns:
+            return TextExample(self._text(row, "text", line), labels, line, name)
+        if len(labels) > 1:
+            raise self._error("several labels", f"wanted one label of a pair, got {labels}", line)
+        first, second = self._text(row, "first", line), self._text(row, "second", line)
+        return PairExample(first, second, labels[0] if labels else None, line, name)
+
+    def _text(self, row: Row, role: str, line: int) -> str:
+        value = self._cell(row, role, line)
+        if not isinstance(value, str) or not value.strip():
+            message = f"wanted a text in {self.columns[role]!r}, got {value!r}"
+            raise self._error("no text", message, line)
+        return value
+
+    def _labels(self, row: Row, line: int) -> tuple[str, ...]:
+        value = self._cell(row, "label", line)
+        several = isinstance(value, list) or self.label_separator is not None
+        values = value if isinstance(value, list) else [value]
+        if self.label_separator is not None and isinstance(value, str):
+            values = [part.strip() for part in value.split(self.label_separator)]
+        labels = tuple(
+            dict.fromkeys(self._label(one, line) for one in values if one not in ("", None))
+        )
+        if not labels and not several and value is not None:
+            raise self._error(
+                "no label", f"wanted a label in {self.columns['label']!r}, got none", line
+            )
+        return labels
+
+    def _label(self, value: object, line: int) -> str:
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        if isinstance(value, bool | int | float):
+            return str(value).lower()
+        message = f"wanted a label in {self.columns['label']!r}, got {short(repr(value))}"
+        raise self._error("no label", message, line)
+
+    def _id(self, row: Row, line: int) -> str:
+        value = self._cell(row, "id", line)
+        name = "" if value is None else str(value)
+        if name and name in self.ids:
+            raise self._error("duplicate id", f"wanted a new id, got {name!r} again", line)
+        self.ids.add(name)
+        return name
+
+    def _cell(self, row: Row, role: str, line: int) -> object:
+        column = self.columns.get(role)
+        if column is None:
+            return None
+        if column not in row:
+            message = f"wanted {column!r}, got the columns {', '.join(row) or 'none'}"
+            raise self._error("missing column", message, line)
+        return row[column]
+
+    def _error(self, reason: str, message: str, line: int) -> RecordError:
+        return RecordError(reason, message, path=self.path, line=line)
+
+
+def _objects(
+    path: Path | str, problems: Problems, errors: EncodingErrors
+) -> Iterator[tuple[int, Row]]:
+    for number, line in lines(path, problems, errors=errors):
+        if not line.strip():
+            continue
+        try:
+            value = parse(line, path, line=number)
+            if not isinstance(value, dict):
+                message = f"wanted an object, got {short(line)}"
+                raise RecordError("not an object", message, path=path, line=number)
+        except RecordError as error:
+            problems.add(error)
+        else:
+            yield number, value
+
+
+def _named(
+    rows: Iterator[tuple[int, list[str]]],
+    path: Path | str,
+    problems: Problems,
+    *,
+    header: bool | None,
+) -> Iterator[tuple[int, Row]]:
+    """Gives each cell its column's name, or its number where the file has no names."""
+    names: list[str] | None = None
+    for line, cells in rows:
+        if names is None:
+            named = looks_like_header(cells) if header is None else header
+            names = cells if named else [str(number) for number in range(len(cells))]
+            if len(set(names)) < len(names):
+                message = f"wanted different names of columns, got {', '.join(names)}"
+                raise InputError(message, path=path, line=line)
+            if named:
+                continue
+        if len(cells) != len(names):
+            message = f"wanted {len(names)} columns, got {len(cells)}: {short(cells[0])}"
+            problems.add(RecordError("ragged row", message, path=path, line=line))
+            continue
+        yield line, dict(zip(names, cells, strict=True))
+
+
+def _split(numbered: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in numbered:
+        if line:
+            yield number, line.split(delimiter)
+
+
+def _split_quoted(
+    numbered: Iterator[tuple[int, str]], delimiter: str, path: Path | str, problems: Problems
+) -> Iterator[tuple[int, list[str]]]:
+    """Splits lines in which quotation marks may hold delimiters and ends of lines."""
+    taken: list[int] = []
+
+    def feed() -> Iterator[str]:
+        for number, line in numbered:
+            taken.append(number)
+            yield f"{line}\n"
+
+    rows = csv.reader(feed(), delimiter=delimiter, strict=True)
+    while True:
+        taken.clear()
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            wrong = RecordError(
+                "bad quoting", f"wanted CSV, got: {error}", path=path, line=taken[0]
+            )
+            if "end of data" in str(error):
+                # The rest of the file is inside one quotation: skipping it would hide that.
+                raise wrong from None
+            problems.add(wrong)
+            continue
+        if cells:
+            yield taken[0], cells

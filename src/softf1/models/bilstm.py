@@ -1,0 +1,179 @@
+"""A bidirectional LSTM over words, each seen as a whole and by its characters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import TokenClassifierOutput
+
+from softf1.errors import InputError
+from softf1.models.codec import Layout
+from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from softf1.data.examples import Span
+
+FILE = "words.json"
+
+
+class WordCodec:
+    """Words and characters of the training data as ids; a word's spelling is cut to `letters`."""
+
+    pad_id, pad_type, unk_id = PAD, 0, UNKNOWN
+    names = ("input_ids", "char_ids", "attention_mask")
+
+    def __init__(
+        self,
+        words: dict[str, int],
+        characters: dict[str, int],
+        *,
+        window: int = 1024,
+        letters: int = 20,
+    ):
+        self.words, self.characters = words, characters
+        self.window, self.letters = window, letters
+
+    @classmethod
+    def build(cls, texts: Iterable[Sequence[str]], *, most: int = 100_000) -> Self:
+        """The most frequent words of the training data and their characters."""
+        everything = [word for words in texts for word in words]
+        words = count_vocabulary(everything, most=most)
+        return cls(words, count_vocabulary((c for w in everything for c in w), most=6000))
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str) -> Self:
+        """The vocabulary beside a saved model."""
+        return cls(**json.loads((Path(folder) / FILE).read_text("utf-8")))
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write the vocabulary beside the model."""
+        text = json.dumps(vars(self), ensure_ascii=False, indent=1)
+        (Path(folder) / FILE).write_text(text, "utf-8")
+
+    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+        """One id a word."""
+        return [[self.words.get(word, UNKNOWN)] for word in words]
+
+    def spell(self, words: Sequence[str]) -> NDArray[np.int32]:
+        """The ids of each word's characters (words, letters)."""
+        out = np.zeros((len(words), self.letters), np.int32)
+        for row, word in zip(out, words, strict=True):
+            ids = [self.characters.get(c, UNKNOWN) for c in word[: self.letters]]
+            row[: len(ids)] = ids
+        return out
+
+    def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Running text has no words yet, so this encoder cannot take it."""
+        raise InputError(f"encoder bilstm takes words, this task gives running text: {texts[:1]}")
+
+    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """As `text_ids`."""
+        return [(ids, []) for ids in self.text_ids(texts)]
+
+    def layout(self, *, pair: bool) -> Layout:  # noqa: ARG002 - the codec protocol
+        """No special tokens."""
+        return Layout()
+
+    def fingerprint(self) -> str:
+        """A hash of the vocabulary."""
+        return hashlib.blake2b(json.dumps(vars(self)).encode(), digest_size=16).hexdigest()
+
+
+class BiLstmConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers has no types
+    """Sizes of the network."""
+
+    model_type = "softf1-bilstm"
+
+    def __init__(
+        self,
+        vocab_size: int = 2,
+        char_vocab_size: int = 2,
+        word_size: int = 100,
+        char_size: int = 30,
+        char_filters: int = 50,
+        hidden_size: int = 200,
+        dropout: float = 0.5,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.vocab_size, self.char_vocab_size = vocab_size, char_vocab_size
+        self.word_size, self.char_size, self.char_filters = word_size, char_size, char_filters
+        self.hidden_size, self.dropout = hidden_size, dropout
+
+
+class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
+    """Word embedding and a convolution over the spelling, one LSTM each way, a linear layer.
+
+    The backward LSTM reads each row turned round at its own length, so that padding changes
+    nothing and nothing needs packing: it compiles and exports like any other model.
+    """
+
+    config_class = BiLstmConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: BiLstmConfig):
+        super().__init__(config)
+        size, half = config.word_size + config.char_filters, config.hidden_size // 2
+        self.words = nn.Embedding(config.vocab_size, config.word_size, padding_idx=PAD)
+        self.characters = nn.Embedding(config.char_vocab_size, config.char_size, padding_idx=PAD)
+        self.spelling = nn.Conv1d(config.char_size, config.char_filters, 3, padding=1)
+        self.ahead = nn.LSTM(size, half, batch_first=True)
+        self.back = nn.LSTM(size, half, batch_first=True)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(2 * half, int(config.num_labels or 0))
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def build(cls, codec: WordCodec, **options: Any) -> Self:
+        """A new network for a vocabulary."""
+        sizes = {"vocab_size": len(codec.words) + 2, "char_vocab_size": len(codec.characters) + 2}
+        return cls(BiLstmConfig(**sizes, **options))
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Leave torch's own initialisation."""
+
+    def forward(
+        self, input_ids: Tensor, char_ids: Tensor, attention_mask: Tensor
+    ) -> TokenClassifierOutput:
+        """Logits (B, L, C) of words (B, L) spelt (B, L, letters)."""
+        embedded = torch.cat([self.words(input_ids), self._spell(char_ids)], -1)
+        embedded = self.dropout(embedded)
+        turn = turned(attention_mask.sum(1), embedded.shape[1])
+        ahead = self.ahead(embedded)[0]
+        back = _take(self.back(_take(embedded, turn))[0], turn)
+        hidden = self.dropout(torch.cat([ahead, back], -1))
+        return TokenClassifierOutput(logits=self.classifier(hidden))
+
+    def _spell(self, char_ids: Tensor) -> Tensor:
+        flat = char_ids.flatten(0, 1)
+        found = self.spelling(self.characters(flat).transpose(1, 2)).relu()
+        pooled: Tensor = (found * (flat != PAD)[:, None]).amax(-1)
+        return pooled.view(*char_ids.shape[:2], -1)
+
+
+def turned(lengths: Tensor, width: int) -> Tensor:
+    """For every row the positions in reverse order, padding left where it is.
+
+    >>> turned(torch.tensor([2, 3]), 3)
+    tensor([[1, 0, 2],
+            [2, 1, 0]])
+    """
+    place = torch.arange(width, device=lengths.device).expand(len(lengths), -1)
+    ends = lengths[:, None]
+    return torch.where(place < ends, ends - 1 - place, place)
+
+
+def _take(values: Tensor, index: Tensor) -> Tensor:
+    return values.gather(1, index[..., None].expand_as(values))

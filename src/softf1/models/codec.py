@@ -1,0 +1,166 @@
+"""Text to ids, seen by all tasks in one way: pieces of words, and how a row is put together."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from softf1.data.examples import Span
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A row is `before first between second after`; `types` holds the type id of each part.
+
+    Attributes:
+        before: Ids that open the row, such as [CLS].
+        between: Ids between the two texts; empty in a row of one text.
+        after: Ids that close the row.
+        types: Type ids of the five parts, a tuple for each part that is special tokens.
+        cls: Position of the classification token, counted from the end when negative.
+        pad_left: Padding stands before the row (XLNet), not behind it.
+    """
+
+    before: Ids = ()
+    between: Ids = ()
+    after: Ids = ()
+    types: tuple[Ids, int, Ids, int, Ids] = ((), 0, (), 0, ())
+    cls: int = 0
+    pad_left: bool = False
+
+    @property
+    def specials(self) -> int:
+        """How many places of a row the texts cannot have."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+class Codec(Protocol):
+    """What a task asks of a tokenizer or of a vocabulary built from the training data."""
+
+    pad_id: int
+    pad_type: int
+    unk_id: int
+    window: int
+    names: tuple[str, ...]
+
+    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+        """The ids of each word on its own, without special tokens; may be empty."""
+
+    def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens."""
+
+    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """The ids of each text with the characters that each stands for."""
+
+    def layout(self, *, pair: bool) -> Layout:
+        """How a row of one text, or of two, is put together."""
+
+    def fingerprint(self) -> str:
+        """Changes whenever any id could change."""
+
+    def save_pretrained(self, folder: Path | str) -> object:
+        """Write it beside the model."""
+
+
+class TokenizerCodec:
+    """Any fast transformers tokenizer.
+
+    Fast tokenizers encode pre-split input word by word, so the pieces of a word never depend on
+    its neighbours: each distinct word of a file needs to be encoded only once.
+    """
+
+    def __init__(self, tokenizer: Any, *, window: int | None = None):
+        if not tokenizer.is_fast:
+            msg = f"wanted a fast tokenizer, got {type(tokenizer).__name__}"
+            raise TypeError(msg)
+        self.tokenizer = tokenizer
+        self.backend = tokenizer.backend_tokenizer
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        self.pad_id = int(tokenizer.pad_token_id or 0)
+        self.pad_type = int(tokenizer.pad_token_type_id)
+        self.unk_id = self.pad_id if tokenizer.unk_token_id is None else int(tokenizer.unk_token_id)
+        # Tokenizers without a limit report a huge number.
+        self.window = min(window or 512, int(tokenizer.model_max_length))
+        self.names = tuple(tokenizer.model_input_names)
+
+    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+        """The ids of each word, as the tokenizer gives them to pre-split input."""
+        encoded = self.backend.encode_batch_fast(
+            [[word] for word in words], is_pretokenized=True, add_special_tokens=False
+        )
+        return [item.ids for item in encoded]
+
+    def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens."""
+        encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [item.ids for item in encoded]
+
+    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """The ids of each text with the characters that each stands for."""
+        encoded = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        return [(item.ids, item.offsets) for item in encoded]
+
+    def layout(self, *, pair: bool) -> Layout:
+        """Read off an encoded probe, so that no family of models is named here."""
+        probe = self.backend.encode(*(["a"], ["a"])[: 1 + pair], is_pretokenized=True)
+        cls = self.tokenizer.cls_token_id
+        where = probe.ids.index(cls) if cls in probe.ids else 0
+        return layout_of(
+            probe.ids,
+            probe.type_ids,
+            probe.sequence_ids,
+            cls=where if where == 0 else where - len(probe.ids),
+            pad_left=self.tokenizer.padding_side == "left",
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of the serialised tokenizer."""
+        return hashlib.blake2b(self.backend.to_str().encode(), digest_size=16).hexdigest()
+
+    def save_pretrained(self, folder: Path | str) -> object:
+        """Write the tokenizer as transformers does."""
+        return self.tokenizer.save_pretrained(folder)
+
+
+def layout_of(
+    ids: Sequence[int],
+    types: Sequence[int],
+    sequences: Sequence[int | None],
+    *,
+    cls: int,
+    pad_left: bool,
+) -> Layout:
+    """Split an encoded probe at its texts.
+
+    >>> layout_of([1, 7, 2, 7, 2], [0, 0, 0, 1, 1], [None, 0, None, 1, None],
+    ...           cls=0, pad_left=False).types
+    ((0,), 0, (0,), 1, (1,))
+    """
+    first = [i for i, s in enumerate(sequences) if s == 0]
+    second = [i for i, s in enumerate(sequences) if s == 1] or [len(ids)]
+    end = second[-1] + 1
+    # With one text, what follows it is `after`, and `between` is empty.
+    middle = slice(first[-1] + 1, second[0]) if second[0] < len(ids) else slice(0, 0)
+    tail = slice(end if second[0] < len(ids) else first[-1] + 1, len(ids))
+    return Layout(
+        before=tuple(ids[: first[0]]),
+        between=tuple(ids[middle]),
+        after=tuple(ids[tail]),
+        types=(
+            tuple(types[: first[0]]),
+            types[first[0]],
+            tuple(types[middle]),
+            types[second[0]] if second[0] < len(ids) else 0,
+            tuple(types[tail]),
+        ),
+        cls=cls,
+        pad_left=pad_left,
+    )

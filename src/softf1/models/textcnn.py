@@ -1,0 +1,139 @@
+"""A convolutional network over characters, as in the companion study of the paper's losses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from softf1.models.codec import Layout
+from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torch import Tensor
+
+    from softf1.data.examples import Span
+
+FILE = "characters.json"
+
+
+class CharacterCodec:
+    """Characters of the training texts as ids; texts are read up to `window` characters."""
+
+    pad_id, pad_type, unk_id = PAD, 0, UNKNOWN
+    names = ("input_ids", "attention_mask")
+
+    def __init__(self, characters: dict[str, int], *, window: int = 300):
+        self.characters, self.window = characters, window
+
+    @classmethod
+    def build(cls, texts: Iterable[Sequence[str]], *, most: int = 6000) -> Self:
+        """The most frequent characters of the training texts."""
+        return cls(count_vocabulary(chain.from_iterable(chain.from_iterable(texts)), most=most))
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str) -> Self:
+        """The vocabulary beside a saved model."""
+        found = json.loads((Path(folder) / FILE).read_text("utf-8"))
+        return cls(found["characters"], window=found["window"])
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write the vocabulary beside the model."""
+        text = json.dumps(vars(self), ensure_ascii=False, indent=1)
+        (Path(folder) / FILE).write_text(text, "utf-8")
+
+    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+        """The ids of each word's characters."""
+        get = self.characters.get
+        return [[get(character, UNKNOWN) for character in word] for word in words]
+
+    def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text's characters."""
+        return self.pieces(texts)
+
+    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """The ids of each text, a character each."""
+        found = self.pieces(texts)
+        return [(ids, [(i, i + 1) for i in range(len(ids))]) for ids in found]
+
+    def layout(self, *, pair: bool) -> Layout:
+        """No special tokens; two texts have an unknown character between them."""
+        return Layout(between=(UNKNOWN,), types=((), 0, (0,), 0, ())) if pair else Layout()
+
+    def fingerprint(self) -> str:
+        """A hash of the vocabulary."""
+        return hashlib.blake2b(json.dumps(vars(self)).encode(), digest_size=16).hexdigest()
+
+
+class TextCnnConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers has no types
+    """Sizes of the network."""
+
+    model_type = "softf1-textcnn"
+
+    def __init__(
+        self,
+        vocab_size: int = 2,
+        embedding_size: int = 100,
+        filters: int = 128,
+        widths: Sequence[int] = (2, 3, 4),
+        dropout: float = 0.5,
+        **options: Any,
+    ):
+        super().__init__(**options)
+        self.vocab_size, self.embedding_size = vocab_size, embedding_size
+        self.filters, self.widths, self.dropout = filters, list(widths), dropout
+
+
+class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
+    """Embedding, convolutions of several widths, the maximum over time, one linear layer.
+
+    A filter is read where it starts on a character, and nowhere on padding, so that a text's
+    logits do not depend on what else is in its batch.
+    """
+
+    config_class = TextCnnConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: TextCnnConfig):
+        super().__init__(config)
+        self.embedding = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=PAD)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.embedding_size, config.filters, width) for width in config.widths
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(
+            config.filters * len(config.widths), int(config.num_labels or 0)
+        )
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def build(cls, codec: CharacterCodec, **options: Any) -> Self:
+        """A new network for a vocabulary."""
+        return cls(TextCnnConfig(vocab_size=len(codec.characters) + 2, **options))
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Leave torch's own initialisation, which the study used."""
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> SequenceClassifierOutput:
+        """Logits (B, C) of texts (B, L)."""
+        mask = input_ids != PAD if attention_mask is None else attention_mask.bool()
+        embedded = self.embedding(input_ids.masked_fill(~mask, PAD)).transpose(1, 2)
+        pooled = [self._pool(conv, embedded, mask) for conv in self.convolutions]
+        return SequenceClassifierOutput(logits=self.classifier(self.dropout(torch.cat(pooled, 1))))
+
+    def _pool(self, convolution: nn.Module, embedded: Tensor, mask: Tensor) -> Tensor:
+        wide = F.pad(embedded, (0, cast("nn.Conv1d", convolution).kernel_size[0] - 1))
+        found: Tensor = F.relu(convolution(wide)) * mask[:, None]
+        return found.amax(-1)

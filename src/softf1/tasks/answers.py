@@ -1,0 +1,148 @@
+"""From logits of windows to answers, and their scores."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from softf1.metrics.cmrc import score_cmrc
+from softf1.metrics.quoref import score_quoref
+from softf1.metrics.squad import score_squad, score_squad2
+from softf1.tasks.nbest import find_spans, list_answers, null_scores
+from softf1.tasks.ragged import offsets, pad, ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.data.examples import QAExample
+    from softf1.tasks.base import Features, Found, Prediction
+    from softf1.tasks.qa import QA
+
+BOTH_LIKELY = math.log(0.25)
+"""A further span is given where its start and its end are as likely as not, 0.5 · 0.5."""
+
+
+def find_answers(
+    found: Found, features: Features, examples: Sequence[QAExample], task: QA
+) -> list[Prediction]:
+    """The best answer to every question, and how much better no answer would be."""
+    start, end, count = _matrices(found, len(features))
+    column = np.arange(start.shape[1])
+    inside = (column >= 1) & (column <= count[:, None])
+    # Several starts and ends have many pairings, most of them wrong ones.
+    n_best = task.n_best * 5 if task.several else task.n_best
+    spans = find_spans(
+        start,
+        end,
+        inside=inside,
+        n_best=n_best,
+        max_length=task.max_answer,
+        positions=task.positions,
+    )
+    token = ranges(features["first"], count)
+    chars = [
+        pad(features[name][token], count, fill=0, width=start.shape[1], shift=1)
+        for name in ("char_start", "char_end")
+    ]
+    best = list_answers(
+        spans,
+        offsets=np.stack(chars, axis=-1),
+        question=features["source"],
+        contexts=[example.context for example in examples],
+        n_best=n_best,
+    )
+    null = null_scores(
+        start, end, null_position=0, question=features["source"], positions=task.positions
+    )
+    return [
+        _predict(example.id, candidates, float(score), task)
+        for example, candidates, score in zip(examples, best, null, strict=True)
+    ]
+
+
+def _matrices(found: Found, windows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    """Start and end logits (windows, 1 + tokens), that of no answer in column 0."""
+    order = np.argsort(found["item"])
+    if not np.array_equal(found["item"][order], np.arange(windows)):
+        raise ValueError(f"wanted {windows} windows, each once, got {len(order)}")
+    count = found["count"][order]
+    place = ranges(offsets(found["count"])[:-1][order], count)
+    out = []
+    for key in ("start", "end"):
+        matrix = pad(found[key][place], count, fill=-np.inf, shift=1)
+        matrix[:, 0] = found[f"null_{key}"][order]
+        out.append(matrix)
+    return out[0], out[1], count
+
+
+def _predict(name: str, candidates: list[Any], null: float, task: QA) -> Prediction:
+    best = candidates[0] if candidates else None
+    above = null - best.score if best is not None else math.inf
+    empty = best is None or (task.no_answer and above > task.null_threshold)
+    listed = len(candidates) if task.several else task.listed
+    return {
+        "id": name,
+        "answer": "" if best is None or empty else best.text,
+        "start": 0 if best is None else best.start,
+        "end": 0 if best is None else best.end,
+        "text": "" if best is None else best.text,
+        "null_score": above,
+        "candidates": [c._asdict() for c in candidates[:listed]],
+    }
+
+
+def choose_spans(predictions: list[Prediction], task: QA) -> list[Prediction]:
+    """The best span and every further likely one that does not overlap one taken before."""
+    out = []
+    for item in predictions:
+        taken: list[dict[str, Any]] = []
+        for one in item["candidates"] if item["answer"] else []:
+            apart = all(one["end"] <= t["start"] or one["start"] >= t["end"] for t in taken)
+            if not taken or (apart and one["score"] >= BOTH_LIKELY):
+                taken.append(one)
+        taken.sort(key=lambda one: one["start"])
+        spans = {"answers": [one["text"] for one in taken]}
+        out.append(item | spans | {"candidates": item["candidates"][: task.listed]})
+    return out
+
+
+def score_answers(
+    predictions: Sequence[Prediction], examples: Sequence[QAExample], task: QA
+) -> dict[str, Any]:
+    """Exact match and F1 by the rules of the corpus."""
+    rules = task.rules or ("squad2" if task.no_answer else "quoref" if task.several else "squad")
+    if rules == "quoref":
+        spans = [[list(answer.texts) for answer in example.answers] for example in examples]
+        found = [item.get("answers", [item["answer"]]) for item in predictions]
+        scores = score_quoref(found, spans)
+        return {"exact": scores.exact.value, "f1": scores.f1.value}
+    gold = [[text for answer in example.answers for text in answer.texts] for example in examples]
+    predicted = [item["answer"] for item in predictions]
+    if rules == "squad2":
+        return _score_squad2(predictions, predicted, gold)
+    scores = (score_cmrc if rules == "cmrc" else score_squad)(predicted, gold)
+    return {"exact": scores.exact.value, "f1": scores.f1.value}
+
+
+def _score_squad2(
+    predictions: Sequence[Prediction], predicted: list[str], gold: list[list[str]]
+) -> dict[str, Any]:
+    scores = score_squad2(predicted, gold)
+    # The best threshold is looked for among all answers, those held back too.
+    raw = score_squad2(
+        [item["text"] for item in predictions],
+        gold,
+        null_scores=[item["null_score"] for item in predictions],
+    )
+    return {
+        "exact": scores.all.exact.value,
+        "f1": scores.all.f1.value,
+        "has_answer_f1": scores.has_answer.f1.value,
+        "no_answer_f1": scores.no_answer.f1.value,
+        "best_f1": raw.best_f1.score,
+        "best_f1_threshold": raw.best_f1.threshold,
+    }

@@ -1,0 +1,197 @@
+"""What a task is: a frozen value that reads, encodes, collates, decodes and scores.
+
+A task never knows a loss. It gives training two dicts with the same keys, logits and targets
+(in evaluation logits may have more keys, which only decoding uses):
+
+    task = make_task("tagging")
+    features = task.encode(task.read("train.txt"), codec)     # compact arrays, made once
+    task = task.fit(features)                                 # labels come from train only
+    model = task.build_model("minilm", codec)
+    batch = task.collate(features, items, codec)
+    logits = task.logits(model(**batch.inputs), batch)        # {"tags": (B, L, C)}
+    loss = sum(loss_fn(logits[key], batch.targets[key]) for key in batch.targets)
+
+    found = join(task.gather(task.logits(model(**b.inputs), b), b) for b in batches)
+    predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
+    scores = task.score(predictions, examples)                # scores[task.headline] decides
+
+All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
+so saving a model is saving its weights and this value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import numpy as np
+
+from softf1.data.registry import iterate
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from softf1.data.problems import Problems
+    from softf1.models.codec import Codec
+    from softf1.models.heads import Head
+
+Example = TypeVar("Example")
+
+Found = dict[str, "NDArray[Any]"]
+"""What evaluation keeps of a batch; the first axis of every array grows over batches."""
+
+Prediction = dict[str, Any]
+
+IGNORE = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Encoded examples: flat arrays, and the label names that occur in this file.
+
+    Attributes:
+        arrays: `length` holds the ids in each item's row; the others are the task's own.
+        names: Label names of the file by key, in order of appearance; the arrays hold indices.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    names: Mapping[str, tuple[str, ...]]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """One array."""
+        return self.arrays[name]
+
+    def __len__(self) -> int:
+        """How many items (windows, pairs, texts) there are to train on."""
+        return len(self.arrays["length"])
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tensors of some items.
+
+    Attributes:
+        items: Which items of the features these are.
+        inputs: What the model's forward takes.
+        targets: The same keys as the logits; ignored entries are −100.
+        places: What `gather` needs to find the rows that count.
+    """
+
+    items: NDArray[np.int64]
+    inputs: dict[str, Tensor]
+    targets: dict[str, Tensor]
+    places: dict[str, Tensor]
+
+    def to(self, device: Any) -> Batch:
+        """The same batch on another device."""
+
+        def move(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {k: v.to(device, non_blocking=True) for k, v in tensors.items()}
+
+        return Batch(self.items, move(self.inputs), move(self.targets), move(self.places))
+
+
+class Task(Protocol):
+    """The steps that the one training loop drives; a new task writes these and registers."""
+
+    @property
+    def kind(self) -> str:
+        """The name in recipes."""
+
+    @property
+    def format(self) -> str | None:
+        """The format of the files; None detects it."""
+
+    @property
+    def reader(self) -> dict[str, Any]:
+        """Options of the reader."""
+
+    @property
+    def headline(self) -> str:
+        """The score that chooses checkpoints and is reported first."""
+
+    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
+        """Examples of a file, one at a time where the format allows."""
+
+    def texts(self, examples: Iterable[Any]) -> Iterator[Sequence[str]]:
+        """What an encoder from scratch makes its vocabulary of."""
+
+    def encode(self, examples: Iterable[Any], codec: Codec) -> Features:
+        """Examples as compact arrays."""
+
+    def fit(self, features: Features) -> Self:
+        """This task with the labels of the training features."""
+
+    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+        """An encoder with the head for this task's labels."""
+
+    def heads(self, model: nn.Module) -> dict[str, Head]:
+        """The layer behind each key, for its bias and its learning rate."""
+
+    def collate(
+        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+    ) -> Batch:
+        """Some items as tensors, rows padded to `width` (default: the longest of them)."""
+
+    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
+        """What losses take, from what the model gave."""
+
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+        """The part of the logits that decoding needs."""
+
+    def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:
+        """This task with thresholds tuned on the dev set; itself where there are none."""
+
+    def decode(self, found: Found, features: Features, examples: Sequence[Any]) -> list[Prediction]:
+        """One prediction an example, in the order of the examples."""
+
+    def score(self, predictions: Sequence[Prediction], examples: Sequence[Any]) -> dict[str, Any]:
+        """The field's own scores."""
+
+    def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
+        """How often each class is a target, by key.
+
+        Softmax: (C,). Sigmoid: (negative, positive), (2,) for one output and (C, 2) for several.
+        Softmax over positions has no classes, and so no entry.
+        """
+
+
+def read_examples(
+    task: Task, path: Path | str, kind: type[Example], problems: Problems | None
+) -> Iterator[Example]:
+    """The examples of a file for a task; another type of example is an error."""
+    for example in iterate(
+        path, format=task.format, task=task.kind, problems=problems, **task.reader
+    ):
+        if not isinstance(example, kind):
+            got = type(example).__name__
+            raise InputError(f"task {task.kind} wanted {kind.__name__}, got {got}", path=path)
+        yield example
+
+
+def by_item(found: Found, name: str, items: int) -> NDArray[Any]:
+    """An array of `found` in the order of the items, each of which must be there once.
+
+    >>> by_item({"item": np.array([1, 0]), "x": np.array([5, 6])}, "x", 2)
+    array([6, 5])
+    """
+    order = np.argsort(found["item"])
+    if not np.array_equal(found["item"][order], np.arange(items)):
+        raise ValueError(f"wanted {items} items, each once, got {len(order)}")
+    out: NDArray[Any] = found[name][order]
+    return out
+
+
+def join(found: Iterable[Found]) -> Found:
+    """Batches of an evaluation put together, in any order: every row carries its item.
+
+    >>> join([{"item": np.array([2])}, {"item": np.array([0, 1])}])
+    {'item': array([2, 0, 1])}
+    """
+    parts = list(found)
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}

@@ -1,0 +1,124 @@
+"""Encoded files kept on disk: one file each, written as a whole, opened without reading it.
+
+The name of a cache file is a hash of everything that its content depends on: the bytes of the data
+file, the tokenizer, the options of the task and the version of the encoding. A change of any of
+them is another name, so that an entry is never stale and never needs to be checked. Hashing reads
+1 GiB in about a second, so no time stamp is trusted instead. Two processes that encode the same
+file at once each write a file of their own and move it into place: the last one wins, with the
+same content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from softf1.tasks.base import Features
+from softf1.tasks.registry import describe_task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from softf1.data.problems import Problems
+    from softf1.models.codec import Codec
+    from softf1.tasks.base import Task
+
+VERSION = 1
+"""Raised whenever the same input would give other arrays."""
+
+DTYPES = {"I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "|u1", "BOOL": "|b1"}
+
+
+def encode_file(
+    task: Task,
+    path: Path | str,
+    codec: Codec,
+    *,
+    cache: Path | str | None = None,
+    problems: Problems | None = None,
+) -> Features:
+    """The features of a file, from the cache where they are there.
+
+    Args:
+        task: What to read and encode.
+        path: The data file; one that is not a file on disk (`hf:NAME`) is never cached.
+        codec: Turns text to ids.
+        cache: The cache folder; None does without.
+        problems: Decides about bad records. A file with skipped records is not cached, so that
+            they are reported every time.
+    """
+    if cache is None or not Path(path).is_file():
+        return task.encode(task.read(path, problems), codec)
+    content = hash_file(path)
+    entry = Path(cache) / f"{cache_key(task, content, codec)}.safetensors"
+    found = load_features(entry)
+    if found is not None:
+        return found
+    features = task.encode(task.read(path, problems), codec)
+    clean = problems is None or not problems.skipped
+    # A file that changed while it was read has features of neither version.
+    if clean and hash_file(path) == content:
+        save_features(features, entry)
+    return features
+
+
+def hash_file(path: Path | str) -> str:
+    """A hash of a file's bytes."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cache_key(task: Task, content: str, codec: Codec) -> str:
+    """A name for what encoding would give."""
+    parts = [
+        VERSION,
+        content,
+        codec.fingerprint(),
+        codec.window,
+        describe_task(task, learned=False),
+    ]
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def save_features(features: Features, entry: Path) -> None:
+    """Write features so that a reader sees the whole file or none."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=entry.parent, suffix=".tmp")
+    os.close(handle)
+    try:
+        arrays = {key: np.ascontiguousarray(array) for key, array in features.arrays.items()}
+        save_file(arrays, name, metadata={"names": json.dumps(dict(features.names))})
+        Path(name).replace(entry)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def load_features(entry: Path) -> Features | None:
+    """Features as views of the file, read when they are used; None where there is no such file.
+
+    A safetensors file is the length of its header, the header in JSON, and the arrays.
+    """
+    try:
+        data = np.memmap(entry, np.uint8, mode="r")
+    except FileNotFoundError:
+        return None
+    size = int(data[:8].view("<u8")[0])
+    header = json.loads(data[8 : 8 + size].tobytes())
+    names = json.loads(header.pop("__metadata__")["names"])
+    arrays = {key: _view(data[8 + size :], **about) for key, about in header.items()}
+    return Features(arrays, {key: tuple(found) for key, found in names.items()})
+
+
+def _view(
+    data: NDArray[Any], *, dtype: str, shape: list[int], data_offsets: list[int]
+) -> NDArray[Any]:
+    start, end = data_offsets
+    return np.asarray(data[start:end]).view(DTYPES[dtype]).reshape(shape)

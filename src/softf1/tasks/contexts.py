@@ -1,0 +1,118 @@
+"""Questions over contexts as features: overlapping windows, and gold answers as tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from softf1.errors import InputError
+from softf1.tasks.ragged import offsets, ranges, rows
+from softf1.tasks.texts import encode_texts, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.data.examples import QAExample
+    from softf1.models.codec import Codec
+    from softf1.tasks.base import Features
+
+    Ints = NDArray[np.int64]
+
+
+def encode_questions(
+    examples: Sequence[QAExample],
+    codec: Codec,
+    *,
+    max_length: int | None,
+    max_question: int,
+    overlap: int,
+) -> dict[str, NDArray[Any]]:
+    """The arrays of all questions.
+
+    `tokens` holds each distinct context once, with the characters (`char_start`, `char_end`) that
+    each token stands for; `question` and `gold` (token spans, end exclusive) are flat with offsets
+    `…_at`; for every window `source` is its question and `first`, `end` its tokens.
+    """
+    number: dict[str, int] = {}
+    context = np.array([number.setdefault(e.context, len(number)) for e in examples], np.int64)
+    arrays = _encode_contexts(list(number), codec)
+    question, asked = encode_texts([example.question for example in examples], codec)
+    question, asked = keep((question, asked), np.minimum(asked, max_question))
+    specials = codec.layout(pair=True).specials
+    room = min(codec.window, max_length or codec.window) - specials - asked
+    if (room < 2).any():
+        raise InputError(f"wanted room for 2 tokens or more of a context, got {room.min()}")
+    at = arrays["context_at"]
+    source, first, end = _slide(at[context], at[context + 1], room, overlap=overlap)
+    gold = [_locate(e, arrays, int(c)) for e, c in zip(examples, context, strict=True)]
+    return {
+        **arrays,
+        "question": question,
+        "question_at": offsets(asked),
+        "gold": np.array([span for spans in gold for span in spans], np.int64).reshape(-1, 2),
+        "gold_at": offsets([len(spans) for spans in gold]),
+        # Answers whose place is not known can be scored, not learned.
+        "unknown": np.array(
+            [bool(e.answers) and not g for e, g in zip(examples, gold, strict=True)]
+        ),
+        "source": source,
+        "first": first,
+        "end": end,
+        "length": (end - first + asked[source] + specials).astype(np.int32),
+    }
+
+
+def _encode_contexts(contexts: list[str], codec: Codec) -> dict[str, NDArray[Any]]:
+    found = codec.aligned(contexts)
+    places = []
+    for context, (_, spans) in zip(contexts, found, strict=True):
+        place = np.array(spans, np.int64).reshape(-1, 2)
+        # Some tokenizers count the space before a word as part of it.
+        spaces = np.array([c.isspace() for c in context] + [False])
+        place[:, 0] += spaces[place[:, 0]] & (place[:, 0] < place[:, 1])
+        places.append(place)
+    flat = np.concatenate(places) if places else np.zeros((0, 2), np.int64)
+    return {
+        "tokens": np.fromiter((i for ids, _ in found for i in ids), np.int32),
+        "char_start": flat[:, 0],
+        "char_end": flat[:, 1],
+        "context_at": offsets([len(ids) for ids, _ in found]),
+    }
+
+
+def _slide(start: Ints, stop: Ints, room: Ints, *, overlap: int) -> tuple[Ints, Ints, Ints]:
+    """Windows of `room` tokens that share `overlap` (half at most); the last may be shorter."""
+    length, step = stop - start, room - np.minimum(overlap, room // 2)
+    count = 1 + np.maximum(0, -(-(length - room) // step))
+    source = rows(count)
+    first = start[source] + ranges(np.zeros_like(count), count) * step[source]
+    return source, first, np.minimum(first + room[source], stop[source])
+
+
+def _locate(
+    example: QAExample, arrays: dict[str, NDArray[Any]], context: int
+) -> list[tuple[int, int]]:
+    """The spans of the first answer as tokens of all contexts."""
+    if not example.answers:
+        return []
+    low, high = arrays["context_at"][context : context + 2]
+    starts, ends = arrays["char_start"][low:high], arrays["char_end"][low:high]
+    spans = [
+        (low + np.searchsorted(ends, start, side="right"), low + np.searchsorted(starts, end))
+        for start, end in example.answers[0].spans
+    ]
+    return [(int(start), int(end)) for start, end in spans if start < end]
+
+
+def golds_inside(features: Features, items: Ints) -> tuple[Ints, Ints, Ints]:
+    """The gold spans that lie wholly in their window: (row, start, end), by token."""
+    source = features["source"][items]
+    at = features["gold_at"]
+    count = at[source + 1] - at[source]
+    row = rows(count)
+    start, end = features["gold"][ranges(at[source], count)].T
+    inside = (start >= features["first"][items][row]) & (end <= features["end"][items][row])
+    return row[inside], start[inside], end[inside]

@@ -1,0 +1,123 @@
+"""Labels of texts: targets, probabilities, decisions and their scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from softf1.metrics.classification import (
+    accuracy,
+    count_classes,
+    count_label_sets,
+    subset_accuracy,
+)
+from softf1.metrics.thresholds import tune_thresholds
+from softf1.tasks.base import IGNORE
+from softf1.tasks.scores import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.tasks.base import Features, Prediction
+    from softf1.tasks.classification import Classification
+
+    Floats = NDArray[np.floating[Any]]
+
+
+def make_targets(
+    features: Features, index: NDArray[np.int64], labels: Sequence[str], *, multi_label: bool
+) -> NDArray[Any]:
+    """Targets of some texts: (B,) label ids, or (B, C) of 0 and 1.
+
+    A label that training never saw is no target: −100 alone, nothing among several.
+    """
+    ids = {label: number for number, label in enumerate(labels)}
+    known = np.array([ids.get(name, IGNORE) for name in features.names["labels"]] or [IGNORE])
+    at = features["label_at"]
+    count = at[index + 1] - at[index]
+    if not multi_label:
+        first = np.minimum(at[index], max(len(features["label"]) - 1, 0))
+        label = features["label"][first] if len(features["label"]) else np.zeros(len(index), int)
+        return np.where(count > 0, known[label], IGNORE).astype(np.int64)
+    target = np.zeros((len(index), len(labels)), np.float32)
+    for row, start, size in zip(range(len(index)), at[index], count, strict=True):
+        found = known[features["label"][start : start + size]]
+        target[row, found[found >= 0]] = 1
+    return target
+
+
+def count_targets(
+    features: Features, labels: Sequence[str], *, multi_label: bool
+) -> NDArray[np.int64]:
+    """Texts of each label (C,); with several labels a text, (without, with) it (C, 2)."""
+    target = make_targets(features, np.arange(len(features)), labels, multi_label=multi_label)
+    if not multi_label:
+        return np.bincount(target[target >= 0], minlength=len(labels))
+    positive = target.sum(0).astype(np.int64)
+    return np.stack([len(target) - positive, positive], axis=1)
+
+
+def probabilities(logits: Floats, *, multi_label: bool) -> Floats:
+    """Sigmoid of each logit, or softmax over them."""
+    if multi_label:
+        out: Floats = np.exp(-np.logaddexp(0, -logits))
+        return out
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    normal: Floats = shifted / shifted.sum(-1, keepdims=True)
+    return normal
+
+
+def tune_labels(scores: Floats, gold: NDArray[np.bool_], task: Classification) -> tuple[float, ...]:
+    """Thresholds with the best F1: of the positive label of two, of every one of several."""
+    if task.multi_label:
+        average = "macro" if task.headline == "macro_f1" else "micro"
+        return tune_thresholds(scores, gold, average=average).thresholds  # type: ignore[arg-type]
+    if task.positive_label is None or task.headline != "f1":
+        return ()
+    column = [task.labels.index(task.positive_label)]
+    return tune_thresholds(scores[:, column], gold[:, column], average="micro").thresholds
+
+
+def decide(scores: Floats, task: Classification) -> list[Prediction]:
+    """Labels from probabilities."""
+    if task.multi_label:
+        wanted = np.array(task.thresholds or [0.5] * len(task.labels))
+        return [
+            {
+                "labels": [task.labels[i] for i in np.flatnonzero(row >= wanted)],
+                "probabilities": dict(zip(task.labels, row.tolist(), strict=True)),
+            }
+            for row in scores
+        ]
+    best = scores.argmax(-1)
+    if task.thresholds and task.positive_label is not None:
+        positive = task.labels.index(task.positive_label)
+        best = np.where(scores[:, positive] >= task.thresholds[0], positive, 1 - positive)
+    return [
+        {
+            "label": task.labels[i],
+            "probabilities": dict(zip(task.labels, row.tolist(), strict=True)),
+        }
+        for i, row in zip(best.tolist(), scores, strict=True)
+    ]
+
+
+def score_labels(
+    predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]], task: Classification
+) -> dict[str, Any]:
+    """Scores of one label each, with those of the positive one of two, or of sets of labels."""
+    if task.multi_label:
+        found = [item["labels"] for item in predictions]
+        scores = describe(count_label_sets(gold, found))
+        return scores | {"subset_accuracy": subset_accuracy(gold, found).value}
+    counts = count_classes([labels[0] for labels in gold], [p["label"] for p in predictions])
+    scores = describe(counts) | {"accuracy": accuracy(counts)}
+    if task.positive_label is not None:
+        one = scores["labels"].get(
+            task.positive_label, {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+        )
+        scores |= {name: one[name] for name in ("precision", "recall", "f1")}
+    return scores

@@ -1,0 +1,234 @@
+"""BERT-MRC: named entities as answers to a query for each label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+
+from softf1.data.examples import MrcExample, TaggedSentence
+from softf1.data.mrc import from_tagged, read_queries
+from softf1.data.registry import iterate
+from softf1.metrics.spans import count_span_sets
+from softf1.models.heads import Head
+from softf1.tasks.base import Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.candidates import Candidates, choose_pairs, pair_tensors
+from softf1.tasks.queries import count_sides, encode_queries, side_targets, window_golds
+from softf1.tasks.ragged import ranges
+from softf1.tasks.rows import assemble, model_inputs
+from softf1.tasks.scores import describe
+from softf1.tasks.sentences import window_tokens, word_places
+from softf1.tasks.spans import find_spans_of_rows, merge_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from softf1.data.problems import Problems
+    from softf1.models.codec import Codec
+    from softf1.tasks.queries import Golds
+    from softf1.tasks.spans import Scored
+
+    Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class MrcNer:
+    """Nested or flat entities; a word is where it stands, also where it comes twice.
+
+    Attributes:
+        queries: The query of each label, or a file of them: makes items of a tagging file. None
+            reads BERT-MRC files, which have their queries.
+        match: How a start and an end are judged as a pair; "none" joins nearest ones.
+        candidates: Pairs that the span head is trained on.
+        answerable: A head says whether there is any span; where it says no, none is given.
+        nested: Spans may overlap; otherwise the best ones of a sentence are kept, over all labels.
+        max_span: Words of a candidate at most, for "all" and "gold_random".
+        max_query: Tokens of a query at most.
+        seed: Of random candidates.
+        format: Format of the files; None detects it.
+        reader: Options of the reader.
+        max_length: Ids in a row at most; None is what the encoder can.
+        overlap: Pieces that two windows of a long context share; None is a quarter.
+        labels: Labels of the training data.
+    """
+
+    queries: dict[str, str] | str | None = None
+    match: Literal["none", "concat", "biaffine"] = "concat"
+    candidates: Candidates = "gold_random"
+    answerable: bool = False
+    nested: bool = False
+    max_span: int = 30
+    max_query: int = 64
+    seed: int = 0
+    format: str | None = None
+    reader: dict[str, Any] = field(default_factory=dict)
+    max_length: int | None = None
+    overlap: int | None = None
+    labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
+
+    kind = "mrc_ner"
+    headline = "f1"
+
+    def __post_init__(self) -> None:
+        """Take the queries out of their file: a saved task depends on no other file."""
+        if isinstance(self.queries, (str, Path)):
+            object.__setattr__(self, "queries", read_queries(self.queries))
+
+    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[MrcExample]:
+        """The items of a file, or one for each sentence and label of a tagging file."""
+        if not isinstance(self.queries, dict):
+            return read_examples(self, path, MrcExample, problems)
+        found = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
+        sentences = (example for example in found if isinstance(example, TaggedSentence))
+        return from_tagged(sentences, self.queries, path=path, problems=problems)
+
+    def texts(self, examples: Iterable[MrcExample]) -> Iterator[Sequence[str]]:
+        """The words of each context."""
+        return (example.words for example in examples)
+
+    def encode(self, examples: Iterable[MrcExample], codec: Codec) -> Features:
+        """Contexts as arrays, a window an item, with the query of each."""
+        return encode_queries(
+            list(examples),
+            codec,
+            max_length=self.max_length,
+            max_query=self.max_query,
+            overlap=self.overlap,
+        )
+
+    def fit(self, features: Features) -> Self:
+        """The labels of the training data."""
+        return replace(self, labels=tuple(sorted(features.names["labels"])))
+
+    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+        """The encoder with heads for starts, ends, pairs and answers."""
+        from softf1.models.mrc import MrcNer as Model
+
+        return Model.build(encoder, codec, match=self.match, answerable=self.answerable)
+
+    def heads(self, model: Any) -> dict[str, Head]:
+        """Where the logits come from."""
+        found = {"start": model.start, "end": model.end}
+        found |= {"span": model.match.out} if self.match != "none" else {}
+        found |= {"answerable": model.answerable} if self.answerable else {}
+        return {key: Head(layer, slice(None)) for key, layer in found.items()}
+
+    def collate(
+        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+    ) -> Batch:
+        """Windows as tensors; a word's place is its first piece, all others are in no loss."""
+        index = np.asarray(items, np.int64)
+        query, at = features["query_of"][features["source"][index]], features["query_at"]
+        asked = at[query + 1] - at[query]
+        laid = assemble(
+            codec,
+            codec.layout(pair=True),
+            (features["query"][ranges(at[query], asked)], asked),
+            window_tokens(features, index),
+            width=width,
+        )
+        _, row, column = word_places(features, index, laid.second, owned=False)
+        words = features["end"][index] - features["first"][index]
+        columns = np.split(column, np.cumsum(words)[:-1])
+        found = [window_golds(features, item) for item in index.tolist()]
+        context, word = np.zeros(laid.ids.shape, np.int64), np.full(laid.ids.shape, -1)
+        context[row, column] = 1
+        first = features["first"][index] - features["sentence"][features["source"][index]]
+        word[row, column] = ranges(first, words)
+        targets = side_targets(found, columns, context)
+        inputs = {"context": torch.from_numpy(context), "cls": torch.from_numpy(laid.cls)}
+        if self.match != "none":
+            chosen = self._pairs(found, words, index)
+            pairs, targets["span"] = pair_tensors(chosen, [golds for golds, _ in found], columns)
+            inputs["pairs"] = torch.from_numpy(pairs)
+        if self.answerable:
+            targets["answerable"] = np.array([[bool(golds)] for golds, _ in found], np.float32)
+        return Batch(
+            index,
+            model_inputs(codec, laid, features) | inputs,
+            {key: torch.from_numpy(target) for key, target in targets.items()},
+            {"word": torch.from_numpy(word)},
+        )
+
+    def _pairs(self, found: Sequence[Golds], words: Ints, items: Ints) -> list[list[Any]]:
+        return [
+            choose_pairs(
+                golds,
+                count,
+                candidates=self.candidates,
+                max_span=self.max_span,
+                seed=(self.seed, item),
+            )
+            for (golds, _), count, item in zip(found, words.tolist(), items.tolist(), strict=True)
+        ]
+
+    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
+        """`start`, `end` (B, L, 1), `span` (B, K, 1), `answerable` (B, 1), and proposals."""
+        found: dict[str, Tensor] = output
+        return found
+
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+        """The spans of every window: (item, start, end, score) by word."""
+        arrays = {key: value.detach().float().cpu().numpy() for key, value in logits.items()}
+        flat = {key: array[..., 0] for key, array in arrays.items() if key != "proposed"}
+        if "proposed" in logits:
+            flat["proposed"] = logits["proposed"].cpu().numpy()
+        word = batch.places["word"].cpu().numpy()
+        found = list(find_spans_of_rows(flat, word, nested=self.nested))
+        row, start, end, score = np.array(found, np.float64).reshape(-1, 4).T
+        return {
+            "seen": batch.items,
+            "item": batch.items[row.astype(np.int64)],
+            "start": start.astype(np.int64),
+            "end": end.astype(np.int64),
+            "score": score,
+        }
+
+    def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
+        """Itself: spans are given where all heads say yes."""
+        return self
+
+    def decode(
+        self, found: Found, features: Features, examples: Sequence[MrcExample]
+    ) -> list[Prediction]:
+        """The spans of every item, those of its windows put together."""
+        if not np.array_equal(np.sort(found["seen"]), np.arange(len(features))):
+            raise ValueError(f"wanted {len(features)} windows, each once, got {len(found['seen'])}")
+        columns = (found["score"], features["source"][found["item"]], found["start"], found["end"])
+        spans: Iterable[Scored] = zip(*(array.tolist() for array in columns), strict=True)
+        kept = merge_windows(spans, examples, nested=self.nested)
+        return [
+            {"id": example.id, "label": example.label, "spans": own}
+            for example, own in zip(examples, kept, strict=True)
+        ]
+
+    def score(
+        self, predictions: Sequence[Prediction], examples: Iterable[MrcExample]
+    ) -> dict[str, Any]:
+        """Span scores over all labels."""
+        asked = list(examples)
+        gold = [{(*span, example.label) for span in example.spans} for example in asked]
+        found = [
+            {(start, end, item["label"]) for start, end in item["spans"]} for item in predictions
+        ]
+        return describe(count_span_sets(gold, found))
+
+    def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
+        """(negative, positive) words, windows and candidates."""
+        found = [window_golds(features, item) for item in range(len(features))]
+        words = features["end"] - features["first"]
+        counts = count_sides(found, int(words.sum()))
+        if self.match != "none":
+            pairs = sum(map(len, self._pairs(found, words, np.arange(len(features)))))
+            positive = sum(len(set(golds)) for golds, _ in found)
+            counts["span"] = np.array([pairs - positive, positive])
+        if self.answerable:
+            positive = sum(bool(golds) for golds, _ in found)
+            counts["answerable"] = np.array([len(found) - positive, positive])
+        return counts

@@ -1,0 +1,224 @@
+"""Question answering: the start and the end of an answer in a context longer than a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+
+from softf1.data.examples import QAExample
+from softf1.models.encoders import build_model
+from softf1.models.heads import Head, find_output
+from softf1.tasks.answers import choose_spans, find_answers, score_answers
+from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.contexts import encode_questions, golds_inside
+from softf1.tasks.ragged import ranges, rows
+from softf1.tasks.rows import assemble, model_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from softf1.data.problems import Problems
+    from softf1.models.codec import Codec
+
+KEYS = ("start", "end")
+
+
+@dataclass(frozen=True)
+class QA:
+    """SQuAD 1.1 and 2.0, QuoRef, CMRC.
+
+    A window without the answer points at the classification token, in both modes.
+
+    Attributes:
+        positions: "softmax" chooses one start among all positions (logits (B, L), target (B,));
+            "sigmoid" decides at every position (logits and target (B, L, 1)).
+        no_answer: Questions may have no answer (SQuAD 2.0).
+        several: An answer may have several spans (QuoRef); wants "sigmoid".
+        rules: How answers are scored; None is squad2 with `no_answer`, quoref with `several`,
+            squad otherwise.
+        format: Format of the files; None detects it.
+        reader: Options of the reader.
+        max_length: Ids in a row at most; None is what the encoder can.
+        max_question: Tokens of a question at most.
+        overlap: Tokens that two windows share.
+        n_best: How many starts, ends and spans of a window are looked at.
+        max_answer: Tokens of an answer at most.
+        listed: How many candidates a prediction lists.
+        null_threshold: No answer is given where its score is greater by more than this; tuned on
+            dev.
+    """
+
+    positions: Literal["softmax", "sigmoid"] = "softmax"
+    no_answer: bool = False
+    several: bool = False
+    rules: Literal["squad", "squad2", "quoref", "cmrc"] | None = None
+    format: str | None = None
+    reader: dict[str, Any] = field(default_factory=dict)
+    max_length: int | None = 384
+    max_question: int = 64
+    overlap: int = 128
+    n_best: int = 20
+    max_answer: int = 30
+    listed: int = 0
+    null_threshold: float = field(default=0.0, metadata={"learned": True})
+
+    kind = "qa"
+    headline = "f1"
+
+    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[QAExample]:
+        """The questions of a file."""
+        return read_examples(self, path, QAExample, problems)
+
+    def texts(self, examples: Iterable[QAExample]) -> Iterator[Sequence[str]]:
+        """All questions and contexts."""
+        return (text for example in examples for text in (example.question, example.context))
+
+    def encode(self, examples: Iterable[QAExample], codec: Codec) -> Features:
+        """Questions as arrays, a window an item."""
+        arrays = encode_questions(
+            list(examples),
+            codec,
+            max_length=self.max_length,
+            max_question=self.max_question,
+            overlap=self.overlap,
+        )
+        return Features(arrays, {})
+
+    def fit(self, features: Features) -> Self:  # noqa: ARG002 - there are no labels to learn
+        """Itself."""
+        return self
+
+    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+        """The encoder with two outputs a token."""
+        model: nn.Module = build_model(encoder, head="span", codec=codec)
+        return model
+
+    def heads(self, model: nn.Module) -> dict[str, Head]:
+        """Where the logits come from."""
+        layer = find_output(model, 2)
+        return {key: Head(layer, slice(i, i + 1)) for i, key in enumerate(KEYS)}
+
+    def collate(
+        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+    ) -> Batch:
+        """Windows as tensors; positions outside the context, but for [CLS], are taken out."""
+        index = np.asarray(items, np.int64)
+        source, first = features["source"][index], features["first"][index]
+        count = features["end"][index] - first
+        at = features["question_at"]
+        asked = at[source + 1] - at[source]
+        laid = assemble(
+            codec,
+            codec.layout(pair=True),
+            (features["question"][ranges(at[source], asked)], asked),
+            (features["tokens"][ranges(first, count)], count),
+            width=width,
+        )
+        row, column = rows(count), ranges(laid.second, count)
+        allowed = np.zeros(laid.ids.shape, bool)
+        allowed[row, column] = True
+        allowed[np.arange(len(index)), laid.cls] = True
+        golds = golds_inside(features, index)
+        columns = {
+            key: token - first[golds[0]] + laid.second[golds[0]]
+            for key, token in zip(KEYS, (golds[1], golds[2] - 1), strict=True)
+        }
+        unknown = features["unknown"][source]
+        make = self._one_position if self.positions == "softmax" else self._every_position
+        targets = {
+            key: torch.from_numpy(make(golds[0], columns[key], laid.cls, allowed, unknown))
+            for key in KEYS
+        }
+        places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
+        return Batch(
+            index,
+            model_inputs(codec, laid, features),
+            targets,
+            {name: torch.from_numpy(place) for name, place in places.items()},
+        )
+
+    def _one_position(
+        self,
+        row: NDArray[Any],
+        column: NDArray[Any],
+        cls: NDArray[Any],
+        allowed: NDArray[Any],  # noqa: ARG002 - as _every_position
+        unknown: NDArray[Any],
+    ) -> NDArray[Any]:
+        target = cls.copy()
+        target[row[::-1]] = column[::-1]  # the first of several
+        return np.where(unknown, IGNORE, target)
+
+    def _every_position(
+        self,
+        row: NDArray[Any],
+        column: NDArray[Any],
+        cls: NDArray[Any],
+        allowed: NDArray[Any],
+        unknown: NDArray[Any],
+    ) -> NDArray[Any]:
+        target = np.where(allowed & ~unknown[:, None], 0.0, IGNORE).astype(np.float32)
+        target[row, column] = 1
+        without = np.setdiff1d(np.flatnonzero(~unknown), row)
+        target[without, cls[without]] = 1
+        return target[..., None]
+
+    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
+        """`start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""
+        found = {"start": output.start_logits, "end": output.end_logits}
+        if self.positions == "sigmoid":
+            return {key: logits[..., None] for key, logits in found.items()}
+        outside = ~batch.places["allowed"]
+        return {key: x.masked_fill(outside, float("-inf")) for key, x in found.items()}
+
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+        """The logits of context tokens, flat, and of [CLS], for each window."""
+        place = batch.places
+        found = {"item": batch.items, "count": place["count"].cpu().numpy()}
+        line = torch.arange(len(batch.items), device=place["cls"].device)
+        for key in KEYS:
+            values = logits[key].detach().float().flatten(1)
+            found[key] = values[place["row"], place["column"]].cpu().numpy()
+            found[f"null_{key}"] = values[line, place["cls"]].cpu().numpy()
+        return found
+
+    def tune(self, found: Found, features: Features, examples: Sequence[QAExample]) -> Self:
+        """The no-answer threshold with the best F1 on the dev set."""
+        if not self.no_answer:
+            return self
+        scores = self.score(self.decode(found, features, examples), examples)
+        return replace(self, null_threshold=scores["best_f1_threshold"])
+
+    def decode(
+        self, found: Found, features: Features, examples: Sequence[QAExample]
+    ) -> list[Prediction]:
+        """The best answer to every question, as it stands in its context."""
+        answers = find_answers(found, features, examples, self)
+        return choose_spans(answers, self) if self.several else answers
+
+    def score(
+        self, predictions: Sequence[Prediction], examples: Iterable[QAExample]
+    ) -> dict[str, Any]:
+        """Exact match and F1 by the rules of the corpus."""
+        return score_answers(predictions, list(examples), self)
+
+    def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
+        """(negative, positive) positions for sigmoid; softmax over positions has no classes."""
+        if self.positions == "softmax":
+            return {}
+        known = np.flatnonzero(~features["unknown"][features["source"]])
+        positions = int((features["end"] - features["first"])[known].sum()) + len(known)
+        row, start, end = golds_inside(features, known)
+        counts = {}
+        for key, token in zip(KEYS, (start, end), strict=True):
+            distinct = np.unique(np.stack([row, token]), axis=1).shape[1]
+            positive = distinct + len(known) - len(np.unique(row))
+            counts[key] = np.array([positions - positive, positive])
+        return counts

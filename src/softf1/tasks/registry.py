@@ -1,0 +1,84 @@
+"""Tasks by kind; another package adds one through the entry point group `softf1.tasks`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from softf1.tasks.base import Task
+
+FILE = "softf1.json"
+"""Holds the task, with its labels and thresholds, in a model folder."""
+
+TASKS = {
+    "tagging": "softf1.tasks.tagging:Tagging",
+    "classification": "softf1.tasks.classification:Classification",
+    "pairs": "softf1.tasks.classification:Classification",
+    "qa": "softf1.tasks.qa:QA",
+    "mrc_ner": "softf1.tasks.mrc_ner:MrcNer",
+}
+
+
+def list_tasks() -> dict[str, str]:
+    """Where each kind of task is, installed packages included.
+
+    >>> list_tasks()["tagging"]
+    'softf1.tasks.tagging:Tagging'
+    """
+    return TASKS | {point.name: point.value for point in entry_points(group="softf1.tasks")}
+
+
+def make_task(kind: str, **options: Any) -> Task:
+    """The task of that kind.
+
+    >>> make_task("tagging", unit="joint").unit
+    'joint'
+    """
+    where, _, name = _known(kind, list_tasks(), "task").partition(":")
+    cls = getattr(importlib.import_module(where), name)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for option in options:
+        _known(option, fields, f"option of task {kind}")
+    if "kind" in fields:  # one class that serves several
+        options["kind"] = kind
+    task: Task = cls(**options)
+    return task
+
+
+def describe_task(task: Task, *, learned: bool = True) -> dict[str, Any]:
+    """All that is needed to make the task again; without `learned`, what the user chose."""
+    fields = dataclasses.fields(task)  # type: ignore[arg-type]  # every task is a dataclass
+    kept = [f.name for f in fields if learned or not f.metadata.get("learned")]
+    return {"kind": task.kind, **{name: getattr(task, name) for name in kept}}
+
+
+def save_task(task: Task, folder: Path | str) -> None:
+    """Write the task beside its model."""
+    text = json.dumps(describe_task(task), ensure_ascii=False, indent=1)
+    (Path(folder) / FILE).write_text(text + "\n", "utf-8")
+
+
+def load_task(folder: Path | str) -> Task:
+    """The task of a model folder, with its labels and thresholds."""
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise InputError("wanted a model folder written by softf1, found no task", path=path)
+    found = json.loads(path.read_text("utf-8"))
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+    return make_task(str(options.pop("kind")), **options)
+
+
+def _known(name: str, names: dict[str, Any], what: str) -> Any:
+    if name in names:
+        return names[name]
+    near = get_close_matches(name, names, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise InputError(f"unknown {what} {name!r}{hint}; known: {', '.join(names)}")

@@ -1,0 +1,99 @@
+"""From flat ids to the padded matrices that a model takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from softf1.tasks.ragged import pad, ranges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from softf1.models.codec import Codec, Layout
+    from softf1.tasks.base import Features
+
+    Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Padded rows, and where their texts stand.
+
+    Attributes:
+        ids: (B, L) token ids.
+        types: (B, L) type ids.
+        mask: (B, L), 1 = token, 0 = padding.
+        first: Column where each row's first text starts.
+        second: Column where each row's second text starts.
+        cls: Column of each row's classification token.
+    """
+
+    ids: Ints
+    types: Ints
+    mask: Ints
+    first: Ints
+    second: Ints
+    cls: Ints
+
+
+def text_lengths(first: Ints, second: Ints | None, layout: Layout) -> Ints:
+    """The ids in each row, special tokens included."""
+    return first + (0 if second is None else second) + layout.specials
+
+
+def assemble(
+    codec: Codec,
+    layout: Layout,
+    first: tuple[NDArray[Any], Ints],
+    second: tuple[NDArray[Any], Ints] | None = None,
+    *,
+    width: int | None = None,
+) -> Rows:
+    """Lay out rows of one or two texts, each given as flat ids and lengths."""
+    ids, a = first
+    other, b = second if second is not None else (np.zeros(0, np.int64), np.zeros_like(a))
+    lengths = text_lengths(a, b, layout)
+    width = max(int(lengths.max(initial=0)), width or 0)
+    shift = width - lengths if layout.pad_left else np.zeros_like(lengths)
+    at_first = shift + len(layout.before)
+    at_second = at_first + a + len(layout.between)
+    out = pad(np.asarray(ids, np.int64), a, fill=codec.pad_id, width=width, shift=at_first)
+    types = np.full_like(out, codec.pad_type)
+    row = np.arange(len(a)) * width
+    parts = (
+        (shift, np.full_like(a, len(layout.before)), layout.before, layout.types[0]),
+        (at_first, a, None, layout.types[1]),
+        (at_first + a, np.full_like(a, len(layout.between)), layout.between, layout.types[2]),
+        (at_second, b, other, layout.types[3]),
+        (at_second + b, np.full_like(a, len(layout.after)), layout.after, layout.types[4]),
+    )
+    for start, length, values, type_ids in parts:
+        where = ranges(row + start, length)
+        if values is not None:
+            out.reshape(-1)[where] = _repeat(values, len(where))
+        types.reshape(-1)[where] = _repeat(type_ids, len(where))
+    column = np.arange(width)
+    mask = (column >= shift[:, None]) & (column < (shift + lengths)[:, None])
+    cls = layout.cls + (shift if layout.cls >= 0 else shift + lengths)
+    return Rows(out, types, mask.astype(np.int64), at_first, at_second, cls)
+
+
+def _repeat(values: Any, size: int) -> Any:
+    """A scalar or full-size array as it is; the special tokens of one row for every row."""
+    if not isinstance(values, tuple) or len(values) == 0:
+        return values if not isinstance(values, tuple) else 0
+    return np.tile(np.array(values, np.int64), size // len(values))
+
+
+def model_inputs(codec: Codec, laid: Rows, features: Features) -> dict[str, torch.Tensor]:
+    """The tensors that the model's forward takes."""
+    arrays = {"input_ids": laid.ids, "attention_mask": laid.mask, "token_type_ids": laid.types}
+    arrays = {name: array for name, array in arrays.items() if name in codec.names}
+    if "char_ids" in codec.names:  # ids are rows of the file's own word list
+        arrays["char_ids"] = features["char_ids"][laid.ids]
+        arrays["input_ids"] = features["word_ids"][laid.ids]
+    return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}

@@ -1,0 +1,191 @@
+"""Tagging: one tag for every word or character, read off its first piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+
+from softf1.data.examples import TaggedSentence
+from softf1.metrics.schemes import OUTSIDE, repair_tags
+from softf1.models.encoders import build_model
+from softf1.models.heads import Head, find_output
+from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.characters import split_characters
+from softf1.tasks.rows import assemble, model_inputs
+from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
+from softf1.tasks.tags import by_word, find_scheme, score_tags, tune_outside
+from softf1.tasks.words import Numbering
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from softf1.data.problems import Problems
+    from softf1.models.codec import Codec
+
+NO_TAG = ""
+"""Stands in for the tags of a file that has none."""
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """Named entities, parts of speech, segmentation.
+
+    Attributes:
+        unit: What gets a tag: "word" (characters too, where the file has one a line),
+            "character" (words are split, their spans kept), or "joint" (words are split and each
+            word is a span: segmentation and part of speech in one, scored as in the paper).
+        scheme: Tags are converted to this scheme; None keeps those of the file, and BMES for
+            characters.
+        format: Format of the files; None detects it.
+        reader: Options of the reader.
+        max_length: Ids in a row at most, special tokens included; None is what the encoder can.
+        overlap: Pieces that two windows of a long sentence share; None is a quarter.
+        labels: Tags that can be predicted, from the training data.
+        spans: The scheme of the tags, when they make up spans.
+        outside_bias: Added to the logit of O; tuned on dev.
+    """
+
+    unit: Literal["word", "character", "joint"] = "word"
+    scheme: str | None = None
+    format: str | None = None
+    reader: dict[str, Any] = field(default_factory=dict)
+    max_length: int | None = None
+    overlap: int | None = None
+    labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
+    spans: str | None = field(default=None, metadata={"learned": True})
+    outside_bias: float = field(default=0.0, metadata={"learned": True})
+
+    kind = "tagging"
+    headline = "f1"
+
+    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
+        """The sentences of a file, one at a time."""
+        return read_examples(self, path, TaggedSentence, problems)
+
+    @property
+    def target_scheme(self) -> str | None:
+        """The scheme that tags are converted to, if they are."""
+        return self.scheme or (None if self.unit == "word" else "BMES")
+
+    def units(self, sentence: TaggedSentence) -> tuple[Sequence[str], Sequence[str]]:
+        """What gets tags, and the tags (none where the file has none)."""
+        scheme = self.target_scheme
+        if scheme is None:
+            return sentence.words, sentence.tags
+        if self.unit == "word":
+            return sentence.words, repair_tags(sentence.tags, scheme)
+        split = split_characters(sentence, scheme, joint=self.unit == "joint")
+        return split.words, split.tags
+
+    def texts(self, examples: Iterable[TaggedSentence]) -> Iterator[Sequence[str]]:
+        """The words of each sentence, of which an encoder from scratch makes its vocabulary."""
+        return (self.units(example)[0] for example in examples)
+
+    def encode(self, examples: Iterable[TaggedSentence], codec: Codec) -> Features:
+        """Sentences as arrays, cut into windows where they are too long."""
+        specials = codec.layout(pair=False).specials
+        window = min(codec.window, self.max_length or codec.window)
+        encoder = SentenceEncoder(codec, capacity=window - specials, overlap=self.overlap)
+        number, tags = Numbering(), [np.zeros(0, np.int32)]
+        for chunk in chunks(map(self.units, examples)):
+            encoder.add([words for words, _ in chunk])
+            found = chain.from_iterable(own or [NO_TAG] * len(words) for words, own in chunk)
+            tags.append(number.numbers(list(found)).astype(np.int32))
+        arrays = encoder.arrays(specials=specials)
+        return Features(arrays | {"tag": np.concatenate(tags)}, {"tags": tuple(number)})
+
+    def fit(self, features: Features) -> Self:
+        """The tags of the training data, O first, and their scheme if they are spans."""
+        found = set(features.names["tags"]) - {NO_TAG}
+        labels = tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
+        return replace(self, labels=labels, spans=self.target_scheme or find_scheme(features))
+
+    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+        """The encoder with a linear layer over every token."""
+        model: nn.Module = build_model(encoder, head="tokens", labels=self.labels, codec=codec)
+        return model
+
+    def heads(self, model: nn.Module) -> dict[str, Head]:
+        """Where the logits come from."""
+        return {"tags": Head(find_output(model, len(self.labels)), slice(None))}
+
+    def collate(
+        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+    ) -> Batch:
+        """Windows as tensors; a target stands at the first piece of each owned word."""
+        index = np.asarray(items, np.int64)
+        laid = assemble(
+            codec, codec.layout(pair=False), window_tokens(features, index), width=width
+        )
+        word, row, column = word_places(features, index, laid.first, owned=True)
+        target = np.full(laid.ids.shape, IGNORE, np.int64)
+        target[row, column] = self.label_ids(features)[features["tag"][word]]
+        places = {"word": word, "row": row, "column": column}
+        return Batch(
+            index,
+            model_inputs(codec, laid, features),
+            {"tags": torch.from_numpy(target)},
+            {name: torch.from_numpy(place) for name, place in places.items()},
+        )
+
+    def label_ids(self, features: Features) -> NDArray[np.int64]:
+        """The label of each tag of a file; −100 for a tag that training never saw."""
+        ids = {label: i for i, label in enumerate(self.labels)}
+        return np.array([ids.get(tag, IGNORE) for tag in features.names["tags"]], np.int64)
+
+    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
+        """`tags` (B, L, C)."""
+        return {"tags": output.logits}
+
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+        """The logits of the owned words."""
+        chosen = logits["tags"][batch.places["row"], batch.places["column"]]
+        return {
+            "word": batch.places["word"].cpu().numpy(),
+            "logits": chosen.detach().float().cpu().numpy(),
+        }
+
+    def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
+        """One bias for O, the only one that did not overfit small dev sets."""
+        if self.spans is None or OUTSIDE not in self.labels:
+            return self
+        bias = tune_outside(
+            by_word(found["logits"], found, features),
+            self.label_ids(features)[features["tag"]],
+            lengths=np.diff(features["sentence"]),
+            labels=self.labels,
+        )
+        return replace(self, outside_bias=bias)
+
+    def decode(
+        self,
+        found: Found,
+        features: Features,
+        examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
+    ) -> list[Prediction]:
+        """The best tag of every word."""
+        scores = found["logits"] + self.outside_bias * (np.array(self.labels) == OUTSIDE)
+        best = by_word(scores.argmax(-1), found, features)
+        tags = [self.labels[i] for i in best.tolist()]
+        at = features["sentence"].tolist()
+        return [{"tags": tags[a:b]} for a, b in pairwise(at)]
+
+    def score(
+        self, predictions: Sequence[Prediction], examples: Iterable[TaggedSentence]
+    ) -> dict[str, Any]:
+        """Span scores where tags make up spans, else scores of the tags themselves."""
+        gold = [list(self.units(example)[1]) for example in examples]
+        return score_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
+
+    def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
+        """How many words have each label."""
+        ids = self.label_ids(features)[features["tag"]]
+        return {"tags": np.bincount(ids[ids >= 0], minlength=len(self.labels))}

@@ -1,0 +1,87 @@
+"""Tags of a whole file: which scheme they follow, and how predictions are scored."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from softf1.metrics.biases import tune_biases
+from softf1.metrics.classification import accuracy, count_classes
+from softf1.metrics.schemes import OUTSIDE, detect_scheme
+from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict
+from softf1.tasks.scores import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.tasks.base import Features, Found
+
+
+def find_scheme(features: Features) -> str | None:
+    """The scheme of the tags of a file; None where they are plain tags.
+
+    One sentence for every pair of neighbouring tags that occurs shows all that a scheme can be
+    judged by, so that this takes no time on a large file.
+    """
+    names, tag = features.names["tags"], features["tag"]
+    starts, ends = features["sentence"][:-1], features["sentence"][1:]
+    starts, ends = starts[starts < ends], ends[starts < ends]
+    edge = len(names)
+    before = np.concatenate([[edge], tag[:-1]]).astype(np.int64)[: len(tag)]
+    before[starts] = edge
+    seen = np.full((edge + 1) ** 2, -1)
+    seen[before * (edge + 1) + tag] = np.arange(len(tag))
+    seen[tag[ends - 1].astype(np.int64) * (edge + 1) + edge] = ends - 1
+    chosen = np.unique(np.searchsorted(starts, seen[seen >= 0], side="right") - 1)
+    sample = [[names[t] for t in tag[starts[i] : ends[i]]] for i in chosen]
+    try:
+        return detect_scheme(sample).name
+    except ValueError:
+        return None
+
+
+def by_word(values: NDArray[Any], found: Found, features: Features) -> NDArray[Any]:
+    """Values of words in the order of the file, whatever order the batches came in."""
+    words = len(features["tag"])
+    seen = np.bincount(found["word"], minlength=words)
+    if (seen != 1).any():
+        raise ValueError(
+            f"wanted logits for {words} words, each once, got {len(found['word'])}, "
+            f"{(seen == 0).sum()} missing"
+        )
+    out = np.empty((words, *values.shape[1:]), values.dtype)
+    out[found["word"]] = values
+    return out
+
+
+def tune_outside(
+    logits: NDArray[Any], gold: NDArray[Any], *, lengths: NDArray[Any], labels: Sequence[str]
+) -> float:
+    """The bias of O with the best span F1, cross-fitted; 0 where none is better than none."""
+    outside = labels.index(OUTSIDE)
+    tuned = tune_biases(
+        logits,
+        # A tag that training never saw cannot be found at any bias.
+        np.where(gold < 0, outside, gold),
+        background=outside,
+        count=lambda g, p, n: count_lenient_ids(g, p, lengths=n, tags=labels),
+        average="micro",
+        lengths=lengths,
+    )
+    return tuned.biases[outside]
+
+
+def score_tags(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, scheme: str | None
+) -> dict[str, Any]:
+    """Scores of spans (strict, and by conlleval's rules), or of plain tags."""
+    if scheme is None:
+        counts = count_classes(list(chain(*gold)), list(chain(*predicted)))
+        return {**describe(counts), "accuracy": accuracy(counts)}
+    strict = count_strict(gold, predicted, scheme=scheme)
+    lenient = count_lenient(gold, predicted)
+    return {**describe(strict), "conlleval_f1": lenient.micro().f}

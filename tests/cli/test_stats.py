@@ -1,0 +1,80 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import softf1
+from softf1.cli.main import main
+
+TRAIN = "Marta B-PER\nslept O\n\nIt O\nrained O\n"
+DEV = "Oslo B-LOC\nsleeps O\n\nMarta B-PER\nran O\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, text in (("train.txt", TRAIN), ("dev.txt", DEV)):
+        (tmp_path / name).write_text(text)
+    return [str(tmp_path / "train.txt"), str(tmp_path / "dev.txt")]
+
+
+def test_plain_lines_in_a_pipe(files, capsys):
+    assert main(["stats", files[0], "--batch-size", "1"]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0] == f"{files[0]}: 2 examples, conll, tagging"
+    assert lines[1] == "3 negatives, 1 positives, ratio 3.00"
+    assert lines[-1].split("\t") == ["PER", "1", "25.00%", "0.50", "50.0%"]
+    assert "took format conll" in err
+
+
+def test_json_for_programs(files, capsys):
+    assert main(["stats", *files, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["ratio"] for one in found["files"]] == [3.0, 1.0]
+    assert found["files"][0]["labels"][0]["label"] == "O"
+    assert found["files"][0]["skipped"] == {}
+    assert found["unseen"] == [f"{files[1]}: LOC is not in {files[0]}: scored, never predicted"]
+
+
+def test_labels_of_later_files_only_are_said_once(files, capsys):
+    assert main(["stats", *files]) == 0
+    assert capsys.readouterr().out.count("scored, never predicted") == 1
+
+
+def test_format_task_and_options_can_be_forced(tmp_path, capsys):
+    path = tmp_path / "data"
+    path.write_text("fine text\tgood\nodd text\tbad\n")
+    command = ["stats", str(path), "--format", "tsv", "--task", "classification"]
+    assert main(command) == 2
+    assert "wanted a column for the text" in capsys.readouterr().err
+    assert main([*command, "--set", "text=0", "--set", "label=1"]) == 0
+    assert main([*command, "--set", "text"]) == 2
+
+
+def test_a_bad_line_is_one_line_and_exit_2(tmp_path, capsys):
+    path = tmp_path / "data"
+    path.write_text("a B-X\nb\n\nc O\n")
+    assert main(["stats", str(path), "--format", "conll"]) == 2
+    err = capsys.readouterr().err
+    assert err == f"softf1 stats: {path}:2: wanted 2 columns separated by ' ', got 1: 'b'\n"
+    assert main(["stats", str(path), "--format", "conll", "--on-error", "skip"]) == 0
+    assert "skipped 1: ragged row (1; first" in capsys.readouterr().err
+
+
+def test_a_table_on_a_terminal(files, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["stats", files[0]]) == 0
+    assert "│" in capsys.readouterr().out
+
+
+def test_stats_does_not_import_torch(files):
+    code = (
+        "import sys; from softf1.cli.main import main;"
+        f"main(['stats', {files[0]!r}]); assert 'torch' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(softf1.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)

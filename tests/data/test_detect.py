@@ -1,0 +1,35 @@
+import pytest
+
+from softf1.data import read
+from softf1.data.detect import detect
+from softf1.errors import InputError
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "just some prose\nand a second line of it\n", "{}"])
+def test_no_guess_without_evidence(write, text):
+    with pytest.raises(InputError, match=r"data.txt: wanted"):
+        detect(write(text))
+
+
+def test_a_forced_task_is_not_overruled(write):
+    path = write("a B-X\nb O\n\nc O\n")
+    assert detect(path, task="tagging").format == "conll"
+    with pytest.raises(InputError, match="for the task qa"):
+        detect(path, task="qa")
+
+
+def test_what_was_taken_is_said(write):
+    corpus = read(write("a B-X\nb O\n\nc O\n"))
+    reason = "one word a line, tags of a scheme in the last column"
+    note = f"{corpus.path}: took format conll, task tagging: {reason}"
+    assert corpus.problems.notes == [note]
+
+
+def test_table_of_pairs_without_header(write):
+    path = write("1\tIs it far?\tHow far is it?\n0\tWho is he?\tWhy is it?\n")
+    assert detect(path).options == {"label": 0, "first": 1, "second": 2, "header": False}
+
+
+def test_labels_in_json_lines_are_no_label_lines(write):
+    with pytest.raises(InputError, match="wanted one of"):
+        detect(write('{"label": "1"}\n{"label": "2"}\n'))

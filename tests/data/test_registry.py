@@ -1,0 +1,74 @@
+import importlib
+import inspect
+
+import pytest
+
+from softf1.data import FORMATS, TASKS, Problems, QAExample, iterate, read
+from softf1.errors import InputError
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_a_reader_with_its_options(name):
+    spec = FORMATS[name]
+    reader = importlib.import_module(f"softf1.data.{spec.module}").iterate
+    options = inspect.signature(reader).parameters
+    assert set(spec.options) < set(options)
+    assert set(spec.tasks) <= set(TASKS)
+    assert all(one.kind is one.KEYWORD_ONLY for key, one in options.items() if key != "path")
+
+
+def test_unknown_names_list_the_known_ones(write):
+    path = write("a B-X\n")
+    with pytest.raises(
+        InputError, match=r"unknown format 'conl' \(did you mean conll\?\); known: "
+    ):
+        read(path, format="conl")
+    with pytest.raises(InputError, match=r"option of format conll 'tags' \(did you mean tag\?\)"):
+        read(path, format="conll", tags=3)
+    with pytest.raises(InputError, match="format conll serves the tasks tagging; got qa"):
+        read(path, format="conll", task="qa")
+    with pytest.raises(InputError, match=r"unknown task 'tag' .*known: tagging, mrc_ner, qa"):
+        read(path, task="tag")
+    with pytest.raises(InputError, match="format tsv serves the tasks classification, pairs"):
+        read(path, format="tsv")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("conll", {"tag": "x"}, "wanted tag to be int or None, got 'x'"),
+        ("conll", {"word": True}, "wanted word to be int, got True"),
+        ("conll", {"brackets": 1}, "wanted brackets to be bool, got 1"),
+        ("conll", {"encoding_errors": "ignore"}, 'wanted encoding_errors "strict" or "replace"'),
+        ("lines", {"label_separator": ""}, "wanted label_separator to be str or None, got ''"),
+        ("csv", {"delimiter": "::"}, "wanted a delimiter of one character, got '::'"),
+        ("csv", {"text": 1.5}, "wanted text to be str or int or None, got 1.5"),
+    ],
+)
+def test_options_of_the_wrong_kind(write, name, options, message):
+    with pytest.raises(InputError, match=message):
+        read(write("a B-X\n"), format=name, task=FORMATS[name].tasks[0], **options)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "hf"])
+def test_an_empty_file_is_no_data(write, name):
+    with pytest.raises(InputError, match=r"data.txt(:\d)?: wanted"):
+        read(write(""), format=name, task=FORMATS[name].tasks[0])
+
+
+def test_everything_skipped_is_no_data(write):
+    with pytest.raises(InputError, match=r"wanted at least one example, got none \(skipped 1: "):
+        read(write("0\n"), format="lines", on_error="skip")
+
+
+def test_iterate_is_read_one_by_one(write):
+    path = write("a B-X\n\nb\n\nc O\n")
+    problems = Problems("skip")
+    assert len(list(iterate(path, format="conll", problems=problems))) == 2
+    assert problems.skipped == 1
+
+
+def test_examples_of_another_type(write):
+    corpus = read(write("a B-X\n\nb O\n"))
+    with pytest.raises(InputError, match=r"wanted examples of type QAExample, got TaggedSentence"):
+        corpus.of(QAExample)

@@ -1,0 +1,147 @@
+"""What every registered task keeps, run over all of them with every encoder that they take."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from softf1.data.examples import (
+    Answer,
+    MrcExample,
+    PairExample,
+    QAExample,
+    TaggedSentence,
+    TextExample,
+)
+from softf1.models.encoders import make_codec
+from softf1.tasks import join, list_tasks, load_task, make_task, save_task
+
+EXAMPLES = {
+    "tagging": [
+        TaggedSentence(("Ann", "works"), ("B-PER", "O"), line=1),
+        TaggedSentence(("Paris", "Ann", "Bob", "works"), ("B-LOC", "B-PER", "I-PER", "O"), line=4),
+    ],
+    "classification": [
+        TextExample("Ann works", ("work",), line=1),
+        TextExample("Bob visits Paris", ("travel",), line=2),
+    ],
+    "pairs": [
+        PairExample("Ann works", "Ann is working", "1", line=1),
+        PairExample("Ann", "Bob visits the north", "0", line=2),
+    ],
+    "qa": [
+        QAExample("a", "who?", "Ann works in Paris", (Answer(((0, 3),), ("Ann",)),)),
+        QAExample("b", "where?", "Bob works. Ann visits Paris", (Answer(((22, 27),), ("Paris",)),)),
+    ],
+    "mrc_ner": [
+        MrcExample("0.1", "who?", "PER", ("Ann", "works"), ((0, 1),)),
+        MrcExample("1.1", "who?", "PER", ("the", "work", "of", "Bob"), ((3, 4),)),
+    ],
+}
+SCRATCH = {"tagging": ["bilstm"], "classification": ["textcnn"], "pairs": ["textcnn"]}
+OPTIONS = [
+    ("tagging", {}),
+    ("tagging", {"unit": "character"}),
+    ("classification", {}),
+    ("classification", {"multi_label": True}),
+    ("pairs", {}),
+    ("qa", {}),
+    ("qa", {"positions": "sigmoid", "several": True}),
+    ("mrc_ner", {}),
+    ("mrc_ner", {"match": "biaffine", "answerable": True}),
+    ("mrc_ner", {"match": "none"}),
+]
+CASES = [
+    pytest.param((kind, options, encoder), id=f"{kind}-{encoder}-{number}")
+    for number, (kind, options) in enumerate(OPTIONS)
+    for encoder in ["bert", "xlnet", *SCRATCH.get(kind, [])]
+]
+
+
+@pytest.fixture
+def case(request):
+    kind, options, encoder = request.param
+    known = encoder in ("bert", "xlnet")
+    folder = request.getfixturevalue(encoder) if known else encoder
+    examples, task = EXAMPLES[kind], make_task(kind, **options)
+    codec = make_codec(folder, task.texts(examples))
+    features = task.encode(iter(examples), codec)
+    task = task.fit(features)
+    torch.manual_seed(0)
+    return task, features, codec, task.build_model(folder, codec), examples
+
+
+def run(task, features, codec, model, items):
+    batch = task.collate(features, items, codec)
+    with torch.no_grad():
+        return batch, task.logits(model.eval()(**batch.inputs), batch)
+
+
+every_case = pytest.mark.parametrize("case", CASES, indirect=True)
+
+
+def test_every_registered_task_is_here():
+    assert {kind for kind, _ in OPTIONS} == set(list_tasks())
+
+
+@every_case
+def test_every_target_has_logits_and_a_head(case):
+    task, features, codec, model, _ = case
+    batch, logits = run(task, features, codec, model, range(len(features)))
+    assert batch.targets.keys() <= logits.keys()
+    assert batch.targets.keys() == task.heads(model).keys()
+    assert task.class_counts(features).keys() <= batch.targets.keys()
+    for key, target in batch.targets.items():
+        assert target.shape in (logits[key].shape, logits[key].shape[:-1]), key
+        if target.shape == logits[key].shape:
+            assert target.is_floating_point()
+        else:
+            assert target.max() < logits[key].shape[-1]
+
+
+@every_case
+def test_predictions_are_json_one_an_example_and_scored(case):
+    task, features, codec, model, examples = case
+    found = []
+    for item in reversed(range(len(features))):
+        batch, logits = run(task, features, codec, model, [item])
+        found.append(task.gather(logits, batch))
+    predictions = task.decode(join(found), features, examples)
+    assert len(json.loads(json.dumps(predictions))) == len(examples)
+    scores = task.score(predictions, examples)
+    assert 0 <= scores[task.headline] <= 1
+    json.dumps(scores)
+
+
+@every_case
+def test_a_model_folder_gives_the_same_logits_again(case, tmp_path):
+    task, features, codec, model, examples = case
+    for part in (model, codec):
+        part.save_pretrained(tmp_path)
+    save_task(task, tmp_path)
+    assert not list(tmp_path.glob("*.bin"))
+    loaded, again = load_task(tmp_path), make_codec(tmp_path)
+    assert loaded == task
+    assert again.fingerprint() == codec.fingerprint()
+    repeated = loaded.encode(examples, again)
+    for key, array in features.arrays.items():
+        np.testing.assert_array_equal(repeated[key], array)
+    items = range(len(features))
+    _, wanted = run(task, features, codec, model, items)
+    _, got = run(loaded, repeated, again, loaded.build_model(tmp_path, again), items)
+    for key, value in wanted.items():
+        torch.testing.assert_close(got[key], value)
+
+
+@every_case
+def test_a_wider_batch_changes_nothing_that_counts(case):
+    task, features, codec, model, _ = case
+    model.eval()
+    found = []
+    for width in (None, int(features["length"].max()) + 7):
+        batch = task.collate(features, range(len(features)), codec, width=width)
+        with torch.no_grad():
+            found.append(task.gather(task.logits(model(**batch.inputs), batch), batch))
+    for key, value in found[0].items():
+        np.testing.assert_allclose(found[1][key], value, atol=1e-5)

@@ -1,0 +1,214 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from softf1.data.examples import Answer, QAExample
+from softf1.models.encoders import make_codec
+from softf1.tasks.base import join
+from softf1.tasks.registry import load_task, make_task, save_task
+
+
+def ask(name, question, context, *answers):
+    """Each answer is a list of (text, number of the occurrence)."""
+    found = []
+    for answer in answers:
+        spans = []
+        for text, occurrence in answer:
+            start = -1
+            for _ in range(occurrence):
+                start = context.index(text, start + 1)
+            spans.append((start, start + len(text)))
+        found.append(Answer(tuple(spans), tuple(text for text, _ in answer)))
+    return QAExample(name, question, context, tuple(found))
+
+
+LONG = " ".join(f"w{i} {'paris' if i in (3, 40) else 'the'}." for i in range(60))
+QUESTIONS = [
+    ask("a", "who works?", "Ann (Bob's boss) works in Paris.", [("Ann", 1)]),
+    ask("b", "where is the 2nd paris", LONG, [("paris", 2)], [("paris", 1)]),
+    ask("c", "who?", "Paris is in the north."),
+    ask("d", "who and who?", "Ann and Bob work, Ann visits.", [("Ann", 2), ("Bob", 1)]),
+]
+
+
+def perfect(task, features, codec, size=3):
+    for start in range(0, len(features), size):
+        batch = task.collate(features, range(start, min(start + size, len(features))), codec)
+        shape = batch.inputs["input_ids"].shape
+        logits = {}
+        for key, target in batch.targets.items():
+            if task.positions == "softmax":
+                hot = torch.nn.functional.one_hot(target.clamp(min=0), shape[1]).float()
+                hot[target < 0] = 0
+            else:
+                hot = target[..., 0].clamp(min=0)
+            logits[key] = 10 * hot - 5
+        raw = type("Output", (), {f"{key}_logits": value for key, value in logits.items()})
+        yield task.gather(task.logits(raw, batch), batch)
+
+
+@pytest.fixture
+def codec(bert):
+    return make_codec(bert)
+
+
+def encoded(codec, examples=QUESTIONS, **options):
+    task = make_task("qa", **{"max_length": 40, "overlap": 8} | options)
+    return task, task.encode(iter(examples), codec)
+
+
+@pytest.mark.parametrize("positions", ["softmax", "sigmoid"])
+def test_gold_in_gives_gold_out(codec, positions):
+    task, features = encoded(codec, positions=positions, no_answer=True)
+    predictions = task.decode(join(perfect(task, features, codec)), features, QUESTIONS)
+    assert [p["answer"] for p in predictions[:3]] == ["Ann", "paris", ""]
+    assert predictions[1]["start"] == QUESTIONS[1].answers[0].spans[0][0], "the second paris"
+    assert predictions[2]["id"] == "c"
+    assert task.score(predictions[:3], QUESTIONS[:3])["f1"] == 1.0
+
+
+def test_several_spans_are_all_trained_on_and_found(codec):
+    task, features = encoded(codec, positions="sigmoid", several=True)
+    row = int(np.flatnonzero(features["source"] == 3)[0])
+    batch = task.collate(features, [row], codec)
+    assert (batch.targets["start"] == 1).sum() == 2
+    predictions = task.decode(join(perfect(task, features, codec)), features, QUESTIONS)
+    assert sorted(predictions[3]["answers"]) == ["Ann", "Bob"]
+    answered = [0, 1, 3]
+    scores = task.score([predictions[i] for i in answered], [QUESTIONS[i] for i in answered])
+    assert scores["f1"] == 1.0
+
+
+def test_windows_overlap_and_cover_the_context(codec):
+    _, features = encoded(codec)
+    assert features["length"].max() <= 40
+    mine = np.flatnonzero(features["source"] == 1)
+    first, end = features["first"][mine], features["end"][mine]
+    assert len(mine) > 3
+    assert (end[:-1] - first[1:] == 8).all()
+    low, high = features["context_at"][1:3]
+    assert (first[0], end[-1]) == (low, high)
+
+
+def test_a_window_without_the_answer_points_at_cls(codec):
+    task, features = encoded(codec)
+    batch = task.collate(features, range(len(features)), codec)
+    for row, start, end in zip(
+        range(len(features)), batch.targets["start"], batch.targets["end"], strict=True
+    ):
+        tokens = batch.inputs["input_ids"][row]
+        if start == 0:
+            assert end == 0
+            assert tokens[0] == codec.tokenizer.cls_token_id
+        else:
+            text = codec.tokenizer.decode(tokens[start : end + 1])
+            assert text.replace(" ", "") in ("ann", "paris")
+
+
+@pytest.mark.parametrize("positions", ["softmax", "sigmoid"])
+def test_question_and_padding_are_in_no_loss(codec, bert, positions):
+    task, features = encoded(codec, positions=positions)
+    model = task.build_model(bert, codec).eval()
+    batch = task.collate(features, [0, 1, 2], codec, width=48)
+    logits = task.logits(model(**batch.inputs), batch)
+    assert logits.keys() == batch.targets.keys()
+    for row in range(3):
+        kind = batch.inputs["token_type_ids"][row].bool() & (
+            batch.inputs["input_ids"][row] != codec.tokenizer.sep_token_id
+        )
+        wanted = kind.clone()
+        wanted[0] = True  # [CLS]
+        for key, values in logits.items():
+            if positions == "softmax":
+                assert values.shape == (3, 48)
+                assert (values[row].isfinite() == wanted).all()
+                assert values[row, batch.targets[key][row]].isfinite()
+            else:
+                assert values.shape == batch.targets[key].shape == (3, 48, 1)
+                assert ((batch.targets[key][row, :, 0] != -100) == wanted).all()
+
+
+def test_answers_are_exact_parts_of_the_context(codec, bert):
+    task, features = encoded(codec, listed=5)
+    model = task.build_model(bert, codec).eval()
+    batches = [task.collate(features, [i], codec) for i in range(len(features))]
+    found = join(task.gather(task.logits(model(**b.inputs), b), b) for b in batches)
+    for example, item in zip(QUESTIONS, task.decode(found, features, QUESTIONS), strict=True):
+        assert item["answer"]
+        assert item["answer"] == example.context[item["start"] : item["end"]]
+        assert len(item["candidates"]) == 5
+        for candidate in item["candidates"]:
+            assert candidate["text"] == example.context[candidate["start"] : candidate["end"]]
+
+
+def test_the_no_answer_threshold_is_tuned_stored_and_used(codec, tmp_path):
+    examples = [q for q in QUESTIONS[:3] for _ in range(3)]
+    task, features = encoded(codec, examples, no_answer=True)
+    found = join(perfect(task, features, codec))
+    # Every answer is held back: no answer looks better by a constant.
+    shifted = found | {"null_start": found["null_start"] + 25}
+    assert task.score(task.decode(shifted, features, examples), examples)["has_answer_f1"] == 0
+    save_task(task.tune(shifted, features, examples), tmp_path)
+    tuned = load_task(tmp_path)
+    assert tuned.null_threshold > 0
+    assert tuned.score(tuned.decode(shifted, features, examples), examples)["f1"] == 1.0
+    assert make_task("qa").tune(found, features, examples) == make_task("qa")
+
+
+def test_an_answer_without_a_place_is_scored_but_not_learned(codec):
+    lost = QAExample("x", "who?", "Ann works", (Answer((), ("Ann W.",)),))
+    for positions in ("softmax", "sigmoid"):
+        task, features = encoded(codec, [lost], positions=positions)
+        batch = task.collate(features, [0], codec)
+        assert (batch.targets["start"] == -100).all()
+        assert task.score([{"answer": "ann w"}], [lost])["f1"] == 1.0
+
+
+def test_class_counts_are_those_of_the_targets(codec):
+    task, features = encoded(codec, positions="sigmoid")
+    counts = task.class_counts(features)
+    batch = task.collate(features, range(len(features)), codec)
+    for key, target in batch.targets.items():
+        assert counts[key].tolist() == [int((target == 0).sum()), int((target == 1).sum())]
+    assert encoded(codec)[0].class_counts(features) == {}
+
+
+@pytest.mark.parametrize("positions", ["softmax", "sigmoid"])
+def test_xlnet_with_padding_left_and_cls_last(xlnet, positions):
+    codec = make_codec(xlnet)
+    task, features = encoded(codec, positions=positions, no_answer=True)
+    model = task.build_model(xlnet, codec).eval()
+    batch = task.collate(features, [0, 1], codec, width=44)
+    assert (batch.places["cls"] == 43).all()
+    assert batch.inputs["input_ids"][0, 0] == codec.pad_id
+    wide = task.logits(model(**batch.inputs), batch)["start"]
+    alone = task.collate(features, [1], codec)
+    narrow = task.logits(model(**alone.inputs), alone)["start"]
+    width = narrow.shape[1]
+    torch.testing.assert_close(wide[1:, -width:], narrow, atol=1e-5, rtol=1e-4)
+    predictions = task.decode(join(perfect(task, features, codec)), features, QUESTIONS)
+    assert [p["answer"] for p in predictions[:3]] == ["Ann", "paris", ""]
+
+
+def test_a_lost_window_is_noticed(codec):
+    task, features = encoded(codec)
+    parts = list(perfect(task, features, codec))
+    with pytest.raises(ValueError, match="each once"):
+        task.decode(join(parts[1:]), features, QUESTIONS)
+
+
+def test_scores_of_a_prediction_are_finite_json(codec):
+    import json
+
+    task, features = encoded(codec)
+    for item in task.decode(join(perfect(task, features, codec)), features, QUESTIONS):
+        assert not math.isnan(json.loads(json.dumps(item))["null_score"])
+
+
+def test_the_head_has_a_row_for_each_key(codec, bert):
+    task, _ = encoded(codec)
+    heads = task.heads(task.build_model(bert, codec))
+    assert heads["start"].layer is heads["end"].layer
+    assert heads["end"].layer.bias[heads["end"].rows].shape == (1,)
