@@ -59,22 +59,11 @@ class Rows:
 
     def kept(self) -> Tensor:
         """Returns (N,) bool: the rows that count, those with a term left."""
-        if not self.softmax:
-            return self.wanted.any(-1)
-        return self.wanted.squeeze(1) & (self.logits.amax(-1) != -torch.inf)
+        return self.terms().any(-1)
 
     def terms(self) -> Tensor:
         """Returns (N, C) bool: the terms that count."""
         return self.wanted & ~self.logits.isneginf() if self.softmax else self.wanted
-
-    def term_weights(self, weight: Tensor | None) -> Tensor:
-        """Returns (N,): how many terms of each row count, or the sum of their class weights."""
-        if weight is not None:
-            return torch.where(self.terms(), weight, 0.0).sum(-1)
-        if self.softmax:  # fewer passes over (N, C) than through terms()
-            missing = self.logits.isneginf().sum(-1, dtype=torch.int32)
-            return self.wanted.squeeze(1) * (self.logits.shape[-1] - missing)
-        return self.wanted.sum(-1, dtype=torch.int32)
 
 
 def prepare(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from softf1.losses._core import (
     Average,
     Over,
@@ -82,13 +80,15 @@ def _reduce_classes(
     overlap: Tensor, total: Tensor, weight: Tensor | None, shared: Shared
 ) -> Tensor:
     """Folds the statistics of the classes (C,) into the batch-level loss."""
-    if weight is None:
-        weight = torch.ones_like(total)
     if shared.average == "micro":
-        return ratio_loss((weight * overlap).sum(), (weight * total).sum(), shared.smooth)
+        if weight is not None:
+            overlap, total = weight * overlap, weight * total
+        return ratio_loss(overlap.sum(), total.sum(), shared.smooth)
     losses = ratio_loss(overlap, total, shared.smooth)
     if shared.reduction == "none":
         return losses * _kept_classes(total, shared.exclude)
+    if weight is None:
+        return losses.sum() if shared.reduction == "sum" else losses.mean()
     summed = (weight * losses).sum()
     return summed if shared.reduction == "sum" else divide(summed, weight.sum())
 

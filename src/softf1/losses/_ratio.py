@@ -6,7 +6,7 @@ sums both over the rows first: counts first, ratio last.
 
 Softmax targets are one class a row, so nothing one-hot is made. Negatives have overlap 0 and total
 n = false_positives · q^power, so their loss is l = n / (n + smooth), and
-q · dl/dq = power · l · (1 − l); the gold entry of each row is written over them.
+q · dl/dq = power · smooth · l / (n + smooth); the gold entry of each row is written over them.
 """
 
 from __future__ import annotations
@@ -53,12 +53,10 @@ def row_losses(
     rows: Rows, link: Link, formula: Formula, *, smooth: float, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Returns (N,) the class-weighted mean of each row's term losses, and (N,) which rows count."""
-    terms = rows.term_weights(weight)
-    kept = rows.kept()
-    scale = divide(kept.to(rows.logits.dtype), terms)
-    dropped = ~kept.unsqueeze(1) if rows.softmax else ~rows.wanted
-    values: Tensor = _RowLosses.apply(  # type: ignore[no-untyped-call]
-        rows.logits, rows.gold, rows.y, dropped, scale, weight, link, formula, smooth
+    values: Tensor
+    kept: Tensor
+    values, kept = _RowLosses.apply(  # type: ignore[no-untyped-call]
+        rows.logits, rows.gold, rows.y, rows.wanted, weight, link, formula, smooth
     )
     return values, kept
 
@@ -70,14 +68,13 @@ def statistics(
 
     `easy` (N, C) bool are negatives to leave out.
     """
-    dropped = ~rows.kept().unsqueeze(1) if rows.softmax else ~rows.wanted
     y = rows.y
     if easy is not None and not rows.softmax:
         y = y.masked_fill(easy, 0.0)  # a soft negative is left out with its target
     overlap: Tensor
     total: Tensor
     overlap, total = _Statistics.apply(  # type: ignore[no-untyped-call]
-        rows.logits, rows.gold, y, dropped, easy, link, formula
+        rows.logits, rows.gold, y, rows.wanted, easy, link, formula
     )
     return overlap, total
 
@@ -90,47 +87,46 @@ def ratio_loss(overlap: Tensor, total: Tensor, smooth: float) -> Tensor:
 
 
 class _RowLosses(torch.autograd.Function):
+    """Finds the derivative along with the values: one (N, C) buffer waits for backward, not two."""
+
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
         gold: Tensor | None,
         y: Tensor,
-        dropped: Tensor,
-        scale: Tensor,
+        wanted: Tensor,
         weight: Tensor | None,
         link: Link,
         formula: Formula,
         smooth: float,
-    ) -> Tensor:
-        p = link.probabilities(x).masked_fill_(dropped, 0.0)
-        q = link.decayed(p, x)
-        if q is not p:
-            q.masked_fill_(dropped, 0.0)
-        picked = q if gold is None else q.gather(1, gold)
-        losses = _term_losses(formula, picked, y, smooth)
-        if gold is not None:
-            negatives = _negative_totals(formula, q)
-            losses = negatives.div_(_denominator(negatives, smooth)).scatter_(1, gold, losses)
-        values = (losses if weight is None else losses * weight).sum(-1).mul_(scale)
-        ctx.save_for_backward(x, p, picked, losses, gold, y, scale, weight)
-        ctx.link, ctx.formula, ctx.smooth = link, formula, smooth
-        return values
+    ) -> tuple[Tensor, Tensor]:
+        # As 0 and 1 in floats: to make bools and to sum them takes twice as long.
+        terms = wanted if gold is None else torch.ne(x, -torch.inf, out=torch.empty_like(x))
+        kept, scale = _row_scales(terms, wanted, weight, x.dtype)
+        p = link.probabilities(x)
+        if gold is None:
+            losses, h = _term_losses(formula, _decayed(link, p, x, wanted), y, smooth)
+            values = _sum_classes(losses, weight)
+        else:
+            values, h = _one_gold_a_row(
+                formula, link.decayed(p, x), gold, y, smooth, weight, buffer=terms
+            )
+        values = torch.where(kept, values * scale, 0.0)
+        if ctx.needs_input_grad[0]:
+            dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
+            # Rows that do not count may hold NaN, which no factor of 0 removes; a NaN in a row that
+            # counts comes back with the factor.
+            ctx.save_for_backward(x, dx.nan_to_num_(0.0), torch.add(scale, values, alpha=0.0))
+        ctx.mark_non_differentiable(kept)
+        return values, kept
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        x, p, picked, losses, gold, y, scale, weight = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Gradients:
+        x, dx, factor = ctx.saved_tensors
         with torch.no_grad():
-            h = _term_growths(ctx.formula, picked, y, ctx.smooth)
-            if gold is not None:
-                # power · l · (1 − l) everywhere, then the gold entries
-                negatives = torch.addcmul(losses, losses, losses, value=-1.0)
-                h = negatives.mul_(ctx.formula.power).scatter_(1, gold, h)
-            h.mul_((gradient * scale).unsqueeze(1))
-            if weight is not None:
-                h.mul_(weight)
-            dx = ctx.link.to_logits(h, p, x)
-        return first_derivative(dx, x), *(None,) * 8
+            dx = dx * (gradient * factor).unsqueeze(1)
+        return first_derivative(dx, x), *(None,) * 7
 
 
 class _Statistics(torch.autograd.Function):
@@ -140,15 +136,14 @@ class _Statistics(torch.autograd.Function):
         x: Tensor,
         gold: Tensor | None,
         y: Tensor,
-        dropped: Tensor,
+        wanted: Tensor,
         easy: Tensor | None,
         link: Link,
         formula: Formula,
     ) -> tuple[Tensor, Tensor]:
-        p = link.probabilities(x).masked_fill_(dropped, 0.0)
-        q = link.decayed(p, x)
-        if q is not p:
-            q.masked_fill_(dropped, 0.0)
+        p = link.probabilities(x)
+        kept = wanted if gold is None else _row_factors(p.gather(1, gold), y, wanted)
+        q = _decayed(link, p, x, kept)
         if easy is not None:
             q = q.masked_fill(easy, 0.0)
         ctx.save_for_backward(x, p, q, gold, y)
@@ -174,15 +169,74 @@ class _Statistics(torch.autograd.Function):
             else:
                 picked = q.gather(1, gold)
                 h = _negative_totals(formula, q, formula.power * of_total)
-                at_gold = formula.total_growth(picked, y) * of_total[gold]
-                h.scatter_(1, gold, at_gold + formula.overlap_growth(picked, y) * of_overlap[gold])
+                at_gold = formula.total_growth(picked, y) * of_total.take(gold)
+                h.scatter_(
+                    1, gold, at_gold + formula.overlap_growth(picked, y) * of_overlap.take(gold)
+                )
             dx = ctx.link.to_logits(h, p, x)
         return first_derivative(dx, x), *(None,) * 6
 
 
-def _negative_totals(formula: Formula, q: Tensor, factor: Tensor | float = 1.0) -> Tensor:
-    """Returns factor · false_positives · q^power as a new tensor."""
-    totals = q * (formula.false_positives * factor)
+def _row_scales(
+    terms: Tensor, wanted: Tensor, weight: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Returns (N,) which rows count, and (N,) 1 / the weight of their terms, 0 for the others."""
+    weights = _sum_classes(terms, weight, dtype)
+    kept = wanted.any(-1) & (weights > 0 if weight is None else terms.any(-1))
+    return kept, divide(kept, weights)
+
+
+def _one_gold_a_row(
+    formula: Formula,
+    q: Tensor,
+    gold: Tensor,
+    y: Tensor,
+    smooth: float,
+    weight: Tensor | None,
+    buffer: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Returns (N,) the sum of each row's losses, and q · dl/dq of its terms, in `buffer`."""
+    picked = q.gather(1, gold)
+    losses = _negative_totals(formula, q, out=buffer)
+    del q  # its memory serves for `below`
+    at_gold, h_at_gold = _term_losses(formula, picked, y, smooth)
+    below = _denominator(losses, smooth)
+    values = _sum_classes(losses.div_(below).scatter_(1, gold, at_gold), weight)
+    h = losses.div_(below).mul_(formula.power * smooth).scatter_(1, gold, h_at_gold)
+    return values, h
+
+
+def _row_factors(picked: Tensor, y: Tensor, wanted: Tensor) -> Tensor:
+    """Returns (N, 1): 1 for rows that count, else 0; NaN to stay NaN where there is a gold class.
+
+    A row of nothing but −inf has no probabilities, NaN, and no gold class.
+    """
+    return torch.where(y > 0, torch.add(y, picked, alpha=0.0), wanted & (picked == picked))
+
+
+def _decayed(link: Link, p: Tensor, x: Tensor, kept: Tensor) -> Tensor:
+    """Returns q, and zeroes it and p where a term or row does not count."""
+    q = link.decayed(_drop(p, kept), x)
+    return _drop(q, kept) if link.decay_from_logits else q
+
+
+def _drop(values: Tensor, kept: Tensor) -> Tensor:
+    """Zeroes in place what does not count: terms (N, C) bool, or rows by their factors (N, 1)."""
+    if kept.dtype == torch.bool:
+        return values.masked_fill_(~kept, 0.0)
+    # Two vectorised passes: masking whole rows takes as long as the softmax itself.
+    return values.nan_to_num_(0.0).mul_(kept)
+
+
+def _sum_classes(values: Tensor, weight: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
+    return (values if weight is None else values * weight).sum(-1, dtype=dtype)
+
+
+def _negative_totals(
+    formula: Formula, q: Tensor, factor: Tensor | float = 1.0, *, out: Tensor | None = None
+) -> Tensor:
+    """Returns factor · false_positives · q^power, in `out` or a new tensor."""
+    totals = torch.mul(q, formula.false_positives * factor, out=out)
     return totals.mul_(q) if formula.power == 2 else totals
 
 
@@ -192,17 +246,14 @@ def _denominator(total: Tensor, smooth: float) -> Tensor:
     return below if smooth > 0.0 else below.clamp_min_(torch.finfo(total.dtype).tiny)
 
 
-def _term_losses(formula: Formula, q: Tensor, y: Tensor, smooth: float) -> Tensor:
-    total = formula.total(q, y)
-    return (total - formula.overlap(q, y)).div_(_denominator(total, smooth))
-
-
-def _term_growths(formula: Formula, q: Tensor, y: Tensor, smooth: float) -> Tensor:
-    """Returns q · dl/dq of every term's loss l."""
+def _term_losses(formula: Formula, q: Tensor, y: Tensor, smooth: float) -> tuple[Tensor, Tensor]:
+    """Returns every term's loss l, and q · dl/dq."""
+    overlap, total = formula.overlap(q, y), formula.total(q, y)
+    below = _denominator(total, smooth)
+    losses = total.sub_(overlap).div_(below)
     # One division after the other: the square of a small denominator would underflow.
-    below = _denominator(formula.total(q, y), smooth)
-    share = (formula.overlap(q, y) + smooth).div_(below)
-    return share.mul_(formula.total_growth(q, y)).sub_(formula.overlap_growth(q, y)).div_(below)
+    growths = overlap.add_(smooth).div_(below).mul_(formula.total_growth(q, y))
+    return losses, growths.sub_(formula.overlap_growth(q, y)).div_(below)
 
 
 class _FirstDerivative(torch.autograd.Function):

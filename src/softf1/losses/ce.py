@@ -91,8 +91,8 @@ def gold_weight(rows: Rows, weight: Tensor | None) -> Tensor:
 
 def mean_of_terms(values: Tensor, rows: Rows) -> Tensor:
     """Returns the mean over the terms of each row that count (N,)."""
-    total = torch.where(rows.terms(), values, 0.0).sum(-1)
-    return divide(total, rows.term_weights(None))
+    terms = rows.terms()
+    return divide(torch.where(terms, values, 0.0).sum(-1), terms.sum(-1, dtype=torch.int32))
 
 
 def _softmax(rows: Rows, weight: Tensor | None, smoothing: float) -> tuple[Tensor, Tensor]:

@@ -99,11 +99,11 @@ class DiceFormula(NamedTuple):
 
     def total(self, q: Tensor, y: Tensor) -> Tensor:
         """Returns q² + y², or q + y."""
-        return q**self.power + y**self.power
+        return q + y if self.power == 1 else q * q + y * y
 
     def total_growth(self, q: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 — y adds nothing
         """Returns 2·q², or q."""
-        return self.power * q**self.power
+        return q if self.power == 1 else 2.0 * q * q
 
 
 class DiceLoss(LossModule):
