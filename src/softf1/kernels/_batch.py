@@ -172,7 +172,9 @@ def backward_kernel(
 ):  # fmt: skip
     """The gradient; `incoming` is one number a class, or one for all with stride 0."""
     first = tl.arange(0, BLOCK_C)
-    for block in tl.range(tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0), num_stages=STAGES):
+    for block in tl.range(
+        tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0), num_stages=STAGES
+    ):
         rows = block * BLOCK_N + tl.arange(0, BLOCK_N)
         if SIGMOID:
             for start in range(0, TILES * BLOCK_C, BLOCK_C):
@@ -190,7 +192,9 @@ def backward_kernel(
             a, b, u, top, kept = load_aux(aux, rows, n)
             gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c)
             has_gold = (gold_x != -float("inf")) & kept
-            _, gold_q, _ = softmax_parts(gold_x[:, None], (label == top)[:, None], a, b, u, alpha, DECAY)
+            _, gold_q, _ = softmax_parts(
+                gold_x[:, None], (label == top)[:, None], a, b, u, alpha, DECAY
+            )
             gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
             _, _, overlap_growth, total_growth = overlap_and_total(gold_q, 1.0, fp, fn, LOSS, POWER)
             of_overlap, of_total = load_slopes(slopes, incoming, incoming_stride, label, c)

@@ -67,7 +67,9 @@ def load_gold(x, rows, label, wanted, stride_n, stride_c):
 
 
 @triton.jit
-def load_terms(x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK: tl.constexpr):
+def load_terms(
+    x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK: tl.constexpr
+):
     """Sigmoid: returns logits, targets and which terms count; 0 where they do not."""
     value = load_tile(x, rows, cols, n, c, sx_n, sx_c, -float("inf"))
     y = load_tile(target, rows, cols, n, c, st_n, st_c, 0.0)
@@ -86,7 +88,17 @@ def load_weight(weight, cols, c, HAS_WEIGHT: tl.constexpr):
 
 @triton.jit
 def softmax_sums(
-    x, tile, rows, n, c, sx_n, sx_c, DECAY: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr
+    x,
+    tile,
+    rows,
+    n,
+    c,
+    sx_n,
+    sx_c,
+    DECAY: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    TILES: tl.constexpr,
 ):
     """Returns a, b, u, the largest class, and whether a row has any class, of each row."""
     if DECAY == NO_DECAY:
@@ -115,7 +127,9 @@ def softmax_sums(
         for start in range(0, TILES * BLOCK_C, BLOCK_C):
             cols = start + tl.arange(0, BLOCK_C)
             part = load_tile(x, rows, cols, n, c, sx_n, sx_c, -float("inf"))
-            m2, z2 = merge_sums(m2, z2, tl.where(cols[None, :] == top[:, None], -float("inf"), part))
+            m2, z2 = merge_sums(
+                m2, z2, tl.where(cols[None, :] == top[:, None], -float("inf"), part)
+            )
     else:
         cols = tl.arange(0, BLOCK_C)
         m = tl.max(tile, axis=1)
@@ -228,7 +242,11 @@ def rows_forward_kernel(
         there = every < programs
         summed = tl.sum(tl.load(partial + every, mask=there, other=0.0, volatile=True))
         counted = tl.sum(tl.load(partial + programs + every, mask=there, other=0.0, volatile=True))
-        norm = tl.where(counted > 0.0, 1.0 / tl.where(counted > 0.0, counted, 1.0), 0.0) if MEAN else 1.0
+        norm = (
+            tl.where(counted > 0.0, 1.0 / tl.where(counted > 0.0, counted, 1.0), 0.0)
+            if MEAN
+            else 1.0
+        )
         tl.store(result, summed * norm)
         tl.store(result + 1, norm)
 
@@ -244,11 +262,15 @@ def rows_backward_kernel(
     """The gradient; `incoming` is one number a row, or one for all with stride 0."""
     norm = tl.load(result + 1)
     first = tl.arange(0, BLOCK_C)
-    for block in tl.range(tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0), num_stages=STAGES):
+    for block in tl.range(
+        tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0), num_stages=STAGES
+    ):
         rows = block * BLOCK_N + tl.arange(0, BLOCK_N)
         inside = rows < n
         scale = tl.load(aux + 4 * n + rows, mask=inside, other=0.0)
-        scale *= norm * tl.load(incoming + rows.to(tl.int64) * incoming_stride, mask=inside, other=0.0)
+        scale *= norm * tl.load(
+            incoming + rows.to(tl.int64) * incoming_stride, mask=inside, other=0.0
+        )
         if SIGMOID:
             for start in range(0, TILES * BLOCK_C, BLOCK_C):
                 cols = start + first
@@ -280,7 +302,7 @@ def rows_backward_kernel(
                 gold_h = tl.where(has_gold, slope, 0.0)[:, None]
                 summed = tl.sum(gold_h, axis=1)
             else:
-                gold_p, gold_q, _ = softmax_parts(gold_x[:, None], gold_top, a, b, u, alpha, DECAY)
+                _, gold_q, _ = softmax_parts(gold_x[:, None], gold_top, a, b, u, alpha, DECAY)
                 y = tl.where(has_gold, 1.0, 0.0)[:, None]
                 gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
                 _, gold_h = ratio_terms(gold_q, y, fp, fn, smooth, LOSS, POWER)
@@ -333,4 +355,6 @@ def ratio_h(
 @triton.jit
 def store_tile(dx, value, rows, cols, n, c):
     place = rows.to(tl.int64)[:, None] * c + cols.to(tl.int64)[None, :]
-    tl.store(dx + place, value.to(dx.dtype.element_ty), mask=(rows < n)[:, None] & (cols < c)[None, :])
+    tl.store(
+        dx + place, value.to(dx.dtype.element_ty), mask=(rows < n)[:, None] & (cols < c)[None, :]
+    )

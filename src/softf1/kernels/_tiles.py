@@ -49,7 +49,7 @@ def missing_from(log_p):
 
 @triton.jit
 def row_maximum(x):
-    """Returns the largest logit of each row, 0 where all are −inf, so that no inf − inf comes up."""
+    """Returns the largest logit of each row, 0 where all are −inf: no inf − inf comes up."""
     m = tl.max(x, axis=1)
     return tl.where(m == -float("inf"), 0.0, m)
 

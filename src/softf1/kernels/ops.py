@@ -55,7 +55,9 @@ def lay_out(rows: int, classes: int, processors: int) -> Shape:
     blocks = triton.cdiv(max(rows, 1), block_n)
     together = max(1, 2_048 // (32 * warps) // 2)
     stages = 3 if entries >= 4_096 and tiles == 1 else 1
-    return Shape(rows, classes, block_n, block_c, tiles, warps, min(blocks, processors * together), stages)
+    return Shape(
+        rows, classes, block_n, block_c, tiles, warps, min(blocks, processors * together), stages
+    )
 
 
 def _shape(x: Tensor) -> Shape:
@@ -63,6 +65,10 @@ def _shape(x: Tensor) -> Shape:
     if x.is_cuda:
         processors = torch.cuda.get_device_properties(x.device).multi_processor_count
     return lay_out(x.shape[0], x.shape[1], processors)
+
+
+def _floats(x: Tensor, *shape: int) -> Tensor:
+    return x.new_empty(shape, dtype=torch.float32)
 
 
 def _strides(target: Tensor) -> tuple[int, int]:
@@ -85,14 +91,14 @@ def rows(
     ignore: int,
     mean: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns a value a row (N,), (sum or mean, its factor) (2,), and what backward needs (5, N)."""
+    """Returns a value a row (N,), (sum or mean, its factor), and what backward needs (5, N)."""
     n, c = x.shape
     shape = _shape(x)
-    values = x.new_empty(n, dtype=torch.float32)
-    aux = x.new_empty((_rows.AUX, n), dtype=torch.float32)
+    values = _floats(x, n)
+    aux = _floats(x, _rows.AUX, n)
     result = x.new_zeros(2, dtype=torch.float32)
     if n:
-        partial = x.new_empty(2 * shape.programs, dtype=torch.float32)
+        partial = _floats(x, 2 * shape.programs)
         counter = x.new_zeros(1, dtype=torch.int32)
         _rows.rows_forward_kernel[(shape.programs,)](
             x, target, x if mask is None else mask, x if weight is None else weight,
@@ -109,8 +115,7 @@ def rows(
 @rows.register_fake
 def _(x: Tensor, target: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     n = x.shape[0]
-    floats = {"dtype": torch.float32}
-    return x.new_empty(n, **floats), x.new_empty(2, **floats), x.new_empty((_rows.AUX, n), **floats)
+    return _floats(x, n), _floats(x, 2), _floats(x, _rows.AUX, n)
 
 
 @torch.library.custom_op("softf1::rows_backward", mutates_args=())
@@ -198,14 +203,12 @@ def batch(
     n, c = x.shape
     shape = _shape(x)
     softmax = target.dim() == 1
-    aux = x.new_empty((_rows.AUX, n if softmax else 0), dtype=torch.float32)
-    slopes = x.new_empty((2, c), dtype=torch.float32)
-    value = x.new_empty((c,) if none else (), dtype=torch.float32)
+    aux = _floats(x, _rows.AUX, n if softmax else 0)
+    slopes = _floats(x, 2, c)
+    value = _floats(x, c) if none else _floats(x)
     filler = x if mask is None else mask
     lines = max(1, min(shape.programs, _most_lines(x)))
-    partial = x.new_zeros((lines, 2, c), dtype=torch.float32) if not n else x.new_empty(
-        (lines, 2, c), dtype=torch.float32
-    )  # fmt: skip
+    partial = _floats(x, lines, 2, c) if n else x.new_zeros((1, 2, c), dtype=torch.float32)
     if n:
         if softmax and shape.tiles > 1:
             _batch.sums_kernel[(triton.cdiv(n, shape.block_n),)](
@@ -236,10 +239,8 @@ def _most_lines(x: Tensor) -> int:
 @batch.register_fake
 def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     n, c = x.shape
-    floats = {"dtype": torch.float32}
-    value = x.new_empty((c,) if rest[-1] else (), **floats)
-    aux = x.new_empty((_rows.AUX, n if target.dim() == 1 else 0), **floats)
-    return value, x.new_empty((2, c), **floats), aux
+    value = _floats(x, c) if rest[-1] else _floats(x)
+    return value, _floats(x, 2, c), _floats(x, _rows.AUX, n if target.dim() == 1 else 0)
 
 
 @torch.library.custom_op("softf1::batch_backward", mutates_args=())

@@ -21,14 +21,16 @@ Average = Literal["macro", "micro"]
 Decay = Literal["detached", "paper"]
 Scheme = Literal["balanced", "inverse", "log", "effective"]
 Schedule = Literal["linear", "cosine"]
+Backend = Literal["torch", "triton"]
 
-CHOICES: dict[str, tuple[str, ...]] = {
+CHOICES: dict[str, tuple[str | None, ...]] = {
     "reduction": get_args(Reduction),
     "over": get_args(Over),
     "average": get_args(Average),
     "decay": get_args(Decay),
     "scheme": get_args(Scheme),
     "schedule": get_args(Schedule),
+    "backend": (None, *get_args(Backend)),
 }
 
 
@@ -79,7 +81,7 @@ def prepare(
     Softmax if `target` is `(...)` integers and C > 1, else sigmoid. A logit of −inf takes its class
     out of its row.
     """
-    softmax = _check_shapes(logits, target, mask)
+    softmax = check_shapes(logits, target, mask)
     classes = logits.shape[-1]
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     x = logits.reshape(-1, classes).to(dtype)
@@ -89,16 +91,16 @@ def prepare(
         wanted = wanted & mask.reshape(-1, 1).to(torch.bool)
     if softmax:
         gold = labels.masked_fill(~wanted, 0).to(torch.int64)
-        _check_labels(gold, classes - 1, check=check_labels)
+        check_range(gold, classes - 1, check=check_labels)
         y = (wanted & (x.gather(1, gold) != -torch.inf)).to(dtype)
         return Rows(x, gold, y, wanted, logits.shape[:-1])
     wanted = wanted & (x != -torch.inf)
     y = labels.masked_fill(~wanted, 0).to(dtype)
-    _check_labels(y, 1, check=check_labels)
+    check_range(y, 1, check=check_labels)
     return Rows(x, None, y, wanted, logits.shape[:-1])
 
 
-def _check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
+def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
     """Returns True for softmax, False for sigmoid; raises where neither fits."""
     got = f"got logits {tuple(logits.shape)} and target {tuple(target.shape)}"
     if not logits.is_floating_point():
@@ -125,7 +127,7 @@ def _check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
     return True
 
 
-def _check_labels(labels: Tensor, highest: int, *, check: bool | None) -> None:
+def check_range(labels: Tensor, highest: int, *, check: bool | None) -> None:
     """Raises on a label out of range; on the GPU and under torch.compile without a host sync."""
     on_host = labels.device.type == "cpu" and not torch.compiler.is_compiling()
     if check is False or (check is None and not on_host):

@@ -16,6 +16,7 @@ from softf1.losses._core import (
     prepare,
     reduce_rows,
 )
+from softf1.losses._dispatch import fused_family, use_kernel
 from softf1.losses._ohem import easy_negatives
 from softf1.losses._probability import Link
 from softf1.losses._ratio import Formula, ratio_loss, row_losses, statistics
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.losses._core import Rows
+    from softf1.losses._core import Backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Shared:
     ohem_ratio: float | None
     min_kept: int
     check_labels: bool | None
+    backend: Backend | None
 
 
 def family_loss(
@@ -56,6 +58,9 @@ def family_loss(
 ) -> Tensor:
     """Returns the loss of `formula` over q = (1 − p)^alpha · p."""
     _check(shared)
+    obstacle = None if shared.ohem_ratio is None else "ohem_ratio has the PyTorch form only"
+    if use_kernel(logits, shared.backend, obstacle=obstacle):
+        return fused_family(logits, target, formula, shared, alpha=alpha, paper=paper)
     rows = prepare(
         logits,
         target,
@@ -63,8 +68,8 @@ def family_loss(
         ignore_index=shared.ignore_index,
         check_labels=shared.check_labels,
     )
-    _refuse_degenerate_micro(rows, shared)
-    weight = _class_weight(rows, shared)
+    refuse_degenerate_micro(shared, softmax=rows.softmax)
+    weight = class_weight(rows.logits, shared)
     link = Link(rows.softmax, alpha, paper)
     if shared.over == "example":
         values, counts = row_losses(rows, link, formula, smooth=shared.smooth, weight=weight)
@@ -86,24 +91,24 @@ def _reduce_classes(
         return ratio_loss(overlap.sum(), total.sum(), shared.smooth)
     losses = ratio_loss(overlap, total, shared.smooth)
     if shared.reduction == "none":
-        return losses * _kept_classes(total, shared.exclude)
+        return losses * kept_classes(total, shared.exclude)
     if weight is None:
         return losses.sum() if shared.reduction == "sum" else losses.mean()
     summed = (weight * losses).sum()
     return summed if shared.reduction == "sum" else divide(summed, weight.sum())
 
 
-def _kept_classes(like: Tensor, exclude: Sequence[int]) -> Tensor:
+def kept_classes(like: Tensor, exclude: Sequence[int]) -> Tensor:
     """Returns (C,): 1 for a class that counts, 0 for an excluded one."""
     kept = like.new_ones(like.shape[-1])
     kept[list(exclude)] = 0.0
     return kept
 
 
-def _class_weight(rows: Rows, shared: Shared) -> Tensor | None:
+def class_weight(like: Tensor, shared: Shared) -> Tensor | None:
     """Returns (C,) class weights with 0 for excluded classes, or None where all count alike."""
-    weight = check_weight(shared.weight, rows.logits)
-    classes = rows.logits.shape[-1]
+    weight = check_weight(shared.weight, like)
+    classes = like.shape[-1]
     excluded = set(shared.exclude)
     if not excluded:
         return weight
@@ -113,7 +118,7 @@ def _class_weight(rows: Rows, shared: Shared) -> Tensor | None:
         )
     if len(excluded) == classes:
         raise ValueError(f"exclude leaves none of the {classes} classes to learn from")
-    kept = _kept_classes(rows.logits, shared.exclude)
+    kept = kept_classes(like, shared.exclude)
     return kept if weight is None else kept * weight
 
 
@@ -121,6 +126,7 @@ def _check(shared: Shared) -> None:
     check_choice("reduction", shared.reduction)
     check_choice("over", shared.over)
     check_choice("average", shared.average)
+    check_choice("backend", shared.backend)
     check_at_least("smooth", shared.smooth, 0.0)
     if shared.over == "example" and shared.average == "micro":
         raise ValueError(
@@ -133,8 +139,9 @@ def _check(shared: Shared) -> None:
             raise ValueError('ohem_ratio chooses among the rows of a batch and needs over="batch"')
 
 
-def _refuse_degenerate_micro(rows: Rows, shared: Shared) -> None:
-    if rows.softmax and shared.average == "micro" and not shared.exclude:
+def refuse_degenerate_micro(shared: Shared, *, softmax: bool) -> None:
+    """Raises where micro over all softmax classes would leave nothing to trade."""
+    if softmax and shared.average == "micro" and not shared.exclude:
         raise ValueError(
             'softmax with average="micro" over all classes is refused: every false positive is '
             "another class's false negative, so no trade of precision and recall is left (linear "

@@ -16,12 +16,15 @@ from softf1.losses._core import (
     prepare,
     reduce_rows,
 )
+from softf1.losses._dispatch import fused_entropy, use_kernel
 from softf1.losses._module import LossModule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+    from softf1.losses._core import Backend
 
 
 def cross_entropy_loss(
@@ -34,6 +37,7 @@ def cross_entropy_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
     check_labels: bool | None = None,
+    backend: Backend | None = None,
 ) -> Tensor:
     r"""Cross entropy, Eq. 1: `−log p[y]`; with `weight` Eq. 2.
 
@@ -52,6 +56,7 @@ def cross_entropy_loss(
         reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
         check_labels: Check labels for their range; by default on the CPU only. On the GPU the check
             does not wait for the device.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.
@@ -64,6 +69,19 @@ def cross_entropy_loss(
     check_choice("reduction", reduction)
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"wanted 0 <= label_smoothing < 1, got {label_smoothing!r}")
+    check_choice("backend", backend)
+    obstacle = "label_smoothing has the PyTorch form only" if label_smoothing else None
+    if use_kernel(logits, backend, obstacle=obstacle):
+        return fused_entropy(
+            logits,
+            target,
+            gamma=0.0,
+            weight=weight,
+            mask=mask,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            check_labels=check_labels,
+        )
     rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
     weights = check_weight(weight, rows.logits)
     if rows.softmax:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.losses._core import Average, Over, Reduction
+    from softf1.losses._core import Average, Backend, Over, Reduction
 
 
 def dice_loss(
@@ -31,6 +31,7 @@ def dice_loss(
     ohem_ratio: float | None = None,
     min_kept: int = 1,
     check_labels: bool | None = None,
+    backend: Backend | None = None,
 ) -> Tensor:
     r"""Dice loss, Eq. 7: `1 − (2·p·y + smooth) / (p² + y² + smooth)`, per class against the rest.
 
@@ -57,6 +58,7 @@ def dice_loss(
         min_kept: The least number of negatives that `ohem_ratio` keeps, so that a batch without
             positives still learns.
         check_labels: Check labels for their range; by default on the CPU only.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar; for `none` (...) at example level,
@@ -79,6 +81,7 @@ def dice_loss(
         ohem_ratio=ohem_ratio,
         min_kept=min_kept,
         check_labels=check_labels,
+        backend=backend,
     )
     return family_loss(logits, target, DiceFormula(2 if squared else 1), shared)
 

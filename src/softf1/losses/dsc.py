@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.losses._core import Average, Decay, Over, Reduction
+    from softf1.losses._core import Average, Backend, Decay, Over, Reduction
 
 
 def self_adjusting_dice_loss(
@@ -35,6 +35,7 @@ def self_adjusting_dice_loss(
     ohem_ratio: float | None = None,
     min_kept: int = 1,
     check_labels: bool | None = None,
+    backend: Backend | None = None,
 ) -> Tensor:
     r"""Self-adjusting dice, Eq. 11: dice with `q = (1 − p)^alpha · p` in place of p.
 
@@ -62,6 +63,7 @@ def self_adjusting_dice_loss(
         ohem_ratio: Hardest negatives kept for each positive, as in `dice_loss`.
         min_kept: The least number of negatives that `ohem_ratio` keeps.
         check_labels: Check labels for their range; by default on the CPU only.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar; for `none` (...) at example level,
@@ -86,6 +88,7 @@ def self_adjusting_dice_loss(
         ohem_ratio=ohem_ratio,
         min_kept=min_kept,
         check_labels=check_labels,
+        backend=backend,
     )
     formula = DiceFormula(2 if squared else 1)
     return family_loss(logits, target, formula, shared, alpha=alpha, paper=decay == "paper")

@@ -16,6 +16,7 @@ from softf1.losses._core import (
     prepare,
     reduce_rows,
 )
+from softf1.losses._dispatch import fused_entropy, use_kernel
 from softf1.losses._module import LossModule
 from softf1.losses.ce import gold_log_probability, gold_weight, mean_of_terms
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+    from softf1.losses._core import Backend
 
 
 def focal_loss(
@@ -35,6 +38,7 @@ def focal_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
     check_labels: bool | None = None,
+    backend: Backend | None = None,
 ) -> Tensor:
     r"""Focal loss: `−(1 − p[y])^gamma · log p[y]`; one against the rest for sigmoid.
 
@@ -47,6 +51,7 @@ def focal_loss(
         ignore_index: Target value that does not count.
         reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
         check_labels: Check labels for their range; by default on the CPU only.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.
@@ -57,6 +62,18 @@ def focal_loss(
     """
     check_choice("reduction", reduction)
     check_at_least("gamma", gamma, 0.0)
+    check_choice("backend", backend)
+    if use_kernel(logits, backend):
+        return fused_entropy(
+            logits,
+            target,
+            gamma=gamma,
+            weight=weight,
+            mask=mask,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            check_labels=check_labels,
+        )
     rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
     weights = check_weight(weight, rows.logits)
     if rows.softmax:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.losses._core import Average, Over, Reduction
+    from softf1.losses._core import Average, Backend, Over, Reduction
 
 
 def tversky_loss(
@@ -34,6 +34,7 @@ def tversky_loss(
     ohem_ratio: float | None = None,
     min_kept: int = 1,
     check_labels: bool | None = None,
+    backend: Backend | None = None,
 ) -> Tensor:
     r"""Tversky loss, Eq. 9: `1 − (TP + smooth) / (TP + alpha·FP + beta·FN + smooth)`.
 
@@ -59,6 +60,7 @@ def tversky_loss(
         ohem_ratio: Hardest negatives kept for each positive, as in `dice_loss`.
         min_kept: The least number of negatives that `ohem_ratio` keeps.
         check_labels: Check labels for their range; by default on the CPU only.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar; for `none` (...) at example level,
@@ -83,6 +85,7 @@ def tversky_loss(
         ohem_ratio=ohem_ratio,
         min_kept=min_kept,
         check_labels=check_labels,
+        backend=backend,
     )
     formula = SquaredTverskyFormula if squared else TverskyFormula
     return family_loss(logits, target, formula(alpha, beta), shared)

@@ -1,0 +1,204 @@
+"""Fused kernels against torch: forward and backward on one GPU, by graph replay and eagerly.
+
+    PYTHONPATH=src python benchmarks/kernels.py [--output benchmarks/results/kernels.csv] [--quick]
+
+Times are medians over interleaved rounds. The floor is the time to read the logits twice and write the
+gradient once at the copy bandwidth measured in the same run. Peak memory is beside the inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from softf1.losses import make_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+SHAPES = ((16_384, 9), (262_144, 100), (32_768, 32_768))
+SEED, ROUNDS = 0, 15
+
+
+def per_label_loop(logits: Tensor, target: Tensor) -> Tensor:
+    """Dice of one class after the other from a one-hot target, as the paper's authors wrote it."""
+    p = logits.float().softmax(-1)
+    y = functional.one_hot(target, logits.shape[1])
+    total = logits.new_zeros((), dtype=torch.float32)
+    for c in range(logits.shape[1]):
+        overlap, below = 2 * (p[:, c] * y[:, c]).sum(), (p[:, c] ** 2).sum() + y[:, c].sum()
+        total = total + 1 - (overlap + 1) / (below + 1)
+    return total / logits.shape[1]
+
+
+def contenders(c: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """Returns name → loss."""
+    ours = {
+        "ce": make_loss("ce"),
+        "focal": make_loss("focal"),
+        "dsc example": make_loss("dsc"),
+        "dsc batch": make_loss("dsc", over="batch"),
+        "dice example": make_loss("dice"),
+        "dice batch": make_loss("dice", over="batch"),
+        "tversky batch": make_loss("tversky", over="batch"),
+    }
+    found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "F.cross_entropy": lambda x, t: functional.cross_entropy(x, t),
+        "torch.compile of CE": torch.compile(lambda x, t: functional.cross_entropy(x, t)),
+        **{f"softf1 {name}": loss for name, loss in ours.items()},
+    }
+    if c <= 100:
+        found["per-label loop"] = per_label_loop
+    try:
+        from liger_kernel.transformers import LigerCrossEntropyLoss
+    except ImportError:
+        print("Liger-Kernel is not installed: left out")
+    else:
+        found["Liger CE"] = LigerCrossEntropyLoss()
+    return found
+
+
+def copy_bandwidth() -> float:
+    """Returns bytes a second, read and written, of a large copy."""
+    source = torch.empty(2**31, dtype=torch.uint8, device="cuda")
+    sink = torch.empty_like(source)
+    times = [_timed(lambda: sink.copy_(source)) for _ in range(12)]
+    return 2 * source.numel() / statistics.median(times)
+
+
+def _timed(function: Callable[[], object], repeats: int = 1) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        function()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3 / repeats
+
+
+class Case:
+    """One loss at one shape: its step, its captured graph, its memory."""
+
+    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor):
+        self.logits = logits.detach().requires_grad_()
+        self.step = lambda: self._run(loss, target)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.step()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.logits.grad = None
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        self.step()
+        torch.cuda.synchronize()
+        self.extra_bytes = torch.cuda.max_memory_allocated() - before
+        self.logits.grad = None
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.step()
+
+    def _run(self, loss: Callable[[Tensor, Tensor], Tensor], target: Tensor) -> None:
+        self.logits.grad = None
+        loss(self.logits, target).backward()
+
+
+def measure(n: int, c: int, rounds: int) -> list[dict[str, object]]:
+    """Returns one row a contender."""
+    torch.manual_seed(SEED)
+    logits = torch.randn(n, c, device="cuda", dtype=torch.bfloat16)
+    target = torch.randint(0, c, (n,), device="cuda")
+    floor = 3 * logits.nbytes / copy_bandwidth()
+    large = logits.nbytes > 2**30
+    found = contenders(c)
+    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in found}
+    memory: dict[str, int] = {}
+    if large:  # the graphs' memory does not fit side by side: one after the other, twice
+        for _ in range(2):
+            for name, loss in found.items():
+                case = Case(loss, logits, target)
+                memory[name] = case.extra_bytes
+                times[name][0].extend(_timed(case.graph.replay) for _ in range(rounds))
+                times[name][1].extend(_timed(case.step) for _ in range(rounds))
+                del case
+                torch.cuda.empty_cache()
+    else:
+        cases = {name: Case(loss, logits, target) for name, loss in found.items()}
+        repeats = 20 if n * c < 1_000_000 else 3
+        for _ in range(rounds):
+            for name, case in cases.items():
+                memory[name] = case.extra_bytes
+                times[name][0].append(_timed(case.graph.replay, repeats))
+                times[name][1].append(_timed(case.step, repeats))
+    return [
+        {
+            "n": n,
+            "c": c,
+            "loss": name,
+            "replay_ms": round(statistics.median(replay) * 1e3, 4),
+            "eager_ms": round(statistics.median(eager) * 1e3, 4),
+            "floor_ms": round(floor * 1e3, 4),
+            "share_of_floor": round(floor / statistics.median(replay), 3),
+            "extra_mib": round(memory[name] / 2**20, 2),
+        }
+        for name, (replay, eager) in times.items()
+    ]
+
+
+def main() -> None:
+    """Measures, prints a table and writes a tidy CSV."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/kernels.csv"))
+    parser.add_argument("--quick", action="store_true", help="small shapes only")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no GPU here: nothing measured")
+        return
+    import triton
+
+    setting = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "seed": SEED,
+        "date": datetime.now(tz=UTC).date().isoformat(),
+    }
+    rows: list[dict[str, object]] = []
+    for n, c in SHAPES[: 2 if options.quick else 3]:
+        started = time.perf_counter()
+        for row in measure(n, c, 5 if options.quick else ROUNDS):
+            rows.append(row | setting)
+            print("  ".join(f"{row[key]!s:>{width}}" for key, width in _COLUMNS), flush=True)
+        print(f"{n} x {c} took {time.perf_counter() - started:.0f} s", flush=True)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with options.output.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+_COLUMNS = (
+    ("n", 7),
+    ("c", 6),
+    ("loss", 22),
+    ("replay_ms", 9),
+    ("eager_ms", 9),
+    ("floor_ms", 8),
+    ("share_of_floor", 6),
+    ("extra_mib", 9),
+)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""From a loss's arguments to the operators: flat rows, one weight a class, numbers for options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from softf1.kernels import ops
+from softf1.losses._core import check_range, check_shapes, check_weight
+from softf1.losses._family import Shared, class_weight, kept_classes, refuse_degenerate_micro
+from softf1.losses.dice import DiceFormula
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from softf1.losses._core import Reduction
+    from softf1.losses._ratio import Formula
+
+ENTROPY, DICE, TVERSKY = range(3)
+NO_DECAY, DETACHED, PAPER = range(3)
+
+
+def family_loss(
+    logits: Tensor,
+    target: Tensor,
+    formula: Formula,
+    shared: Shared,
+    *,
+    alpha: float,
+    paper: bool,
+) -> Tensor:
+    """Dice, Tversky and self-adjusting dice: the twin of `softf1.losses._family.family_loss`."""
+    x, labels, mask = _flatten(
+        logits, target, shared.mask, shared.ignore_index, check_labels=shared.check_labels
+    )
+    refuse_degenerate_micro(shared, softmax=labels.dim() == 1)
+    like = x.new_empty((0, x.shape[1]), dtype=torch.float32)
+    weight = class_weight(like, shared)
+    numbers = (
+        DICE if isinstance(formula, DiceFormula) else TVERSKY,
+        formula.power,
+        NO_DECAY if alpha == 0.0 else PAPER if paper else DETACHED,
+        alpha,
+        formula.false_positives,
+        getattr(formula, "false_negatives", 1.0),
+        shared.smooth,
+        shared.ignore_index,
+    )
+    mean, none = shared.reduction == "mean", shared.reduction == "none"
+    if shared.over == "example":
+        values, result, _ = ops.rows(x, labels, mask, weight, *numbers, mean)
+        return _folded(values, result, logits, none=none)
+    micro = shared.average == "micro"
+    none = none and not micro
+    if none and shared.exclude:
+        weight = kept_classes(like, shared.exclude)  # values per class are not weighted
+    elif none:
+        weight = None
+    value: Tensor
+    value, _, _ = ops.batch(x, labels, mask, weight, *numbers, micro, mean and not micro, none)
+    return value
+
+
+def entropy_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    gamma: float,
+    weight: Tensor | Sequence[float] | None,
+    mask: Tensor | None,
+    ignore_index: int,
+    reduction: Reduction,
+    check_labels: bool | None,
+) -> Tensor:
+    """Cross entropy (gamma 0) and focal loss."""
+    x, labels, flat_mask = _flatten(logits, target, mask, ignore_index, check_labels=check_labels)
+    weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
+    numbers = (ENTROPY, 1, NO_DECAY, gamma, 1.0, 1.0, 0.0, ignore_index)
+    values, result, _ = ops.rows(x, labels, flat_mask, weights, *numbers, reduction == "mean")
+    return _folded(values, result, logits, none=reduction == "none")
+
+
+def _folded(values: Tensor, result: Tensor, logits: Tensor, *, none: bool) -> Tensor:
+    return values.reshape(logits.shape[:-1]) if none else result[0]
+
+
+def _flatten(
+    logits: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    ignore_index: int,
+    *,
+    check_labels: bool | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Returns logits (N, C), targets (N,) for softmax or (N, C) for sigmoid, and the mask (N,)."""
+    softmax = check_shapes(logits, target, mask)
+    classes = logits.shape[-1]
+    labels = target.reshape(-1) if softmax else target.reshape(-1, classes)
+    if labels.dtype == torch.bool:
+        labels = labels.to(torch.uint8)
+    flat_mask = None if mask is None else mask.reshape(-1).to(torch.bool).contiguous()
+    if check_labels or (check_labels is None and not logits.is_cuda):
+        counts = labels != ignore_index
+        if flat_mask is not None:
+            counts = counts & (flat_mask if softmax else flat_mask.unsqueeze(1))
+        highest = classes - 1 if softmax else 1
+        check_range(labels.masked_fill(~counts, 0), highest, check=check_labels)
+    return logits.reshape(-1, classes), labels, flat_mask

@@ -1,0 +1,62 @@
+"""Chooses between the PyTorch form of a loss and its fused kernel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softf1.losses._core import Backend
+
+FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+def use_kernel(logits: Tensor, backend: Backend | None, *, obstacle: str | None = None) -> bool:
+    """Says whether the kernel is to run: on CUDA by itself, elsewhere only where it is forced.
+
+    Args:
+        logits: The loss's logits.
+        backend: None to choose; "torch" or "triton" to force.
+        obstacle: An option that the kernels do not have, in words.
+
+    Raises:
+        ValueError: The kernel is forced and cannot run; the message says why.
+    """
+    if backend == "torch" or (backend is None and not logits.is_cuda):
+        return False
+    reason = obstacle or _reason_against(logits)
+    if backend is None:
+        return reason is None
+    if reason is not None:
+        raise ValueError(f'backend="triton" cannot run here: {reason}')
+    return True
+
+
+def _reason_against(logits: Tensor) -> str | None:
+    if not HAS_TRITON:
+        return "Triton is not installed"
+    if logits.dtype not in FUSED_TYPES:
+        return f"the kernels take float32, float16 and bfloat16, got {logits.dtype}"
+    if not logits.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"the logits are on {logits.device.type}, wanted cuda"
+    return None
+
+
+def fused_family(*arguments: Any, **options: Any) -> Tensor:
+    """Runs the kernel of the dice family; imported here, as Triton is not everywhere."""
+    from softf1.kernels.fused import family_loss
+
+    return family_loss(*arguments, **options)
+
+
+def fused_entropy(*arguments: Any, **options: Any) -> Tensor:
+    """Runs the kernel of cross entropy and focal loss."""
+    from softf1.kernels.fused import entropy_loss
+
+    return entropy_loss(*arguments, **options)

@@ -1,0 +1,280 @@
+"""The fused kernels against the PyTorch form: on a GPU where there is one, else interpreted."""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+if not CUDA:
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+from softf1.losses import make_loss  # noqa: E402
+from tests.losses.cases import every_case, every_mode  # noqa: E402
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+pytestmark = pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")  # the interpreter's numpy
+on_gpu = pytest.mark.skipif(not CUDA, reason="needs a GPU")
+
+
+def inputs(mode, n, c, *, dtype=torch.float32, seed=0, scale=3.0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, c, generator=generator) * scale
+    if c > 3 and n > 3:
+        logits[1, 2] = -torch.inf
+        logits[2] *= 20
+    if mode == "softmax":
+        target = torch.randint(0, c, (n,), generator=generator)
+    else:
+        target = torch.randint(0, 2, (n, c), generator=generator)
+    if n > 4:
+        target[3] = -100
+    mask = torch.rand(n, generator=generator) < 0.8
+    return logits.to(dtype).to(DEVICE), target.to(DEVICE), mask.to(DEVICE)
+
+
+def compare(name, options, logits, target, mask=None, *, gradient_of=None):
+    """Runs both forms and compares value and gradient; returns the gradient of the kernel."""
+    results = []
+    generator = torch.Generator().manual_seed(1)
+    for backend in ("torch", "triton"):
+        x = logits.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+        value = make_loss(name, backend=backend, **options).to(x.device)(x, target, mask)
+        if gradient_of is None:
+            gradient_of = torch.randn(value.shape, generator=generator).to(x.device) + 3
+        (value * gradient_of).sum().backward()
+        results.append((value.detach(), x.grad))
+    (expected, dx), (got, fused_dx) = results
+    torch.testing.assert_close(got, expected, rtol=2e-5, atol=2e-6)
+    tolerance = TOLERANCE[logits.dtype]
+    largest = max(dx.abs().max().item(), 1e-3) if dx.numel() else 1.0
+    torch.testing.assert_close(
+        fused_dx.float(), dx.float(), rtol=tolerance, atol=tolerance * largest
+    )
+    assert fused_dx.dtype == logits.dtype
+    return fused_dx
+
+
+def kernels_lack(name, options):
+    return "ohem_ratio" in options or "label_smoothing" in options or name == "ce+dice"
+
+
+def fit(options, c):
+    """Adapts the options' classes to c classes."""
+    options = dict(options)
+    if "weight" in options:
+        options["weight"] = [0.5 + 0.37 * (k % 5) for k in range(c)]
+    return options
+
+
+@every_mode
+@every_case(but=kernels_lack)
+def test_every_loss_equals_its_pytorch_form(name, options, mode):
+    for reduction in ("mean", "sum", "none"):
+        logits, target, mask = inputs(mode, 9, 5)
+        compare(name, fit(options, 5) | {"reduction": reduction}, logits, target, mask)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "c"), [(1, 2), (3, 17), (70, 3), (2, 300), (0, 4)])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("focal", {"gamma": 0.5}),
+        ("dice", {"over": "batch"}),
+        ("dsc", {"alpha": 0.3, "decay": "paper"}),
+        ("tversky", {"over": "batch", "alpha": 0.2, "squared": True}),
+    ],
+)
+@every_mode
+def test_odd_shapes_and_types(name, options, n, c, dtype, mode):
+    logits, target, mask = inputs(mode, n, c, dtype=dtype)
+    compare(name, options, logits, target)
+    compare(name, options, logits, target, mask)
+
+
+@pytest.mark.parametrize("name", ["ce", "focal", "dice", "tversky", "dsc"])
+def test_one_logit(name):
+    logits, target, mask = inputs("sigmoid", 37, 1)
+    compare(name, {}, logits, target.squeeze(1), mask)
+    if name not in {"ce", "focal"}:
+        compare(name, {"over": "batch"}, logits, target.squeeze(1), mask)
+
+
+@every_mode
+@pytest.mark.parametrize("scale", [1e4, 1e-4])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ce", {}),
+        ("focal", {"gamma": 0.3}),
+        ("dsc", {"alpha": 0.01, "decay": "paper"}),
+        ("dsc", {"alpha": 0.01, "over": "batch"}),
+        ("dsc", {"alpha": 4.0, "decay": "paper"}),
+        ("dice", {"smooth": 0.0, "over": "batch"}),
+    ],
+)
+def test_extreme_logits(name, options, scale, mode):
+    logits, target, _ = inputs(mode, 11, 5, scale=scale)
+    dx = compare(name, options, logits, target)
+    assert torch.isfinite(dx).all()
+
+
+@every_mode
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_strides_are_respected(over, mode):
+    logits, target, _ = inputs(mode, 12, 6)
+    strided = logits.t().contiguous().t()
+    assert not strided.is_contiguous()
+    compare("dsc", {"over": over}, strided, target)
+    compare("dsc", {"over": over}, logits.repeat(1, 2)[:, :6], target)
+    if mode == "softmax":
+        compare("dsc", {"over": over}, logits, target.repeat_interleave(2)[::2])
+
+
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_rows_longer_than_a_tile(over, monkeypatch):
+    from softf1.kernels import ops
+
+    monkeypatch.setattr(ops, "LONGEST_TILE", 8)
+    monkeypatch.setattr(ops, "TILE", 8)
+    ops.lay_out.cache_clear()
+    for name, options in (("dice", {}), ("dsc", {"alpha": 0.3, "decay": "paper"}), ("tversky", {})):
+        for mode in ("softmax", "sigmoid"):
+            logits, target, mask = inputs(mode, 6, 21)
+            weight = {"weight": [0.5 + 0.1 * k for k in range(21)]}
+            compare(name, options | {"over": over} | weight, logits, target, mask)
+    logits, target, mask = inputs("softmax", 6, 21)
+    compare("ce", {}, logits, target, mask)
+    monkeypatch.undo()
+    ops.lay_out.cache_clear()
+
+
+def test_nothing_to_count_is_zero_with_zero_gradient():
+    for name in ("ce", "dice", "dsc"):
+        for over in ({}, {"over": "batch"}) if name != "ce" else ({},):
+            logits = torch.randn(5, 4, device=DEVICE, requires_grad=True)
+            target = torch.full((5,), -100, device=DEVICE)
+            loss = make_loss(name, backend="triton", **over)(logits, target)
+            loss.backward()
+            assert loss == 0
+            assert (logits.grad == 0).all()
+
+
+def test_a_second_derivative_is_refused():
+    logits = torch.randn(4, 3, device=DEVICE, requires_grad=True)
+    target = torch.tensor([0, 1, 2, 0], device=DEVICE)
+    for over in ("example", "batch"):
+        loss = make_loss("dice", backend="triton", over=over)(logits, target)
+        (gradient,) = torch.autograd.grad(loss, logits, create_graph=True)
+        with pytest.raises(RuntimeError, match="hand-written first derivatives only"):
+            gradient.pow(2).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"over": "batch", "ohem_ratio": 1.0}, "ohem_ratio has the PyTorch form only"),
+        ({}, "float64"),
+    ],
+)
+def test_forced_and_impossible_says_why(options, reason):
+    logits = torch.zeros(2, 2, device=DEVICE, dtype=torch.float64 if not options else torch.float32)
+    with pytest.raises(ValueError, match=f'backend="triton" cannot run here: .*{reason}'):
+        make_loss("dice", backend="triton", **options)(logits, torch.tensor([0, 1], device=DEVICE))
+
+
+@on_gpu
+def test_the_kernel_is_chosen_on_the_gpu():
+    logits, target, _ = inputs("softmax", 9, 5)
+    with torch.profiler.profile() as profile:
+        make_loss("dsc")(logits.requires_grad_(), target).backward()
+    names = {event.key for event in profile.key_averages()}
+    assert {"softf1::rows", "softf1::rows_backward"} <= names
+
+
+@on_gpu
+@pytest.mark.parametrize("over", ["example", "batch"])
+@pytest.mark.parametrize("c", [40_000, 131_072])
+def test_very_many_classes(over, c):
+    for name, options in (("dice", {}), ("dsc", {"alpha": 0.3, "decay": "paper"})):
+        logits, target, mask = inputs("softmax", 5, c, dtype=torch.bfloat16)
+        compare(name, options | {"over": over}, logits, target, mask)
+
+
+@on_gpu
+def test_more_entries_than_32_bits_count():
+    n, c = 2**31 // 4_096 + 64, 4_096
+    logits = torch.empty(n, c, device=DEVICE, dtype=torch.bfloat16).normal_()
+    target = torch.randint(0, c, (n,), device=DEVICE)
+    for over in ("example", "batch"):
+        x = logits.requires_grad_()
+        values = make_loss("dice", over=over)(x, target)
+        values.backward()
+        tail = x.grad[-64:]
+        if over == "example":
+            y = logits.detach()[-64:].requires_grad_()
+            make_loss("dice", backend="torch", reduction="sum")(y, target[-64:]).backward()
+            torch.testing.assert_close(tail.float() * n, y.grad.float(), rtol=2e-2, atol=1e-4)
+        assert torch.isfinite(tail).all()
+        x.grad = None
+
+
+@on_gpu
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_compiled_captured_and_under_autocast(over):
+    logits, target, _ = inputs("softmax", 64, 9)
+    loss = make_loss("dsc", over=over)
+    compiled = torch.compile(loss, fullgraph=True)
+    expected = compare("dsc", {"over": over}, logits, target, gradient_of=torch.tensor(1.0))
+    x = logits.clone().requires_grad_()
+    compiled(x, target).backward()
+    torch.testing.assert_close(x.grad, expected, rtol=1e-4, atol=1e-6)
+    static = logits.clone().requires_grad_()
+    for _ in range(3):
+        static.grad = None
+        loss(static, target).backward()
+    graph = torch.cuda.CUDAGraph()
+    static.grad = None
+    with torch.cuda.graph(graph):
+        loss(static, target).backward()
+    with torch.no_grad():
+        static.copy_(logits.flip(0))
+    graph.replay()
+    flipped = compare("dsc", {"over": over}, logits.flip(0), target, gradient_of=torch.tensor(1.0))
+    torch.testing.assert_close(static.grad, flipped, rtol=1e-4, atol=1e-6)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert loss(logits, target).dtype == torch.float32
+
+
+@on_gpu
+def test_two_runs_are_equal_to_the_bit():
+    logits, target, _ = inputs("softmax", 5_000, 33)
+    for over in ("example", "batch"):
+        values = {make_loss("dsc", over=over)(logits, target).item() for _ in range(20)}
+        assert len(values) == 1
+
+
+@on_gpu
+def test_no_temporary_of_rows_by_classes():
+    n, c = 4_096, 4_096
+    logits = torch.randn(n, c, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+    target = torch.randint(0, c, (n,), device=DEVICE)
+    for name, options in (("ce", {}), ("dsc", {}), ("dsc", {"over": "batch"})):
+        logits.grad = None
+        loss = make_loss(name, **options)
+        loss(logits, target).backward()
+        logits.grad = None
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        loss(logits, target).backward()
+        torch.cuda.synchronize()
+        extra = torch.cuda.max_memory_allocated() - before - logits.nbytes
+        lines = torch.cuda.get_device_properties(0).multi_processor_count
+        assert extra < 64 * (n + c) + 16 * lines * c
