@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/kernels.py [--output benchmarks/results/kernels.csv] [--quick]
 
-Times are medians over interleaved rounds. The floor is the time to read the logits twice and write the
-gradient once at the copy bandwidth measured in the same run. Peak memory is beside the inputs.
+Times are medians over interleaved rounds. The floor is the time to read the logits twice and write
+the gradient once at the copy bandwidth measured in the same run. Peak memory is beside the inputs.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def contenders(c: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         "tversky batch": make_loss("tversky", over="batch"),
     }
     found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-        "F.cross_entropy": lambda x, t: functional.cross_entropy(x, t),
-        "torch.compile of CE": torch.compile(lambda x, t: functional.cross_entropy(x, t)),
+        "F.cross_entropy": functional.cross_entropy,
+        "torch.compile of CE": torch.compile(functional.cross_entropy),
         **{f"softf1 {name}": loss for name, loss in ours.items()},
     }
     if c <= 100:

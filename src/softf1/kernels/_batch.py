@@ -192,13 +192,13 @@ def backward_kernel(
             a, b, u, top, kept = load_aux(aux, rows, n)
             gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c)
             has_gold = (gold_x != -float("inf")) & kept
-            _, gold_q, _ = softmax_parts(
+            _gold_p, gold_q, _gold_r = softmax_parts(
                 gold_x[:, None], (label == top)[:, None], a, b, u, alpha, DECAY
             )
             gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
-            _, _, overlap_growth, total_growth = overlap_and_total(gold_q, 1.0, fp, fn, LOSS, POWER)
+            _gold_o, _gold_t, gold_overlap, gold_total = overlap_and_total(gold_q, 1.0, fp, fn, LOSS, POWER)
             of_overlap, of_total = load_slopes(slopes, incoming, incoming_stride, label, c)
-            gold_h = overlap_growth * of_overlap[:, None] + total_growth * of_total[:, None]
+            gold_h = gold_overlap * of_overlap[:, None] + gold_total * of_total[:, None]
             tile = load_tile(x, rows, first, n, c, sx_n, sx_c, -float("inf")) if TILES == 1 else 0.0
             summed = tl.zeros([BLOCK_N], tl.float32)
             decayed = tl.zeros([BLOCK_N], tl.float32)

@@ -204,18 +204,17 @@ def rows_forward_kernel(
             has_gold = gold_x != -float("inf")
             kept = wanted & any_class
             if LOSS == ENTROPY:
-                loss, _ = gold_entropy(tl.where(has_gold, gold_x - a - b, 0.0), alpha, FOCAL)
+                total, _gold = gold_entropy(tl.where(has_gold, gold_x - a - b, 0.0), alpha, FOCAL)
                 scale = tl.where(has_gold, 1.0, 0.0)
                 if HAS_WEIGHT:
                     scale *= tl.load(weight + label, mask=wanted, other=0.0)
                 count = scale
-                total = loss
             else:
                 gold_top = (label == top)[:, None]
-                _, gold_q, _ = softmax_parts(gold_x[:, None], gold_top, a, b, u, alpha, DECAY)
+                _gold_p, gold_q, _gold_r = softmax_parts(gold_x[:, None], gold_top, a, b, u, alpha, DECAY)
                 y = tl.where(has_gold, 1.0, 0.0)[:, None]
                 gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
-                gold_loss, _ = ratio_terms(gold_q, y, fp, fn, smooth, LOSS, POWER)
+                gold_loss, _gold = ratio_terms(gold_q, y, fp, fn, smooth, LOSS, POWER)
                 for start in range(0, TILES * BLOCK_C, BLOCK_C):
                     cols = start + first
                     part = next_tile(x, tile, rows, cols, n, c, sx_n, sx_c, TILES)
@@ -298,14 +297,14 @@ def rows_backward_kernel(
             summed = tl.zeros([BLOCK_N], tl.float32)
             decayed = tl.zeros([BLOCK_N], tl.float32)
             if LOSS == ENTROPY:
-                _, slope = gold_entropy(tl.where(has_gold, gold_x - a - b, 0.0), alpha, FOCAL)
-                gold_h = tl.where(has_gold, slope, 0.0)[:, None]
+                _gold, gold_slope = gold_entropy(tl.where(has_gold, gold_x - a - b, 0.0), alpha, FOCAL)
+                gold_h = tl.where(has_gold, gold_slope, 0.0)[:, None]
                 summed = tl.sum(gold_h, axis=1)
             else:
-                _, gold_q, _ = softmax_parts(gold_x[:, None], gold_top, a, b, u, alpha, DECAY)
+                _gold_p, gold_q, _gold_r = softmax_parts(gold_x[:, None], gold_top, a, b, u, alpha, DECAY)
                 y = tl.where(has_gold, 1.0, 0.0)[:, None]
                 gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
-                _, gold_h = ratio_terms(gold_q, y, fp, fn, smooth, LOSS, POWER)
+                _gold, gold_h = ratio_terms(gold_q, y, fp, fn, smooth, LOSS, POWER)
                 if TILES > 1:
                     for start in range(0, TILES * BLOCK_C, BLOCK_C):
                         cols = start + first
