@@ -38,14 +38,14 @@ __all__ = ["backward_kernel", "finish_kernel", "statistics_kernel", "sums_kernel
 @triton.jit
 def sums_kernel(
     x, target, mask, aux, n, c, sx_n, sx_c, st_n, ignore,
-    DECAY: tl.constexpr, HAS_MASK: tl.constexpr,
+    FRACTIONAL: tl.constexpr, HAS_MASK: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """Softmax sums of rows longer than a tile, for the statistics to read."""
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     _, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
     a, b, u, top, any_class = softmax_sums(
-        x, 0.0, rows, n, c, sx_n, sx_c, DECAY, BLOCK_N, BLOCK_C, TILES
+        x, 0.0, rows, n, c, sx_n, sx_c, FRACTIONAL, BLOCK_N, BLOCK_C, TILES
     )
     keep_aux(aux, rows, n, a, b, u, top, tl.where(wanted & any_class, 1.0, 0.0))
 
@@ -53,7 +53,8 @@ def sums_kernel(
 @triton.jit
 def statistics_kernel(
     x, target, mask, aux, partial, n, c, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn,
-    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, SIGMOID: tl.constexpr,
+    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, SIGMOID: tl.constexpr,
     HAS_MASK: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -77,14 +78,14 @@ def statistics_kernel(
             tile = load_tile(x, rows, cols, n, c, sx_n, sx_c, -float("inf"))
             if TILES == 1:
                 a, b, u, top, any_class = softmax_sums(
-                    x, tile, rows, n, c, sx_n, sx_c, DECAY, BLOCK_N, BLOCK_C, TILES
+                    x, tile, rows, n, c, sx_n, sx_c, FRACTIONAL, BLOCK_N, BLOCK_C, TILES
                 )
                 kept = wanted & any_class
                 keep_aux(aux, rows, n, a, b, u, top, tl.where(kept, 1.0, 0.0))
             else:
                 a, b, u, top, kept = load_aux(aux, rows, n)
             is_top = cols[None, :] == top[:, None]
-            _, q, _ = softmax_parts(tile, is_top, a, b, u, alpha, DECAY)
+            _, q, _ = softmax_parts(tile, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE)
             q = tl.where(kept[:, None], q, 0.0)
             here = (cols[None, :] == label[:, None]) & kept[:, None] & (tile != -float("inf"))
             overlap, total, _, _ = overlap_and_total(q, 1.0, fp, fn, LOSS, POWER)
@@ -166,7 +167,8 @@ def add_lines(partial, cols, lines, c):
 def backward_kernel(
     x, target, mask, aux, slopes, incoming, dx,
     n, c, sx_n, sx_c, st_n, st_c, incoming_stride, ignore, alpha, fp, fn,
-    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, SIGMOID: tl.constexpr,
+    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, SIGMOID: tl.constexpr,
     HAS_MASK: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -193,38 +195,48 @@ def backward_kernel(
             gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c)
             has_gold = (gold_x != -float("inf")) & kept
             _gold_p, gold_q, _gold_r = softmax_parts(
-                gold_x[:, None], (label == top)[:, None], a, b, u, alpha, DECAY
+                gold_x[:, None],
+                (label == top)[:, None],
+                a,
+                b,
+                u,
+                alpha,
+                DECAY,
+                FRACTIONAL,
+                ALPHA_ONE,
             )
             gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
-            _gold_o, _gold_t, gold_overlap, gold_total = overlap_and_total(gold_q, 1.0, fp, fn, LOSS, POWER)
+            _gold_o, _gold_t, gold_overlap, gold_total = overlap_and_total(
+                gold_q, 1.0, fp, fn, LOSS, POWER
+            )
             of_overlap, of_total = load_slopes(slopes, incoming, incoming_stride, label, c)
             gold_h = gold_overlap * of_overlap[:, None] + gold_total * of_total[:, None]
             tile = load_tile(x, rows, first, n, c, sx_n, sx_c, -float("inf")) if TILES == 1 else 0.0
             summed = tl.zeros([BLOCK_N], tl.float32)
-            decayed = tl.zeros([BLOCK_N], tl.float32)
+            top_decay = tl.zeros([BLOCK_N], tl.float32)
             if TILES > 1:
                 for start in range(0, TILES * BLOCK_C, BLOCK_C):
                     cols = start + first
                     part = load_tile(x, rows, cols, n, c, sx_n, sx_c, -float("inf"))
                     h, p, _, is_top = batch_h(
                         part, slopes, incoming, incoming_stride, cols, label, top, gold_h,
-                        a, b, u, alpha, c, fp, POWER, DECAY,
+                        a, b, u, alpha, c, fp, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
                     )  # fmt: skip
                     summed += tl.sum(h, axis=1)
-                    if DECAY == PAPER:
-                        decayed += tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
+                    if DECAY == PAPER and FRACTIONAL:
+                        top_decay += tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
             for start in range(0, TILES * BLOCK_C, BLOCK_C):
                 cols = start + first
                 part = next_tile(x, tile, rows, cols, n, c, sx_n, sx_c, TILES)
                 h, p, r, is_top = batch_h(
                     part, slopes, incoming, incoming_stride, cols, label, top, gold_h,
-                    a, b, u, alpha, c, fp, POWER, DECAY,
+                    a, b, u, alpha, c, fp, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
                 )  # fmt: skip
                 if TILES == 1:
                     summed = tl.sum(h, axis=1)
-                    if DECAY == PAPER:
-                        decayed = tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
-                slope = back_to_logits(h, p, r, is_top, summed, decayed, DECAY)
+                    if DECAY == PAPER and FRACTIONAL:
+                        top_decay = tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
+                slope = back_to_logits(h, p, r, is_top, summed, top_decay, DECAY, FRACTIONAL)
                 store_tile(dx, tl.where(kept[:, None], slope, 0.0), rows, cols, n, c)
 
 
@@ -239,12 +251,13 @@ def load_slopes(slopes, incoming, incoming_stride, cols, c):
 @triton.jit
 def batch_h(
     tile, slopes, incoming, incoming_stride, cols, label, top, gold_h, a, b, u, alpha, c, fp,
-    POWER: tl.constexpr, DECAY: tl.constexpr,
+    POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
+    ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
     """Returns h of every class with its decay factor, p, r, and which is the largest."""
     is_top = cols[None, :] == top[:, None]
-    p, q, r = softmax_parts(tile, is_top, a, b, u, alpha, DECAY)
+    p, q, r = softmax_parts(tile, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE)
     _, of_total = load_slopes(slopes, incoming, incoming_stride, cols, c)
     h = POWER * negative_total(q, fp, POWER) * of_total[None, :]
     h = tl.where(cols[None, :] == label[:, None], gold_h, h)
-    return through_decay(h, p, is_top, alpha, DECAY), p, r, is_top
+    return through_decay(h, p, is_top, alpha, DECAY, FRACTIONAL), p, r, is_top

@@ -13,7 +13,6 @@ import triton.language as tl
 from softf1.kernels._tiles import (
     DICE,
     ENTROPY,
-    NO_DECAY,
     PAPER,
     TVERSKY,
     back_to_logits,
@@ -57,12 +56,12 @@ def load_rows(target, mask, rows, n, stride_t, ignore, HAS_MASK: tl.constexpr):
     wanted = inside & (label != ignore)
     if HAS_MASK:
         wanted = wanted & (tl.load(mask + rows, mask=inside, other=0) != 0)
-    return tl.where(wanted, label, 0).to(tl.int64), wanted
+    return tl.where(wanted, label, 0).to(tl.int32), wanted
 
 
 @triton.jit
 def load_gold(x, rows, label, wanted, stride_n, stride_c):
-    place = rows.to(tl.int64) * stride_n + label * stride_c
+    place = rows.to(tl.int64) * stride_n + label.to(tl.int64) * stride_c
     return tl.load(x + place, mask=wanted, other=-float("inf")).to(tl.float32)
 
 
@@ -95,13 +94,13 @@ def softmax_sums(
     c,
     sx_n,
     sx_c,
-    DECAY: tl.constexpr,
+    FRACTIONAL: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_C: tl.constexpr,
     TILES: tl.constexpr,
 ):
     """Returns a, b, u, the largest class, and whether a row has any class, of each row."""
-    if DECAY == NO_DECAY:
+    if not FRACTIONAL:
         if TILES > 1:
             m = tl.full([BLOCK_N], -3.0e38, tl.float32)
             z = tl.zeros([BLOCK_N], tl.float32)
@@ -155,7 +154,8 @@ def keep_aux(aux, rows, n, a, b, u, top, scale):
 def rows_forward_kernel(
     x, target, mask, weight, values, aux, partial, counter, result,
     n, c, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth,
-    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
+    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, FOCAL: tl.constexpr,
     SIGMOID: tl.constexpr, HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
     PROGRAMS: tl.constexpr,
@@ -198,7 +198,7 @@ def rows_forward_kernel(
             label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
             tile = load_tile(x, rows, first, n, c, sx_n, sx_c, -float("inf")) if TILES == 1 else 0.0
             a, b, u, top, any_class = softmax_sums(
-                x, tile, rows, n, c, sx_n, sx_c, DECAY, BLOCK_N, BLOCK_C, TILES
+                x, tile, rows, n, c, sx_n, sx_c, FRACTIONAL, BLOCK_N, BLOCK_C, TILES
             )
             gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c)
             has_gold = gold_x != -float("inf")
@@ -211,7 +211,9 @@ def rows_forward_kernel(
                 count = scale
             else:
                 gold_top = (label == top)[:, None]
-                _gold_p, gold_q, _gold_r = softmax_parts(gold_x[:, None], gold_top, a, b, u, alpha, DECAY)
+                _gold_p, gold_q, _gold_r = softmax_parts(
+                    gold_x[:, None], gold_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
+                )
                 y = tl.where(has_gold, 1.0, 0.0)[:, None]
                 gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
                 gold_loss, _gold = ratio_terms(gold_q, y, fp, fn, smooth, LOSS, POWER)
@@ -219,13 +221,23 @@ def rows_forward_kernel(
                     cols = start + first
                     part = next_tile(x, tile, rows, cols, n, c, sx_n, sx_c, TILES)
                     is_top = cols[None, :] == top[:, None]
-                    _, q, _ = softmax_parts(part, is_top, a, b, u, alpha, DECAY)
+                    _, q, _ = softmax_parts(
+                        part, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
+                    )
                     loss, _ = negative_terms(q, fp, smooth, POWER)
-                    loss = tl.where(cols[None, :] == label[:, None], gold_loss, loss)
-                    share = load_weight(weight, cols, c, HAS_WEIGHT)[None, :]
-                    share = tl.where(part != -float("inf"), share, 0.0)
-                    total += tl.sum(loss * share, axis=1)
-                    shares += tl.sum(share, axis=1)
+                    if HAS_WEIGHT:
+                        share = load_weight(weight, cols, c, HAS_WEIGHT)[None, :]
+                        loss *= share
+                        shares += tl.sum(tl.where(part != -float("inf"), share, 0.0), axis=1)
+                    else:
+                        shares += tl.sum(tl.where(part != -float("inf"), 1.0, 0.0), axis=1)
+                    total += tl.sum(loss, axis=1)
+                # The gold term was summed as a negative: put right once a row, not in every tile.
+                as_negative, _gold_h = negative_terms(gold_q, fp, smooth, POWER)
+                change = tl.sum(gold_loss - as_negative, axis=1)
+                if HAS_WEIGHT:
+                    change *= tl.load(weight + label, mask=wanted, other=0.0)
+                total += change
                 count = tl.where(kept, 1.0, 0.0)
                 scale = tl.where(kept & (shares > 0.0), 1.0 / shares, 0.0)
         value = tl.where(scale > 0.0, total * scale, 0.0)
@@ -254,7 +266,8 @@ def rows_forward_kernel(
 def rows_backward_kernel(
     x, target, mask, weight, aux, result, incoming, dx,
     n, c, sx_n, sx_c, st_n, st_c, incoming_stride, ignore, alpha, fp, fn, smooth,
-    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
+    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, FOCAL: tl.constexpr,
     SIGMOID: tl.constexpr, HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -295,13 +308,17 @@ def rows_backward_kernel(
             gold_top = (label == top)[:, None]
             tile = load_tile(x, rows, first, n, c, sx_n, sx_c, -float("inf")) if TILES == 1 else 0.0
             summed = tl.zeros([BLOCK_N], tl.float32)
-            decayed = tl.zeros([BLOCK_N], tl.float32)
+            top_decay = tl.zeros([BLOCK_N], tl.float32)
             if LOSS == ENTROPY:
-                _gold, gold_slope = gold_entropy(tl.where(has_gold, gold_x - a - b, 0.0), alpha, FOCAL)
+                _gold, gold_slope = gold_entropy(
+                    tl.where(has_gold, gold_x - a - b, 0.0), alpha, FOCAL
+                )
                 gold_h = tl.where(has_gold, gold_slope, 0.0)[:, None]
                 summed = tl.sum(gold_h, axis=1)
             else:
-                _gold_p, gold_q, _gold_r = softmax_parts(gold_x[:, None], gold_top, a, b, u, alpha, DECAY)
+                _gold_p, gold_q, _gold_r = softmax_parts(
+                    gold_x[:, None], gold_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
+                )
                 y = tl.where(has_gold, 1.0, 0.0)[:, None]
                 gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
                 _gold, gold_h = ratio_terms(gold_q, y, fp, fn, smooth, LOSS, POWER)
@@ -311,28 +328,30 @@ def rows_backward_kernel(
                         part = load_tile(x, rows, cols, n, c, sx_n, sx_c, -float("inf"))
                         h, p, _, is_top = ratio_h(
                             part, weight, cols, label, top, gold_h, a, b, u, alpha, c, fp, smooth,
-                            POWER, DECAY, HAS_WEIGHT,
+                            POWER, DECAY, FRACTIONAL, ALPHA_ONE, HAS_WEIGHT,
                         )  # fmt: skip
                         summed += tl.sum(h, axis=1)
-                        if DECAY == PAPER:
-                            decayed += tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
+                        if DECAY == PAPER and FRACTIONAL:
+                            top_decay += tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
             for start in range(0, TILES * BLOCK_C, BLOCK_C):
                 cols = start + first
                 part = next_tile(x, tile, rows, cols, n, c, sx_n, sx_c, TILES)
                 if LOSS == ENTROPY:
                     is_top = cols[None, :] == top[:, None]
-                    p, _, r = softmax_parts(part, is_top, a, b, u, alpha, DECAY)
+                    p, _, r = softmax_parts(
+                        part, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
+                    )
                     h = tl.where(cols[None, :] == label[:, None], gold_h, 0.0)
                 else:
                     h, p, r, is_top = ratio_h(
                         part, weight, cols, label, top, gold_h, a, b, u, alpha, c, fp, smooth,
-                        POWER, DECAY, HAS_WEIGHT,
+                        POWER, DECAY, FRACTIONAL, ALPHA_ONE, HAS_WEIGHT,
                     )  # fmt: skip
                     if TILES == 1:
                         summed = tl.sum(h, axis=1)
-                        if DECAY == PAPER:
-                            decayed = tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
-                slope = back_to_logits(h, p, r, is_top, summed, decayed, DECAY)
+                        if DECAY == PAPER and FRACTIONAL:
+                            top_decay = tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
+                slope = back_to_logits(h, p, r, is_top, summed, top_decay, DECAY, FRACTIONAL)
                 slope = tl.where(scale[:, None] != 0.0, slope * scale[:, None], 0.0)
                 store_tile(dx, slope, rows, cols, n, c)
 
@@ -340,15 +359,16 @@ def rows_backward_kernel(
 @triton.jit
 def ratio_h(
     tile, weight, cols, label, top, gold_h, a, b, u, alpha, c, fp, smooth,
-    POWER: tl.constexpr, DECAY: tl.constexpr, HAS_WEIGHT: tl.constexpr,
+    POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, HAS_WEIGHT: tl.constexpr,
 ):  # fmt: skip
     """Returns h of every class with its weight and decay factor, p, r, and which is the largest."""
     is_top = cols[None, :] == top[:, None]
-    p, q, r = softmax_parts(tile, is_top, a, b, u, alpha, DECAY)
+    p, q, r = softmax_parts(tile, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE)
     _, h = negative_terms(q, fp, smooth, POWER)
     h = tl.where(cols[None, :] == label[:, None], gold_h, h)
     h *= load_weight(weight, cols, c, HAS_WEIGHT)[None, :]
-    return through_decay(h, p, is_top, alpha, DECAY), p, r, is_top
+    return through_decay(h, p, is_top, alpha, DECAY, FRACTIONAL), p, r, is_top
 
 
 @triton.jit

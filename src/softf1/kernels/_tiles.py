@@ -1,7 +1,8 @@
 """What one tile of rows × classes computes: the pieces that the row and the batch kernels share.
 
-Softmax. With m the largest logit of a row and Z = Σ exp(x − m), p = exp(x − m − log Z). Where there
-is a decay, the largest class is taken apart: with m2 and Z2 of the others and u = m2 + log Z2 − m,
+Softmax. With m the largest logit of a row and Z = Σ exp(x − m), p = exp(x − m − log Z). Where alpha
+is below 1 (fractional), the largest class is taken apart: with m2 and Z2 of the others and
+u = m2 + log Z2 − m,
 
     p_top = 1 / (1 + e^u)      log(1 − p_top) = u − log(1 + e^u)      r_j = exp(x_j − m2 − log Z2)
 
@@ -12,17 +13,34 @@ q · d(overlap)/dq and q · d(total)/dq, as in softf1.losses._ratio. Negatives h
 total n = fp · q^power, so l = n / (n + smooth) and h = power · l · smooth / (n + smooth).
 
 Back to the logits: dx_j = h_j − p_j · Σ h for softmax. The decay of the paper adds, from
-log q = log p + alpha · log(1 − p), a factor 1 − alpha · p / (1 − p) to h of every class but the
-largest, and −alpha · h_top · p_top · (1 at the top, −r_j elsewhere) for that one.
+log q = log p + alpha · log(1 − p), a factor 1 − alpha · p / (1 − p) to h; where alpha is fractional
+the largest class has −alpha · h_top · p_top · (1 at the top, −r_j elsewhere) instead.
 """
 
 # Triton reads annotations itself: they are not postponed here.
+import os
+
 import triton
 import triton.language as tl
 
 NO_DECAY, DETACHED, PAPER = (tl.constexpr(value) for value in range(3))
 ENTROPY, DICE, TVERSKY = (tl.constexpr(value) for value in range(3))
 TINY = tl.constexpr(1.1754944e-38)
+
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+
+    @triton.jit
+    def reciprocal(x):
+        return 1.0 / x
+else:
+
+    @triton.jit
+    def reciprocal(x):
+        """One instruction; a division takes eight, for ranges that do not come up here."""
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
 
 
 @triton.jit
@@ -67,17 +85,31 @@ def log_or_zero(z):
 
 
 @triton.jit
-def softmax_parts(x, is_top, a, b, u, alpha, DECAY: tl.constexpr):
-    """Returns p, q and r (0 at the top). Without decay a, b are m and log Z, else m2 and log Z2."""
+def decayed(p, alpha, ALPHA_ONE: tl.constexpr):
+    """Returns (1 − p)^alpha · p for alpha from 1 up."""
+    if ALPHA_ONE:
+        return p - p * p
+    return p * tl.where(p < 1.0, power_of(tl.maximum(1.0 - p, 1e-8), alpha), 0.0)
+
+
+@triton.jit
+def softmax_parts(
+    x, is_top, a, b, u, alpha,
+    DECAY: tl.constexpr, FRACTIONAL: tl.constexpr, ALPHA_ONE: tl.constexpr,
+):  # fmt: skip
+    """Returns p, q and r (0 at the top). a, b are m and log Z; if fractional, m2 and log Z2."""
+    if FRACTIONAL:
+        r = tl.where(is_top, 0.0, tl.exp(x - a[:, None] - b[:, None]))
+        raised = tl.exp(u)  # u is −inf where the row has one class only
+        share = raised / (1.0 + raised)
+        p = tl.where(is_top, (1.0 / (1.0 + raised))[:, None], r * share[:, None])
+        log_not_top = u - tl.log(1.0 + raised)
+        log_not_p = tl.where(is_top, log_not_top[:, None], tl.log(1.0 - tl.minimum(p, 0.5)))
+        return p, p * tl.exp(alpha * log_not_p), r
+    p = tl.exp((x - a[:, None]) - b[:, None])
     if DECAY == NO_DECAY:
-        p = tl.exp(x - a[:, None] - b[:, None])
         return p, p, p
-    r = tl.where(is_top, 0.0, tl.exp(x - a[:, None] - b[:, None]))
-    raised = tl.exp(u)  # u is −inf where the row has one class only
-    p = tl.where(is_top, (1.0 / (1.0 + raised))[:, None], r * (raised / (1.0 + raised))[:, None])
-    log_not_top = u - tl.log(1.0 + raised)
-    log_not_p = tl.where(is_top, log_not_top[:, None], tl.log(1.0 - tl.minimum(p, 0.5)))
-    return p, p * tl.exp(alpha * log_not_p), r
+    return p, decayed(p, alpha, ALPHA_ONE), p
 
 
 @triton.jit
@@ -119,7 +151,7 @@ def negative_total(q, fp, POWER: tl.constexpr):
 def negative_terms(q, fp, smooth, POWER: tl.constexpr):
     """Returns l and h of negatives."""
     total = negative_total(q, fp, POWER)
-    below = 1.0 / tl.maximum(total + smooth, TINY)
+    below = reciprocal(tl.maximum(total + smooth, TINY))
     loss = total * below
     return loss, POWER * loss * (smooth * below)
 
@@ -163,17 +195,21 @@ def sigmoid_parts(x, alpha, DECAY: tl.constexpr):
 
 
 @triton.jit
-def through_decay(h, p, is_top, alpha, DECAY: tl.constexpr):
-    """Applies 1 − alpha · p / (1 − p) to every class but the largest of its row."""
+def through_decay(h, p, is_top, alpha, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr):
+    """Applies 1 − alpha · p / (1 − p), if fractional to every class but the largest of its row."""
     if DECAY == PAPER:
-        return tl.where(is_top, h, h * (1.0 - alpha * p / (1.0 - tl.minimum(p, 0.5))))
+        if FRACTIONAL:
+            return tl.where(is_top, h, h * (1.0 - alpha * p / (1.0 - tl.minimum(p, 0.5))))
+        return h * (1.0 - alpha * p / tl.maximum(1.0 - p, 3e-8))
     return h
 
 
 @triton.jit
-def back_to_logits(h, p, r, is_top, total, decayed, DECAY: tl.constexpr):
-    """Returns dx from h, `total` = Σ h and `decayed` = alpha · h_top · p_top."""
+def back_to_logits(
+    h, p, r, is_top, total, top_decay, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr
+):
+    """Returns dx from h, `total` = Σ h and, if fractional, `top_decay` = alpha · h_top · p_top."""
     dx = h - p * total[:, None]
-    if DECAY == PAPER:
-        dx += decayed[:, None] * (r - tl.where(is_top, 1.0, 0.0))
+    if DECAY == PAPER and FRACTIONAL:
+        dx += top_decay[:, None] * (r - tl.where(is_top, 1.0, 0.0))
     return dx

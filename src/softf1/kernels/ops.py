@@ -50,11 +50,11 @@ def lay_out(rows: int, classes: int, processors: int) -> Shape:
         block_c = TILE
     block_n = max(1, min(256, 4_096 // block_c, triton.next_power_of_2(max(rows, 1))))
     entries = block_n * block_c
-    warps = 4 if entries <= 4_096 else 8 if entries <= 8_192 else 16
+    warps = 4 if entries <= 4_096 else 8 if entries <= 8_192 else 32
     tiles = triton.cdiv(classes, block_c)
     blocks = triton.cdiv(max(rows, 1), block_n)
     together = max(1, 2_048 // (32 * warps) // 2)
-    stages = 3 if entries >= 4_096 and tiles == 1 else 1
+    stages = 1
     return Shape(
         rows, classes, block_n, block_c, tiles, warps, min(blocks, processors * together), stages
     )
@@ -69,6 +69,14 @@ def _shape(x: Tensor) -> Shape:
 
 def _floats(x: Tensor, *shape: int) -> Tensor:
     return x.new_empty(shape, dtype=torch.float32)
+
+
+def _fractional(decay: int, alpha: float) -> bool:
+    return decay > 0 and alpha < 1.0
+
+
+def _decay(decay: int, alpha: float) -> dict[str, bool]:
+    return {"FRACTIONAL": _fractional(decay, alpha), "ALPHA_ONE": alpha == 1.0}
 
 
 def _strides(target: Tensor) -> tuple[int, int]:
@@ -105,6 +113,7 @@ def rows(
             values, aux, partial, counter, result,
             n, c, *x.stride(), *_strides(target), ignore, alpha, fp, fn, smooth,
             LOSS=loss, POWER=power, DECAY=decay, FOCAL=loss == 0 and alpha > 0,
+            **_decay(decay, alpha),
             SIGMOID=target.dim() == 2, HAS_MASK=mask is not None, HAS_WEIGHT=weight is not None,
             MEAN=mean, STAGES=shape.stages, PROGRAMS=triton.next_power_of_2(shape.programs),
             **shape.options(),
@@ -147,6 +156,7 @@ def rows_backward(
             n, c, *x.stride(), *_strides(target), incoming.stride(0) if incoming.dim() else 0,
             ignore, alpha, fp, fn, smooth,
             LOSS=loss, POWER=power, DECAY=decay, FOCAL=loss == 0 and alpha > 0,
+            **_decay(decay, alpha),
             SIGMOID=target.dim() == 2, HAS_MASK=mask is not None, HAS_WEIGHT=weight is not None,
             STAGES=shape.stages, **shape.options(),
         )  # fmt: skip
@@ -213,12 +223,14 @@ def batch(
         if softmax and shape.tiles > 1:
             _batch.sums_kernel[(triton.cdiv(n, shape.block_n),)](
                 x, target, filler, aux, n, c, *x.stride(), target.stride(0), ignore,
-                DECAY=decay, HAS_MASK=mask is not None, **shape.options(),
+                FRACTIONAL=_fractional(decay, alpha), HAS_MASK=mask is not None,
+                **shape.options(),
             )  # fmt: skip
         _batch.statistics_kernel[(lines, shape.tiles)](
             x, target, filler, aux, partial,
             n, c, *x.stride(), *_strides(target), ignore, alpha, fp, fn,
-            LOSS=loss, POWER=power, DECAY=decay, SIGMOID=not softmax, HAS_MASK=mask is not None,
+            LOSS=loss, POWER=power, DECAY=decay, **_decay(decay, alpha),
+            SIGMOID=not softmax, HAS_MASK=mask is not None,
             STAGES=shape.stages, **shape.options(),
         )  # fmt: skip
     if c > 1_024 and lines > 1:
@@ -268,7 +280,7 @@ def batch_backward(
             x, target, x if mask is None else mask, aux, slopes, incoming, dx,
             n, c, *x.stride(), *_strides(target), incoming.stride(0) if incoming.dim() else 0,
             ignore, alpha, fp, fn,
-            LOSS=loss, POWER=power, DECAY=decay, SIGMOID=target.dim() == 2,
+            LOSS=loss, POWER=power, DECAY=decay, **_decay(decay, alpha), SIGMOID=target.dim() == 2,
             HAS_MASK=mask is not None, STAGES=shape.stages, **shape.options(),
         )  # fmt: skip
     return dx
