@@ -4,8 +4,8 @@ import importlib.util
 import time
 
 import pytest
-from benchmarks import encoding
 
+from benchmarks import encoding
 from softf1.data.examples import TaggedSentence
 from softf1.models.encoders import make_codec
 from softf1.tasks.cache import encode_file
