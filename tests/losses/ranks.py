@@ -6,12 +6,15 @@ One start serves all cases: worlds of 2 are the first two of the four ranks.
 """
 
 import itertools
+import os
 import sys
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import torch
+from accelerate import Accelerator
 from torch import distributed, multiprocessing, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -109,19 +112,28 @@ def run_forward(model, piece):
     return model(x), y, mask
 
 
-def run_exact(case, rank, group=None, wrap="ddp"):
+def wrap(model, kind, group):
+    """Returns the model for many ranks, and the options of `backward_exact` that go with it."""
+    if kind == "ddp":
+        model = DistributedDataParallel(model, process_group=group)
+        return model, {"no_sync": model.no_sync}
+    if kind == "fsdp":
+        return model, {"no_sync": partial(keep_pieces, fully_shard(model))}
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.num_processes == distributed.get_world_size()
+    model = accelerator.prepare(model)
+    no_sync = partial(accelerator.no_sync, model)
+    return model, {"backward": accelerator.backward, "no_sync": no_sync}
+
+
+def run_exact(case, rank, group=None, kind="ddp"):
     """Returns the loss and the gradient of one step over the ranks of `group`."""
     name, _, _, cut, world, dtype = case
-    model = Tagger(dtype)
-    no_sync = None
-    if wrap == "fsdp":
-        no_sync = partial(keep_pieces, fully_shard(model))
-    elif world > 1:
-        model = DistributedDataParallel(model, process_group=group)
-        no_sync = model.no_sync
+    model, options = Tagger(dtype), {}
+    if world > 1:
+        model, options = wrap(model, kind, group)
     pieces = cut_rows(make_rows(case), CUTS[cut][world], rank)
     window = WindowLoss(make_loss(name, **LOSSES[name]), group=group)
-    options = {"no_sync": no_sync} if no_sync else {}
     value = backward_exact(window, partial(run_forward, model), pieces, **options)
     return value, gradients(model)
 
@@ -173,8 +185,15 @@ def every_case(world):
 
 def work(rank, folder):
     torch.set_num_threads(1)
+    # As torchrun does, for accelerate.
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
+    os.environ |= {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "localhost"}
     distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4
+        "gloo",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=4,
+        timeout=timedelta(seconds=60),  # ranks that wait for each other end by themselves
     )
     pair = distributed.new_group([0, 1])
     results = {}
@@ -189,7 +208,8 @@ def work(rank, folder):
         for statistics in ("exact", "running"):
             results["curve", statistics] = train_on_two(rank, pair, statistics)
     case = "wce+dsc", "softmax", "nothing kept", "even", 4, torch.float64
-    results["fsdp", case] = run_exact(case, rank, wrap="fsdp")
+    for kind in ("fsdp", "accelerate"):
+        results[kind, case] = run_exact(case, rank, kind=kind)
     if rank == 0:
         torch.save(results, Path(folder, "results.pt"))
     distributed.barrier()

@@ -201,6 +201,26 @@ def test_both_passes_see_the_same_dropout():
     assert torch.equal(torch.get_rng_state(), after)  # as if there had been one pass
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_dropout_is_the_same_and_nothing_waits_for_the_device():
+    model = Tagger().cuda()
+    batches = [(x.cuda(), y.cuda()) for x, y in tagging_batches()]
+    window = WindowLoss(make_loss("ce+dice", dice={"over": "batch"}, check_labels=False)).cuda()
+    torch.cuda.manual_seed(7)
+    logits = torch.cat([model(x) for x, _ in batches])
+    window.loss(logits, torch.cat([y for _, y in batches])).backward()
+    wanted = gradients(model)
+    model.zero_grad()
+    torch.cuda.manual_seed(7)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        backward_exact(window, lambda pair: (model(pair[0]), pair[1]), batches)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert window.mismatch == 0
+    assert relative_error(gradients(model), wanted) < 1e-9
+
+
 def test_without_replay_the_passes_differ_and_the_window_says_so():
     model, batches = Tagger(), tagging_batches()
     window = WindowLoss(make_loss("dice", over="batch"))
@@ -303,7 +323,9 @@ def test_an_exact_window_keeps_nothing_from_one_window_to_the_next():
         assert relative_error(in_parts(window, logits, target)[1], gradient) < 1e-12
         assert window.needs_statistics
     assert window.state_dict()["_extra_state"].numel() == 0
-    window.load_state_dict(window.state_dict())
+    running = WindowLoss(window.loss, statistics="running")
+    in_parts(running, logits, target)
+    window.load_state_dict(running.state_dict())
     assert window.needs_statistics
 
 

@@ -20,7 +20,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [sys.executable, "-W", "error", "-m", "tests.losses.ranks", str(folder)]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300)
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=180)
     return torch.load(folder / "results.pt", weights_only=True)
 
 
@@ -42,10 +42,10 @@ def errors(got, case):
     return [relative_error(a, b) for a, b in zip(got, one_batch(case), strict=True)]
 
 
-@pytest.mark.parametrize("kind", ["exact", "fsdp"])
+@pytest.mark.parametrize("kind", ["exact", "fsdp", "accelerate"])
 def test_two_and_four_ranks_give_value_and_gradient_of_one_batch(results, kind):
     cases = [case for key, case in results if key == kind]
-    assert {case[4] for case in cases} == {"exact": {2, 4}, "fsdp": {4}}[kind]
+    assert {case[4] for case in cases} == ({2, 4} if kind == "exact" else {4})
     wrong = {
         case: found
         for case in cases

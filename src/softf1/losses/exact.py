@@ -76,6 +76,7 @@ class WindowLoss(nn.Module):
         self.loss, self.statistics, self.decay, self.group = loss, statistics, decay, group
         # Σ decay^age · (S, 1) of past windows: the last column makes up for the short start.
         self._average: Tensor | None = None
+        # After finish(): how far apart the statistics of the two passes were, relative, this rank.
         self.mismatch: Tensor | None = None
         self.reset()
 
@@ -115,17 +116,13 @@ class WindowLoss(nn.Module):
                 "wanted at least one micro-batch on every rank; a rank without data collects one "
                 "with nothing but ignored rows"
             )
-        self._solve(self._over_ranks(self._collected.sums))
+        self._solved = self._solve(self._over_ranks(self._collected.sums))
 
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Second pass: returns the value of the whole window with this micro-batch's gradient."""
         sums = take_sums(self.loss, logits, target, mask)
         if self._solved is None:
-            if self._average is None:
-                raise RuntimeError("wanted collect(…) of every micro-batch, then reduce(), first")
-            average = self._average.to(sums)
-            self._solve(average[:, :-1] / average[:, -1:])
-        assert self._solved is not None  # noqa: S101 — for the type checker
+            self._solved = self._solve(self._past(sums))
         value, slope = self._solved
         self._seen.add(sums.detach())
         surrogate = self._ranks() * (slope * sums).sum()
@@ -156,8 +153,8 @@ class WindowLoss(nn.Module):
         return torch.empty(0) if self._average is None else self._average
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Goes on with a saved running average."""
-        self._average = state if state.numel() else None
+        """Goes on with a saved running average, where one is used."""
+        self._average = state if state.numel() and self.statistics == "running" else None
 
     def _take_into_average(self, sums: Tensor) -> Tensor:
         new = torch.cat([sums, torch.ones_like(sums[:, :1])], dim=1)
@@ -165,12 +162,18 @@ class WindowLoss(nn.Module):
         self._average = new if past is None else self.decay * past.to(new) + new
         return fold_sums(self.loss, sums)
 
-    def _solve(self, sums: Tensor) -> None:
-        """Keeps the loss and its derivative by the sums of the whole window."""
+    def _past(self, like: Tensor) -> Tensor:
+        if self._average is None:
+            raise RuntimeError("wanted collect(…) of every micro-batch, then reduce(), first")
+        average = self._average.to(like)
+        return average[:, :-1] / average[:, -1:]
+
+    def _solve(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the loss and its derivative by the sums of the whole window."""
         with torch.enable_grad():
             value = fold_sums(self.loss, sums.requires_grad_())
         (slope,) = torch.autograd.grad(value, sums)
-        self._solved = value.detach(), slope
+        return value.detach(), slope
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
         total = sums.clone()
