@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from softf1.losses import WindowLoss, backward_exact, make_loss
+from softf1.losses._module import LossModule
 from tests.losses.cases import WEIGHT, batch, build, every_case, every_mode
 
 CUTS = (0, 1, 1, 2, 5, 5, 6, 9, 12)  # 8 micro-batches; two are empty, the second of the others
@@ -353,6 +354,17 @@ def test_steps_out_of_order_raise():
     window(logits, target)
     with pytest.raises(RuntimeError, match=r"all 2 collected micro-batches .* got 1"):
         window.finish()
+
+
+def test_a_loss_that_knows_no_sums_is_not_taken_at_its_word():
+    def mean_only(logits, target, *, mask=None, weight=None, reduction="mean"):  # noqa: ARG001
+        return nn.functional.cross_entropy(logits, target)
+
+    class MeanOnly(LossModule):
+        function = staticmethod(mean_only)
+
+    with pytest.raises(TypeError, match=r"MeanOnly gave \(\) for .*wanted \(2, K\)"):
+        WindowLoss(MeanOnly()).collect(*batch("softmax"))
 
 
 def test_what_has_no_sums_is_refused():

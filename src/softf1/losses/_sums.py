@@ -42,13 +42,17 @@ def check_sums(loss: nn.Module) -> None:
 
 def take_sums(loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """Returns (2, K): the sums of these rows, differentiable."""
-    sums = [
-        type(part).function(
-            logits, target, mask=mask, weight=part.weight, **part.options | {"reduction": "sums"}
+    return torch.cat([_take(part, logits, target, mask) for part in _parts(loss)], dim=1)
+
+
+def _take(part: LossModule, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    options = part.options | {"reduction": "sums"}
+    sums = type(part).function(logits, target, mask=mask, weight=part.weight, **options)
+    if sums.dim() != 2:  # a scalar would pass for sums without a word
+        raise TypeError(
+            f'{type(part).__name__} gave {tuple(sums.shape)} for reduction="sums", wanted (2, K)'
         )
-        for part in _parts(loss)
-    ]
-    return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
+    return sums
 
 
 def fold_sums(loss: nn.Module, sums: Tensor) -> Tensor:
