@@ -64,7 +64,7 @@ def family_loss(
         check_labels=shared.check_labels,
     )
     _refuse_degenerate_micro(rows, shared)
-    weight = _class_weight(rows, shared)
+    weight = _class_weight(rows.logits, shared)
     link = Link(rows.softmax, alpha, paper)
     if shared.over == "example":
         values, counts = row_losses(rows, link, formula, smooth=shared.smooth, weight=weight)
@@ -73,7 +73,15 @@ def family_loss(
     if shared.ohem_ratio is not None:
         easy = easy_negatives(rows, link, ratio=shared.ohem_ratio, min_kept=shared.min_kept)
     overlap, total = statistics(rows, link, formula, easy=easy)
+    if shared.reduction == "sums":
+        return torch.stack([overlap, total])
     return _reduce_classes(overlap, total, weight, shared)
+
+
+def fold_classes(sums: Tensor, shared: Shared) -> Tensor:
+    """Returns the batch-level loss from (2, C): overlap and total of each class."""
+    overlap, total = sums
+    return _reduce_classes(overlap, total, _class_weight(sums, shared), shared)
 
 
 def _reduce_classes(
@@ -100,10 +108,10 @@ def _kept_classes(like: Tensor, exclude: Sequence[int]) -> Tensor:
     return kept
 
 
-def _class_weight(rows: Rows, shared: Shared) -> Tensor | None:
+def _class_weight(like: Tensor, shared: Shared) -> Tensor | None:
     """Returns (C,) class weights with 0 for excluded classes, or None where all count alike."""
-    weight = check_weight(shared.weight, rows.logits)
-    classes = rows.logits.shape[-1]
+    weight = check_weight(shared.weight, like)
+    classes = like.shape[-1]
     excluded = set(shared.exclude)
     if not excluded:
         return weight
@@ -113,7 +121,7 @@ def _class_weight(rows: Rows, shared: Shared) -> Tensor | None:
         )
     if len(excluded) == classes:
         raise ValueError(f"exclude leaves none of the {classes} classes to learn from")
-    kept = _kept_classes(rows.logits, shared.exclude)
+    kept = _kept_classes(like, shared.exclude)
     return kept if weight is None else kept * weight
 
 
