@@ -54,6 +54,12 @@ def test_format_task_and_options_can_be_forced(tmp_path, capsys):
     assert main([*command, "--set", "text"]) == 2
 
 
+@pytest.mark.parametrize("key", ["path", "format", "task", "on_error", "problems", "batch_size"])
+def test_set_is_for_options_of_the_reader_only(files, key, capsys):
+    assert main(["stats", files[0], "--set", f"{key}=x"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_bad_line_is_one_line_and_exit_2(tmp_path, capsys):
     path = tmp_path / "data"
     path.write_text("a B-X\nb\n\nc O\n")

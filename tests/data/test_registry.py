@@ -34,6 +34,15 @@ def test_unknown_names_list_the_known_ones(write):
 
 
 @pytest.mark.parametrize(
+    ("name", "option"), [("conll", "problems"), ("csv", "kind"), ("qqp", "layout")]
+)
+def test_what_the_format_decides_is_no_option(write, name, option):
+    message = f"unknown option of format {name} '{option}'.*; known: (?!.*(path|problems))"
+    with pytest.raises(InputError, match=message):
+        read(write("a B-X\n"), format=name, task=FORMATS[name].tasks[0], **{option: "x"})
+
+
+@pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("conll", {"tag": "x"}, "wanted tag to be int or None, got 'x'"),

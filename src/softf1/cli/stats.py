@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from softf1.data.registry import Corpus
     from softf1.data.stats import Stats
 
+_OWN_OPTIONS = ("path", "format", "task", "on_error")
+"""What the command has options of its own for."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 stats`."""
@@ -54,6 +57,8 @@ def _setting(item: str) -> tuple[str, object]:
     key, found, value = item.partition("=")
     if not found or not key:
         raise InputError(f"wanted --set KEY=VALUE, got {item!r}")
+    if key in _OWN_OPTIONS:
+        raise InputError(f"wanted --set of an option of the reader, got {key}; see --help")
     words: dict[str, object] = {"true": True, "false": False, "none": None}
     if value.lower() in words:
         return key, words[value.lower()]
