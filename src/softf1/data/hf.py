@@ -14,11 +14,13 @@ from softf1.data.columns import USUAL, Column
 from softf1.data.examples import Example, QAExample, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.squad import Offsets, join_answers, make_answer
-from softf1.data.tables import Row, RowReader
+from softf1.data.tables import RowReader
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from softf1.data._rows import Row
 
 PREFIX = "hf:"
 _WORDS = ("tokens", "words")

@@ -67,6 +67,7 @@ FORMATS: dict[str, Format] = {
     "tsv": Format("tables", ("classification", "pairs"), "tabs, no quoting", {"kind": "tsv"}),
     "csv": Format("tables", ("classification", "pairs"), "commas, quoted", {"kind": "csv"}),
     "jsonl": Format("tables", ("classification", "pairs"), "one object a line", {"kind": "jsonl"}),
+    "json": Format("tables", ("classification", "pairs"), "a list of objects", {"kind": "json"}),
     "lines": Format("lines", ("classification",), "label, a space, the text"),
     "hf": Format(
         "hf", ("tagging", "qa", "pairs", "classification"), "hf:NAME, the datasets library"

@@ -60,7 +60,7 @@ def iterate(
             ids.add(name)
             found.sort(key=lambda answer: not answer.spans)
             answers = join_answers(found) if several else tuple(found)
-            yield QAExample(name, question, context, answers, title)
+            yield QAExample(name, question, context, answers, title, node.line)
 
 
 def _questions(document: Node, problems: Problems) -> Iterator[tuple[str, str, Node]]:
