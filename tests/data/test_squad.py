@@ -62,7 +62,7 @@ def test_questions_know_their_lines(write):
 def test_answer_that_is_not_at_its_offset(write):
     path = write(document(question("q1", ("1822", 40)), question("q2", ("1822", 44))))
     with pytest.raises(
-        InputError, match=r":1: wanted '1822' at offset 40, got ' in ' *; found at 44"
+        InputError, match=r":1: wanted '1822' at offset 40, got ' in ' *; found at 44 \(see off"
     ):
         list(iterate(path))
     problems = Problems("skip")

@@ -179,7 +179,7 @@ def _decode_each(
         try:
             yield number, part.decode()
         except UnicodeDecodeError as error:
-            wrong = _not_utf8(error, path, number)
+            wrong = _not_utf8(error, path, number, hint=" (see encoding_errors=replace)")
             if errors == "replace":
                 problems.change("bytes that are not UTF-8 replaced", str(wrong))
                 yield number, part.decode(errors="replace")
@@ -188,7 +188,10 @@ def _decode_each(
         number += part.count(b"\n") + step
 
 
-def _not_utf8(error: UnicodeDecodeError, path: Path | str, line: int) -> RecordError:
+def _not_utf8(
+    error: UnicodeDecodeError, path: Path | str, line: int, *, hint: str = ""
+) -> RecordError:
     line += error.object.count(b"\n", 0, error.start)
     got = error.object[error.start : error.start + 1].hex()
-    return RecordError("not UTF-8", f"wanted UTF-8 text, got byte 0x{got}", path=path, line=line)
+    message = f"wanted UTF-8 text, got byte 0x{got}{hint}"
+    return RecordError("not UTF-8", message, path=path, line=line)

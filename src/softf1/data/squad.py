@@ -113,6 +113,7 @@ def make_answer(
     place = _nearest(context, text, start)
     got = short(context[max(start, 0) :][: len(text)])
     hint = f"found at {place}" if place >= 0 else "it is nowhere in the context"
+    hint += " (see offsets=nearest)" if offsets == "check" else ""
     message = f"wanted {short(text)} at offset {start}, got {got}; {hint}"
     wrong = error("answer not at its offset", message)
     if offsets == "check":
