@@ -78,6 +78,8 @@ def tune_thresholds(
     if values.ndim != 2 or values.shape != right.shape:
         shapes = f"{values.shape} and {right.shape}"
         raise ValueError(f"wanted scores and gold (items, labels), got {shapes}")
+    if np.isnan(values).any():
+        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
     if not 0 <= beta < np.inf:
         raise ValueError(f"wanted a finite beta >= 0, got {beta}")
     fold = assign_folds(len(values), folds=folds, seed=seed)
@@ -163,11 +165,11 @@ def _choose_micro(table: Ints, beta: float) -> Ints:
     """
     columns = np.arange(table.shape[1])
     found, predicted = table[..., 0], table[..., 0] + table[..., 1]
-    guess = -1.0
     choice = np.zeros_like(columns)
+    guess = float(average_f(table[choice, columns], average="micro", beta=beta))
     while True:
-        reached = float(average_f(table[choice, columns], average="micro", beta=beta))
+        better = np.argmax((1 + beta**2) * found - guess * predicted, axis=0)
+        reached = float(average_f(table[better, columns], average="micro", beta=beta))
         if reached <= guess:
             return choice
-        guess = reached
-        choice = np.argmax((1 + beta**2) * found - guess * predicted, axis=0)
+        guess, choice = reached, better
