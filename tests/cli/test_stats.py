@@ -126,3 +126,11 @@ def test_stats_does_not_import_torch(files):
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(softf1.__file__).parents[1])}
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+
+
+def test_labels_cannot_break_the_table(tmp_path, capsys):
+    path = tmp_path / "data"
+    path.write_text('{"text": "a", "label": "x\\ty\\u001b[31m"}\n{"text": "b", "label": "é [b]"}\n')
+    assert main(["stats", str(path)]) == 0
+    rows = capsys.readouterr().out.splitlines()[-2:]
+    assert [row.split("\t")[0] for row in rows] == ["x\\ty\\x1b[31m", "é [b]"]

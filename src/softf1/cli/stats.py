@@ -109,7 +109,7 @@ def _print_labels(stats: Stats) -> None:
     heads = ("label", "count", "share", f"per batch of {stats.batch_size}", "batches without")
     rows = [
         (
-            label.label,
+            _printable(label.label),
             f"{label.count:,}",
             f"{label.share:.2%}",
             f"{label.per_batch:,.2f}",
@@ -127,3 +127,8 @@ def _print_labels(stats: Stats) -> None:
     for row in rows:
         table.add_row(Text(row[0]), *row[1:])
     console.print(table)
+
+
+def _printable(label: str) -> str:
+    """The label with tabs, ends of lines and codes of terminals written out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in label)

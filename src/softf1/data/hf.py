@@ -106,9 +106,8 @@ def load(path: str) -> Any:
     name, _, rest = path.removeprefix(PREFIX).partition(":")
     config, _, split = rest.partition(":")
     try:
-        if (Path(name) / "dataset_info.json").exists() or (
-            Path(name) / "dataset_dict.json"
-        ).exists():
+        saved = any((Path(name) / f"dataset_{what}.json").exists() for what in ("info", "dict"))
+        if saved:
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(name, config or None)

@@ -44,14 +44,7 @@ def iterate(
             if name in ids:
                 raise node.error("duplicate id", f"wanted a new id, got {name!r} again")
             found = [
-                make_answer(
-                    item.get("text", str),
-                    item.get("answer_start", int),
-                    context,
-                    offsets=offsets,
-                    problems=problems,
-                    error=item.error,
-                )
+                _read_answer(item, context, offsets=offsets, problems=problems)
                 for item in _answers(node)
             ]
         except RecordError as error:
@@ -94,6 +87,11 @@ def _answers(node: Node) -> list[Node]:
     if impossible is False and not items:
         raise node.error("no answer", "wanted an answer where is_impossible is false, got none")
     return items
+
+
+def _read_answer(item: Node, context: str, *, offsets: Offsets, problems: Problems) -> Answer:
+    text, start = item.get("text", str), item.get("answer_start", int)
+    return make_answer(text, start, context, offsets=offsets, problems=problems, error=item.error)
 
 
 def make_answer(

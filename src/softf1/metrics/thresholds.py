@@ -74,12 +74,7 @@ def tune_thresholds(
         seed: Of the cut.
         candidates: The most thresholds that are tried for a label.
     """
-    values, right = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
-    if values.ndim != 2 or values.shape != right.shape:
-        shapes = f"{values.shape} and {right.shape}"
-        raise ValueError(f"wanted scores and gold (items, labels), got {shapes}")
-    if np.isnan(values).any():
-        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
+    values, right = _read_scores(scores, gold)
     if not 0 <= beta < np.inf:
         raise ValueError(f"wanted a finite beta >= 0, got {beta}")
     fold = assign_folds(len(values), folds=folds, seed=seed)
@@ -99,6 +94,16 @@ def tune_thresholds(
         thresholds[rule] = [tried[c][k] for c, k in enumerate(fit(list(range(folds))))]
     rule, honest = pick_rule(parts, average=average, beta=beta)
     return TunedThresholds(rule, tuple(map(float, thresholds[rule])), honest)
+
+
+def _read_scores(scores: ArrayLike, gold: ArrayLike) -> tuple[Floats, Mask]:
+    values, right = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
+    if values.ndim != 2 or values.shape != right.shape:
+        shapes = f"{values.shape} and {right.shape}"
+        raise ValueError(f"wanted scores and gold (items, labels), got {shapes}")
+    if np.isnan(values).any():
+        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
+    return values, right
 
 
 def _candidates(positives: Floats, default: float, most: int) -> Floats:
