@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import subprocess
@@ -54,6 +55,12 @@ def test_format_task_and_options_can_be_forced(tmp_path, capsys):
     assert main([*command, "--set", "text"]) == 2
 
 
+@pytest.mark.parametrize("key", ["path", "format", "task", "on_error", "problems", "batch_size"])
+def test_set_is_for_options_of_the_reader_only(files, key, capsys):
+    assert main(["stats", files[0], "--set", f"{key}=x"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_bad_line_is_one_line_and_exit_2(tmp_path, capsys):
     path = tmp_path / "data"
     path.write_text("a B-X\nb\n\nc O\n")
@@ -62,6 +69,47 @@ def test_a_bad_line_is_one_line_and_exit_2(tmp_path, capsys):
     assert err == f"softf1 stats: {path}:2: wanted 2 columns separated by ' ', got 1: 'b'\n"
     assert main(["stats", str(path), "--format", "conll", "--on-error", "skip"]) == 0
     assert "skipped 1: ragged row (1; first" in capsys.readouterr().err
+
+
+ANSWER = '{"text": "Ida", "answer_start": %d}'
+SQUAD = '{"data": [{"paragraphs": [{"context": "Ida left", "qas": [{"id": "q", "question": "?",\n'
+SQUAD += '"answers": [%s]}]}]}]}'
+
+BROKEN = {
+    "missing": (None, "No such file"),
+    "empty": (b"", "wanted data, got an empty file"),
+    "binary": (bytes(range(256)), "wanted one of CoNLL columns"),
+    "UTF-16": (TRAIN.encode("utf-16"), ":1: wanted UTF-8, got UTF-16"),
+    "Latin-1": ("Zoë B-PER\nran O\n".encode("latin-1"), ":1: wanted UTF-8 text, got byte 0xeb"),
+    "cut gzip": (gzip.compress(TRAIN.encode())[:-9], "wanted a whole gzip file"),
+    "cut JSON": ((SQUAD % ANSWER % 0)[:-9].encode(), ":2: wanted JSON"),
+    "offset": ((SQUAD % ANSWER % 4).encode(), ":2: wanted 'Ida' at offset 4, got 'lef'"),
+    "ragged columns": (b"a B-X\nb O\n\nc O\nd\n", ":5: wanted 2 columns"),
+    "ragged table": (b"text,label\na,x\nb\n", ":3: wanted 2 columns, got 1"),
+    "same id": (b"id\ttext\tlabel\n7\ta\tx\n7\tb\ty\n", ":3: wanted a new id, got '7' again"),
+    "no column": (b"id,kind\n1,x\n", "wanted one of CoNLL columns"),
+    "long line": (b"x" * 1_000_000, "wanted one of CoNLL columns"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_one_short_line_and_exit_2(tmp_path, capsys, name):
+    data, message = BROKEN[name]
+    path = tmp_path / "data"
+    if data is not None:
+        path.write_bytes(data)
+    assert main(["stats", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"softf1 stats: {path}:")
+    assert message in err
+    assert err.count("\n") == 1
+    assert len(err) < 400 + len(str(path))
+
+
+def test_a_folder_is_no_file(tmp_path, capsys):
+    assert main(["stats", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_table_on_a_terminal(files, monkeypatch, capsys):
@@ -78,3 +126,11 @@ def test_stats_does_not_import_torch(files):
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(softf1.__file__).parents[1])}
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+
+
+def test_labels_cannot_break_the_table(tmp_path, capsys):
+    path = tmp_path / "data"
+    path.write_text('{"text": "a", "label": "x\\ty\\u001b[31m"}\n{"text": "b", "label": "é [b]"}\n')
+    assert main(["stats", str(path)]) == 0
+    rows = capsys.readouterr().out.splitlines()[-2:]
+    assert [row.split("\t")[0] for row in rows] == ["x\\ty\\x1b[31m", "é [b]"]

@@ -33,3 +33,33 @@ def test_table_of_pairs_without_header(write):
 def test_labels_in_json_lines_are_no_label_lines(write):
     with pytest.raises(InputError, match="wanted one of"):
         detect(write('{"label": "1"}\n{"label": "2"}\n'))
+
+
+def test_rows_without_tag_are_left_to_the_reader_to_name(write):
+    path = write("a B-X\nb O\n\nc O\nd\n")
+    assert detect(path).format == "conll"
+    with pytest.raises(InputError, match=r"data.txt:5: wanted 2 columns"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "format_name", "task"),
+    [
+        ('[{"text": "a b", "label": "x"}]', "json", "classification"),
+        ('[\n {\n  "premise": "a",\n  "hypothesis": "b"\n }\n]', "json", "pairs"),
+        ('{"text": "' + "x " * 50_000 + '"}\n{"text": "y"}\n', "jsonl", "classification"),
+        ('[{"text": "' + "x " * 50_000 + '"}]', "json", "classification"),
+        ('text,label\n"' + "x " * 100_000 + '",a\nb,c\n', "csv", "classification"),
+        ("text;label\na, b;x\nc;y\n", "csv", "classification"),
+    ],
+    ids=["list", "pairs", "long line", "long member", "long cell", "semicolons"],
+)
+def test_lists_long_texts_and_semicolons(write, text, format_name, task):
+    corpus = read(write(text))
+    assert (corpus.format, corpus.task) == (format_name, task)
+    assert len(corpus) == (text.count("}") or 2)
+
+
+def test_an_object_over_several_lines_is_no_json_lines(write):
+    with pytest.raises(InputError, match="wanted one of SQuAD"):
+        detect(write('{\n "text": "a"\n}\n'))

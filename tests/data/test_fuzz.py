@@ -65,6 +65,7 @@ SEEDS = {
     "tsv": "id\ttext\tlabel\tfirst\tsecond\n1\tA film.\tgood\ta b\tb a\n2\tOdd.\tbad\tc\td\n",
     "csv": 'text,label,first,second\n"A, ""film"".",good,a,b\nOdd,bad,"c\nd",e\n',
     "jsonl": '{"text": "a", "label": ["x"], "first": "a", "second": "b"}\n{"text": "b"}',
+    "json": '[{"text": "a", "label": 1, "first": "a", "second": "b"},\n {"text": "b", "label": 0}]',
     "lines": "1 a fine film\n0 an odd one\n1 again\n",
 }
 PIECES = [
@@ -116,7 +117,7 @@ def read_mutated(name, path, random):
     task = random.choice(FORMATS[name].tasks)
     problems = Problems(random.choice(("raise", "skip")))
     options = dict(random.choice(OPTIONS.get(name, [{}])))
-    if FORMATS[name].module not in ("squad", "mrc") and random.random() < 0.3:
+    if name != "json" and FORMATS[name].module not in ("squad", "mrc") and random.random() < 0.3:
         options["encoding_errors"] = "replace"
     try:
         examples = list(iterate(path, format=name, task=task, problems=problems, **options))

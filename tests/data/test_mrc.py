@@ -38,6 +38,7 @@ def test_any_tagging_file_becomes_items_and_comes_back(tmp_path):
     assert (corpus.format, corpus.task) == ("mrc", "mrc_ner")
     again = [MrcExample(e.id, e.query, e.label, e.words, e.spans, 4) for e in corpus.of(MrcExample)]
     assert again == examples
+    assert [e.line for e in corpus.of(MrcExample)] == [2, 3]
     written = json.loads(path.read_text(encoding="utf-8"))
     assert written[0] == item(context="Ada Lind saw Ada in Oslo")
 

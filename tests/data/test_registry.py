@@ -1,5 +1,7 @@
 import importlib
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,21 @@ def test_every_format_has_a_reader_with_its_options(name):
     assert all(one.kind is one.KEYWORD_ONLY for key, one in options.items() if key != "path")
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_documentation_names_every_format_and_option(name):
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    row = rows[name]
+    if like := re.search(r"\| as `(\w+)`$", row):
+        row += rows[like[1]]
+    reader = importlib.import_module(f"softf1.data.{FORMATS[name].module}").iterate
+    settled = {"path", "problems", "task", "kind", "layout", "encoding_errors"}
+    if "json" in name:
+        settled |= {"header", "delimiter"}
+    assert {key for key in inspect.signature(reader).parameters if f"`{key}`" not in row} <= settled
+    assert all(task in row for task in FORMATS[name].tasks) or "all but mrc_ner" in row
+
+
 def test_unknown_names_list_the_known_ones(write):
     path = write("a B-X\n")
     with pytest.raises(
@@ -31,6 +48,15 @@ def test_unknown_names_list_the_known_ones(write):
         read(path, task="tag")
     with pytest.raises(InputError, match="format tsv serves the tasks classification, pairs"):
         read(path, format="tsv")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("conll", "problems"), ("csv", "kind"), ("qqp", "layout")]
+)
+def test_what_the_format_decides_is_no_option(write, name, option):
+    message = f"unknown option of format {name} '{option}'.*; known: (?!.*(path|problems))"
+    with pytest.raises(InputError, match=message):
+        read(write("a B-X\n"), format=name, task=FORMATS[name].tasks[0], **{option: "x"})
 
 
 @pytest.mark.parametrize(

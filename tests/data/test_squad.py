@@ -50,10 +50,19 @@ def test_impossible_questions_of_squad_2(write):
     assert [len(example.answers) for example in iterate(path)] == [0, 1, 0]
 
 
+def test_questions_know_their_lines(write):
+    text = document(question("q1"), question("q2", ("1822", 44)))
+    assert [example.line for example in iterate(write(text))] == [1, 1]
+    path = write("\n" + json.dumps(json.loads(text), indent=1))
+    rows = path.read_text().split("\n")
+    examples = list(iterate(path))
+    assert [rows[example.line].strip() for example in examples] == ['"id": "q1",', '"id": "q2",']
+
+
 def test_answer_that_is_not_at_its_offset(write):
     path = write(document(question("q1", ("1822", 40)), question("q2", ("1822", 44))))
     with pytest.raises(
-        InputError, match=r":1: wanted '1822' at offset 40, got ' in ' *; found at 44"
+        InputError, match=r":1: wanted '1822' at offset 40, got ' in ' *; found at 44 \(see off"
     ):
         list(iterate(path))
     problems = Problems("skip")

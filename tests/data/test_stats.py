@@ -54,7 +54,17 @@ def test_document_marks_are_no_words(write):
 def test_parts_of_speech_have_no_o():
     stats = describe(corpus("tagging", tagged("NOUN NOUN VERB")))
     assert figures(stats) == (2, 1, 2.0)
-    assert "most frequent tag NOUN" in stats.negative
+    assert stats.negative == "the most frequent tag NOUN"
+
+
+def test_a_stray_o_among_parts_of_speech_is_no_background():
+    stats = describe(corpus("tagging", tagged("NOUN NOUN VERB O")))
+    assert (figures(stats), stats.negative) == ((2, 2, 1.0), "the most frequent tag NOUN")
+
+
+def test_plain_names_with_much_background():
+    stats = describe(corpus("tagging", tagged("O O PERSON")))
+    assert (figures(stats), stats.negative) == ((2, 1, 2.0), "tag O")
 
 
 def question(context, *answers):
@@ -90,6 +100,9 @@ def test_questions_without_answer_are_a_label():
         "end": 1,
         "no answer": 1,
     }
+    # Of two questions one has no answer; the start is one of five positions.
+    shares = {label.label: label.share for label in stats.labels}
+    assert (shares["no answer"], shares["start"]) == (0.5, 0.2)
 
 
 def test_queries_count_for_every_label():
@@ -156,4 +169,5 @@ def test_labels_that_only_dev_has_are_said_once():
     dev = corpus("tagging", tagged("I-PER B-ORG O"), tagged("B-ORG B-LOC"), path="dev")
     assert describe_unseen(train, dev) == "dev: LOC, ORG are not in train: scored, never predicted"
     assert describe_unseen(dev, train) is None
+    assert describe_unseen(train, corpus("pairs", *pairs("10"))) is None
     assert unseen_labels("ab", "ab") == ()

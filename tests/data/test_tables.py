@@ -90,6 +90,30 @@ def test_pairs_of_json_lines(write):
     assert corpus.of(PairExample)[0].label == "true"
 
 
+def test_list_of_objects_knows_its_lines(write):
+    rows = '[\n {"text": "a", "label": 1},\n\n {"text": "b",\n  "label": 0},\n 5\n]'
+    problems = Problems("skip")
+    found = list(iterate(write(rows), kind="json", problems=problems))
+    assert found == [TextExample("a", ("1",), 2), TextExample("b", ("0",), 4)]
+    assert problems.first == {
+        "wrong type": [f"{write(rows)}:6: wanted an object, got 5 (at [2])"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("jsonl", {"delimiter": ";"}, "wanted no delimiter, which jsonl has no use for, got ';'"),
+        ("json", {"header": True}, "wanted no header"),
+        ("json", {"encoding_errors": "replace"}, "wanted no encoding_errors"),
+        ("xml", {}, "wanted kind tsv, csv, jsonl or json, got 'xml'"),
+    ],
+)
+def test_options_without_a_use_are_refused(write, kind, options, message):
+    with pytest.raises(InputError, match=message):
+        texts(write('{"text": "a"}'), kind=kind, **options)
+
+
 def test_rows_without_labels(write):
     problems = Problems()
     assert texts(write("id\ttext\n1\ta\n"), problems=problems) == [("a", ())]
@@ -113,6 +137,7 @@ def test_rows_without_labels(write):
         ),
         ('{"text": "a", "label": "x"}\n[1]', {"kind": "jsonl"}, r":2: wanted an object, got"),
         ('{"text": "a", "label": "x"}\n{"te', {"kind": "jsonl"}, r":2: wanted JSON.*too early"),
+        ('[{"text": "a", "label": "x"},\n{"text": 1}]', {"kind": "json"}, r":2: wanted 'label'"),
     ],
 )
 def test_bad_rows_name_their_line_or_are_counted(write, text, options, message):

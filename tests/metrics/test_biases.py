@@ -90,7 +90,12 @@ def test_span_scores_of_whole_sentences():
     assert sorted(size for sizes in folds for size in sizes) == sorted(lengths)
 
 
-def test_wrong_sizes():
+def test_wrong_sizes_and_values():
+    options = {"count": count, "average": "micro"}
+    with pytest.raises(ValueError, match="wanted a background from 0 to 2, got 3"):
+        tune_biases(np.zeros((2, 3)), [0, 1], background=3, **options)
+    with pytest.raises(ValueError, match="wanted numbers as logits, got 6 NaN"):
+        tune_biases(np.full((2, 3), np.nan), [0, 1], background=0, **options)
     with pytest.raises(ValueError, match=r"got \(2, 3\), \(2,\) and lengths of 3 tokens"):
         tune_biases(
             np.zeros((2, 3)), [0, 1], background=0, count=count, average="micro", lengths=[3]

@@ -214,5 +214,7 @@ def test_no_questions_and_wrong_sizes():
     assert score_squad2([], []).best_f1 == (0, 0)
     with pytest.raises(ValueError, match="wanted a prediction for 2 questions, got 1"):
         score_squad(["a"], [["a"], ["b"]])
+    with pytest.raises(ValueError, match="wanted numbers as null scores, got 1 NaN"):
+        score_squad2(["a"], [["a"]], null_scores=[float("nan")])
     with pytest.raises(ValueError, match=r"wanted 1 null scores, got shape \(2,\)"):
         score_squad2(["a"], [["a"]], null_scores=[0.1, 0.2])

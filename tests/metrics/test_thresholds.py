@@ -88,7 +88,7 @@ def test_micro_choice_is_the_best_of_all_combinations():
         gold = rng.integers(1, 12, 3)
         table[..., 0] = np.minimum(table[..., 0], gold)
         table[..., 2] = gold - table[..., 0]
-        for beta in (0.5, 1.0, 2.0):
+        for beta in (0.0, 0.5, 1.0, 2.0):
             chosen = _choose_micro(table, beta)
             every = (
                 ratios_of(table[list(k), range(3)].sum(axis=0), beta=beta)[2]
@@ -96,6 +96,12 @@ def test_micro_choice_is_the_best_of_all_combinations():
             )
             reached = ratios_of(table[chosen, range(3)].sum(axis=0), beta=beta)[2]
             assert reached == pytest.approx(max(every))
+
+
+def test_precision_alone_does_not_choose_to_predict_nothing():
+    # Candidates of one label: nothing predicted (0/0), and 1 right of 2, which is better.
+    table = np.array([[[0, 0, 1]], [[1, 1, 0]]])
+    assert _choose_micro(table, beta=0.0).tolist() == [1]
 
 
 def test_labels_without_positives_and_no_items_keep_the_default():
@@ -123,5 +129,7 @@ def test_wrong_shapes_and_no_default_average():
         tune_thresholds([0.1, 0.2], [0, 1], average="micro")
     with pytest.raises(TypeError, match="average"):
         tune_thresholds([[0.1]], [[1]])
+    with pytest.raises(ValueError, match="wanted numbers as scores, got 1 NaN"):
+        tune_thresholds([[np.nan], [0.2]], [[1], [0]], average="micro")
     with pytest.raises(ValueError, match="wanted a finite beta"):
         tune_thresholds([[0.1]], [[1]], average="micro", beta=np.inf)

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from softf1.data.registry import Corpus
     from softf1.data.stats import Stats
 
+_OWN_OPTIONS = ("path", "format", "task", "on_error")
+"""What the command has options of its own for."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 stats`."""
@@ -54,6 +57,8 @@ def _setting(item: str) -> tuple[str, object]:
     key, found, value = item.partition("=")
     if not found or not key:
         raise InputError(f"wanted --set KEY=VALUE, got {item!r}")
+    if key in _OWN_OPTIONS:
+        raise InputError(f"wanted --set of an option of the reader, got {key}; see --help")
     words: dict[str, object] = {"true": True, "false": False, "none": None}
     if value.lower() in words:
         return key, words[value.lower()]
@@ -104,7 +109,7 @@ def _print_labels(stats: Stats) -> None:
     heads = ("label", "count", "share", f"per batch of {stats.batch_size}", "batches without")
     rows = [
         (
-            label.label,
+            _printable(label.label),
             f"{label.count:,}",
             f"{label.share:.2%}",
             f"{label.per_batch:,.2f}",
@@ -122,3 +127,8 @@ def _print_labels(stats: Stats) -> None:
     for row in rows:
         table.add_row(Text(row[0]), *row[1:])
     console.print(table)
+
+
+def _printable(label: str) -> str:
+    """The label with tabs, ends of lines and codes of terminals written out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in label)

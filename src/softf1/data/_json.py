@@ -54,18 +54,21 @@ def parse(text: str, path: Path | str, *, line: int = 1) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A JSON text and the places in it that errors have asked for."""
+    """A JSON text and the places in it that were asked for."""
 
     text: str
     path: Path | str
+    one_line: bool
     reached: dict[tuple[Step, ...], tuple[int, int]] = field(default_factory=dict)
 
     def line_of(self, steps: tuple[Step, ...]) -> int:
         """The line of the value that the steps lead to, found by walking the text again.
 
-        Only errors need it, so the parser does not have to keep positions. What was reached is
-        remembered, so that many errors cost one walk together.
+        The parser does not have to keep positions, and files of one line are not walked. What was
+        reached is remembered, so that the lines of many values cost one walk together.
         """
+        if self.one_line:
+            return 1
         place = _skip(self.text, 0)
         for depth, step in enumerate(steps):
             if isinstance(step, str):
@@ -105,13 +108,13 @@ class Node:
         """The value under a key, which must be there and of that kind."""
         value = self.find(key, kind)
         if value is None:
-            keys = ", ".join(map(str, self._object()))
+            keys = ", ".join(map(str, self.fields()))
             raise self.error("missing key", f'wanted "{key}", got the keys {keys or "none"}')
         return value
 
     def find(self, key: str, kind: type[T]) -> T | None:
         """The value under a key if it is there and not null; it must be of that kind."""
-        value = self._object().get(key)
+        value = self.fields().get(key)
         if value is None:
             return None
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -137,7 +140,7 @@ class Node:
 
     def names(self) -> tuple[str, ...]:
         """The keys of this object."""
-        return tuple(self._object())
+        return tuple(self.fields())
 
     def numbers(self, key: str) -> list[int]:
         """The whole numbers of the list under a key."""
@@ -147,15 +150,19 @@ class Node:
                 raise self.error("wrong type", f'wanted numbers in "{key}", got {_show(value)}')
         return values
 
+    @property
+    def line(self) -> int:
+        """The line where this value begins."""
+        return self.document.line_of(self.steps)
+
     def error(self, reason: str, message: str) -> RecordError:
         """An error that names the line where this value begins."""
         place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
         where = f" (at {place.lstrip('.')})" if place else ""
-        document = self.document
-        line = document.line_of(self.steps)
-        return RecordError(reason, f"{message}{where}", path=document.path, line=line)
+        return RecordError(reason, f"{message}{where}", path=self.document.path, line=self.line)
 
-    def _object(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
+        """This value as a dict, which it must be."""
         if not isinstance(self.value, dict):
             raise self.error("wrong type", f"wanted an object, got {_show(self.value)}")
         return self.value
@@ -166,7 +173,7 @@ def load(path: Path | str) -> Node:
     text = read_text(path)
     if not text.strip():
         raise InputError("wanted JSON, got an empty file", path=path)
-    return Node(parse(text, path), Document(text, path))
+    return Node(parse(text, path), Document(text, path, one_line="\n" not in text.rstrip()))
 
 
 def _show(value: object) -> str:

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 EncodingErrors = Literal["strict", "replace"]
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
-_WIDE_BOMS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_WIDE_BOMS = {
+    codecs.BOM_UTF32_LE: "UTF-32",  # begins like that of UTF-16
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 
 
 @contextmanager
@@ -56,10 +61,13 @@ def read_text(path: Path | str) -> str:
 
 
 def read_start(path: Path | str, size: int = 1 << 16) -> str:
-    """The first whole lines of a file, for looking at it; undecodable bytes are replaced."""
+    """The first lines of a file, for looking at it; undecodable bytes are replaced.
+
+    The last one is whole, unless it is the first or the second, after a header.
+    """
     with open_bytes(path) as file:
         data = file.read(size)
-    if len(data) == size and b"\n" in data:
+    if len(data) == size and data.count(b"\n") > 1:
         data = data[: data.rfind(b"\n")]
     return _normalise(data, path, first=True).decode(errors="replace")
 
@@ -125,7 +133,8 @@ def _pieces(path: Path | str) -> Iterator[bytes]:
 
 def _normalise(data: bytes, path: Path | str, *, first: bool) -> bytes:
     if first:
-        if wide := _WIDE_BOMS.get(data[:2]):
+        wide = next((name for bom, name in _WIDE_BOMS.items() if data.startswith(bom)), None)
+        if wide:
             raise InputError(
                 f"wanted UTF-8, got {wide} (by its byte order mark)", path=path, line=1
             )
@@ -170,7 +179,7 @@ def _decode_each(
         try:
             yield number, part.decode()
         except UnicodeDecodeError as error:
-            wrong = _not_utf8(error, path, number)
+            wrong = _not_utf8(error, path, number, hint=" (see encoding_errors=replace)")
             if errors == "replace":
                 problems.change("bytes that are not UTF-8 replaced", str(wrong))
                 yield number, part.decode(errors="replace")
@@ -179,7 +188,10 @@ def _decode_each(
         number += part.count(b"\n") + step
 
 
-def _not_utf8(error: UnicodeDecodeError, path: Path | str, line: int) -> RecordError:
+def _not_utf8(
+    error: UnicodeDecodeError, path: Path | str, line: int, *, hint: str = ""
+) -> RecordError:
     line += error.object.count(b"\n", 0, error.start)
     got = error.object[error.start : error.start + 1].hex()
-    return RecordError("not UTF-8", f"wanted UTF-8 text, got byte 0x{got}", path=path, line=line)
+    message = f"wanted UTF-8 text, got byte 0x{got}{hint}"
+    return RecordError("not UTF-8", message, path=path, line=line)

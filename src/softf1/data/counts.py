@@ -1,7 +1,7 @@
 """What counts as negative and as positive, task by task.
 
-- tagging: words; O is negative, every other tag positive. Without O (parts of speech) the most
-  frequent label is negative and the others are positive.
+- tagging: words; O is negative, every other tag positive. Of plain labels (parts of speech) the
+  most frequent is negative and the others are positive: a stray O among them is a label too.
 - qa: the first and the last word of the answer are positive, two positions an answer even where
   they are one word, as the paper counts; the other words of the context are negative, once for
   each question. Of several alternative answers the first counts, as in training; of an answer of
@@ -100,8 +100,8 @@ def _count_tags(corpus: Corpus) -> Counts:
     examples = Counter(
         label for sentence in sentences for label in {label_of[tag] for tag in set(sentence.tags)}
     )
-    negative = OUTSIDE if OUTSIDE in labels else labels.most_common(1)[0][0]
-    said = "tag O" if negative == OUTSIDE else f"the most frequent tag {negative} (there is no O)"
+    negative = OUTSIDE if OUTSIDE in labels and not plain else labels.most_common(1)[0][0]
+    said = "tag O" if negative == OUTSIDE else f"the most frequent tag {negative}"
     negatives = labels[negative]
     return Counts("words", said, negatives, tags.total() - negatives, labels, examples)
 
@@ -193,8 +193,11 @@ def unseen_labels(train: Iterable[str], other: Iterable[str]) -> tuple[str, ...]
 
 
 def describe_unseen(train: Corpus, other: Corpus) -> str | None:
-    """One sentence about labels that occur in `other` only, None if there are none."""
-    unseen = unseen_labels(labels_of(train), labels_of(other))
+    """One sentence about labels that occur in `other` only, None if there are none.
+
+    Corpora of different tasks are not compared: their labels have nothing in common.
+    """
+    unseen = unseen_labels(labels_of(train), labels_of(other)) if train.task == other.task else ()
     if not unseen:
         return None
     return (

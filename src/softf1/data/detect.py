@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
+_KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
 _ROWS = 200
 """How many rows are looked at."""
 _FEW_LABELS = 50
@@ -61,7 +62,9 @@ def detect(path: Path | str, *, task: str | None = None) -> Detected:
             return found
     wanted = "CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`, JSON"
     if looks == (_json,):
-        wanted = "SQuAD, QuoRef, BERT-MRC, JSON lines with a text or with two"
+        wanted = (
+            "SQuAD, QuoRef, BERT-MRC, objects with a text or with two, a line each or in a list"
+        )
     told = f" for the task {task}" if task else ""
     first = short(start.strip().partition("\n")[0])
     message = f"wanted one of {wanted}{told}; got a first line of {first}"
@@ -69,29 +72,30 @@ def detect(path: Path | str, *, task: str | None = None) -> Detected:
 
 
 def _json(start: str) -> Detected | None:
-    first = start.lstrip().partition("\n")[0]
-    try:
-        value = json.loads(first)
-    except ValueError:
-        value = None
-    if isinstance(value, dict) and "data" not in value:
-        return _json_lines(value)
     if '"start_position"' in start and '"query"' in start:
         return Detected("mrc", "mrc_ner", "items with query and start_position")
     if '"paragraphs"' in start:
         if '"context_id"' in start:
             return Detected("quoref", "qa", "paragraphs with context_id, as QuoRef has")
         return Detected("squad", "qa", "articles with paragraphs")
+    text = start.strip()
+    is_list = text.startswith("[")
+    kind, where = ("json", "a list of objects") if is_list else ("jsonl", "one object a line")
+    names = {name.lower() for name in _first_keys(text, is_list=is_list)}
+    if names & {*USUAL["first"]} and names & {*USUAL["second"]}:
+        return Detected(kind, "pairs", f"{where} with two texts")
+    if names & {*USUAL["text"]}:
+        return Detected(kind, "classification", f"{where} with a text")
     return None
 
 
-def _json_lines(value: dict[str, object]) -> Detected | None:
-    names = {name.lower() for name in value}
-    if names & set(USUAL["first"]) and names & set(USUAL["second"]):
-        return Detected("jsonl", "pairs", "one object a line with two texts")
-    if names & set(USUAL["text"]):
-        return Detected("jsonl", "classification", "one object a line with a text")
-    return None
+def _first_keys(start: str, *, is_list: bool) -> list[str]:
+    """The keys of the first object; those of its start where it is longer than what was read."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(start, start.find("{"))
+    except (ValueError, RecursionError):
+        return _KEY.findall(start) if is_list or "\n" not in start else []
+    return list(value) if is_list or "\n" not in start[:end] else []
 
 
 def _conllu(start: str) -> Detected | None:
@@ -111,7 +115,8 @@ def _brackets(start: str) -> Detected | None:
 
 def _table(start: str) -> Detected | None:
     header, _, rest = start.partition("\n")
-    for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
+    for kind, delimiter in (("tsv", "\t"), ("csv", ","), ("csv", ";")):
+        options: dict[str, object] = {"delimiter": ";"} if delimiter == ";" else {}
         names = [name.strip(' "').lower() for name in header.split(delimiter)]
         if len(names) < 2 or not looks_like_header(names) or not rest.strip():
             continue
@@ -119,9 +124,11 @@ def _table(start: str) -> Detected | None:
             if kind == "tsv" and {columns["first"].lower(), columns["second"].lower()} <= {*names}:
                 return Detected(layout, "pairs", f"the columns of {layout}")
         if {*names} & {*USUAL["first"]} and {*names} & {*USUAL["second"]}:
-            return Detected(kind, "pairs", f"a header with two texts: {', '.join(names)}")
+            reason = f"a header with two texts: {', '.join(names)}"
+            return Detected(kind, "pairs", reason, options)
         if {*names} & {*USUAL["text"]}:
-            return Detected(kind, "classification", f"a header with a text: {', '.join(names)}")
+            reason = f"a header with a text: {', '.join(names)}"
+            return Detected(kind, "classification", reason, options)
     return None
 
 
@@ -133,20 +140,21 @@ def _columns(start: str) -> Detected | None:
     if not rows:
         return None
     between = "\t" if "\t" in rows[0] else " "
-    cells = [row.rstrip(" ").rsplit(between, 1) for row in rows]
-    if any(len(pair) < 2 for pair in cells):
-        return None
+    split = [row.rstrip(" ").rsplit(between, 1) for row in rows]
+    cells = [pair for pair in split if len(pair) == 2]
     tags = {pair[1] for pair in cells}
-    words = [pair[0] for pair in cells]
-    if _chinese_characters(words):
+    of_a_scheme = _has_prefixes(tags)
+    # Tags of a scheme speak for columns even where a few rows lack theirs, which the reader names.
+    if len(cells) < (0.7 * len(rows) if of_a_scheme else len(rows)):
+        return None
+    if _chinese_characters([pair[0] for pair in cells]):
         return Detected("chars", "tagging", "one Chinese character and its tag a line")
+    if of_a_scheme:
+        return Detected("conll", "tagging", "one word a line, tags of a scheme in the last column")
     widths = {len(row.split(between)) for row in rows} if between == "\t" else set()
-    if len(blocks) < 2 and not _has_prefixes(tags):
+    if len(blocks) < 2 or len(widths) > 1 or len(tags) > max(_FEW_LABELS, len(rows) // 3):
         return None
-    if len(widths) > 1 or len(tags) > max(_FEW_LABELS, len(rows) // 3):
-        return None
-    kind = "tags of a scheme" if _has_prefixes(tags) else "tags"
-    return Detected("conll", "tagging", f"one word a line, {kind} in the last column")
+    return Detected("conll", "tagging", "one word a line, tags in the last column")
 
 
 def _chinese_characters(words: list[str]) -> bool:

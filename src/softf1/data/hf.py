@@ -14,11 +14,13 @@ from softf1.data.columns import USUAL, Column
 from softf1.data.examples import Example, QAExample, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.squad import Offsets, join_answers, make_answer
-from softf1.data.tables import Row, RowReader
+from softf1.data.tables import RowReader
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from softf1.data._rows import Row
 
 PREFIX = "hf:"
 _WORDS = ("tokens", "words")
@@ -104,9 +106,8 @@ def load(path: str) -> Any:
     name, _, rest = path.removeprefix(PREFIX).partition(":")
     config, _, split = rest.partition(":")
     try:
-        if (Path(name) / "dataset_info.json").exists() or (
-            Path(name) / "dataset_dict.json"
-        ).exists():
+        saved = any((Path(name) / f"dataset_{what}.json").exists() for what in ("info", "dict"))
+        if saved:
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(name, config or None)

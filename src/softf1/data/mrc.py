@@ -111,7 +111,8 @@ def _read_item(node: Node, default_id: str) -> MrcExample:
         message = f"wanted impossible to be {str(not spans).lower()} with {len(spans)} spans"
         raise node.error("impossible and spans differ", f"{message}, got {str(impossible).lower()}")
     name = node.find("qas_id", str) or default_id
-    return MrcExample(name, query, node.find("entity_label", str) or "", words, spans)
+    label = node.find("entity_label", str) or ""
+    return MrcExample(name, query, label, words, spans, node.line)
 
 
 def _spans(node: Node) -> tuple[Span, ...]:

@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 TASKS = ("tagging", "mrc_ner", "qa", "pairs", "classification")
 
-
+_SETTLED = ("path", "problems", "task", "kind", "layout")
+"""Parameters of readers that file, format and task decide, which are no options of a user."""
 _KINDS = {"int": "int", "bool": "bool", "None": "NoneType"}
 """Types of an option by the words of its annotation; any other word is a text."""
 
@@ -66,6 +67,7 @@ FORMATS: dict[str, Format] = {
     "tsv": Format("tables", ("classification", "pairs"), "tabs, no quoting", {"kind": "tsv"}),
     "csv": Format("tables", ("classification", "pairs"), "commas, quoted", {"kind": "csv"}),
     "jsonl": Format("tables", ("classification", "pairs"), "one object a line", {"kind": "jsonl"}),
+    "json": Format("tables", ("classification", "pairs"), "a list of objects", {"kind": "json"}),
     "lines": Format("lines", ("classification",), "label, a space, the text"),
     "hf": Format(
         "hf", ("tagging", "qa", "pairs", "classification"), "hf:NAME, the datasets library"
@@ -159,13 +161,12 @@ def choose(
     spec = _known(name, FORMATS, "format")
     task = _settle_task(name, spec, task)
     reader: Reader = importlib.import_module(f"softf1.data.{spec.module}").iterate
-    options = {**spec.options, **options}
-    allowed = inspect.signature(reader).parameters
-    if "task" in allowed:
-        options["task"] = task
+    parameters = inspect.signature(reader).parameters
+    allowed = {key: one for key, one in parameters.items() if key not in _SETTLED}
     for option, value in options.items():
         _check_option(option, value, _known(option, allowed, f"option of format {name}"))
-    read_all = partial(reader, path, problems=problems, **options)
+    fixed = {"task": task} if "task" in parameters else {}
+    read_all = partial(reader, path, problems=problems, **{**spec.options, **options, **fixed})
     return name, task, partial(_at_least_one, read_all, path, problems)
 
 

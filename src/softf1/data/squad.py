@@ -44,14 +44,7 @@ def iterate(
             if name in ids:
                 raise node.error("duplicate id", f"wanted a new id, got {name!r} again")
             found = [
-                make_answer(
-                    item.get("text", str),
-                    item.get("answer_start", int),
-                    context,
-                    offsets=offsets,
-                    problems=problems,
-                    error=item.error,
-                )
+                _read_answer(item, context, offsets=offsets, problems=problems)
                 for item in _answers(node)
             ]
         except RecordError as error:
@@ -60,7 +53,7 @@ def iterate(
             ids.add(name)
             found.sort(key=lambda answer: not answer.spans)
             answers = join_answers(found) if several else tuple(found)
-            yield QAExample(name, question, context, answers, title)
+            yield QAExample(name, question, context, answers, title, node.line)
 
 
 def _questions(document: Node, problems: Problems) -> Iterator[tuple[str, str, Node]]:
@@ -96,6 +89,11 @@ def _answers(node: Node) -> list[Node]:
     return items
 
 
+def _read_answer(item: Node, context: str, *, offsets: Offsets, problems: Problems) -> Answer:
+    text, start = item.get("text", str), item.get("answer_start", int)
+    return make_answer(text, start, context, offsets=offsets, problems=problems, error=item.error)
+
+
 def make_answer(
     text: str,
     start: int,
@@ -113,6 +111,7 @@ def make_answer(
     place = _nearest(context, text, start)
     got = short(context[max(start, 0) :][: len(text)])
     hint = f"found at {place}" if place >= 0 else "it is nowhere in the context"
+    hint += " (see offsets=nearest)" if offsets == "check" else ""
     message = f"wanted {short(text)} at offset {start}, got {got}; {hint}"
     wrong = error("answer not at its offset", message)
     if offsets == "check":

@@ -12,7 +12,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from softf1.data.counts import count
+from softf1.data.counts import NO_ANSWER, count
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class LabelStats:
     Attributes:
         label: Its name.
         count: Units (words, rows) that have it.
-        share: Of all units.
+        share: Of all units; of all questions for those without an answer.
         examples: Examples (sentences, rows) that have it at least once.
         per_batch: Units expected in a batch.
         share_without: Chance that a batch has none.
@@ -87,7 +87,7 @@ def describe(corpus: Corpus, *, batch_size: int = 32) -> Stats:
         LabelStats(
             label,
             units,
-            units / counts.units if counts.units else 0.0,
+            units / max(size if label == NO_ANSWER else counts.units, 1),
             counts.examples[label],
             units * min(batch_size, size) / size,
             share_without(size, counts.examples[label], batch_size),

@@ -1,24 +1,20 @@
-"""Rows: TSV without quoting, CSV with it, JSON lines; columns by name or by number."""
+"""Rows as examples: TSV, CSV, JSON lines, JSON lists; columns by name or by number."""
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from softf1.data._json import parse
-from softf1.data._text import EncodingErrors, lines
-from softf1.data.columns import Column, find_columns, looks_like_header
+from softf1.data._rows import Kind, Row, read_rows
+from softf1.data.columns import Column, find_columns
 from softf1.data.examples import PairExample, TextExample
 from softf1.data.problems import Problems, RecordError, short
-from softf1.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-Kind = Literal["tsv", "csv", "jsonl"]
-Row = dict[str, object]
+    from softf1.data._text import EncodingErrors
 
 
 def iterate(
@@ -41,7 +37,8 @@ def iterate(
 
     Args:
         path: The file.
-        kind: "tsv" (a quotation mark is a character like others), "csv" or "jsonl".
+        kind: "tsv" (a quotation mark is a character like others), "csv", "jsonl" (one object a
+            line) or "json" (a list of objects, read whole).
         task: "classification" reads `text`, "pairs" reads `first` and `second`.
         text: The column of the text: its name, or its number from 0. None looks for the usual
             names and notes which it took; so do the other columns.
@@ -62,18 +59,9 @@ def iterate(
     asked = {**roles, "label": label, "id": id}
     if header is None and any(isinstance(c, str) and not c.isdecimal() for c in asked.values()):
         header = True
-    if kind == "jsonl":
-        rows = _objects(path, problems, encoding_errors)
-    else:
-        between = delimiter or ("\t" if kind == "tsv" else ",")
-        numbered = lines(path, problems, errors=encoding_errors)
-        if kind == "tsv":
-            cells = _split(numbered, between)
-        else:
-            if len(between) != 1 or between in '"\r\n':
-                raise InputError(f"wanted a delimiter of one character, got {between!r}")
-            cells = _split_quoted(numbered, between, path, problems)
-        rows = _named(cells, path, problems, header=header)
+    rows = read_rows(
+        path, kind, problems, header=header, delimiter=delimiter, encoding_errors=encoding_errors
+    )
     reader: RowReader | None = None
     for line, row in rows:
         try:
@@ -175,82 +163,3 @@ class RowReader:
 
     def _error(self, reason: str, message: str, line: int) -> RecordError:
         return RecordError(reason, message, path=self.path, line=line)
-
-
-def _objects(
-    path: Path | str, problems: Problems, errors: EncodingErrors
-) -> Iterator[tuple[int, Row]]:
-    for number, line in lines(path, problems, errors=errors):
-        if not line.strip():
-            continue
-        try:
-            value = parse(line, path, line=number)
-            if not isinstance(value, dict):
-                message = f"wanted an object, got {short(line)}"
-                raise RecordError("not an object", message, path=path, line=number)
-        except RecordError as error:
-            problems.add(error)
-        else:
-            yield number, value
-
-
-def _named(
-    rows: Iterator[tuple[int, list[str]]],
-    path: Path | str,
-    problems: Problems,
-    *,
-    header: bool | None,
-) -> Iterator[tuple[int, Row]]:
-    """Gives each cell its column's name, or its number where the file has no names."""
-    names: list[str] | None = None
-    for line, cells in rows:
-        if names is None:
-            named = looks_like_header(cells) if header is None else header
-            names = cells if named else [str(number) for number in range(len(cells))]
-            if len(set(names)) < len(names):
-                message = f"wanted different names of columns, got {', '.join(names)}"
-                raise InputError(message, path=path, line=line)
-            if named:
-                continue
-        if len(cells) != len(names):
-            message = f"wanted {len(names)} columns, got {len(cells)}: {short(cells[0])}"
-            problems.add(RecordError("ragged row", message, path=path, line=line))
-            continue
-        yield line, dict(zip(names, cells, strict=True))
-
-
-def _split(numbered: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in numbered:
-        if line:
-            yield number, line.split(delimiter)
-
-
-def _split_quoted(
-    numbered: Iterator[tuple[int, str]], delimiter: str, path: Path | str, problems: Problems
-) -> Iterator[tuple[int, list[str]]]:
-    """Splits lines in which quotation marks may hold delimiters and ends of lines."""
-    taken: list[int] = []
-
-    def feed() -> Iterator[str]:
-        for number, line in numbered:
-            taken.append(number)
-            yield f"{line}\n"
-
-    rows = csv.reader(feed(), delimiter=delimiter, strict=True)
-    while True:
-        taken.clear()
-        try:
-            cells = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            wrong = RecordError(
-                "bad quoting", f"wanted CSV, got: {error}", path=path, line=taken[0]
-            )
-            if "end of data" in str(error):
-                # The rest of the file is inside one quotation: skipping it would hide that.
-                raise wrong from None
-            problems.add(wrong)
-            continue
-        if cells:
-            yield taken[0], cells

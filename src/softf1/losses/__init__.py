@@ -8,6 +8,7 @@ from softf1.losses.ce import CrossEntropyLoss, cross_entropy_loss
 from softf1.losses.compound import CompoundLoss
 from softf1.losses.dice import DiceLoss, dice_loss
 from softf1.losses.dsc import SelfAdjustingDiceLoss, self_adjusting_dice_loss
+from softf1.losses.exact import WindowLoss, backward_exact
 from softf1.losses.focal import FocalLoss, focal_loss
 from softf1.losses.registry import loss_names, make_loss, register_loss
 from softf1.losses.tversky import TverskyLoss, tversky_loss
@@ -20,6 +21,8 @@ __all__ = [
     "FocalLoss",
     "SelfAdjustingDiceLoss",
     "TverskyLoss",
+    "WindowLoss",
+    "backward_exact",
     "class_weights",
     "cross_entropy_loss",
     "dice_loss",

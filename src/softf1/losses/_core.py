@@ -15,13 +15,14 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Reduction = Literal["mean", "sum", "none"]
+Reduction = Literal["mean", "sum", "none", "sums"]  # sums: what adds up over batches, (2, K)
 Over = Literal["example", "batch"]
 Average = Literal["macro", "micro"]
 Decay = Literal["detached", "paper"]
 Scheme = Literal["balanced", "inverse", "log", "effective"]
 Schedule = Literal["linear", "cosine"]
 Backend = Literal["torch", "triton"]
+Statistics = Literal["exact", "running"]
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
     "reduction": get_args(Reduction),
@@ -31,6 +32,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "scheme": get_args(Scheme),
     "schedule": get_args(Schedule),
     "backend": (None, *get_args(Backend)),
+    "statistics": get_args(Statistics),
 }
 
 
@@ -171,11 +173,19 @@ def reduce_rows(
     shape: torch.Size,
     reduction: Reduction,
 ) -> Tensor:
-    """Folds one value a row: as they are, summed, or divided by the sum of `counts`."""
+    """Folds one value a row: as they are, summed, or divided by the sum of `counts`.
+
+    `sums` gives (2, 1) instead: the sum of the values, and that of the counts.
+    """
     if reduction == "none":
         return values.reshape(shape)
     total = values.sum()
-    return total if reduction == "sum" else divide(total, counts.sum())
+    if reduction == "sum":
+        return total
+    count = counts.sum()
+    if reduction == "sums":
+        return torch.stack([total, count.to(total.dtype)]).unsqueeze(1)
+    return divide(total, count)
 
 
 def divide(top: Tensor, bottom: Tensor) -> Tensor:

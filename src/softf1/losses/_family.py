@@ -78,7 +78,15 @@ def family_loss(
     if shared.ohem_ratio is not None:
         easy = easy_negatives(rows, link, ratio=shared.ohem_ratio, min_kept=shared.min_kept)
     overlap, total = statistics(rows, link, formula, easy=easy)
+    if shared.reduction == "sums":
+        return torch.stack([overlap, total])
     return _reduce_classes(overlap, total, weight, shared)
+
+
+def fold_classes(sums: Tensor, shared: Shared) -> Tensor:
+    """Returns the batch-level loss from (2, C): overlap and total of each class."""
+    overlap, total = sums
+    return _reduce_classes(overlap, total, _class_weight(sums, shared), shared)
 
 
 def _reduce_classes(

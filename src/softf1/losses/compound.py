@@ -106,6 +106,8 @@ def _check_schedule(parts: int, schedule: Schedule | None, steps: int | None) ->
 
 def _check_part(part: nn.Module) -> None:
     options = getattr(part, "options", {})
+    if options.get("reduction") == "sums":
+        raise ValueError('reduction="sums" is refused in a sum of losses: take those of its parts')
     if options.get("reduction") == "none" and options.get("over") == "batch":
         raise ValueError(
             'reduction="none" is refused with a batch-level part: its values are per class'

@@ -83,13 +83,16 @@ def tune_biases(
         candidates: How many biases are tried for a class.
     """
     parts = _cut(logits, gold, lengths, folds=folds, seed=seed)
+    classes = parts[0].logits.shape[1]
+    if not 0 <= background < classes:
+        raise ValueError(f"wanted a background from 0 to {classes - 1}, got {background}")
     tuner = _Tuner(parts, count, average, beta, candidates)
     rules: dict[str, Sequence[int]] = {"none": (), "background": (background,)}
     if per_class:
-        rules["per class"] = range(parts[0].logits.shape[1])
+        rules["per class"] = range(classes)
     judged, biases = {}, {}
-    for rule, classes in rules.items():
-        fit = partial(tuner.fit, classes)
+    for rule, moved in rules.items():
+        fit = partial(tuner.fit, moved)
         judged[rule] = crossfit(fit, tuner.count_fold, folds=folds)
         biases[rule] = fit(list(range(folds)))
     rule, honest = pick_rule(judged, average=average, beta=beta)
@@ -159,6 +162,8 @@ def _cut(
     if scores.ndim != 2 or not len(scores) == right.size == sizes.sum():
         got = f"{scores.shape}, {right.shape} and lengths of {sizes.sum()} tokens"
         raise ValueError(f"wanted logits (tokens, classes), gold (tokens,) and lengths, got {got}")
+    if np.isnan(scores).any():
+        raise ValueError(f"wanted numbers as logits, got {np.isnan(scores).sum()} NaN")
     fold = assign_folds(len(sizes), folds=folds, seed=seed)
     owner = np.repeat(fold, sizes)
     return [_Part(scores[owner == k], right[owner == k], sizes[fold == k]) for k in range(folds)]

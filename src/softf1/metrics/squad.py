@@ -142,6 +142,8 @@ def score_squad2(
     null = np.zeros(len(predicted)) if null_scores is None else np.asarray(null_scores, float)
     if null.shape != has_answer.shape:
         raise ValueError(f"wanted {has_answer.size} null scores, got shape {null.shape}")
+    if np.isnan(null).any():
+        raise ValueError(f"wanted numbers as null scores, got {np.isnan(null).sum()} NaN")
     raw = [score_each(score, predicted, golds) for score in (exact_match, token_f1_v2)]
     exact, f1 = (np.where(null > threshold, ~has_answer, scores) for scores in raw)
     answered = np.array([bool(text) for text in predicted], dtype=bool)

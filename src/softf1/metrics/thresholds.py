@@ -74,10 +74,7 @@ def tune_thresholds(
         seed: Of the cut.
         candidates: The most thresholds that are tried for a label.
     """
-    values, right = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
-    if values.ndim != 2 or values.shape != right.shape:
-        shapes = f"{values.shape} and {right.shape}"
-        raise ValueError(f"wanted scores and gold (items, labels), got {shapes}")
+    values, right = _read_scores(scores, gold)
     if not 0 <= beta < np.inf:
         raise ValueError(f"wanted a finite beta >= 0, got {beta}")
     fold = assign_folds(len(values), folds=folds, seed=seed)
@@ -97,6 +94,16 @@ def tune_thresholds(
         thresholds[rule] = [tried[c][k] for c, k in enumerate(fit(list(range(folds))))]
     rule, honest = pick_rule(parts, average=average, beta=beta)
     return TunedThresholds(rule, tuple(map(float, thresholds[rule])), honest)
+
+
+def _read_scores(scores: ArrayLike, gold: ArrayLike) -> tuple[Floats, Mask]:
+    values, right = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
+    if values.ndim != 2 or values.shape != right.shape:
+        shapes = f"{values.shape} and {right.shape}"
+        raise ValueError(f"wanted scores and gold (items, labels), got {shapes}")
+    if np.isnan(values).any():
+        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
+    return values, right
 
 
 def _candidates(positives: Floats, default: float, most: int) -> Floats:
@@ -163,11 +170,11 @@ def _choose_micro(table: Ints, beta: float) -> Ints:
     """
     columns = np.arange(table.shape[1])
     found, predicted = table[..., 0], table[..., 0] + table[..., 1]
-    guess = -1.0
     choice = np.zeros_like(columns)
+    guess = float(average_f(table[choice, columns], average="micro", beta=beta))
     while True:
-        reached = float(average_f(table[choice, columns], average="micro", beta=beta))
+        better = np.argmax((1 + beta**2) * found - guess * predicted, axis=0)
+        reached = float(average_f(table[better, columns], average="micro", beta=beta))
         if reached <= guess:
             return choice
-        guess = reached
-        choice = np.argmax((1 + beta**2) * found - guess * predicted, axis=0)
+        guess, choice = reached, better

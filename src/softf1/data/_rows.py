@@ -1,0 +1,147 @@
+"""Where rows come from: TSV, CSV, JSON lines or a JSON list, each row with its line and names."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING, Literal
+
+from softf1.data._json import load, parse
+from softf1.data._text import EncodingErrors, lines
+from softf1.data.columns import looks_like_header
+from softf1.data.problems import Problems, RecordError, short
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Kind = Literal["tsv", "csv", "jsonl", "json"]
+Row = dict[str, object]
+
+_LARGEST_CELL = 2**31 - 1
+"""Characters of a CSV cell; the library's own limit of 131,072 is less than a long document."""
+
+
+def read_rows(
+    path: Path | str,
+    kind: Kind,
+    problems: Problems,
+    *,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    encoding_errors: EncodingErrors = "strict",
+) -> Iterator[tuple[int, Row]]:
+    """Yields (line number, row); options that a kind has no use for are refused."""
+    if kind in ("json", "jsonl"):
+        _refuse(kind, header=header, delimiter=delimiter)
+    if kind == "json":
+        _refuse(kind, encoding_errors=None if encoding_errors == "strict" else encoding_errors)
+        return _members(path, problems)
+    numbered = lines(path, problems, errors=encoding_errors)
+    if kind == "jsonl":
+        return _objects(numbered, path, problems)
+    if kind == "tsv":
+        return _named(_split(numbered, delimiter or "\t"), path, problems, header=header)
+    if kind != "csv":
+        raise InputError(f"wanted kind tsv, csv, jsonl or json, got {kind!r}")
+    between = delimiter or ","
+    if len(between) != 1 or between in '"\r\n':
+        raise InputError(f"wanted a delimiter of one character, got {between!r}")
+    return _named(_split_quoted(numbered, between, path, problems), path, problems, header=header)
+
+
+def _refuse(kind: str, **options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"wanted no {name}, which {kind} has no use for, got {value!r}")
+
+
+def _members(path: Path | str, problems: Problems) -> Iterator[tuple[int, Row]]:
+    """The objects of a JSON list, with the lines where they begin."""
+    for node in load(path).elements():
+        try:
+            row = node.fields()
+        except RecordError as error:
+            problems.add(error)
+        else:
+            yield node.line, row
+
+
+def _objects(
+    numbered: Iterator[tuple[int, str]], path: Path | str, problems: Problems
+) -> Iterator[tuple[int, Row]]:
+    for number, line in numbered:
+        if not line.strip():
+            continue
+        try:
+            value = parse(line, path, line=number)
+            if not isinstance(value, dict):
+                message = f"wanted an object, got {short(line)}"
+                raise RecordError("not an object", message, path=path, line=number)
+        except RecordError as error:
+            problems.add(error)
+        else:
+            yield number, value
+
+
+def _named(
+    rows: Iterator[tuple[int, list[str]]],
+    path: Path | str,
+    problems: Problems,
+    *,
+    header: bool | None,
+) -> Iterator[tuple[int, Row]]:
+    """Gives each cell its column's name, or its number where the file has no names."""
+    names: list[str] | None = None
+    for line, cells in rows:
+        if names is None:
+            named = looks_like_header(cells) if header is None else header
+            names = cells if named else [str(number) for number in range(len(cells))]
+            if len(set(names)) < len(names):
+                message = f"wanted different names of columns, got {', '.join(names)}"
+                raise InputError(message, path=path, line=line)
+            if named:
+                continue
+        if len(cells) != len(names):
+            message = f"wanted {len(names)} columns, got {len(cells)}: {short(cells[0])}"
+            problems.add(RecordError("ragged row", message, path=path, line=line))
+            continue
+        yield line, dict(zip(names, cells, strict=True))
+
+
+def _split(numbered: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in numbered:
+        if line:
+            yield number, line.split(delimiter)
+
+
+def _split_quoted(
+    numbered: Iterator[tuple[int, str]], delimiter: str, path: Path | str, problems: Problems
+) -> Iterator[tuple[int, list[str]]]:
+    """Splits lines in which quotation marks may hold delimiters and ends of lines."""
+    taken: list[int] = []
+
+    def feed() -> Iterator[str]:
+        for number, line in numbered:
+            taken.append(number)
+            yield f"{line}\n"
+
+    csv.field_size_limit(max(_LARGEST_CELL, csv.field_size_limit()))
+    rows = csv.reader(feed(), delimiter=delimiter, strict=True)
+    while True:
+        taken.clear()
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            wrong = RecordError(
+                "bad quoting", f"wanted CSV, got: {error}", path=path, line=taken[0]
+            )
+            if "end of data" in str(error):
+                # The rest of the file is inside one quotation: skipping it would hide that.
+                raise wrong from None
+            problems.add(wrong)
+            continue
+        if cells:
+            yield taken[0], cells

@@ -1,0 +1,91 @@
+"""Every loss as a function of sums that add up over rows, batches and ranks.
+
+    example level, ce, focal:  (2, 1)  Σ loss, Σ count       loss = Σ loss / Σ count
+    batch level:               (2, C)  overlap, total        loss = mean of the ratios, or one ratio
+
+`take_sums` gives the sums of some rows, `fold_sums` the loss from the sums of all rows. The parts
+of a compound loss stand side by side: (2, K).
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from softf1.losses._core import divide
+from softf1.losses._family import Shared, fold_classes
+from softf1.losses._module import LossModule
+from softf1.losses.compound import CompoundLoss
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def check_sums(loss: nn.Module) -> None:
+    """Raises where the loss of the whole batch cannot be had from sums over parts of it."""
+    for part in _parts(loss):
+        options = _options(part)
+        if options.get("ohem_ratio") is not None:
+            raise ValueError(
+                "ohem_ratio is refused here: which negatives are hard is known only to a whole "
+                "batch in one place, so that its loss is no function of sums over micro-batches"
+            )
+        if options.get("reduction") not in ("mean", "sum"):
+            raise ValueError(
+                f'wanted reduction="mean" or "sum", which give one value a batch, '
+                f"got {options.get('reduction')!r}"
+            )
+
+
+def take_sums(loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns (2, K): the sums of these rows, differentiable."""
+    return torch.cat([_take(part, logits, target, mask) for part in _parts(loss)], dim=1)
+
+
+def _take(part: LossModule, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    options = part.options | {"reduction": "sums"}
+    sums = type(part).function(logits, target, mask=mask, weight=part.weight, **options)
+    if sums.dim() != 2:  # a scalar would pass for sums without a word
+        raise TypeError(
+            f'{type(part).__name__} gave {tuple(sums.shape)} for reduction="sums", wanted (2, K)'
+        )
+    return sums
+
+
+def fold_sums(loss: nn.Module, sums: Tensor) -> Tensor:
+    """Returns the loss, a scalar, of all rows together, from their sums (2, K)."""
+    parts = [_options(part) for part in _parts(loss)]
+    by_class = [options.get("over") == "batch" for options in parts]
+    classes = (sums.shape[1] - by_class.count(False)) // max(1, by_class.count(True))
+    sums_of_parts = torch.split(sums, [classes if own else 1 for own in by_class], dim=1)
+    values = [_fold(options, own) for options, own in zip(parts, sums_of_parts, strict=True)]
+    if not isinstance(loss, CompoundLoss):
+        return values[0]
+    shares = zip(loss.shares(), values, strict=True)
+    return torch.stack([share * value for share, value in shares]).sum()
+
+
+def _fold(options: dict[str, Any], sums: Tensor) -> Tensor:
+    if options.get("over") == "batch":
+        return fold_classes(sums, Shared(**{f.name: options[f.name] for f in fields(Shared)}))
+    total, count = sums.squeeze(1)
+    return total if options["reduction"] == "sum" else divide(total, count)
+
+
+def _parts(loss: nn.Module) -> list[LossModule]:
+    parts = list(loss.parts) if isinstance(loss, CompoundLoss) else [loss]
+    known = [part for part in parts if isinstance(part, LossModule)]
+    if len(known) < len(parts):
+        names = ", ".join(type(part).__name__ for part in parts)
+        raise TypeError(f"wanted a loss of softf1.losses, or a sum of such losses, got {names}")
+    return known
+
+
+def _options(part: LossModule) -> dict[str, Any]:
+    """Returns every option of a loss, those at their defaults too."""
+    parameters = inspect.signature(type(part).function).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    return defaults | part.options | {"weight": part.weight}
