@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from softf1.losses._core import (
     Average,
     Over,
@@ -109,7 +111,8 @@ def _reduce_classes(
 def kept_classes(like: Tensor, exclude: Sequence[int]) -> Tensor:
     """Returns (C,): 1 for a class that counts, 0 for an excluded one."""
     kept = like.new_ones(like.shape[-1])
-    kept[list(exclude)] = 0.0
+    for c in exclude:  # one by one: a list of indices would have to be copied to the device
+        kept[c] = 0.0
     return kept
 
 
