@@ -87,10 +87,20 @@ def statistics_kernel(
             is_top = cols[None, :] == top[:, None]
             _, q, _ = softmax_parts(tile, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE)
             q = tl.where(kept[:, None], q, 0.0)
-            here = (cols[None, :] == label[:, None]) & kept[:, None] & (tile != -float("inf"))
-            overlap, total, _, _ = overlap_and_total(q, 1.0, fp, fn, LOSS, POWER)
-            overlap_sum += tl.sum(tl.where(here, overlap, 0.0), axis=0)
-            total_sum += tl.sum(tl.where(here, total, negative_total(q, fp, POWER)), axis=0)
+            gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c)
+            gold_top = (label == top)[:, None]
+            _gold_p, gold_q, _gold_r = softmax_parts(
+                gold_x[:, None], gold_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
+            )
+            has_gold = (kept & (gold_x != -float("inf")))[:, None]
+            gold_q = tl.where(has_gold, gold_q, 0.0)
+            gold_overlap, gold_total, _go, _gt = overlap_and_total(gold_q, 1.0, fp, fn, LOSS, POWER)
+            # The gold term is summed as a negative below: what it is more, is added to it.
+            more = tl.where(has_gold, gold_total - negative_total(gold_q, fp, POWER), 0.0)
+            gold_overlap = tl.where(has_gold, gold_overlap, 0.0)
+            here = cols[None, :] == label[:, None]
+            overlap_sum += tl.sum(tl.where(here, gold_overlap, 0.0), axis=0)
+            total_sum += tl.sum(negative_total(q, fp, POWER) + tl.where(here, more, 0.0), axis=0)
     inside = cols < c
     line = partial + program * 2 * c
     tl.store(line + cols, overlap_sum, mask=inside)
@@ -174,6 +184,8 @@ def backward_kernel(
 ):  # fmt: skip
     """The gradient; `incoming` is one number a class, or one for all with stride 0."""
     first = tl.arange(0, BLOCK_C)
+    # Where a row is one tile, its classes' slopes are read once a program, not once a row.
+    kept_slopes = load_slope(slopes + c, incoming, incoming_stride, first, c) if TILES == 1 else 0.0
     for block in tl.range(
         tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0), num_stages=STAGES
     ):
@@ -184,7 +196,8 @@ def backward_kernel(
                 value, y, terms = load_terms(
                     x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK
                 )
-                of_overlap, of_total = load_slopes(slopes, incoming, incoming_stride, cols, c)
+                of_overlap = load_slope(slopes, incoming, incoming_stride, cols, c)
+                of_total = load_slope(slopes + c, incoming, incoming_stride, cols, c)
                 _, q, factor = sigmoid_parts(value, alpha, DECAY)
                 _, _, overlap_growth, total_growth = overlap_and_total(q, y, fp, fn, LOSS, POWER)
                 h = overlap_growth * of_overlap[None, :] + total_growth * of_total[None, :]
@@ -209,7 +222,8 @@ def backward_kernel(
             _gold_o, _gold_t, gold_overlap, gold_total = overlap_and_total(
                 gold_q, 1.0, fp, fn, LOSS, POWER
             )
-            of_overlap, of_total = load_slopes(slopes, incoming, incoming_stride, label, c)
+            of_overlap = load_slope(slopes, incoming, incoming_stride, label, c)
+            of_total = load_slope(slopes + c, incoming, incoming_stride, label, c)
             gold_h = gold_overlap * of_overlap[:, None] + gold_total * of_total[:, None]
             tile = load_tile(x, rows, first, n, c, sx_n, sx_c, -float("inf")) if TILES == 1 else 0.0
             summed = tl.zeros([BLOCK_N], tl.float32)
@@ -218,9 +232,10 @@ def backward_kernel(
                 for start in range(0, TILES * BLOCK_C, BLOCK_C):
                     cols = start + first
                     part = load_tile(x, rows, cols, n, c, sx_n, sx_c, -float("inf"))
+                    part_slopes = load_slope(slopes + c, incoming, incoming_stride, cols, c)
                     h, p, _, is_top = batch_h(
-                        part, slopes, incoming, incoming_stride, cols, label, top, gold_h,
-                        a, b, u, alpha, c, fp, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
+                        part, part_slopes, cols, label, top, gold_h,
+                        a, b, u, alpha, fp, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
                     )  # fmt: skip
                     summed += tl.sum(h, axis=1)
                     if DECAY == PAPER and FRACTIONAL:
@@ -228,9 +243,13 @@ def backward_kernel(
             for start in range(0, TILES * BLOCK_C, BLOCK_C):
                 cols = start + first
                 part = next_tile(x, tile, rows, cols, n, c, sx_n, sx_c, TILES)
+                if TILES == 1:
+                    tile_slopes = kept_slopes
+                else:
+                    tile_slopes = load_slope(slopes + c, incoming, incoming_stride, cols, c)
                 h, p, r, is_top = batch_h(
-                    part, slopes, incoming, incoming_stride, cols, label, top, gold_h,
-                    a, b, u, alpha, c, fp, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
+                    part, tile_slopes, cols, label, top, gold_h,
+                    a, b, u, alpha, fp, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
                 )  # fmt: skip
                 if TILES == 1:
                     summed = tl.sum(h, axis=1)
@@ -241,23 +260,20 @@ def backward_kernel(
 
 
 @triton.jit
-def load_slopes(slopes, incoming, incoming_stride, cols, c):
+def load_slope(slopes, incoming, incoming_stride, cols, c):
     inside = cols < c
     factor = tl.load(incoming + cols * incoming_stride, mask=inside, other=0.0)
-    of_overlap = tl.load(slopes + cols, mask=inside, other=0.0)
-    return of_overlap * factor, tl.load(slopes + c + cols, mask=inside, other=0.0) * factor
+    return tl.load(slopes + cols, mask=inside, other=0.0) * factor
 
 
 @triton.jit
 def batch_h(
-    tile, slopes, incoming, incoming_stride, cols, label, top, gold_h, a, b, u, alpha, c, fp,
-    POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
-    ALPHA_ONE: tl.constexpr,
+    tile, of_total, cols, label, top, gold_h, a, b, u, alpha, fp,
+    POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr, ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
     """Returns h of every class with its decay factor, p, r, and which is the largest."""
     is_top = cols[None, :] == top[:, None]
     p, q, r = softmax_parts(tile, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE)
-    _, of_total = load_slopes(slopes, incoming, incoming_stride, cols, c)
-    h = POWER * negative_total(q, fp, POWER) * of_total[None, :]
+    h = negative_total(q, fp, POWER) * (POWER * of_total)[None, :]
     h = tl.where(cols[None, :] == label[:, None], gold_h, h)
     return through_decay(h, p, is_top, alpha, DECAY, FRACTIONAL), p, r, is_top

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from softf1.losses._core import Backend
 
 FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+SUMS_OBSTACLE = 'reduction="sums" has the PyTorch form only'
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 

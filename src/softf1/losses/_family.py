@@ -18,7 +18,7 @@ from softf1.losses._core import (
     prepare,
     reduce_rows,
 )
-from softf1.losses._dispatch import fused_family, use_kernel
+from softf1.losses._dispatch import SUMS_OBSTACLE, fused_family, use_kernel
 from softf1.losses._ohem import easy_negatives
 from softf1.losses._probability import Link
 from softf1.losses._ratio import Formula, ratio_loss, row_losses, statistics
@@ -60,8 +60,7 @@ def family_loss(
 ) -> Tensor:
     """Returns the loss of `formula` over q = (1 − p)^alpha · p."""
     _check(shared)
-    obstacle = None if shared.ohem_ratio is None else "ohem_ratio has the PyTorch form only"
-    if use_kernel(logits, shared.backend, obstacle=obstacle):
+    if use_kernel(logits, shared.backend, obstacle=_obstacle(shared)):
         return fused_family(logits, target, formula, shared, alpha=alpha, paper=paper)
     rows = prepare(
         logits,
@@ -85,10 +84,17 @@ def family_loss(
     return _reduce_classes(overlap, total, weight, shared)
 
 
+def _obstacle(shared: Shared) -> str | None:
+    """Returns what the kernels do not have, in words."""
+    if shared.ohem_ratio is not None:
+        return "ohem_ratio has the PyTorch form only"
+    return SUMS_OBSTACLE if shared.reduction == "sums" else None
+
+
 def fold_classes(sums: Tensor, shared: Shared) -> Tensor:
     """Returns the batch-level loss from (2, C): overlap and total of each class."""
     overlap, total = sums
-    return _reduce_classes(overlap, total, _class_weight(sums, shared), shared)
+    return _reduce_classes(overlap, total, class_weight(sums, shared), shared)
 
 
 def _reduce_classes(
