@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test test-slow demo lint types check format bench clean
+.PHONY: test test-slow gpu-test demo lint types format clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -17,6 +17,9 @@ test: lint types $(READY)  ## Lint, types, tests and doctests.
 
 test-slow: $(READY)  ## The long forms: fuzzing, simulations.
 	$(BIN)/python -m pytest -q -n auto -m slow
+
+gpu-test:  ## The kernels on a GPU, with the Python that has torch and Triton for it.
+	PYTHONPATH=src $(PYTHON) -m pytest -q tests/kernels tests/losses/test_exact.py
 
 demo: $(READY)  ## The main job on its embedded default.
 	$(BIN)/softf1 demo

@@ -190,13 +190,12 @@ def test_forced_and_impossible_says_why(options, reason):
 
 
 @on_gpu
-@pytest.mark.parametrize(("c", "chosen"), [(5, False), (600, True)])
-def test_the_kernel_is_chosen_on_the_gpu_with_many_classes(c, chosen):
-    logits, target, _ = inputs("softmax", 9, c)
+def test_the_kernel_is_chosen_on_the_gpu():
+    logits, target, _ = inputs("softmax", 9, 5)
     with torch.profiler.profile() as profile:
         make_loss("dsc")(logits.requires_grad_(), target).backward()
     names = {event.key for event in profile.key_averages()}
-    assert ({"softf1::rows", "softf1::rows_backward"} <= names) is chosen
+    assert {"softf1::rows", "softf1::rows_backward"} <= names
 
 
 @on_gpu

@@ -14,15 +14,12 @@ if TYPE_CHECKING:
     from softf1.losses._core import Backend
 
 FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
-# From so many classes the kernels are faster and save gigabytes; with fewer, starting them from
-# Python takes longer than the PyTorch form (benchmarks/results/kernels.csv).
-FUSED_FROM = 512
 SUMS_OBSTACLE = 'reduction="sums" has the PyTorch form only'
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def use_kernel(logits: Tensor, backend: Backend | None, *, obstacle: str | None = None) -> bool:
-    """Says whether the kernel is to run: by itself on CUDA with many classes, else where forced.
+    """Says whether the kernel is to run: by itself on CUDA, elsewhere only where forced.
 
     Args:
         logits: The loss's logits.
@@ -32,11 +29,7 @@ def use_kernel(logits: Tensor, backend: Backend | None, *, obstacle: str | None 
     Raises:
         ValueError: The kernel is forced and cannot run; the message says why.
     """
-    if backend == "torch":
-        return False
-    if backend is None and not (
-        logits.is_cuda and logits.dim() > 0 and logits.shape[-1] >= FUSED_FROM
-    ):
+    if backend == "torch" or (backend is None and not logits.is_cuda):
         return False
     reason = obstacle or _reason_against(logits)
     if backend is None:

@@ -56,8 +56,7 @@ def cross_entropy_loss(
         reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
         check_labels: Check labels for their range; by default on the CPU only. On the GPU the check
             does not wait for the device.
-        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA from 512
-            classes.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.

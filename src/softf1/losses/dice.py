@@ -58,8 +58,7 @@ def dice_loss(
         min_kept: The least number of negatives that `ohem_ratio` keeps, so that a batch without
             positives still learns.
         check_labels: Check labels for their range; by default on the CPU only.
-        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA from 512
-            classes.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar; for `none` (...) at example level,

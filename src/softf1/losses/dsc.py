@@ -63,8 +63,7 @@ def self_adjusting_dice_loss(
         ohem_ratio: Hardest negatives kept for each positive, as in `dice_loss`.
         min_kept: The least number of negatives that `ohem_ratio` keeps.
         check_labels: Check labels for their range; by default on the CPU only.
-        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA from 512
-            classes.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar; for `none` (...) at example level,

@@ -51,8 +51,7 @@ def focal_loss(
         ignore_index: Target value that does not count.
         reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
         check_labels: Check labels for their range; by default on the CPU only.
-        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA from 512
-            classes.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.
