@@ -171,7 +171,7 @@ def test_class_counts_are_those_of_the_targets(codec):
     counts = task.class_counts(features)
     batch = task.collate(features, range(len(features)), codec)
     for key, target in batch.targets.items():
-        assert counts[key].tolist() == [int((target == 0).sum()), int((target == 1).sum())]
+        assert counts[key].tolist() == [[int((target == 0).sum()), int((target == 1).sum())]]
     assert encoded(codec)[0].class_counts(features) == {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -122,8 +123,9 @@ class TokenizerCodec:
         )
 
     def fingerprint(self) -> str:
-        """A hash of the serialised tokenizer."""
-        return hashlib.blake2b(self.backend.to_str().encode(), digest_size=16).hexdigest()
+        """A hash of the serialised tokenizer and of the version that runs it."""
+        text = f"{version('tokenizers')} {self.backend.to_str()}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def save_pretrained(self, folder: Path | str) -> object:
         """Write the tokenizer as transformers does."""

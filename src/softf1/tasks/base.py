@@ -156,8 +156,8 @@ class Task(Protocol):
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How often each class is a target, by key.
 
-        Softmax: (C,). Sigmoid: (negative, positive), (2,) for one output and (C, 2) for several.
-        Softmax over positions has no classes, and so no entry.
+        Softmax: (C,). Sigmoid: (C, 2) of (negative, positive), also for one output, so that
+        `counts.ndim == 2` says which. Softmax over positions has no classes, and so no entry.
         """
 
 

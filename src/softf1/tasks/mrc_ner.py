@@ -227,8 +227,8 @@ class MrcNer:
         if self.match != "none":
             pairs = sum(map(len, self._pairs(found, words, np.arange(len(features)))))
             positive = sum(len(set(golds)) for golds, _ in found)
-            counts["span"] = np.array([pairs - positive, positive])
+            counts["span"] = np.array([[pairs - positive, positive]])
         if self.answerable:
             positive = sum(bool(golds) for golds, _ in found)
-            counts["answerable"] = np.array([len(found) - positive, positive])
+            counts["answerable"] = np.array([[len(found) - positive, positive]])
         return counts

@@ -220,5 +220,5 @@ class QA:
         for key, token in zip(KEYS, (start, end), strict=True):
             distinct = np.unique(np.stack([row, token]), axis=1).shape[1]
             positive = distinct + len(known) - len(np.unique(row))
-            counts[key] = np.array([positions - positive, positive])
+            counts[key] = np.array([[positions - positive, positive]])
         return counts

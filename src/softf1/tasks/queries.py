@@ -96,5 +96,5 @@ def count_sides(found: Sequence[Golds], words: int) -> dict[str, NDArray[np.int6
         positive = [{pair[side] for pair in golds} for golds, _ in found]
         left_out = [set(cut[side]) - own for (_, cut), own in zip(found, positive, strict=True)]
         total = sum(map(len, positive))
-        counts[key] = np.array([words - total - sum(map(len, left_out)), total])
+        counts[key] = np.array([[words - total - sum(map(len, left_out)), total]])
     return counts
