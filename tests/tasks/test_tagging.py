@@ -190,7 +190,7 @@ def test_what_a_word_gets_does_not_depend_on_its_batch(encoder, request):
 
 def test_a_saved_task_is_the_same_task(codec, tmp_path):
     task, _ = fitted(SENTENCES, codec, max_length=12)
-    task = dataclasses.replace(task, outside_bias=-0.5)
+    task = dataclasses.replace(task, biases=(-0.5, 0.0, 0.0, 0.0))
     save_task(task, tmp_path)
     assert load_task(tmp_path) == task
 
@@ -202,6 +202,17 @@ def test_the_outside_bias_is_tuned_and_used(codec):
     timid = found | {"logits": found["logits"] * 0.5 + np.array([0.7, 0, 0])}
     assert task.score(task.decode(timid, features), examples)["f1"] == 0.0
     tuned = task.tune(timid, features, examples)
-    assert tuned.outside_bias < 0
+    assert tuned.biases[0] < 0
     assert tuned.score(tuned.decode(timid, features), examples)["f1"] == 1.0
+    assert task.tune(found, features, examples) == task
+
+
+def test_biases_of_plain_tags_are_tuned_and_used(codec):
+    examples = [TaggedSentence(("Ann", "works", "."), ("NNP", "VBZ", "."), line=1)] * 10
+    task, features = fitted(examples, codec)
+    found = join(perfect(task, features, codec))
+    timid = found | {"logits": found["logits"] * 0.5 + np.array([0.0, 0.7, 0.0])}  # all NNP
+    assert task.score(task.decode(timid, features), examples)["accuracy"] == pytest.approx(1 / 3)
+    tuned = task.tune(timid, features, examples)
+    assert tuned.score(tuned.decode(timid, features), examples)["accuracy"] == 1.0
     assert task.tune(found, features, examples) == task

@@ -17,7 +17,6 @@ from softf1.tasks.labels import (
     count_targets,
     decide,
     make_targets,
-    probabilities,
     score_labels,
     tune_labels,
 )
@@ -57,6 +56,7 @@ class Classification:
         labels: Labels that can be predicted, from the training data.
         thresholds: Probability from which a label is given, tuned on dev: one for each label, or
             one for the positive label of two.
+        biases: Added to the logits before the best label is taken, tuned on dev: one a label.
     """
 
     kind: Literal["classification", "pairs"] = "classification"
@@ -68,6 +68,7 @@ class Classification:
     max_length: int | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
+    biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
 
     @property
     def headline(self) -> str:
@@ -167,13 +168,10 @@ class Classification:
         return {"item": batch.items, "logits": logits["labels"].detach().float().cpu().numpy()}
 
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Thresholds, by cross-fitting on the dev set."""
-        scores = probabilities(
-            by_item(found, "logits", len(features)), multi_label=self.multi_label
-        )
-        gold = make_targets(features, np.arange(len(features)), self.labels, multi_label=True)
-        thresholds = tune_labels(scores, gold > 0, self)
-        return replace(self, thresholds=thresholds)
+        """Thresholds or biases, by cross-fitting on the dev set."""
+        logits = by_item(found, "logits", len(features))
+        thresholds, biases = tune_labels(logits, features, self)
+        return replace(self, thresholds=thresholds, biases=biases)
 
     def decode(
         self,
@@ -182,10 +180,7 @@ class Classification:
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The label or labels of every text."""
-        scores = probabilities(
-            by_item(found, "logits", len(features)), multi_label=self.multi_label
-        )
-        return decide(scores, self)
+        return decide(by_item(found, "logits", len(features)), self)
 
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[Example]

@@ -14,10 +14,11 @@ from softf1.metrics.schemes import OUTSIDE, repair_tags
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.biases import tune_classes, tune_spans
 from softf1.tasks.characters import split_characters
 from softf1.tasks.rows import assemble, model_inputs
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
-from softf1.tasks.tags import by_word, find_scheme, score_tags, tune_outside
+from softf1.tasks.tags import by_word, find_scheme, score_tags
 from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Tagging:
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
         labels: Tags that can be predicted, from the training data.
         spans: The scheme of the tags, when they make up spans.
-        outside_bias: Added to the logit of O; tuned on dev.
+        biases: Added to the logits, one a label; tuned on dev.
     """
 
     unit: Literal["word", "character", "joint"] = "word"
@@ -61,7 +62,7 @@ class Tagging:
     overlap: int | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     spans: str | None = field(default=None, metadata={"learned": True})
-    outside_bias: float = field(default=0.0, metadata={"learned": True})
+    biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
 
     kind = "tagging"
     headline = "f1"
@@ -154,16 +155,15 @@ class Tagging:
         }
 
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """One bias for O, the only one that did not overfit small dev sets."""
-        if self.spans is None or OUTSIDE not in self.labels:
-            return self
-        bias = tune_outside(
-            by_word(found["logits"], found, features),
-            self.label_ids(features)[features["tag"]],
-            lengths=np.diff(features["sentence"]),
-            labels=self.labels,
-        )
-        return replace(self, outside_bias=bias)
+        """Biases of the labels: of O alone where tags make up spans."""
+        logits = by_word(found["logits"], found, features)
+        gold = self.label_ids(features)[features["tag"]]
+        lengths = np.diff(features["sentence"])
+        if self.spans is None:
+            biases = tune_classes(logits, gold, metric=self.headline, lengths=lengths)
+        else:
+            biases = tune_spans(logits, gold, lengths=lengths, labels=self.labels)
+        return replace(self, biases=biases)
 
     def decode(
         self,
@@ -172,7 +172,7 @@ class Tagging:
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The best tag of every word."""
-        scores = found["logits"] + self.outside_bias * (np.array(self.labels) == OUTSIDE)
+        scores = found["logits"] + np.array(self.biases or 0.0)
         best = by_word(scores.argmax(-1), found, features)
         tags = [self.labels[i] for i in best.tolist()]
         at = features["sentence"].tolist()
