@@ -117,6 +117,7 @@ def test_an_unseen_label_is_no_target_but_is_scored(codec):
     scores = task.score([{"label": "work"}], dev)
     assert scores["labels"]["music"]["support"] == 1
     assert scores["accuracy"] == 0.0
+    assert task.notes(features) == ["music not in the training data: scored, never predicted"]
 
 
 def test_unlabelled_pairs_can_be_predicted(codec):

@@ -158,6 +158,10 @@ def test_random_candidates_follow_the_seed(codec):
     pairs = [task.collate(features, [0], codec).inputs["pairs"] for task in (one, one, other)]
     assert pairs[0].equal(pairs[1])
     assert pairs[0].shape != pairs[2].shape or not pairs[0].equal(pairs[2])
+    later = one.collate(features, [0], codec, epoch=1)
+    assert not later.inputs["pairs"].equal(pairs[0])
+    gold = int((later.targets["span"] == 1).sum())
+    assert later.inputs["pairs"][0, :gold].equal(pairs[0][0, :gold])
 
 
 @pytest.mark.parametrize("encoder", ["bert", "xlnet"])

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from softf1.data.examples import TaggedSentence
+from softf1.errors import InputError
 from softf1.models.encoders import make_codec
 from softf1.tasks.base import join
 from softf1.tasks.registry import load_task, make_task, save_task
@@ -106,6 +107,8 @@ def test_labels_come_from_train_and_an_unseen_one_is_scored_but_never_predicted(
     scores = task.score(predictions, dev)
     assert scores["labels"]["EVENT"]["support"] == 1
     assert scores["labels"]["EVENT"]["recall"] == 0.0
+    assert task.notes(features) == ["B-EVENT not in the training data: scored, never predicted"]
+    assert task.notes(task.encode(SENTENCES, codec)) == []
 
 
 def test_untagged_input_can_be_predicted(codec):
@@ -113,7 +116,11 @@ def test_untagged_input_can_be_predicted(codec):
     features = task.encode([TaggedSentence(("Ann", "works"), (), line=1)], codec)
     batch = task.collate(features, [0], codec)
     assert (batch.targets["tags"] == -100).all()
-    assert len(task.decode(join(perfect(task, features, codec)), features)[0]["tags"]) == 2
+    predictions = task.decode(join(perfect(task, features, codec)), features)
+    assert len(predictions[0]["tags"]) == 2
+    assert task.notes(features) == []
+    with pytest.raises(InputError, match="wanted tags to score by"):
+        task.score(predictions, [TaggedSentence(("Ann", "works"), (), line=1)])
 
 
 def test_joint_segmentation_scores_words_with_their_part_of_speech(codec):

@@ -83,7 +83,7 @@ def hash_file(path: Path | str) -> str:
 def cache_key(task: Task, content: str, codec: Codec) -> str:
     """A name for what encoding would give."""
     options = describe_task(task, learned=False)
-    parts = [__version__, content, codec.fingerprint(), codec.window, options]
+    parts = [__version__, content, codec.fingerprint(), codec.window, codec.limit, options]
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

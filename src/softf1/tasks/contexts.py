@@ -8,6 +8,7 @@ import numpy as np
 
 from softf1.errors import InputError
 from softf1.tasks.ragged import offsets, ranges, rows
+from softf1.tasks.rows import row_length
 from softf1.tasks.texts import encode_texts, keep
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def encode_questions(
     question, asked = encode_texts([example.question for example in examples], codec)
     question, asked = keep((question, asked), np.minimum(asked, max_question))
     specials = codec.layout(pair=True).specials
-    room = min(codec.window, max_length or codec.window) - specials - asked
+    room = row_length(codec, max_length) - specials - asked
     if (room < 2).any():
         raise InputError(f"wanted room for 2 tokens or more of a context, got {room.min()}")
     at = arrays["context_at"]
@@ -116,3 +117,22 @@ def golds_inside(features: Features, items: Ints) -> tuple[Ints, Ints, Ints]:
     start, end = features["gold"][ranges(at[source], count)].T
     inside = (start >= features["first"][items][row]) & (end <= features["end"][items][row])
     return row[inside], start[inside], end[inside]
+
+
+def usual_length(features: Features, *, at_least: int, share: float = 0.99) -> int:
+    """The tokens that this share of the gold answers fits into."""
+    start, end = features["gold"].T
+    if not len(start):
+        return at_least
+    return max(at_least, int(np.quantile(end - start, share, method="higher")))
+
+
+def describe_lost(features: Features, *, longest: int) -> list[str]:
+    """A sentence for each reason why answers can be scored but never be found."""
+    start, end = features["gold"].T
+    long, unplaced = int((end - start > longest).sum()), int(features["unknown"].sum())
+    notes = {
+        f"{long} of {len(start)} answers have more than max_answer = {longest} tokens": long,
+        f"{unplaced} of {len(features['unknown'])} answers have no place in their text": unplaced,
+    }
+    return [f"{text}: scored, never found" for text, count in notes.items() if count]

@@ -50,10 +50,10 @@ class MrcNer:
         nested: Spans may overlap; otherwise the best ones of a sentence are kept, over all labels.
         max_span: Words of a candidate at most, for "all" and "gold_random".
         max_query: Tokens of a query at most.
-        seed: Of random candidates.
+        seed: Of random candidates, which are new in every epoch.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most; None is what the encoder can.
+        max_length: Ids in a row at most; None is the encoder's window.
         overlap: Pieces that two windows of a long context share; None is a quarter.
         labels: Labels of the training data.
     """
@@ -106,6 +106,10 @@ class MrcNer:
         """The labels of the training data."""
         return replace(self, labels=tuple(sorted(features.names["labels"])))
 
+    def notes(self, features: Features) -> list[str]:  # noqa: ARG002 - protocol
+        """Nothing: any label can be asked for."""
+        return []
+
     def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
         """The encoder with heads for starts, ends, pairs and answers."""
         from softf1.models.mrc import MrcNer as Model
@@ -120,7 +124,13 @@ class MrcNer:
         return {key: Head(layer, slice(None)) for key, layer in found.items()}
 
     def collate(
-        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+        self,
+        features: Features,
+        items: Sequence[int],
+        codec: Codec,
+        *,
+        width: int | None = None,
+        epoch: int = 0,
     ) -> Batch:
         """Windows as tensors; a word's place is its first piece, all others are in no loss."""
         index = np.asarray(items, np.int64)
@@ -144,7 +154,7 @@ class MrcNer:
         targets = side_targets(found, columns, context)
         inputs = {"context": torch.from_numpy(context), "cls": torch.from_numpy(laid.cls)}
         if self.match != "none":
-            chosen = self._pairs(found, words, index)
+            chosen = self._pairs(found, words, index, epoch)
             pairs, targets["span"] = pair_tensors(chosen, [golds for golds, _ in found], columns)
             inputs["pairs"] = torch.from_numpy(pairs)
         if self.answerable:
@@ -156,14 +166,16 @@ class MrcNer:
             {"word": torch.from_numpy(word)},
         )
 
-    def _pairs(self, found: Sequence[Golds], words: Ints, items: Ints) -> list[list[Any]]:
+    def _pairs(
+        self, found: Sequence[Golds], words: Ints, items: Ints, epoch: int = 0
+    ) -> list[list[Any]]:
         return [
             choose_pairs(
                 golds,
                 count,
                 candidates=self.candidates,
                 max_span=self.max_span,
-                seed=(self.seed, item),
+                seed=(self.seed, epoch, item),
             )
             for (golds, _), count, item in zip(found, words.tolist(), items.tolist(), strict=True)
         ]

@@ -13,7 +13,12 @@ from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.answers import choose_spans, find_answers, score_answers
 from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
-from softf1.tasks.contexts import encode_questions, golds_inside
+from softf1.tasks.contexts import (
+    describe_lost,
+    encode_questions,
+    golds_inside,
+    usual_length,
+)
 from softf1.tasks.ragged import ranges, rows
 from softf1.tasks.rows import assemble, model_inputs
 
@@ -45,12 +50,14 @@ class QA:
             squad otherwise.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most; None is what the encoder can.
+        max_length: Ids in a row at most; None is the encoder's window.
         max_question: Tokens of a question at most.
         overlap: Tokens that two windows share.
         n_best: How many starts, ends and spans of a window are looked at.
-        max_answer: Tokens of an answer at most.
+        max_answer: Tokens of an answer at most; None is 30, as officially, or what 99% of the
+            training answers need (a token of Chinese is a character).
         listed: How many candidates a prediction lists.
+        longest: What `max_answer=None` came to.
         null_threshold: No answer is given where its score is greater by more than this; tuned on
             dev.
     """
@@ -65,8 +72,9 @@ class QA:
     max_question: int = 64
     overlap: int = 128
     n_best: int = 20
-    max_answer: int = 30
+    max_answer: int | None = None
     listed: int = 0
+    longest: int = field(default=30, metadata={"learned": True})
     null_threshold: float = field(default=0.0, metadata={"learned": True})
 
     kind = "qa"
@@ -91,9 +99,13 @@ class QA:
         )
         return Features(arrays, {})
 
-    def fit(self, features: Features) -> Self:  # noqa: ARG002 - there are no labels to learn
-        """Itself."""
-        return self
+    def fit(self, features: Features) -> Self:
+        """How long answers are; there are no labels to learn."""
+        return replace(self, longest=self.max_answer or usual_length(features, at_least=30))
+
+    def notes(self, features: Features) -> list[str]:
+        """Answers that are too long to be found, or not where they should be."""
+        return describe_lost(features, longest=self.longest)
 
     def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
         """The encoder with two outputs a token."""
@@ -106,7 +118,13 @@ class QA:
         return {key: Head(layer, slice(i, i + 1)) for i, key in enumerate(KEYS)}
 
     def collate(
-        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+        self,
+        features: Features,
+        items: Sequence[int],
+        codec: Codec,
+        *,
+        width: int | None = None,
+        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
     ) -> Batch:
         """Windows as tensors; positions outside the context, but for [CLS], are taken out."""
         index = np.asarray(items, np.int64)

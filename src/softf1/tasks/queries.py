@@ -8,6 +8,7 @@ import numpy as np
 
 from softf1.tasks.base import IGNORE, Features
 from softf1.tasks.ragged import offsets
+from softf1.tasks.rows import row_length
 from softf1.tasks.sentences import SentenceEncoder
 from softf1.tasks.texts import encode_texts, keep
 from softf1.tasks.words import Numbering
@@ -41,7 +42,7 @@ def encode_queries(
     flat, counts = keep((flat, counts), np.minimum(counts, max_query))
     fixed = codec.layout(pair=True).specials
     # Room for the longest query, so that a sentence is cut in the same places for all labels.
-    room = min(codec.window, max_length or codec.window) - fixed - int(counts.max(initial=0))
+    room = row_length(codec, max_length) - fixed - int(counts.max(initial=0))
     encoder = SentenceEncoder(codec, capacity=room, overlap=overlap)
     encoder.add([example.words for example in examples])
     arrays = encoder.arrays(specials=fixed)

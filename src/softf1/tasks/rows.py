@@ -40,6 +40,11 @@ class Rows:
     cls: Ints
 
 
+def row_length(codec: Codec, max_length: int | None) -> int:
+    """The ids in a row at most: as asked for where the encoder can, else its usual window."""
+    return codec.window if max_length is None else min(max_length, codec.limit)
+
+
 def text_lengths(first: Ints, second: Ints | None, layout: Layout) -> Ints:
     """The ids in each row, special tokens included."""
     return first + (0 if second is None else second) + layout.specials
@@ -57,7 +62,8 @@ def assemble(
     ids, a = first
     other, b = second if second is not None else (np.zeros(0, np.int64), np.zeros_like(a))
     lengths = text_lengths(a, b, layout)
-    width = max(int(lengths.max(initial=0)), width or 0)
+    # No model takes rows without a column, which a batch of empty texts would be.
+    width = max(int(lengths.max(initial=1)), width or 1)
     shift = width - lengths if layout.pad_left else np.zeros_like(lengths)
     at_first = shift + len(layout.before)
     at_second = at_first + a + len(layout.between)

@@ -10,13 +10,22 @@ import numpy as np
 import torch
 
 from softf1.data.examples import TaggedSentence
+from softf1.errors import InputError
 from softf1.metrics.schemes import OUTSIDE, repair_tags
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
-from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.base import (
+    IGNORE,
+    Batch,
+    Features,
+    Found,
+    Prediction,
+    describe_unseen,
+    read_examples,
+)
 from softf1.tasks.biases import tune_classes, tune_spans
 from softf1.tasks.characters import split_characters
-from softf1.tasks.rows import assemble, model_inputs
+from softf1.tasks.rows import assemble, model_inputs, row_length
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.tags import by_word, find_scheme, score_tags
 from softf1.tasks.words import Numbering
@@ -47,7 +56,7 @@ class Tagging:
             characters.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most, special tokens included; None is what the encoder can.
+        max_length: Ids in a row at most, special tokens included; None is the encoder's window.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
         labels: Tags that can be predicted, from the training data.
         spans: The scheme of the tags, when they make up spans.
@@ -81,9 +90,13 @@ class Tagging:
         scheme = self.target_scheme
         if scheme is None:
             return sentence.words, sentence.tags
-        if self.unit == "word":
-            return sentence.words, repair_tags(sentence.tags, scheme)
-        split = split_characters(sentence, scheme, joint=self.unit == "joint")
+        try:
+            if self.unit == "word":
+                return sentence.words, repair_tags(sentence.tags, scheme)
+            split = split_characters(sentence, scheme, joint=self.unit == "joint")
+        except ValueError as error:
+            hint = 'tags that make up no spans are for unit "joint", or "word" without a scheme'
+            raise InputError(f"sentence of line {sentence.line}: {error}; {hint}") from error
         return split.words, split.tags
 
     def texts(self, examples: Iterable[TaggedSentence]) -> Iterator[Sequence[str]]:
@@ -93,8 +106,8 @@ class Tagging:
     def encode(self, examples: Iterable[TaggedSentence], codec: Codec) -> Features:
         """Sentences as arrays, cut into windows where they are too long."""
         specials = codec.layout(pair=False).specials
-        window = min(codec.window, self.max_length or codec.window)
-        encoder = SentenceEncoder(codec, capacity=window - specials, overlap=self.overlap)
+        capacity = row_length(codec, self.max_length) - specials
+        encoder = SentenceEncoder(codec, capacity=capacity, overlap=self.overlap)
         number, tags = Numbering(), [np.zeros(0, np.int32)]
         for chunk in chunks(map(self.units, examples)):
             encoder.add([words for words, _ in chunk])
@@ -114,12 +127,22 @@ class Tagging:
         model: nn.Module = build_model(encoder, head="tokens", labels=self.labels, codec=codec)
         return model
 
+    def notes(self, features: Features) -> list[str]:
+        """Tags that training never saw."""
+        return describe_unseen(set(features.names["tags"]) - {NO_TAG}, self.labels)
+
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Where the logits come from."""
         return {"tags": Head(find_output(model, len(self.labels)), slice(None))}
 
     def collate(
-        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+        self,
+        features: Features,
+        items: Sequence[int],
+        codec: Codec,
+        *,
+        width: int | None = None,
+        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
     ) -> Batch:
         """Windows as tensors; a target stands at the first piece of each owned word."""
         index = np.asarray(items, np.int64)
@@ -183,6 +206,8 @@ class Tagging:
     ) -> dict[str, Any]:
         """Span scores where tags make up spans, else scores of the tags themselves."""
         gold = [list(self.units(example)[1]) for example in examples]
+        if any(not tags and item["tags"] for tags, item in zip(gold, predictions, strict=True)):
+            raise InputError("wanted tags to score by, got sentences without")
         return score_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
