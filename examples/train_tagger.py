@@ -25,7 +25,7 @@ def train(task, examples, dev, *, encoder, loss, epochs=5, lr=1e-3, size=32):
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     for epoch in range(epochs):
         for items in torch.randperm(len(features)).split(size):
-            batch = task.collate(features, items.tolist(), codec)
+            batch = task.collate(features, items.tolist(), codec, epoch=epoch)
             logits = task.logits(model.train()(**batch.inputs), batch)
             optimizer.zero_grad()
             sum(loss(logits[key], target) for key, target in batch.targets.items()).backward()
@@ -48,13 +48,12 @@ def evaluate(task, model, examples, codec, *, size=64):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("train", "dev"):
-        parser.add_argument(name, help="a tagging file; its format is detected")
+    parser.add_argument("files", nargs=2, help="training and dev file; the format is detected")
     parser.add_argument("--encoder", default="bilstm", help="a Hub name, a folder, minilm, bilstm")
     parser.add_argument("--loss", default="ce", help="such as ce, focal, dice, dsc, ce+dice")
     parser.add_argument("--lr", type=float, default=1e-3)
     options = parser.parse_args()
     torch.manual_seed(0)
     task = make_task("tagging")
-    files = [list(task.read(path)) for path in (options.train, options.dev)]
+    files = [list(task.read(path)) for path in options.files]
     train(task, *files, encoder=options.encoder, loss=make_loss(options.loss), lr=options.lr)
