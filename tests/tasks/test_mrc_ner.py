@@ -210,3 +210,12 @@ def test_no_answer_silences_the_other_heads(codec):
     logits = {key: 10 * target.clamp(min=0) - 5 for key, target in batch.targets.items()}
     assert len(task.gather(logits, batch)["item"]) == 1
     assert len(task.gather(logits | {"answerable": torch.tensor([[-1.0]])}, batch)["item"]) == 0
+
+
+def test_a_model_that_finds_every_token_likely_proposes_a_bounded_number():
+    from softf1.models.mrc import MOST_LIKELY, propose
+
+    logits = torch.rand(2, 300, 1) + 0.1
+    pairs = propose(logits, logits, torch.ones(2, 300))
+    assert pairs.shape == (2, MOST_LIKELY**2, 2)
+    assert int(logits[0, :, 0].argmax()) in pairs[0, :, 0]

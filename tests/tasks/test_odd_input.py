@@ -15,6 +15,7 @@ from softf1.errors import InputError
 from softf1.losses import make_loss
 from softf1.models.encoders import make_codec
 from softf1.tasks import join, make_task
+from tests.tasks.cases import EXAMPLES
 
 ODD = ["", " ", "\x00", "\u200b", "e\u0301", "👩‍👩‍👧", "\u202e", "﻿", "ß" * 700, "\t\n", "Ann"]
 
@@ -197,3 +198,16 @@ def test_no_examples(bert, kind, options):
     features = task.encode([], make_codec(bert))
     assert len(features) == 0
     assert task.notes(features) == []
+
+
+@pytest.mark.parametrize("kind", ["tagging", "classification", "pairs", "qa", "mrc_ner"])
+def test_rows_without_room_for_text(bert, kind):
+    with pytest.raises(InputError, match=r"wanted rows of \d ids or more, got 3"):
+        make_task(kind, max_length=3).encode(EXAMPLES[kind], make_codec(bert))
+
+
+def test_rows_may_be_as_long_as_the_encoder_can():
+    codec = make_codec("bilstm", [["ann"]])
+    words = [sentence(["ann"] * 3000)]
+    assert len(make_task("tagging").encode(words, codec)) > 1
+    assert len(make_task("tagging", max_length=3000).encode(words, codec)) == 1

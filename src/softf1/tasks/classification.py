@@ -30,7 +30,7 @@ from softf1.tasks.labels import (
     tune_labels,
 )
 from softf1.tasks.ragged import offsets, ranges
-from softf1.tasks.rows import assemble, model_inputs, row_length, text_lengths
+from softf1.tasks.rows import assemble, model_inputs, room, text_lengths
 from softf1.tasks.sentences import chunks
 from softf1.tasks.texts import encode_texts, keep, share
 from softf1.tasks.words import Numbering
@@ -105,7 +105,7 @@ class Classification:
     def encode(self, examples: Iterable[Example], codec: Codec) -> Features:
         """Texts as arrays, cut where they are too long."""
         layout = codec.layout(pair=self.kind == "pairs")
-        capacity = row_length(codec, self.max_length) - layout.specials
+        capacity = room(codec, layout, self.max_length)
         number, parts = Numbering(), []
         for chunk in chunks(examples):
             first, other = self._texts(chunk, codec)

@@ -8,7 +8,7 @@ import numpy as np
 
 from softf1.tasks.base import IGNORE, Features
 from softf1.tasks.ragged import offsets
-from softf1.tasks.rows import row_length
+from softf1.tasks.rows import room
 from softf1.tasks.sentences import SentenceEncoder
 from softf1.tasks.texts import encode_texts, keep
 from softf1.tasks.words import Numbering
@@ -40,12 +40,12 @@ def encode_queries(
     query_of = number.numbers([example.query for example in examples])
     flat, counts = encode_texts(list(number), codec)
     flat, counts = keep((flat, counts), np.minimum(counts, max_query))
-    fixed = codec.layout(pair=True).specials
+    layout = codec.layout(pair=True)
     # Room for the longest query, so that a sentence is cut in the same places for all labels.
-    room = row_length(codec, max_length) - fixed - int(counts.max(initial=0))
-    encoder = SentenceEncoder(codec, capacity=room, overlap=overlap)
+    capacity = room(codec, layout, max_length) - int(counts.max(initial=0))
+    encoder = SentenceEncoder(codec, capacity=capacity, overlap=overlap)
     encoder.add([example.words for example in examples])
-    arrays = encoder.arrays(specials=fixed)
+    arrays = encoder.arrays(specials=layout.specials)
     arrays["length"] += counts[query_of][arrays["source"]].astype(np.int32)
     spans = [span for example in examples for span in example.spans]
     arrays |= {

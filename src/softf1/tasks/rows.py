@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from softf1.errors import InputError
 from softf1.tasks.ragged import pad, ranges
 
 if TYPE_CHECKING:
@@ -40,9 +41,12 @@ class Rows:
     cls: Ints
 
 
-def row_length(codec: Codec, max_length: int | None) -> int:
-    """The ids in a row at most: as asked for where the encoder can, else its usual window."""
-    return codec.window if max_length is None else min(max_length, codec.limit)
+def room(codec: Codec, layout: Layout, max_length: int | None) -> int:
+    """Ids of text in a row: as asked for where the encoder can, else what its window leaves."""
+    length = codec.window if max_length is None else min(max_length, codec.limit)
+    if length < layout.specials + 2:
+        raise InputError(f"wanted rows of {layout.specials + 2} ids or more, got {length}")
+    return length - layout.specials
 
 
 def text_lengths(first: Ints, second: Ints | None, layout: Layout) -> Ints:

@@ -25,7 +25,7 @@ from softf1.tasks.base import (
 )
 from softf1.tasks.biases import tune_classes, tune_spans
 from softf1.tasks.characters import split_characters
-from softf1.tasks.rows import assemble, model_inputs, row_length
+from softf1.tasks.rows import assemble, model_inputs, room
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.tags import by_word, find_scheme, score_tags
 from softf1.tasks.words import Numbering
@@ -105,15 +105,15 @@ class Tagging:
 
     def encode(self, examples: Iterable[TaggedSentence], codec: Codec) -> Features:
         """Sentences as arrays, cut into windows where they are too long."""
-        specials = codec.layout(pair=False).specials
-        capacity = row_length(codec, self.max_length) - specials
+        layout = codec.layout(pair=False)
+        capacity = room(codec, layout, self.max_length)
         encoder = SentenceEncoder(codec, capacity=capacity, overlap=self.overlap)
         number, tags = Numbering(), [np.zeros(0, np.int32)]
         for chunk in chunks(map(self.units, examples)):
             encoder.add([words for words, _ in chunk])
             found = chain.from_iterable(own or [NO_TAG] * len(words) for words, own in chunk)
             tags.append(number.numbers(list(found)).astype(np.int32))
-        arrays = encoder.arrays(specials=specials)
+        arrays = encoder.arrays(specials=layout.specials)
         return Features(arrays | {"tag": np.concatenate(tags)}, {"tags": tuple(number)})
 
     def fit(self, features: Features) -> Self:
