@@ -29,10 +29,10 @@ from softf1.tasks.labels import (
     score_labels,
     tune_labels,
 )
-from softf1.tasks.ragged import offsets, ranges
+from softf1.tasks.ragged import offsets
 from softf1.tasks.rows import assemble, model_inputs, room, text_lengths
 from softf1.tasks.sentences import chunks
-from softf1.tasks.texts import encode_texts, keep, share
+from softf1.tasks.texts import encode_texts, keep, share, take
 from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
@@ -244,12 +244,3 @@ def labels_of(example: Example) -> tuple[str, ...]:
     if isinstance(example, PairExample):
         return () if example.label is None else (example.label,)
     return example.labels
-
-
-def take(
-    features: Features, name: str, index: NDArray[np.int64]
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Some rows of a flat array with its offsets."""
-    at = features[f"{name}_at"]
-    length = at[index + 1] - at[index]
-    return features[name][ranges(at[index], length)], length

@@ -12,13 +12,14 @@ from softf1.data.examples import QAExample
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.answers import choose_spans, find_answers, score_answers
-from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.base import Batch, Features, Found, Prediction, read_examples
 from softf1.tasks.contexts import (
     describe_lost,
     encode_questions,
     golds_inside,
     usual_length,
 )
+from softf1.tasks.positions import every_position, one_position
 from softf1.tasks.ragged import ranges, rows
 from softf1.tasks.rows import assemble, model_inputs
 
@@ -148,12 +149,11 @@ class QA:
             key: token - first[golds[0]] + laid.second[golds[0]]
             for key, token in zip(KEYS, (golds[1], golds[2] - 1), strict=True)
         }
-        unknown = features["unknown"][source]
-        make = self._one_position if self.positions == "softmax" else self._every_position
-        targets = {
-            key: torch.from_numpy(make(golds[0], columns[key], laid.cls, allowed, unknown))
-            for key in KEYS
-        }
+        known = {"cls": laid.cls, "unknown": features["unknown"][source]}
+        make: Any = one_position
+        if self.positions == "sigmoid":
+            make, known = every_position, known | {"allowed": allowed}
+        targets = {key: torch.from_numpy(make(golds[0], columns[key], **known)) for key in KEYS}
         places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
         return Batch(
             index,
@@ -161,32 +161,6 @@ class QA:
             targets,
             {name: torch.from_numpy(place) for name, place in places.items()},
         )
-
-    def _one_position(
-        self,
-        row: NDArray[Any],
-        column: NDArray[Any],
-        cls: NDArray[Any],
-        allowed: NDArray[Any],  # noqa: ARG002 - as _every_position
-        unknown: NDArray[Any],
-    ) -> NDArray[Any]:
-        target = cls.copy()
-        target[row[::-1]] = column[::-1]  # the first of several
-        return np.where(unknown, IGNORE, target)
-
-    def _every_position(
-        self,
-        row: NDArray[Any],
-        column: NDArray[Any],
-        cls: NDArray[Any],
-        allowed: NDArray[Any],
-        unknown: NDArray[Any],
-    ) -> NDArray[Any]:
-        target = np.where(allowed & ~unknown[:, None], 0.0, IGNORE).astype(np.float32)
-        target[row, column] = 1
-        without = np.setdiff1d(np.flatnonzero(~unknown), row)
-        target[without, cls[without]] = 1
-        return target[..., None]
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""
