@@ -72,13 +72,19 @@ class Classification:
     kind: Literal["classification", "pairs"] = "classification"
     multi_label: bool = False
     positive: str | None = None
-    metric: str | None = None
+    metric: Literal["f1", "macro_f1", "accuracy", "subset_accuracy"] | None = None
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
+
+    def __post_init__(self) -> None:
+        """Each accuracy belongs to one way of labelling."""
+        if self.metric == ("accuracy" if self.multi_label else "subset_accuracy"):
+            wanted = "subset_accuracy" if self.multi_label else "accuracy"
+            raise InputError(f"option metric of task {self.kind}: wanted {wanted} here")
 
     @property
     def headline(self) -> str:

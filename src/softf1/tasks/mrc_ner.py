@@ -58,7 +58,7 @@ class MrcNer:
         labels: Labels of the training data.
     """
 
-    queries: dict[str, str] | str | None = None
+    queries: dict[str, str] | str | Path | None = None
     match: Literal["none", "concat", "biaffine"] = "concat"
     candidates: Candidates = "gold_random"
     answerable: bool = False

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from softf1.data.examples import QAExample
+from softf1.errors import InputError
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.answers import choose_spans, find_answers, score_answers
@@ -80,6 +81,11 @@ class QA:
 
     kind = "qa"
     headline = "f1"
+
+    def __post_init__(self) -> None:
+        """A softmax over positions has one answer."""
+        if self.several and self.positions != "sigmoid":
+            raise InputError('option several of task qa: wanted positions = "sigmoid" with it')
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[QAExample]:
         """The questions of a file."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
+from softf1.tasks.options import check_options
 
 if TYPE_CHECKING:
     from softf1.tasks.base import Task
@@ -47,6 +48,7 @@ def make_task(kind: str, **options: Any) -> Task:
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for option in options:
         _known(option, fields, f"option of task {kind}")
+    check_options(cls, options, kind=kind)
     if "kind" in fields:  # one class that serves several
         options["kind"] = kind
     task: Task = cls(**options)

@@ -11,7 +11,7 @@ import torch
 
 from softf1.data.examples import TaggedSentence
 from softf1.errors import InputError
-from softf1.metrics.schemes import OUTSIDE, repair_tags
+from softf1.metrics.schemes import OUTSIDE, SCHEMES, repair_tags
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.base import (
@@ -75,6 +75,12 @@ class Tagging:
 
     kind = "tagging"
     headline = "f1"
+
+    def __post_init__(self) -> None:
+        """Only a scheme that is known can be converted to."""
+        if self.scheme is not None and self.scheme not in SCHEMES:
+            known = ", ".join(SCHEMES)
+            raise InputError(f"option scheme of task tagging: wanted {known}, got {self.scheme}")
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
         """The sentences of a file, one at a time."""
