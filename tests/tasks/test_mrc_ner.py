@@ -109,7 +109,8 @@ def test_two_equal_sentences_are_two_sentences(codec):
 @pytest.mark.parametrize("match", KINDS)
 def test_long_contexts_are_cut_and_merged(codec, match):
     examples = [EXAMPLES[0], LONG]
-    task, features = encoded(codec, examples, match=match, max_length=30, overlap=12)
+    options = {"match": match, "max_length": 30, "overlap": 12, "answerable": True}
+    task, features = encoded(codec, examples, **options)
     assert features["length"].max() <= 30
     assert len(features) > 5
     predictions = task.decode(join(perfect(task, features, codec)), features, examples)

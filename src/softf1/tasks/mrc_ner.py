@@ -16,7 +16,13 @@ from softf1.metrics.spans import count_span_sets
 from softf1.models.heads import Head
 from softf1.tasks.base import Batch, Features, Found, Prediction, read_examples
 from softf1.tasks.candidates import Candidates, choose_pairs, pair_tensors
-from softf1.tasks.queries import count_sides, encode_queries, side_targets, window_golds
+from softf1.tasks.queries import (
+    answer_targets,
+    count_sides,
+    encode_queries,
+    side_targets,
+    window_golds,
+)
 from softf1.tasks.ragged import ranges
 from softf1.tasks.rows import assemble, model_inputs
 from softf1.tasks.scores import describe
@@ -158,7 +164,7 @@ class MrcNer:
             pairs, targets["span"] = pair_tensors(chosen, [golds for golds, _ in found], columns)
             inputs["pairs"] = torch.from_numpy(pairs)
         if self.answerable:
-            targets["answerable"] = np.array([[bool(golds)] for golds, _ in found], np.float32)
+            targets["answerable"] = answer_targets(found)
         return Batch(
             index,
             model_inputs(codec, laid, features) | inputs,
@@ -241,6 +247,6 @@ class MrcNer:
             positive = sum(len(set(golds)) for golds, _ in found)
             counts["span"] = np.array([[pairs - positive, positive]])
         if self.answerable:
-            positive = sum(bool(golds) for golds, _ in found)
-            counts["answerable"] = np.array([[len(found) - positive, positive]])
+            target = answer_targets(found)
+            counts["answerable"] = np.array([[(target == 0).sum(), (target == 1).sum()]])
         return counts

@@ -90,6 +90,16 @@ def side_targets(
     return targets
 
 
+def answer_targets(found: Sequence[Golds]) -> NDArray[np.float32]:
+    """Whether each window has a span (B, 1); −100 where there is only a part of one.
+
+    >>> answer_targets([([(0, 1)], ([], [])), ([], ([], [])), ([], ([3], []))]).tolist()
+    [[1.0], [0.0], [-100.0]]
+    """
+    values = [1 if golds else IGNORE if starts or ends else 0 for golds, (starts, ends) in found]
+    return np.array(values, np.float32).reshape(-1, 1)
+
+
 def count_sides(found: Sequence[Golds], words: int) -> dict[str, NDArray[np.int64]]:
     """(negative, positive) starts and ends."""
     counts = {}
