@@ -1,7 +1,7 @@
 import pytest
 
 from softf1.errors import InputError
-from softf1.tasks import make_task
+from softf1.tasks import load_task, make_task
 
 WRONG = [
     ("tagging", {"unit": "letters"}, "unit of task tagging: wanted word or character or joint"),
@@ -27,3 +27,10 @@ WRONG = [
 def test_a_wrong_option_is_said_at_once(kind, options, message):
     with pytest.raises(InputError, match=message):
         make_task(kind, **options)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"x"', '{"kind": "tagging", "unit": 3}'])
+def test_a_broken_model_folder_is_said_in_one_line(tmp_path, text):
+    (tmp_path / "softf1.json").write_text(text)
+    with pytest.raises(InputError, match="wanted"):
+        load_task(tmp_path)

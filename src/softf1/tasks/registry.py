@@ -73,9 +73,13 @@ def load_task(folder: Path | str) -> Task:
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError("wanted a model folder written by softf1, found no task", path=path)
-    found = json.loads(path.read_text("utf-8"))
-    options = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-    return make_task(str(options.pop("kind")), **options)
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+        kind = str(options.pop("kind"))
+    except (ValueError, AttributeError, LookupError) as error:
+        raise InputError(f"wanted a task in JSON, got {error}", path=path) from error
+    return make_task(kind, **options)
 
 
 def _known(name: str, names: dict[str, Any], what: str) -> Any:
