@@ -114,9 +114,43 @@ def test_a_failed_write_leaves_nothing_behind(data, codec, tmp_path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "save_file", fail)
-    with pytest.raises(OSError, match="No space left"):
-        encode_file(make_task("tagging", format="conll"), data, codec, cache=tmp_path / "cache")
+    task = make_task("tagging", format="conll")
+    with pytest.warns(UserWarning, match="not cached: No space left"):
+        features = encode_file(task, data, codec, cache=tmp_path / "cache")
+    same(features, task.encode(task.read(data), codec))
     assert entries(tmp_path / "cache") == []
+
+
+def test_a_damaged_entry_is_never_used_and_written_anew(data, codec, tmp_path):
+    task, folder = make_task("tagging", format="conll"), tmp_path / "cache"
+    wanted = encode_file(task, data, codec, cache=folder)
+    (entry,) = folder.iterdir()
+    whole = entry.read_bytes()
+    random = np.random.default_rng(0)
+    for size in [0, 1, 7, 8, 50, len(whole) // 2, len(whole) - 1]:
+        entry.write_bytes(whole[:size])
+        assert module.load_features(entry) is None
+    used = 0
+    for place in random.integers(len(whole), size=200).tolist():
+        flipped = bytes([whole[place] ^ 1 << place % 8])
+        entry.write_bytes(whole[:place] + flipped + whole[place + 1 :])
+        found = module.load_features(entry)
+        if found is not None:  # a space that only fills up the header
+            same(found, wanted)
+            used += 1
+    assert used < 10
+    entry.write_bytes(whole[:-1])
+    same(encode_file(task, data, codec, cache=folder), wanted)
+    same(module.load_features(entry), wanted)
+
+
+def test_versions_are_part_of_the_key(codec, monkeypatch):
+    task = make_task("tagging", format="conll")
+    before = module.cache_key(task, "content", codec)
+    monkeypatch.setattr("softf1.models.codec.version", lambda _: "0.0")
+    after = module.cache_key(task, "content", codec)
+    monkeypatch.setattr(module, "__version__", "0.0")
+    assert len({before, after, module.cache_key(task, "content", codec)}) == 3
 
 
 def test_two_processes_at_once(tmp_path):

@@ -117,6 +117,7 @@ def test_an_unseen_label_is_no_target_but_is_scored(codec):
     scores = task.score([{"label": "work"}], dev)
     assert scores["labels"]["music"]["support"] == 1
     assert scores["accuracy"] == 0.0
+    assert task.notes(features) == ["music not in the training data: scored, never predicted"]
 
 
 def test_unlabelled_pairs_can_be_predicted(codec):
@@ -207,3 +208,23 @@ def test_bilstm_refuses_running_text():
         make_task("classification").encode(TEXTS, codec)
     with pytest.raises(ValueError, match="has a head for tokens"):
         build_model("bilstm", head="text", labels=("a",), codec=codec)
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "accuracy"])
+def test_biases_of_many_labels_are_tuned_stored_and_used(codec, tmp_path, metric):
+    examples = [
+        TextExample("Ann", (label,), line=i)
+        for i, label in enumerate(["a", "a", "b", "c", "d"] * 12)
+    ]
+    task, _ = fitted(examples, codec, metric=metric)
+    # "a" wins everywhere by a little; "unseen" and unlabelled texts may not get in the way.
+    dev = [*examples, TextExample("Bob", ("unseen",), line=99), TextExample("Bob", (), line=100)]
+    features = task.encode(dev, codec)
+    gold = np.array([task.labels.index(e.labels[0]) for e in examples] + [0, 0])
+    logits = np.eye(4)[gold] + np.array([1.5, 0, 0, 0])
+    found = {"item": np.arange(len(dev)), "logits": logits}
+    assert task.score(task.decode(found, features)[:60], examples)["accuracy"] == 0.4
+    save_task(task.tune(found, features, dev), tmp_path)
+    tuned = load_task(tmp_path)
+    assert tuned.score(tuned.decode(found, features)[:60], examples)[task.headline] == 1.0
+    assert sum(tuned.decode(found, features)[0]["probabilities"].values()) == pytest.approx(1)

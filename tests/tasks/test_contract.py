@@ -6,70 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from softf1.data.examples import (
-    Answer,
-    MrcExample,
-    PairExample,
-    QAExample,
-    TaggedSentence,
-    TextExample,
-)
 from softf1.models.encoders import make_codec
-from softf1.tasks import join, list_tasks, load_task, make_task, save_task
-
-EXAMPLES = {
-    "tagging": [
-        TaggedSentence(("Ann", "works"), ("B-PER", "O"), line=1),
-        TaggedSentence(("Paris", "Ann", "Bob", "works"), ("B-LOC", "B-PER", "I-PER", "O"), line=4),
-    ],
-    "classification": [
-        TextExample("Ann works", ("work",), line=1),
-        TextExample("Bob visits Paris", ("travel",), line=2),
-    ],
-    "pairs": [
-        PairExample("Ann works", "Ann is working", "1", line=1),
-        PairExample("Ann", "Bob visits the north", "0", line=2),
-    ],
-    "qa": [
-        QAExample("a", "who?", "Ann works in Paris", (Answer(((0, 3),), ("Ann",)),)),
-        QAExample("b", "where?", "Bob works. Ann visits Paris", (Answer(((22, 27),), ("Paris",)),)),
-    ],
-    "mrc_ner": [
-        MrcExample("0.1", "who?", "PER", ("Ann", "works"), ((0, 1),)),
-        MrcExample("1.1", "who?", "PER", ("the", "work", "of", "Bob"), ((3, 4),)),
-    ],
-}
-SCRATCH = {"tagging": ["bilstm"], "classification": ["textcnn"], "pairs": ["textcnn"]}
-OPTIONS = [
-    ("tagging", {}),
-    ("tagging", {"unit": "character"}),
-    ("classification", {}),
-    ("classification", {"multi_label": True}),
-    ("pairs", {}),
-    ("qa", {}),
-    ("qa", {"positions": "sigmoid", "several": True}),
-    ("mrc_ner", {}),
-    ("mrc_ner", {"match": "biaffine", "answerable": True}),
-    ("mrc_ner", {"match": "none"}),
-]
-CASES = [
-    pytest.param((kind, options, encoder), id=f"{kind}-{encoder}-{number}")
-    for number, (kind, options) in enumerate(OPTIONS)
-    for encoder in ["bert", "xlnet", *SCRATCH.get(kind, [])]
-]
+from softf1.tasks import join, list_tasks, load_task, save_task
+from tests.tasks.cases import CASES, OPTIONS, build_case
 
 
 @pytest.fixture
 def case(request):
-    kind, options, encoder = request.param
-    known = encoder in ("bert", "xlnet")
-    folder = request.getfixturevalue(encoder) if known else encoder
-    examples, task = EXAMPLES[kind], make_task(kind, **options)
-    codec = make_codec(folder, task.texts(examples))
-    features = task.encode(iter(examples), codec)
-    task = task.fit(features)
-    torch.manual_seed(0)
-    return task, features, codec, task.build_model(folder, codec), examples
+    return build_case(*request.param, request)
 
 
 def run(task, features, codec, model, items):

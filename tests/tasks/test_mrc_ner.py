@@ -109,7 +109,8 @@ def test_two_equal_sentences_are_two_sentences(codec):
 @pytest.mark.parametrize("match", KINDS)
 def test_long_contexts_are_cut_and_merged(codec, match):
     examples = [EXAMPLES[0], LONG]
-    task, features = encoded(codec, examples, match=match, max_length=30, overlap=12)
+    options = {"match": match, "max_length": 30, "overlap": 12, "answerable": True}
+    task, features = encoded(codec, examples, **options)
     assert features["length"].max() <= 30
     assert len(features) > 5
     predictions = task.decode(join(perfect(task, features, codec)), features, examples)
@@ -158,6 +159,10 @@ def test_random_candidates_follow_the_seed(codec):
     pairs = [task.collate(features, [0], codec).inputs["pairs"] for task in (one, one, other)]
     assert pairs[0].equal(pairs[1])
     assert pairs[0].shape != pairs[2].shape or not pairs[0].equal(pairs[2])
+    later = one.collate(features, [0], codec, epoch=1)
+    assert not later.inputs["pairs"].equal(pairs[0])
+    gold = int((later.targets["span"] == 1).sum())
+    assert later.inputs["pairs"][0, :gold].equal(pairs[0][0, :gold])
 
 
 @pytest.mark.parametrize("encoder", ["bert", "xlnet"])
@@ -206,3 +211,12 @@ def test_no_answer_silences_the_other_heads(codec):
     logits = {key: 10 * target.clamp(min=0) - 5 for key, target in batch.targets.items()}
     assert len(task.gather(logits, batch)["item"]) == 1
     assert len(task.gather(logits | {"answerable": torch.tensor([[-1.0]])}, batch)["item"]) == 0
+
+
+def test_a_model_that_finds_every_token_likely_proposes_a_bounded_number():
+    from softf1.models.mrc import MOST_LIKELY, propose
+
+    logits = torch.rand(2, 300, 1) + 0.1
+    pairs = propose(logits, logits, torch.ones(2, 300))
+    assert pairs.shape == (2, MOST_LIKELY**2, 2)
+    assert int(logits[0, :, 0].argmax()) in pairs[0, :, 0]

@@ -171,7 +171,7 @@ def test_class_counts_are_those_of_the_targets(codec):
     counts = task.class_counts(features)
     batch = task.collate(features, range(len(features)), codec)
     for key, target in batch.targets.items():
-        assert counts[key].tolist() == [int((target == 0).sum()), int((target == 1).sum())]
+        assert counts[key].tolist() == [[int((target == 0).sum()), int((target == 1).sum())]]
     assert encoded(codec)[0].class_counts(features) == {}
 
 
@@ -212,3 +212,26 @@ def test_the_head_has_a_row_for_each_key(codec, bert):
     heads = task.heads(task.build_model(bert, codec))
     assert heads["start"].layer is heads["end"].layer
     assert heads["end"].layer.bias[heads["end"].rows].shape == (1,)
+
+
+def test_answers_may_be_as_long_as_those_of_training(codec):
+    long = ask("l", "what?", "x " + "the " * 44 + "x", [("the " * 40 + "the", 1)])
+    task, features = encoded(codec, [long] * 2, max_length=64)
+    assert task.fit(features).longest == 41
+    assert task.fit(encoded(codec)[1]).longest == 30
+    found = join(perfect(task, features, codec))
+    short = make_task("qa", max_length=64, max_answer=7).fit(features)
+    assert short.notes(features) == [
+        "2 of 2 answers have more than max_answer = 7 tokens: scored, never found"
+    ]
+    assert task.fit(features).notes(features) == []
+    best = task.fit(features).decode(found, features, [long] * 2)[0]
+    assert best["answer"] == "the " * 40 + "the"
+    assert len(short.decode(found, features, [long] * 2)[0]["answer"]) < 30
+
+
+def test_an_answer_without_a_place_is_noted(codec):
+    lost = QAExample("x", "who?", "Ann works", (Answer((), ("Ann W.",)),))
+    task, features = encoded(codec, [lost])
+    (note,) = task.notes(features)
+    assert note == "1 of 1 answers have no place in their text: scored, never found"

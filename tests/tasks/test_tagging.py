@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from softf1.data.examples import TaggedSentence
+from softf1.errors import InputError
 from softf1.models.encoders import make_codec
 from softf1.tasks.base import join
 from softf1.tasks.registry import load_task, make_task, save_task
@@ -106,6 +107,8 @@ def test_labels_come_from_train_and_an_unseen_one_is_scored_but_never_predicted(
     scores = task.score(predictions, dev)
     assert scores["labels"]["EVENT"]["support"] == 1
     assert scores["labels"]["EVENT"]["recall"] == 0.0
+    assert task.notes(features) == ["B-EVENT not in the training data: scored, never predicted"]
+    assert task.notes(task.encode(SENTENCES, codec)) == []
 
 
 def test_untagged_input_can_be_predicted(codec):
@@ -113,7 +116,11 @@ def test_untagged_input_can_be_predicted(codec):
     features = task.encode([TaggedSentence(("Ann", "works"), (), line=1)], codec)
     batch = task.collate(features, [0], codec)
     assert (batch.targets["tags"] == -100).all()
-    assert len(task.decode(join(perfect(task, features, codec)), features)[0]["tags"]) == 2
+    predictions = task.decode(join(perfect(task, features, codec)), features)
+    assert len(predictions[0]["tags"]) == 2
+    assert task.notes(features) == []
+    with pytest.raises(InputError, match="wanted tags to score by"):
+        task.score(predictions, [TaggedSentence(("Ann", "works"), (), line=1)])
 
 
 def test_joint_segmentation_scores_words_with_their_part_of_speech(codec):
@@ -190,7 +197,7 @@ def test_what_a_word_gets_does_not_depend_on_its_batch(encoder, request):
 
 def test_a_saved_task_is_the_same_task(codec, tmp_path):
     task, _ = fitted(SENTENCES, codec, max_length=12)
-    task = dataclasses.replace(task, outside_bias=-0.5)
+    task = dataclasses.replace(task, biases=(-0.5, 0.0, 0.0, 0.0))
     save_task(task, tmp_path)
     assert load_task(tmp_path) == task
 
@@ -202,6 +209,17 @@ def test_the_outside_bias_is_tuned_and_used(codec):
     timid = found | {"logits": found["logits"] * 0.5 + np.array([0.7, 0, 0])}
     assert task.score(task.decode(timid, features), examples)["f1"] == 0.0
     tuned = task.tune(timid, features, examples)
-    assert tuned.outside_bias < 0
+    assert tuned.biases[0] < 0
     assert tuned.score(tuned.decode(timid, features), examples)["f1"] == 1.0
+    assert task.tune(found, features, examples) == task
+
+
+def test_biases_of_plain_tags_are_tuned_and_used(codec):
+    examples = [TaggedSentence(("Ann", "works", "."), ("NNP", "VBZ", "."), line=1)] * 10
+    task, features = fitted(examples, codec)
+    found = join(perfect(task, features, codec))
+    timid = found | {"logits": found["logits"] * 0.5 + np.array([0.0, 0.7, 0.0])}  # all NNP
+    assert task.score(task.decode(timid, features), examples)["accuracy"] == pytest.approx(1 / 3)
+    tuned = task.tune(timid, features, examples)
+    assert tuned.score(tuned.decode(timid, features), examples)["accuracy"] == 1.0
     assert task.tune(found, features, examples) == task

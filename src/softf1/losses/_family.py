@@ -46,7 +46,7 @@ class Shared:
     ohem_ratio: float | None
     min_kept: int
     check_labels: bool | None
-    backend: Backend | None
+    backend: Backend | None = None
 
 
 def family_loss(

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from softf1.errors import InputError
-from softf1.models.codec import Layout
+from softf1.models.codec import UNLIMITED, Layout
 from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ FILE = "words.json"
 class WordCodec:
     """Words and characters of the training data as ids; a word's spelling is cut to `letters`."""
 
-    pad_id, pad_type, unk_id = PAD, 0, UNKNOWN
+    pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
     names = ("input_ids", "char_ids", "attention_mask")
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -41,13 +42,29 @@ class Layout:
         return len(self.before) + len(self.between) + len(self.after)
 
 
+USUAL = 512
+"""Ids in a row unless a user asks for more: attention takes the square of it."""
+
+UNLIMITED = 2**20
+
+
 class Codec(Protocol):
-    """What a task asks of a tokenizer or of a vocabulary built from the training data."""
+    """What a task asks of a tokenizer or of a vocabulary built from the training data.
+
+    Attributes:
+        pad_id: The id of padding.
+        pad_type: The type id of padding.
+        unk_id: Stands for a word that has no pieces.
+        window: Ids in a row unless `max_length` says otherwise.
+        limit: Ids in a row that the encoder can take at most.
+        names: The inputs of the encoder.
+    """
 
     pad_id: int
     pad_type: int
     unk_id: int
     window: int
+    limit: int
     names: tuple[str, ...]
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
@@ -76,7 +93,7 @@ class TokenizerCodec:
     its neighbours: each distinct word of a file needs to be encoded only once.
     """
 
-    def __init__(self, tokenizer: Any, *, window: int | None = None):
+    def __init__(self, tokenizer: Any, *, limit: int = USUAL):
         if not tokenizer.is_fast:
             msg = f"wanted a fast tokenizer, got {type(tokenizer).__name__}"
             raise TypeError(msg)
@@ -88,7 +105,8 @@ class TokenizerCodec:
         self.pad_type = int(tokenizer.pad_token_type_id)
         self.unk_id = self.pad_id if tokenizer.unk_token_id is None else int(tokenizer.unk_token_id)
         # Tokenizers without a limit report a huge number.
-        self.window = min(window or 512, int(tokenizer.model_max_length))
+        self.limit = min(limit, int(tokenizer.model_max_length))
+        self.window = min(USUAL, self.limit)
         self.names = tuple(tokenizer.model_input_names)
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
@@ -122,8 +140,9 @@ class TokenizerCodec:
         )
 
     def fingerprint(self) -> str:
-        """A hash of the serialised tokenizer."""
-        return hashlib.blake2b(self.backend.to_str().encode(), digest_size=16).hexdigest()
+        """A hash of the serialised tokenizer and of the version that runs it."""
+        text = f"{version('tokenizers')} {self.backend.to_str()}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def save_pretrained(self, folder: Path | str) -> object:
         """Write the tokenizer as transformers does."""

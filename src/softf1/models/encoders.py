@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from softf1.errors import InputError
-from softf1.models.codec import TokenizerCodec
+from softf1.models.codec import UNLIMITED, TokenizerCodec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,9 +63,23 @@ def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Code
     from transformers import AutoTokenizer
 
     tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
-    positions = getattr(_load(load_config, encoder), "max_position_embeddings", 512)
-    # XLNet has no limit and says −1.
-    return TokenizerCodec(tokenizer, window=min(512, positions) if positions > 0 else 512)
+    return TokenizerCodec(tokenizer, limit=count_positions(_load(load_config, encoder)))
+
+
+def count_positions(config: Any) -> int:
+    """The ids in a row that an encoder can take.
+
+    Those that number positions from behind the padding id (RoBERTa and its kin) have two more
+    than a row can use, 514 for 512. XLNet has no limit and says −1.
+
+    >>> from transformers import RobertaConfig, XLNetConfig
+    >>> count_positions(RobertaConfig(max_position_embeddings=514))
+    512
+    >>> count_positions(XLNetConfig()) == UNLIMITED
+    True
+    """
+    found = int(getattr(config, "max_position_embeddings", UNLIMITED))
+    return found - found % 8 if found > 0 else UNLIMITED
 
 
 def load_config(encoder: str) -> Any:

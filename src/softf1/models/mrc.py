@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 KIND = "softf1-mrc"
 Match = Literal["none", "concat", "biaffine"]
 
+MOST_LIKELY = 40
+"""Starts, and ends, of a window that are paired: more than a sentence has of one label."""
+
 
 class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers has no types
     """The encoder's own configuration and the heads.
@@ -160,6 +163,9 @@ def take_pairs(hidden: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
 def propose(start: Tensor, end: Tensor, context: Tensor) -> Tensor:
     """Every likely start with every likely end, (B, K, 2); rows with fewer are filled with others.
 
+    An untrained model finds half of all tokens likely, and the square of that is too much: only
+    the `MOST_LIKELY` best starts and ends are paired.
+
     >>> logits = torch.tensor([[-1.0, 2.0, -1.0, 3.0]])[..., None]
     >>> propose(logits, logits, torch.ones(1, 4)).tolist()
     [[[1, 1], [1, 3], [3, 1], [3, 3]]]
@@ -167,7 +173,7 @@ def propose(start: Tensor, end: Tensor, context: Tensor) -> Tensor:
     chosen = []
     for logits in (start, end):
         values = logits[..., 0].masked_fill(context == 0, float("-inf"))
-        most = max(1, int((values > 0).sum(1).max()))
+        most = min(MOST_LIKELY, max(1, int((values > 0).sum(1).max())))
         chosen.append(values.topk(most, 1).indices.sort(1).values)
     first, last = chosen
     grid = (

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from softf1.models.codec import Layout
+from softf1.models.codec import UNLIMITED, Layout
 from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ FILE = "characters.json"
 
 
 class CharacterCodec:
-    """Characters of the training texts as ids; texts are read up to `window` characters."""
+    """Characters of the training texts as ids; `window` of a text are read by default."""
 
-    pad_id, pad_type, unk_id = PAD, 0, UNKNOWN
+    pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
     names = ("input_ids", "attention_mask")
 
     def __init__(self, characters: dict[str, int], *, window: int = 300):

@@ -40,7 +40,7 @@ def find_answers(
         end,
         inside=inside,
         n_best=n_best,
-        max_length=task.max_answer,
+        max_length=task.max_answer or task.longest,
         positions=task.positions,
     )
     token = ranges(features["first"], count)

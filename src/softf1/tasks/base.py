@@ -127,6 +127,9 @@ class Task(Protocol):
     def fit(self, features: Features) -> Self:
         """This task with the labels of the training features."""
 
+    def notes(self, features: Features) -> list[str]:
+        """What a user should be told of a file, once: what is scored but cannot be predicted."""
+
     def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
         """An encoder with the head for this task's labels."""
 
@@ -134,9 +137,18 @@ class Task(Protocol):
         """The layer behind each key, for its bias and its learning rate."""
 
     def collate(
-        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+        self,
+        features: Features,
+        items: Sequence[int],
+        codec: Codec,
+        *,
+        width: int | None = None,
+        epoch: int = 0,
     ) -> Batch:
-        """Some items as tensors, rows padded to `width` (default: the longest of them)."""
+        """Some items as tensors, rows padded to `width` (default: the longest of them).
+
+        What is chosen at random (candidates of spans) follows the item and the `epoch` alone.
+        """
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """What losses take, from what the model gave."""
@@ -156,8 +168,8 @@ class Task(Protocol):
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How often each class is a target, by key.
 
-        Softmax: (C,). Sigmoid: (negative, positive), (2,) for one output and (C, 2) for several.
-        Softmax over positions has no classes, and so no entry.
+        Softmax: (C,). Sigmoid: (C, 2) of (negative, positive), also for one output, so that
+        `counts.ndim == 2` says which. Softmax over positions has no classes, and so no entry.
         """
 
 
@@ -172,6 +184,16 @@ def read_examples(
             got = type(example).__name__
             raise InputError(f"task {task.kind} wanted {kind.__name__}, got {got}", path=path)
         yield example
+
+
+def describe_unseen(names: Iterable[str], labels: Sequence[str]) -> list[str]:
+    """A sentence about the labels of a file that training never saw, if there are any.
+
+    >>> describe_unseen(["PER", "EVENT"], ["LOC", "PER"])
+    ['EVENT not in the training data: scored, never predicted']
+    """
+    unseen = sorted(set(names) - set(labels))
+    return [f"{', '.join(unseen)} not in the training data: scored, never predicted"][: len(unseen)]
 
 
 def by_item(found: Found, name: str, items: int) -> NDArray[Any]:

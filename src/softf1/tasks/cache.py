@@ -1,11 +1,11 @@
 """Encoded files kept on disk: one file each, written as a whole, opened without reading it.
 
 The name of a cache file is a hash of everything that its content depends on: the bytes of the data
-file, the tokenizer, the options of the task and the version of the encoding. A change of any of
-them is another name, so that an entry is never stale and never needs to be checked. Hashing reads
+file, the tokenizer and the library that runs it, the options of the task and the version of this
+package. A change of any of them is another name, so that an entry is never stale. Hashing reads
 1 GiB in about a second, so no time stamp is trusted instead. Two processes that encode the same
 file at once each write a file of their own and move it into place: the last one wins, with the
-same content.
+same content. An entry carries a checksum; one that is damaged is not used but written anew.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ import hashlib
 import json
 import os
 import tempfile
+import warnings
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
+from softf1 import __version__
 from softf1.tasks.base import Features
 from softf1.tasks.registry import describe_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
     from softf1.tasks.base import Task
-
-VERSION = 1
-"""Raised whenever the same input would give other arrays."""
 
 DTYPES = {"I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "|u1", "BOOL": "|b1"}
 
@@ -65,7 +67,10 @@ def encode_file(
     clean = problems is None or not problems.skipped
     # A file that changed while it was read has features of neither version.
     if clean and hash_file(path) == content:
-        save_features(features, entry)
+        try:
+            save_features(features, entry)
+        except OSError as error:  # a full disk costs the cache, not the features
+            warnings.warn(f"{entry}: not cached: {error.strerror}", stacklevel=2)
     return features
 
 
@@ -77,14 +82,9 @@ def hash_file(path: Path | str) -> str:
 
 def cache_key(task: Task, content: str, codec: Codec) -> str:
     """A name for what encoding would give."""
-    parts = [
-        VERSION,
-        content,
-        codec.fingerprint(),
-        codec.window,
-        describe_task(task, learned=False),
-    ]
-    text = json.dumps(parts, sort_keys=True)
+    options = describe_task(task, learned=False)
+    parts = [__version__, content, codec.fingerprint(), codec.window, codec.limit, options]
+    text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -95,26 +95,40 @@ def save_features(features: Features, entry: Path) -> None:
     os.close(handle)
     try:
         arrays = {key: np.ascontiguousarray(array) for key, array in features.arrays.items()}
-        save_file(arrays, name, metadata={"names": json.dumps(dict(features.names))})
+        names = json.dumps(dict(features.names))
+        save_file(arrays, name, metadata={"names": names, "sum": checksum(arrays, names)})
         Path(name).replace(entry)
     finally:
         Path(name).unlink(missing_ok=True)
 
 
 def load_features(entry: Path) -> Features | None:
-    """Features as views of the file, read when they are used; None where there is no such file.
+    """Features as views of the file; None where there is no such file or it is damaged.
 
     A safetensors file is the length of its header, the header in JSON, and the arrays.
     """
     try:
         data = np.memmap(entry, np.uint8, mode="r")
-    except FileNotFoundError:
+        size = int(data[:8].view("<u8")[0])
+        header = json.loads(data[8 : 8 + size].tobytes())
+        about = header.pop("__metadata__")
+        arrays = {key: _view(data[8 + size :], **where) for key, where in header.items()}
+        if checksum(arrays, about["names"]) != about["sum"]:
+            return None
+        names = json.loads(about["names"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    size = int(data[:8].view("<u8")[0])
-    header = json.loads(data[8 : 8 + size].tobytes())
-    names = json.loads(header.pop("__metadata__")["names"])
-    arrays = {key: _view(data[8 + size :], **about) for key, about in header.items()}
     return Features(arrays, {key: tuple(found) for key, found in names.items()})
+
+
+def checksum(arrays: Mapping[str, NDArray[Any]], names: str) -> str:
+    """A number that changes with any byte, name, type or shape; it is quick, not secret."""
+    total = zlib.crc32(names.encode())
+    for key in sorted(arrays):
+        array = arrays[key]
+        total = zlib.crc32(f"{key} {array.dtype.str} {array.shape}".encode(), total)
+        total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
+    return str(total)
 
 
 def _view(

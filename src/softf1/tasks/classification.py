@@ -10,21 +10,29 @@ import numpy as np
 import torch
 
 from softf1.data.examples import PairExample, TextExample
+from softf1.errors import InputError
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
-from softf1.tasks.base import Batch, Features, Found, Prediction, by_item, read_examples
+from softf1.tasks.base import (
+    Batch,
+    Features,
+    Found,
+    Prediction,
+    by_item,
+    describe_unseen,
+    read_examples,
+)
 from softf1.tasks.labels import (
     count_targets,
     decide,
     make_targets,
-    probabilities,
     score_labels,
     tune_labels,
 )
-from softf1.tasks.ragged import offsets, ranges
-from softf1.tasks.rows import assemble, model_inputs, text_lengths
+from softf1.tasks.ragged import offsets
+from softf1.tasks.rows import assemble, model_inputs, room, text_lengths
 from softf1.tasks.sentences import chunks
-from softf1.tasks.texts import encode_texts, keep, share
+from softf1.tasks.texts import encode_texts, keep, share, take
 from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
+    from softf1.tasks.texts import Flat
 
     Example = TextExample | PairExample
 
@@ -57,17 +66,25 @@ class Classification:
         labels: Labels that can be predicted, from the training data.
         thresholds: Probability from which a label is given, tuned on dev: one for each label, or
             one for the positive label of two.
+        biases: Added to the logits before the best label is taken, tuned on dev: one a label.
     """
 
     kind: Literal["classification", "pairs"] = "classification"
     multi_label: bool = False
     positive: str | None = None
-    metric: str | None = None
+    metric: Literal["f1", "macro_f1", "accuracy", "subset_accuracy"] | None = None
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
+    biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
+
+    def __post_init__(self) -> None:
+        """Each accuracy belongs to one way of labelling."""
+        if self.metric == ("accuracy" if self.multi_label else "subset_accuracy"):
+            wanted = "subset_accuracy" if self.multi_label else "accuracy"
+            raise InputError(f"option metric of task {self.kind}: wanted {wanted} here")
 
     @property
     def headline(self) -> str:
@@ -94,24 +111,19 @@ class Classification:
     def encode(self, examples: Iterable[Example], codec: Codec) -> Features:
         """Texts as arrays, cut where they are too long."""
         layout = codec.layout(pair=self.kind == "pairs")
-        capacity = min(codec.window, self.max_length or codec.window) - layout.specials
+        capacity = room(codec, layout, self.max_length)
         number, parts = Numbering(), []
         for chunk in chunks(examples):
-            first, *second = (
-                encode_texts(texts, codec) for texts in zip(*map(split, chunk), strict=True)
-            )
-            other = second[0] if second else (first[0][:0], np.zeros_like(first[1]))
+            first, other = self._texts(chunk, codec)
             a, b = share(first[1], other[1], capacity=capacity)
-            labels = [labels_of(example) for example in chunk]
-            parts.append(
-                (
-                    *keep(first, a),
-                    *keep(other, b),
-                    number.numbers(list(chain.from_iterable(labels))).astype(np.int32),
-                    np.fromiter(map(len, labels), np.int64, len(labels)),
-                )
-            )
-        flat, a, flat2, b, label, count = (np.concatenate(p) for p in zip(*parts, strict=True))
+            labels = [self._labels(example) for example in chunk]
+            flat_labels = number.numbers(list(chain.from_iterable(labels)))
+            counts = np.fromiter(map(len, labels), np.int64, len(labels))
+            parts.append((*keep(first, a), *keep(other, b), flat_labels.astype(np.int32), counts))
+        empty = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        flat, a, flat2, b, label, count = (
+            np.concatenate(column) for column in zip(empty * 3, *parts, strict=True)
+        )
         arrays = {
             "first": flat,
             "first_at": offsets(a),
@@ -123,12 +135,35 @@ class Classification:
         }
         return Features(arrays, {"labels": tuple(number)})
 
+    def _texts(self, examples: Sequence[Example], codec: Codec) -> tuple[Flat, Flat]:
+        """The first texts of some examples, and their second ones, empty where there are none."""
+        first, *second = (
+            encode_texts(texts, codec) for texts in zip(*map(split, examples), strict=True)
+        )
+        return first, second[0] if second else (first[0][:0], np.zeros_like(first[1]))
+
+    def _labels(self, example: Example) -> tuple[str, ...]:
+        found = labels_of(example)
+        if len(found) > 1 and not self.multi_label:
+            got = f"{', '.join(found)} (line {example.line})"
+            raise InputError(f"wanted one label a text (or multi_label = true), got {got}")
+        return found
+
     def fit(self, features: Features) -> Self:
         """The labels of the training data, in order."""
         labels = tuple(sorted(features.names["labels"]))
+        fewest = 1 if self.multi_label else 2
+        if len(labels) < fewest:
+            got = ", ".join(labels) or "none"
+            raise InputError(f"wanted {fewest} labels or more in the training data, got {got}")
         if self.positive is not None and self.positive not in labels:
-            raise ValueError(f"wanted positive to be one of {labels}, got {self.positive!r}")
+            known = ", ".join(labels)
+            raise InputError(f"wanted positive to be one of {known}, got {self.positive!r}")
         return replace(self, labels=labels)
+
+    def notes(self, features: Features) -> list[str]:
+        """Labels that training never saw."""
+        return describe_unseen(features.names["labels"], self.labels)
 
     def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
         """The encoder with a linear layer over its summary of the text."""
@@ -145,7 +180,13 @@ class Classification:
         return {"labels": Head(find_output(model, len(self.labels)), slice(None))}
 
     def collate(
-        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+        self,
+        features: Features,
+        items: Sequence[int],
+        codec: Codec,
+        *,
+        width: int | None = None,
+        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
     ) -> Batch:
         """Texts as tensors."""
         index = np.asarray(items, np.int64)
@@ -167,13 +208,10 @@ class Classification:
         return {"item": batch.items, "logits": logits["labels"].detach().float().cpu().numpy()}
 
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Thresholds, by cross-fitting on the dev set."""
-        scores = probabilities(
-            by_item(found, "logits", len(features)), multi_label=self.multi_label
-        )
-        gold = make_targets(features, np.arange(len(features)), self.labels, multi_label=True)
-        thresholds = tune_labels(scores, gold > 0, self)
-        return replace(self, thresholds=thresholds)
+        """Thresholds or biases, by cross-fitting on the dev set."""
+        logits = by_item(found, "logits", len(features))
+        thresholds, biases = tune_labels(logits, features, self)
+        return replace(self, thresholds=thresholds, biases=biases)
 
     def decode(
         self,
@@ -182,16 +220,18 @@ class Classification:
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The label or labels of every text."""
-        scores = probabilities(
-            by_item(found, "logits", len(features)), multi_label=self.multi_label
-        )
-        return decide(scores, self)
+        return decide(by_item(found, "logits", len(features)), self)
 
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[Example]
     ) -> dict[str, Any]:
         """Accuracy, F1 of each label, micro and macro."""
-        return score_labels(predictions, [labels_of(example) for example in examples], self)
+        asked = list(examples)
+        gold = [labels_of(example) for example in asked]
+        if not self.multi_label and not all(gold):
+            line = asked[gold.index(())].line
+            raise InputError(f"wanted a label to score by, got none (line {line})")
+        return score_labels(predictions, gold, self)
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many texts have each label; (without, with) for every label of several."""
@@ -210,12 +250,3 @@ def labels_of(example: Example) -> tuple[str, ...]:
     if isinstance(example, PairExample):
         return () if example.label is None else (example.label,)
     return example.labels
-
-
-def take(
-    features: Features, name: str, index: NDArray[np.int64]
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Some rows of a flat array with its offsets."""
-    at = features[f"{name}_at"]
-    length = at[index + 1] - at[index]
-    return features[name][ranges(at[index], length)], length

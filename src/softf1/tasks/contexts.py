@@ -8,6 +8,7 @@ import numpy as np
 
 from softf1.errors import InputError
 from softf1.tasks.ragged import offsets, ranges, rows
+from softf1.tasks.rows import room
 from softf1.tasks.texts import encode_texts, keep
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ def encode_questions(
     arrays = _encode_contexts(list(number), codec)
     question, asked = encode_texts([example.question for example in examples], codec)
     question, asked = keep((question, asked), np.minimum(asked, max_question))
-    specials = codec.layout(pair=True).specials
-    room = min(codec.window, max_length or codec.window) - specials - asked
-    if (room < 2).any():
-        raise InputError(f"wanted room for 2 tokens or more of a context, got {room.min()}")
+    layout = codec.layout(pair=True)
+    capacity = room(codec, layout, max_length) - asked
+    if (capacity < 2).any():
+        raise InputError(f"wanted room for 2 tokens or more of a context, got {capacity.min()}")
     at = arrays["context_at"]
-    source, first, end = _slide(at[context], at[context + 1], room, overlap=overlap)
+    source, first, end = _slide(at[context], at[context + 1], capacity, overlap=overlap)
     gold = [_locate(e, arrays, int(c)) for e, c in zip(examples, context, strict=True)]
     return {
         **arrays,
@@ -61,7 +62,7 @@ def encode_questions(
         "source": source,
         "first": first,
         "end": end,
-        "length": (end - first + asked[source] + specials).astype(np.int32),
+        "length": (end - first + asked[source] + layout.specials).astype(np.int32),
     }
 
 
@@ -83,13 +84,13 @@ def _encode_contexts(contexts: list[str], codec: Codec) -> dict[str, NDArray[Any
     }
 
 
-def _slide(start: Ints, stop: Ints, room: Ints, *, overlap: int) -> tuple[Ints, Ints, Ints]:
-    """Windows of `room` tokens that share `overlap` (half at most); the last may be shorter."""
-    length, step = stop - start, room - np.minimum(overlap, room // 2)
-    count = 1 + np.maximum(0, -(-(length - room) // step))
+def _slide(start: Ints, stop: Ints, capacity: Ints, *, overlap: int) -> tuple[Ints, Ints, Ints]:
+    """Windows of `capacity` tokens that share `overlap` (half at most); the last may be shorter."""
+    length, step = stop - start, capacity - np.minimum(overlap, capacity // 2)
+    count = 1 + np.maximum(0, -(-(length - capacity) // step))
     source = rows(count)
     first = start[source] + ranges(np.zeros_like(count), count) * step[source]
-    return source, first, np.minimum(first + room[source], stop[source])
+    return source, first, np.minimum(first + capacity[source], stop[source])
 
 
 def _locate(
@@ -116,3 +117,22 @@ def golds_inside(features: Features, items: Ints) -> tuple[Ints, Ints, Ints]:
     start, end = features["gold"][ranges(at[source], count)].T
     inside = (start >= features["first"][items][row]) & (end <= features["end"][items][row])
     return row[inside], start[inside], end[inside]
+
+
+def usual_length(features: Features, *, at_least: int, share: float = 0.99) -> int:
+    """The tokens that this share of the gold answers fits into."""
+    start, end = features["gold"].T
+    if not len(start):
+        return at_least
+    return max(at_least, int(np.quantile(end - start, share, method="higher")))
+
+
+def describe_lost(features: Features, *, longest: int) -> list[str]:
+    """A sentence for each reason why answers can be scored but never be found."""
+    start, end = features["gold"].T
+    long, unplaced = int((end - start > longest).sum()), int(features["unknown"].sum())
+    notes = {
+        f"{long} of {len(start)} answers have more than max_answer = {longest} tokens": long,
+        f"{unplaced} of {len(features['unknown'])} answers have no place in their text": unplaced,
+    }
+    return [f"{text}: scored, never found" for text, count in notes.items() if count]

@@ -14,6 +14,7 @@ from softf1.metrics.classification import (
 )
 from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.base import IGNORE
+from softf1.tasks.biases import tune_classes
 from softf1.tasks.scores import describe
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from softf1.metrics.counts import Average
     from softf1.tasks.base import Features, Prediction
     from softf1.tasks.classification import Classification
 
@@ -70,38 +72,48 @@ def probabilities(logits: Floats, *, multi_label: bool) -> Floats:
     return normal
 
 
-def tune_labels(scores: Floats, gold: NDArray[np.bool_], task: Classification) -> tuple[float, ...]:
-    """Thresholds with the best F1: of the positive label of two, of every one of several."""
+def tune_labels(
+    logits: Floats, features: Features, task: Classification
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What the task learns on dev: (thresholds, biases), one of them empty.
+
+    Several labels have thresholds, and so has the positive one of two; any other choice of one
+    label gets biases. A text without a label says nothing about where one label each is wanted.
+    """
+    index = np.arange(len(features))
+    if not task.multi_label:
+        index = np.flatnonzero(np.diff(features["label_at"]))
+    scores = probabilities(logits[index], multi_label=task.multi_label)
+    gold = make_targets(features, index, task.labels, multi_label=True) > 0
     if task.multi_label:
-        average = "macro" if task.headline == "macro_f1" else "micro"
-        return tune_thresholds(scores, gold, average=average).thresholds  # type: ignore[arg-type]
-    if task.positive_label is None or task.headline != "f1":
-        return ()
-    column = [task.labels.index(task.positive_label)]
-    return tune_thresholds(scores[:, column], gold[:, column], average="micro").thresholds
+        average: Average = "macro" if task.headline == "macro_f1" else "micro"
+        return tune_thresholds(scores, gold, average=average).thresholds, ()
+    if task.positive_label is not None and task.headline == "f1":
+        column = [task.labels.index(task.positive_label)]
+        tuned = tune_thresholds(scores[:, column], gold[:, column], average="micro")
+        return tuned.thresholds, ()
+    right = make_targets(features, index, task.labels, multi_label=False)
+    return (), tune_classes(logits[index], right, metric=task.headline)
 
 
-def decide(scores: Floats, task: Classification) -> list[Prediction]:
-    """Labels from probabilities."""
+def decide(logits: Floats, task: Classification) -> list[Prediction]:
+    """Labels, and the probabilities that the model gives them (biases change labels only)."""
+    scores = probabilities(logits, multi_label=task.multi_label)
+    given = [dict(zip(task.labels, row, strict=True)) for row in scores.tolist()]
     if task.multi_label:
         wanted = np.array(task.thresholds or [0.5] * len(task.labels))
+        chosen = [[task.labels[i] for i in np.flatnonzero(row)] for row in scores >= wanted]
         return [
-            {
-                "labels": [task.labels[i] for i in np.flatnonzero(row >= wanted)],
-                "probabilities": dict(zip(task.labels, row.tolist(), strict=True)),
-            }
-            for row in scores
+            {"labels": labels, "probabilities": own}
+            for labels, own in zip(chosen, given, strict=True)
         ]
-    best = scores.argmax(-1)
+    best = (logits + np.array(task.biases or 0.0)).argmax(-1)
     if task.thresholds and task.positive_label is not None:
         positive = task.labels.index(task.positive_label)
         best = np.where(scores[:, positive] >= task.thresholds[0], positive, 1 - positive)
     return [
-        {
-            "label": task.labels[i],
-            "probabilities": dict(zip(task.labels, row.tolist(), strict=True)),
-        }
-        for i, row in zip(best.tolist(), scores, strict=True)
+        {"label": task.labels[i], "probabilities": own}
+        for i, own in zip(best.tolist(), given, strict=True)
     ]
 
 

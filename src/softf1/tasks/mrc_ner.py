@@ -16,7 +16,13 @@ from softf1.metrics.spans import count_span_sets
 from softf1.models.heads import Head
 from softf1.tasks.base import Batch, Features, Found, Prediction, read_examples
 from softf1.tasks.candidates import Candidates, choose_pairs, pair_tensors
-from softf1.tasks.queries import count_sides, encode_queries, side_targets, window_golds
+from softf1.tasks.queries import (
+    answer_targets,
+    count_sides,
+    encode_queries,
+    side_targets,
+    window_golds,
+)
 from softf1.tasks.ragged import ranges
 from softf1.tasks.rows import assemble, model_inputs
 from softf1.tasks.scores import describe
@@ -50,15 +56,15 @@ class MrcNer:
         nested: Spans may overlap; otherwise the best ones of a sentence are kept, over all labels.
         max_span: Words of a candidate at most, for "all" and "gold_random".
         max_query: Tokens of a query at most.
-        seed: Of random candidates.
+        seed: Of random candidates, which are new in every epoch.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most; None is what the encoder can.
+        max_length: Ids in a row at most; None is the encoder's window.
         overlap: Pieces that two windows of a long context share; None is a quarter.
         labels: Labels of the training data.
     """
 
-    queries: dict[str, str] | str | None = None
+    queries: dict[str, str] | str | Path | None = None
     match: Literal["none", "concat", "biaffine"] = "concat"
     candidates: Candidates = "gold_random"
     answerable: bool = False
@@ -106,6 +112,10 @@ class MrcNer:
         """The labels of the training data."""
         return replace(self, labels=tuple(sorted(features.names["labels"])))
 
+    def notes(self, features: Features) -> list[str]:  # noqa: ARG002 - protocol
+        """Nothing: any label can be asked for."""
+        return []
+
     def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
         """The encoder with heads for starts, ends, pairs and answers."""
         from softf1.models.mrc import MrcNer as Model
@@ -120,7 +130,13 @@ class MrcNer:
         return {key: Head(layer, slice(None)) for key, layer in found.items()}
 
     def collate(
-        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+        self,
+        features: Features,
+        items: Sequence[int],
+        codec: Codec,
+        *,
+        width: int | None = None,
+        epoch: int = 0,
     ) -> Batch:
         """Windows as tensors; a word's place is its first piece, all others are in no loss."""
         index = np.asarray(items, np.int64)
@@ -144,11 +160,11 @@ class MrcNer:
         targets = side_targets(found, columns, context)
         inputs = {"context": torch.from_numpy(context), "cls": torch.from_numpy(laid.cls)}
         if self.match != "none":
-            chosen = self._pairs(found, words, index)
+            chosen = self._pairs(found, words, index, epoch)
             pairs, targets["span"] = pair_tensors(chosen, [golds for golds, _ in found], columns)
             inputs["pairs"] = torch.from_numpy(pairs)
         if self.answerable:
-            targets["answerable"] = np.array([[bool(golds)] for golds, _ in found], np.float32)
+            targets["answerable"] = answer_targets(found)
         return Batch(
             index,
             model_inputs(codec, laid, features) | inputs,
@@ -156,14 +172,16 @@ class MrcNer:
             {"word": torch.from_numpy(word)},
         )
 
-    def _pairs(self, found: Sequence[Golds], words: Ints, items: Ints) -> list[list[Any]]:
+    def _pairs(
+        self, found: Sequence[Golds], words: Ints, items: Ints, epoch: int = 0
+    ) -> list[list[Any]]:
         return [
             choose_pairs(
                 golds,
                 count,
                 candidates=self.candidates,
                 max_span=self.max_span,
-                seed=(self.seed, item),
+                seed=(self.seed, epoch, item),
             )
             for (golds, _), count, item in zip(found, words.tolist(), items.tolist(), strict=True)
         ]
@@ -227,8 +245,8 @@ class MrcNer:
         if self.match != "none":
             pairs = sum(map(len, self._pairs(found, words, np.arange(len(features)))))
             positive = sum(len(set(golds)) for golds, _ in found)
-            counts["span"] = np.array([pairs - positive, positive])
+            counts["span"] = np.array([[pairs - positive, positive]])
         if self.answerable:
-            positive = sum(bool(golds) for golds, _ in found)
-            counts["answerable"] = np.array([len(found) - positive, positive])
+            target = answer_targets(found)
+            counts["answerable"] = np.array([[(target == 0).sum(), (target == 1).sum()]])
         return counts

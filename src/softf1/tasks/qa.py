@@ -9,11 +9,18 @@ import numpy as np
 import torch
 
 from softf1.data.examples import QAExample
+from softf1.errors import InputError
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.answers import choose_spans, find_answers, score_answers
-from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
-from softf1.tasks.contexts import encode_questions, golds_inside
+from softf1.tasks.base import Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.contexts import (
+    describe_lost,
+    encode_questions,
+    golds_inside,
+    usual_length,
+)
+from softf1.tasks.positions import every_position, one_position
 from softf1.tasks.ragged import ranges, rows
 from softf1.tasks.rows import assemble, model_inputs
 
@@ -45,12 +52,14 @@ class QA:
             squad otherwise.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most; None is what the encoder can.
+        max_length: Ids in a row at most; None is the encoder's window.
         max_question: Tokens of a question at most.
         overlap: Tokens that two windows share.
         n_best: How many starts, ends and spans of a window are looked at.
-        max_answer: Tokens of an answer at most.
+        max_answer: Tokens of an answer at most; None is 30, as officially, or what 99% of the
+            training answers need (a token of Chinese is a character).
         listed: How many candidates a prediction lists.
+        longest: What `max_answer=None` came to.
         null_threshold: No answer is given where its score is greater by more than this; tuned on
             dev.
     """
@@ -65,12 +74,18 @@ class QA:
     max_question: int = 64
     overlap: int = 128
     n_best: int = 20
-    max_answer: int = 30
+    max_answer: int | None = None
     listed: int = 0
+    longest: int = field(default=30, metadata={"learned": True})
     null_threshold: float = field(default=0.0, metadata={"learned": True})
 
     kind = "qa"
     headline = "f1"
+
+    def __post_init__(self) -> None:
+        """A softmax over positions has one answer."""
+        if self.several and self.positions != "sigmoid":
+            raise InputError('option several of task qa: wanted positions = "sigmoid" with it')
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[QAExample]:
         """The questions of a file."""
@@ -91,9 +106,13 @@ class QA:
         )
         return Features(arrays, {})
 
-    def fit(self, features: Features) -> Self:  # noqa: ARG002 - there are no labels to learn
-        """Itself."""
-        return self
+    def fit(self, features: Features) -> Self:
+        """How long answers are; there are no labels to learn."""
+        return replace(self, longest=self.max_answer or usual_length(features, at_least=30))
+
+    def notes(self, features: Features) -> list[str]:
+        """Answers that are too long to be found, or not where they should be."""
+        return describe_lost(features, longest=self.longest)
 
     def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
         """The encoder with two outputs a token."""
@@ -106,7 +125,13 @@ class QA:
         return {key: Head(layer, slice(i, i + 1)) for i, key in enumerate(KEYS)}
 
     def collate(
-        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+        self,
+        features: Features,
+        items: Sequence[int],
+        codec: Codec,
+        *,
+        width: int | None = None,
+        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
     ) -> Batch:
         """Windows as tensors; positions outside the context, but for [CLS], are taken out."""
         index = np.asarray(items, np.int64)
@@ -130,12 +155,11 @@ class QA:
             key: token - first[golds[0]] + laid.second[golds[0]]
             for key, token in zip(KEYS, (golds[1], golds[2] - 1), strict=True)
         }
-        unknown = features["unknown"][source]
-        make = self._one_position if self.positions == "softmax" else self._every_position
-        targets = {
-            key: torch.from_numpy(make(golds[0], columns[key], laid.cls, allowed, unknown))
-            for key in KEYS
-        }
+        known = {"cls": laid.cls, "unknown": features["unknown"][source]}
+        make: Any = one_position
+        if self.positions == "sigmoid":
+            make, known = every_position, known | {"allowed": allowed}
+        targets = {key: torch.from_numpy(make(golds[0], columns[key], **known)) for key in KEYS}
         places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
         return Batch(
             index,
@@ -143,32 +167,6 @@ class QA:
             targets,
             {name: torch.from_numpy(place) for name, place in places.items()},
         )
-
-    def _one_position(
-        self,
-        row: NDArray[Any],
-        column: NDArray[Any],
-        cls: NDArray[Any],
-        allowed: NDArray[Any],  # noqa: ARG002 - as _every_position
-        unknown: NDArray[Any],
-    ) -> NDArray[Any]:
-        target = cls.copy()
-        target[row[::-1]] = column[::-1]  # the first of several
-        return np.where(unknown, IGNORE, target)
-
-    def _every_position(
-        self,
-        row: NDArray[Any],
-        column: NDArray[Any],
-        cls: NDArray[Any],
-        allowed: NDArray[Any],
-        unknown: NDArray[Any],
-    ) -> NDArray[Any]:
-        target = np.where(allowed & ~unknown[:, None], 0.0, IGNORE).astype(np.float32)
-        target[row, column] = 1
-        without = np.setdiff1d(np.flatnonzero(~unknown), row)
-        target[without, cls[without]] = 1
-        return target[..., None]
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""
@@ -220,5 +218,5 @@ class QA:
         for key, token in zip(KEYS, (start, end), strict=True):
             distinct = np.unique(np.stack([row, token]), axis=1).shape[1]
             positive = distinct + len(known) - len(np.unique(row))
-            counts[key] = np.array([positions - positive, positive])
+            counts[key] = np.array([[positions - positive, positive]])
         return counts

@@ -8,6 +8,7 @@ import numpy as np
 
 from softf1.tasks.base import IGNORE, Features
 from softf1.tasks.ragged import offsets
+from softf1.tasks.rows import room
 from softf1.tasks.sentences import SentenceEncoder
 from softf1.tasks.texts import encode_texts, keep
 from softf1.tasks.words import Numbering
@@ -39,12 +40,12 @@ def encode_queries(
     query_of = number.numbers([example.query for example in examples])
     flat, counts = encode_texts(list(number), codec)
     flat, counts = keep((flat, counts), np.minimum(counts, max_query))
-    fixed = codec.layout(pair=True).specials
+    layout = codec.layout(pair=True)
     # Room for the longest query, so that a sentence is cut in the same places for all labels.
-    room = min(codec.window, max_length or codec.window) - fixed - int(counts.max(initial=0))
-    encoder = SentenceEncoder(codec, capacity=room, overlap=overlap)
+    capacity = room(codec, layout, max_length) - int(counts.max(initial=0))
+    encoder = SentenceEncoder(codec, capacity=capacity, overlap=overlap)
     encoder.add([example.words for example in examples])
-    arrays = encoder.arrays(specials=fixed)
+    arrays = encoder.arrays(specials=layout.specials)
     arrays["length"] += counts[query_of][arrays["source"]].astype(np.int32)
     spans = [span for example in examples for span in example.spans]
     arrays |= {
@@ -89,6 +90,16 @@ def side_targets(
     return targets
 
 
+def answer_targets(found: Sequence[Golds]) -> NDArray[np.float32]:
+    """Whether each window has a span (B, 1); −100 where there is only a part of one.
+
+    >>> answer_targets([([(0, 1)], ([], [])), ([], ([], [])), ([], ([3], []))]).tolist()
+    [[1.0], [0.0], [-100.0]]
+    """
+    values = [1 if golds else IGNORE if starts or ends else 0 for golds, (starts, ends) in found]
+    return np.array(values, np.float32).reshape(-1, 1)
+
+
 def count_sides(found: Sequence[Golds], words: int) -> dict[str, NDArray[np.int64]]:
     """(negative, positive) starts and ends."""
     counts = {}
@@ -96,5 +107,5 @@ def count_sides(found: Sequence[Golds], words: int) -> dict[str, NDArray[np.int6
         positive = [{pair[side] for pair in golds} for golds, _ in found]
         left_out = [set(cut[side]) - own for (_, cut), own in zip(found, positive, strict=True)]
         total = sum(map(len, positive))
-        counts[key] = np.array([words - total - sum(map(len, left_out)), total])
+        counts[key] = np.array([[words - total - sum(map(len, left_out)), total]])
     return counts

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
+from softf1.tasks.options import check_options
 
 if TYPE_CHECKING:
     from softf1.tasks.base import Task
@@ -47,6 +48,7 @@ def make_task(kind: str, **options: Any) -> Task:
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for option in options:
         _known(option, fields, f"option of task {kind}")
+    check_options(cls, options, kind=kind)
     if "kind" in fields:  # one class that serves several
         options["kind"] = kind
     task: Task = cls(**options)
@@ -71,9 +73,13 @@ def load_task(folder: Path | str) -> Task:
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError("wanted a model folder written by softf1, found no task", path=path)
-    found = json.loads(path.read_text("utf-8"))
-    options = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-    return make_task(str(options.pop("kind")), **options)
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+        kind = str(options.pop("kind"))
+    except (ValueError, AttributeError, LookupError) as error:
+        raise InputError(f"wanted a task in JSON, got {error}", path=path) from error
+    return make_task(kind, **options)
 
 
 def _known(name: str, names: dict[str, Any], what: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from softf1.errors import InputError
 from softf1.tasks.ragged import pad, ranges
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ class Rows:
     cls: Ints
 
 
+def room(codec: Codec, layout: Layout, max_length: int | None) -> int:
+    """Ids of text in a row: as asked for where the encoder can, else what its window leaves."""
+    length = codec.window if max_length is None else min(max_length, codec.limit)
+    if length < layout.specials + 2:
+        raise InputError(f"wanted rows of {layout.specials + 2} ids or more, got {length}")
+    return length - layout.specials
+
+
 def text_lengths(first: Ints, second: Ints | None, layout: Layout) -> Ints:
     """The ids in each row, special tokens included."""
     return first + (0 if second is None else second) + layout.specials
@@ -57,7 +66,8 @@ def assemble(
     ids, a = first
     other, b = second if second is not None else (np.zeros(0, np.int64), np.zeros_like(a))
     lengths = text_lengths(a, b, layout)
-    width = max(int(lengths.max(initial=0)), width or 0)
+    # No model takes rows without a column, which a batch of empty texts would be.
+    width = max(int(lengths.max(initial=1)), width or 1)
     shift = width - lengths if layout.pad_left else np.zeros_like(lengths)
     at_first = shift + len(layout.before)
     at_second = at_first + a + len(layout.between)

@@ -10,14 +10,24 @@ import numpy as np
 import torch
 
 from softf1.data.examples import TaggedSentence
-from softf1.metrics.schemes import OUTSIDE, repair_tags
+from softf1.errors import InputError
+from softf1.metrics.schemes import OUTSIDE, SCHEMES, repair_tags
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
-from softf1.tasks.base import IGNORE, Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.base import (
+    IGNORE,
+    Batch,
+    Features,
+    Found,
+    Prediction,
+    describe_unseen,
+    read_examples,
+)
+from softf1.tasks.biases import tune_classes, tune_spans
 from softf1.tasks.characters import split_characters
-from softf1.tasks.rows import assemble, model_inputs
+from softf1.tasks.rows import assemble, model_inputs, room
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
-from softf1.tasks.tags import by_word, find_scheme, score_tags, tune_outside
+from softf1.tasks.tags import by_word, find_scheme, score_tags
 from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
@@ -46,11 +56,11 @@ class Tagging:
             characters.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most, special tokens included; None is what the encoder can.
+        max_length: Ids in a row at most, special tokens included; None is the encoder's window.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
         labels: Tags that can be predicted, from the training data.
         spans: The scheme of the tags, when they make up spans.
-        outside_bias: Added to the logit of O; tuned on dev.
+        biases: Added to the logits, one a label; tuned on dev.
     """
 
     unit: Literal["word", "character", "joint"] = "word"
@@ -61,10 +71,16 @@ class Tagging:
     overlap: int | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     spans: str | None = field(default=None, metadata={"learned": True})
-    outside_bias: float = field(default=0.0, metadata={"learned": True})
+    biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
 
     kind = "tagging"
     headline = "f1"
+
+    def __post_init__(self) -> None:
+        """Only a scheme that is known can be converted to."""
+        if self.scheme is not None and self.scheme not in SCHEMES:
+            known = ", ".join(SCHEMES)
+            raise InputError(f"option scheme of task tagging: wanted {known}, got {self.scheme}")
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
         """The sentences of a file, one at a time."""
@@ -80,9 +96,13 @@ class Tagging:
         scheme = self.target_scheme
         if scheme is None:
             return sentence.words, sentence.tags
-        if self.unit == "word":
-            return sentence.words, repair_tags(sentence.tags, scheme)
-        split = split_characters(sentence, scheme, joint=self.unit == "joint")
+        try:
+            if self.unit == "word":
+                return sentence.words, repair_tags(sentence.tags, scheme)
+            split = split_characters(sentence, scheme, joint=self.unit == "joint")
+        except ValueError as error:
+            hint = 'tags that make up no spans are for unit "joint", or "word" without a scheme'
+            raise InputError(f"sentence of line {sentence.line}: {error}; {hint}") from error
         return split.words, split.tags
 
     def texts(self, examples: Iterable[TaggedSentence]) -> Iterator[Sequence[str]]:
@@ -91,15 +111,15 @@ class Tagging:
 
     def encode(self, examples: Iterable[TaggedSentence], codec: Codec) -> Features:
         """Sentences as arrays, cut into windows where they are too long."""
-        specials = codec.layout(pair=False).specials
-        window = min(codec.window, self.max_length or codec.window)
-        encoder = SentenceEncoder(codec, capacity=window - specials, overlap=self.overlap)
+        layout = codec.layout(pair=False)
+        capacity = room(codec, layout, self.max_length)
+        encoder = SentenceEncoder(codec, capacity=capacity, overlap=self.overlap)
         number, tags = Numbering(), [np.zeros(0, np.int32)]
         for chunk in chunks(map(self.units, examples)):
             encoder.add([words for words, _ in chunk])
             found = chain.from_iterable(own or [NO_TAG] * len(words) for words, own in chunk)
             tags.append(number.numbers(list(found)).astype(np.int32))
-        arrays = encoder.arrays(specials=specials)
+        arrays = encoder.arrays(specials=layout.specials)
         return Features(arrays | {"tag": np.concatenate(tags)}, {"tags": tuple(number)})
 
     def fit(self, features: Features) -> Self:
@@ -113,12 +133,22 @@ class Tagging:
         model: nn.Module = build_model(encoder, head="tokens", labels=self.labels, codec=codec)
         return model
 
+    def notes(self, features: Features) -> list[str]:
+        """Tags that training never saw."""
+        return describe_unseen(set(features.names["tags"]) - {NO_TAG}, self.labels)
+
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Where the logits come from."""
         return {"tags": Head(find_output(model, len(self.labels)), slice(None))}
 
     def collate(
-        self, features: Features, items: Sequence[int], codec: Codec, *, width: int | None = None
+        self,
+        features: Features,
+        items: Sequence[int],
+        codec: Codec,
+        *,
+        width: int | None = None,
+        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
     ) -> Batch:
         """Windows as tensors; a target stands at the first piece of each owned word."""
         index = np.asarray(items, np.int64)
@@ -154,16 +184,15 @@ class Tagging:
         }
 
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """One bias for O, the only one that did not overfit small dev sets."""
-        if self.spans is None or OUTSIDE not in self.labels:
-            return self
-        bias = tune_outside(
-            by_word(found["logits"], found, features),
-            self.label_ids(features)[features["tag"]],
-            lengths=np.diff(features["sentence"]),
-            labels=self.labels,
-        )
-        return replace(self, outside_bias=bias)
+        """Biases of the labels: of O alone where tags make up spans."""
+        logits = by_word(found["logits"], found, features)
+        gold = self.label_ids(features)[features["tag"]]
+        lengths = np.diff(features["sentence"])
+        if self.spans is None:
+            biases = tune_classes(logits, gold, metric=self.headline, lengths=lengths)
+        else:
+            biases = tune_spans(logits, gold, lengths=lengths, labels=self.labels)
+        return replace(self, biases=biases)
 
     def decode(
         self,
@@ -172,7 +201,7 @@ class Tagging:
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The best tag of every word."""
-        scores = found["logits"] + self.outside_bias * (np.array(self.labels) == OUTSIDE)
+        scores = found["logits"] + np.array(self.biases or 0.0)
         best = by_word(scores.argmax(-1), found, features)
         tags = [self.labels[i] for i in best.tolist()]
         at = features["sentence"].tolist()
@@ -183,6 +212,8 @@ class Tagging:
     ) -> dict[str, Any]:
         """Span scores where tags make up spans, else scores of the tags themselves."""
         gold = [list(self.units(example)[1]) for example in examples]
+        if any(not tags and item["tags"] for tags, item in zip(gold, predictions, strict=True)):
+            raise InputError("wanted tags to score by, got sentences without")
         return score_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from softf1.metrics.biases import tune_biases
 from softf1.metrics.classification import accuracy, count_classes
-from softf1.metrics.schemes import OUTSIDE, detect_scheme
-from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict
+from softf1.metrics.schemes import detect_scheme
+from softf1.metrics.spans import count_lenient, count_strict
 from softf1.tasks.scores import describe
 
 if TYPE_CHECKING:
@@ -56,23 +55,6 @@ def by_word(values: NDArray[Any], found: Found, features: Features) -> NDArray[A
     out = np.empty((words, *values.shape[1:]), values.dtype)
     out[found["word"]] = values
     return out
-
-
-def tune_outside(
-    logits: NDArray[Any], gold: NDArray[Any], *, lengths: NDArray[Any], labels: Sequence[str]
-) -> float:
-    """The bias of O with the best span F1, cross-fitted; 0 where none is better than none."""
-    outside = labels.index(OUTSIDE)
-    tuned = tune_biases(
-        logits,
-        # A tag that training never saw cannot be found at any bias.
-        np.where(gold < 0, outside, gold),
-        background=outside,
-        count=lambda g, p, n: count_lenient_ids(g, p, lengths=n, tags=labels),
-        average="micro",
-        lengths=lengths,
-    )
-    return tuned.biases[outside]
 
 
 def score_tags(

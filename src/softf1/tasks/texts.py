@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.models.codec import Codec
+    from softf1.tasks.base import Features
 
     Ints = NDArray[np.int64]
     Flat = tuple[NDArray[np.int32], Ints]
@@ -41,3 +42,10 @@ def share(first: Ints, second: Ints, *, capacity: int) -> tuple[Ints, Ints]:
     """
     a = np.minimum(first, np.maximum(capacity // 2, capacity - second))
     return a, np.minimum(second, capacity - a)
+
+
+def take(features: Features, name: str, index: Ints) -> Flat:
+    """Some rows of a flat array with its offsets."""
+    at = features[f"{name}_at"]
+    length = at[index + 1] - at[index]
+    return features[name][ranges(at[index], length)], length
