@@ -50,6 +50,15 @@ def test_demo_prints_a_line_a_loss(capsys, monkeypatch):
     assert all(0 <= score <= 100 for score in scores)
 
 
+def test_a_full_disk_is_one_line_and_exit_1(capsys, monkeypatch):
+    def full(_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("softf1.cli.demo.run", full)
+    assert main(["demo"]) == 1
+    assert capsys.readouterr().err == "softf1 demo: [Errno 28] No space left on device\n"
+
+
 def _seconds(command):
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)

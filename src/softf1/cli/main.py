@@ -43,12 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     try:
         code: int = options.run(options)
+        sys.stdout.flush()
     except InputError as error:
         print(f"softf1 {options.verb}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, say: nothing that the input could mend
+        print(f"softf1 {options.verb}: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"softf1 {options.verb}: interrupted", file=sys.stderr)
         return 1

@@ -56,13 +56,14 @@ def statistics_kernel(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SIGMOID: tl.constexpr,
     HAS_MASK: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Overlap and total of the classes of one tile, over the rows of one program."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     cols = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     overlap_sum = tl.zeros([BLOCK_C], tl.float32)
     total_sum = tl.zeros([BLOCK_C], tl.float32)
-    for block in tl.range(program, tl.cdiv(n, BLOCK_N), programs):
+    for block in tl.range(program, tl.cdiv(n, BLOCK_N), programs, num_stages=STAGES):
         rows = block * BLOCK_N + tl.arange(0, BLOCK_N)
         if SIGMOID:
             value, y, terms = load_terms(
@@ -179,12 +180,15 @@ def backward_kernel(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SIGMOID: tl.constexpr,
     HAS_MASK: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """The gradient; `incoming` is one number a class, or one for all with stride 0."""
     first = tl.arange(0, BLOCK_C)
     # Where a row is one tile, its classes' slopes are read once a program, not once a row.
     kept_slopes = load_slope(slopes + c, incoming, incoming_stride, first, c) if TILES == 1 else 0.0
-    for block in tl.range(tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0)):
+    for block in tl.range(
+        tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0), num_stages=STAGES
+    ):
         rows = block * BLOCK_N + tl.arange(0, BLOCK_N)
         if SIGMOID:
             for start in range(0, TILES * BLOCK_C, BLOCK_C):

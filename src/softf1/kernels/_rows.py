@@ -157,7 +157,7 @@ def rows_forward_kernel(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, FOCAL: tl.constexpr,
     SIGMOID: tl.constexpr, HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
     PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """Values, their sum and their count; alpha is gamma for the entropy losses."""
@@ -166,7 +166,7 @@ def rows_forward_kernel(
     first = tl.arange(0, BLOCK_C)
     value_sum = tl.zeros([BLOCK_N], tl.float32)
     count_sum = tl.zeros([BLOCK_N], tl.float32)
-    for block in tl.range(program, tl.cdiv(n, BLOCK_N), programs):
+    for block in tl.range(program, tl.cdiv(n, BLOCK_N), programs, num_stages=STAGES):
         rows = block * BLOCK_N + tl.arange(0, BLOCK_N)
         total = tl.zeros([BLOCK_N], tl.float32)
         shares = tl.zeros([BLOCK_N], tl.float32)
@@ -269,12 +269,14 @@ def rows_backward_kernel(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, FOCAL: tl.constexpr,
     SIGMOID: tl.constexpr, HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The gradient; `incoming` is one number a row, or one for all with stride 0."""
     norm = tl.load(result + 1)
     first = tl.arange(0, BLOCK_C)
-    for block in tl.range(tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0)):
+    for block in tl.range(
+        tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0), num_stages=STAGES
+    ):
         rows = block * BLOCK_N + tl.arange(0, BLOCK_N)
         inside = rows < n
         scale = tl.load(aux + 4 * n + rows, mask=inside, other=0.0)

@@ -13,9 +13,6 @@ from softf1.kernels import _batch, _rows
 
 LONGEST_TILE = 32_768  # a row of so many classes still fits into the registers of one program
 TILE = 8_192
-ENTRIES_A_WARP = 512
-MOST_LINES_IN_ONE_PROGRAM = 64
-PARTIAL_ENTRIES = 4_194_304  # of overlap, and of total: 128 lines of 32,768 classes
 SECOND_DERIVATIVE = (
     "softf1's losses have hand-written first derivatives only; a second derivative (a gradient "
     "penalty, a Hessian) is not available"
@@ -26,11 +23,14 @@ SECOND_DERIVATIVE = (
 class Shape:
     """How a kernel is laid over rows × classes."""
 
+    rows: int
+    classes: int
     block_n: int
     block_c: int
     tiles: int
     warps: int
     programs: int
+    stages: int
 
     def options(self) -> dict[str, int]:
         """Returns the launch options that every kernel takes."""
@@ -44,23 +44,20 @@ class Shape:
 
 @lru_cache(maxsize=1024)
 def lay_out(rows: int, classes: int, processors: int) -> Shape:
-    """Chooses tile and grid.
-
-    A sweep on one H200 found few entries a warp best: 512 where rows are of middle length, so that
-    a row's sums stay within a warp, and 16 rows of few classes over four warps.
-    """
+    """Chooses tile and grid: about 4,096 entries a tile, or one row where that is longer."""
     block_c = triton.next_power_of_2(classes)
     if block_c > LONGEST_TILE:
         block_c = TILE
-    if block_c <= 16:
-        block_n, warps = 16, 4
-    else:
-        block_n = max(1, ENTRIES_A_WARP // block_c)
-        warps = min(32, max(1, block_n * block_c // ENTRIES_A_WARP))
-    block_n = min(block_n, triton.next_power_of_2(max(rows, 1)))
+    block_n = max(1, min(256, 4_096 // block_c, triton.next_power_of_2(max(rows, 1))))
+    entries = block_n * block_c
+    warps = 4 if entries <= 4_096 else 8 if entries <= 8_192 else 32
+    tiles = triton.cdiv(classes, block_c)
     blocks = triton.cdiv(max(rows, 1), block_n)
-    programs = min(blocks, processors * max(1, 16 // warps))
-    return Shape(block_n, block_c, triton.cdiv(classes, block_c), warps, programs)
+    together = max(1, 2_048 // (32 * warps) // 2)
+    stages = 1
+    return Shape(
+        rows, classes, block_n, block_c, tiles, warps, min(blocks, processors * together), stages
+    )
 
 
 def _shape(x: Tensor) -> Shape:
@@ -118,7 +115,7 @@ def rows(
             LOSS=loss, POWER=power, DECAY=decay, FOCAL=loss == 0 and alpha > 0,
             **_decay(decay, alpha),
             SIGMOID=target.dim() == 2, HAS_MASK=mask is not None, HAS_WEIGHT=weight is not None,
-            MEAN=mean,  PROGRAMS=triton.next_power_of_2(shape.programs),
+            MEAN=mean, STAGES=shape.stages, PROGRAMS=triton.next_power_of_2(shape.programs),
             **shape.options(),
         )  # fmt: skip
     return values, result, aux
@@ -161,7 +158,7 @@ def rows_backward(
             LOSS=loss, POWER=power, DECAY=decay, FOCAL=loss == 0 and alpha > 0,
             **_decay(decay, alpha),
             SIGMOID=target.dim() == 2, HAS_MASK=mask is not None, HAS_WEIGHT=weight is not None,
-            **shape.options(),
+            STAGES=shape.stages, **shape.options(),
         )  # fmt: skip
     return dx
 
@@ -220,7 +217,7 @@ def batch(
     slopes = _floats(x, 2, c)
     value = _floats(x, c) if none else _floats(x)
     filler = x if mask is None else mask
-    lines = max(1, min(shape.programs, PARTIAL_ENTRIES // c))
+    lines = max(1, min(shape.programs, _most_lines(x)))
     partial = _floats(x, lines, 2, c) if n else x.new_zeros((1, 2, c), dtype=torch.float32)
     if n:
         if softmax and shape.tiles > 1:
@@ -233,9 +230,10 @@ def batch(
             x, target, filler, aux, partial,
             n, c, *x.stride(), *_strides(target), ignore, alpha, fp, fn,
             LOSS=loss, POWER=power, DECAY=decay, **_decay(decay, alpha),
-            SIGMOID=not softmax, HAS_MASK=mask is not None, **shape.options(),
+            SIGMOID=not softmax, HAS_MASK=mask is not None,
+            STAGES=shape.stages, **shape.options(),
         )  # fmt: skip
-    if c > 1_024 or len(partial) > MOST_LINES_IN_ONE_PROGRAM:
+    if c > 1_024 and lines > 1:
         partial = partial.sum(0, keepdim=True)
     _batch.finish_kernel[(1,)](
         partial, x if weight is None else weight, value, slopes, len(partial), c, smooth,
@@ -243,6 +241,11 @@ def batch(
         BLOCK_C=min(triton.next_power_of_2(c), 4_096), num_warps=8 if c > 256 else 1,
     )  # fmt: skip
     return value, slopes, aux
+
+
+def _most_lines(x: Tensor) -> int:
+    """Returns how many programs share the rows: more than fill the device only cost memory."""
+    return 32 if not x.is_cuda else torch.cuda.get_device_properties(x.device).multi_processor_count
 
 
 @batch.register_fake
@@ -278,7 +281,7 @@ def batch_backward(
             n, c, *x.stride(), *_strides(target), incoming.stride(0) if incoming.dim() else 0,
             ignore, alpha, fp, fn,
             LOSS=loss, POWER=power, DECAY=decay, **_decay(decay, alpha), SIGMOID=target.dim() == 2,
-            HAS_MASK=mask is not None, **shape.options(),
+            HAS_MASK=mask is not None, STAGES=shape.stages, **shape.options(),
         )  # fmt: skip
     return dx
 
