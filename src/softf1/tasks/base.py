@@ -165,6 +165,9 @@ class Task(Protocol):
     def score(self, predictions: Sequence[Prediction], examples: Sequence[Any]) -> dict[str, Any]:
         """The field's own scores."""
 
+    def show(self, example: Any) -> dict[str, Any]:
+        """What a line of predictions says of its example, ready for JSON; `gold` as in the file."""
+
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How often each class is a target, by key.
 

@@ -239,6 +239,12 @@ class Classification:
             raise InputError(f"wanted a label to score by, got none (line {line})")
         return score_labels(predictions, gold, self)
 
+    def show(self, example: Example) -> dict[str, Any]:
+        """The text or texts with their labels."""
+        names = ("first", "second") if isinstance(example, PairExample) else ("text",)
+        texts = dict(zip(names, split(example), strict=True))
+        return texts | {"gold": list(labels_of(example))}
+
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many texts have each label; (without, with) for every label of several."""
         return {"labels": count_targets(features, self.labels, multi_label=self.multi_label)}

@@ -239,6 +239,11 @@ class MrcNer:
         ]
         return describe(count_span_sets(gold, found))
 
+    def show(self, example: MrcExample) -> dict[str, Any]:
+        """The words and the query with the spans."""
+        asked = {"query": example.query, "label": example.label}
+        return {"words": list(example.words), **asked, "gold": [list(s) for s in example.spans]}
+
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """(negative, positive) words, windows and candidates."""
         found = [window_golds(features, item) for item in range(len(features))]

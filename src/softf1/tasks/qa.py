@@ -207,6 +207,11 @@ class QA:
         """Exact match and F1 by the rules of the corpus."""
         return score_answers(predictions, list(examples), self)
 
+    def show(self, example: QAExample) -> dict[str, Any]:
+        """Question and context with the answers, each of one span or several."""
+        gold = [list(answer.texts) for answer in example.answers]
+        return {"question": example.question, "context": example.context, "gold": gold}
+
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """(negative, positive) positions for sigmoid; softmax over positions has no classes."""
         if self.positions == "softmax":

@@ -218,6 +218,11 @@ class Tagging:
             raise InputError("wanted tags to score by, got sentences without")
         return score_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
 
+    def show(self, example: TaggedSentence) -> dict[str, Any]:
+        """The words or characters with their tags."""
+        words, tags = self.units(example)
+        return {"words": list(words), "gold": list(tags)}
+
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many words have each label."""
         ids = self.label_ids(features)[features["tag"]]
