@@ -120,9 +120,7 @@ class MrcNer:
         """The encoder with heads for starts, ends, pairs and answers."""
         from softf1.models.mrc import MrcNer as Model
 
-        return Model.build(
-            encoder, codec, match=self.match, answerable=self.answerable, **options
-        )
+        return Model.build(encoder, codec, match=self.match, answerable=self.answerable, **options)
 
     def heads(self, model: Any) -> dict[str, Head]:
         """Where the logits come from."""

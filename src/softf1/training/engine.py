@@ -28,7 +28,7 @@ from softf1.training.model import make_model
 from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups
 from softf1.training.processes import choose_precision, freeze_unused, make_autocast, unwrap
-from softf1.training.recipe import describe_recipe, hash_recipe
+from softf1.training.recipe import describe_recipe
 from softf1.training.signals import watch_signals
 from softf1.training.step import Stepper
 
@@ -89,7 +89,7 @@ class Engine:
         path = self.folder / "metrics.jsonl" if self.processes.main else None
         journal = Journal(path, size=self.at.journal)
         self.processes.start_trackers(flat(describe_recipe(self.recipe)))
-        display.start(step=self.at.step, steps=self.steps, about=self._about())
+        display.start(step=self.at.step, steps=self.steps, about=self.about())
         try:
             with watch_signals() as stop:
                 Loop(self, journal=journal, display=display, stop=stop).run()
@@ -234,7 +234,8 @@ class Engine:
             )
         return able and wanted != "off"
 
-    def _about(self) -> str:
+    def about(self) -> str:
+        """What is trained, in one line."""
         sizes = {name: f"{len(found):,}" for name, found in self.material.examples.items()}
         model = unwrap(self.stepper.model)
         return (

@@ -47,7 +47,7 @@ class GraphStepper(Stepper):
         self.captured: dict[Hashable, Captured] = {}
         self.updating: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
         self.pool = torch.cuda.graph_pool_handle()
-        self.stream = torch.cuda.Stream()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.seconds = 0.0
         self.steps = 0
         for parameter in self.parameters:  # graphs add to gradients that stay where they are
@@ -83,7 +83,9 @@ class GraphStepper(Stepper):
         graph.replay()
 
     def _capture(self, batch: Batch) -> Captured:
-        copies = ({k: v.to(self.device, copy=True) for k, v in part.items()} for part in read(batch))
+        copies = (
+            {k: v.to(self.device, copy=True) for k, v in part.items()} for part in read(batch)
+        )
         own = Batch(batch.items, *copies)
         graph = torch.cuda.CUDAGraph()
         with self._capturing(graph):

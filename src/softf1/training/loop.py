@@ -55,7 +55,7 @@ class Position:
     journal: int = 0
 
 
-class Interrupted(RunError):
+class InterruptedRunError(RunError):
     """Somebody asked to stop; what was done is saved."""
 
 
@@ -117,7 +117,9 @@ class Loop:
         )
         self.stepper.step(batches)
         at.step, at.in_epoch = at.step + 1, at.in_epoch + 1
-        at.tokens += sum(int(self.material.features["train"]["length"][b.items].sum()) for b in batches)
+        at.tokens += sum(
+            int(self.material.features["train"]["length"][b.items].sum()) for b in batches
+        )
         at.examples += sum(len(b.items) for b in batches)
         last = at.step == self.steps
         if at.step % self.log_every == 0 or last:
@@ -202,7 +204,9 @@ class Loop:
             self.engine.save()
             self.saved = monotonic()
         if stop and not last:
-            raise Interrupted(f"stopped at step {self.at.step:,}, saved; --resume goes on from there")
+            raise InterruptedRunError(
+                f"stopped at step {self.at.step:,}, saved; --resume goes on from there"
+            )
 
     def _warn(self, messages: list[str]) -> None:
         for message in messages:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +12,9 @@ from softf1.losses import WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
+
+    import numpy as np
 
     from numpy.typing import NDArray
 
@@ -112,7 +113,12 @@ class Objective(nn.Module):
 
 
 def make_objective(
-    section: LossSection, *, keys: Iterable[str], counts: Counts, labels: tuple[str, ...], steps: int
+    section: LossSection,
+    *,
+    keys: Iterable[str],
+    counts: Counts,
+    labels: tuple[str, ...],
+    steps: int,
 ) -> Objective:
     """Returns the objective that a recipe asks for.
 
@@ -165,7 +171,9 @@ def _weight(section: LossSection, counts: NDArray[np.int64] | None, key: str) ->
 
 def _named_classes(options: dict[str, Any], labels: tuple[str, ...]) -> dict[str, Any]:
     """Labels in `exclude` as indices, in the tables of a compound loss too."""
-    return {k: _indices(v, labels) if k == "exclude" else _inside(v, labels) for k, v in options.items()}
+    return {
+        k: _indices(v, labels) if k == "exclude" else _inside(v, labels) for k, v in options.items()
+    }
 
 
 def _inside(value: Any, labels: tuple[str, ...]) -> Any:
@@ -178,5 +186,3 @@ def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
         if isinstance(name, str) and name not in labels:
             raise InputError(f"loss.exclude: wanted one of {', '.join(labels)}, got {name!r}")
     return tuple(labels.index(n) if isinstance(n, str) else n for n in found)
-
-
