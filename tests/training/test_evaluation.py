@@ -14,13 +14,7 @@ from softf1.data.examples import QAExample, TaggedSentence, TextExample
 from softf1.tasks import join, make_task
 from softf1.training.evaluation import evaluate, find, plan, write_predictions
 from softf1.training.lines import format_line
-from tests.tasks.cases import CASES, build_case
-
-
-@pytest.fixture
-def case(request):
-    return build_case(*request.param, request)
-
+from tests.tasks.cases import CASES
 
 every_case = pytest.mark.parametrize("case", CASES, indirect=True)
 one_case = pytest.mark.parametrize("case", [("tagging", {}, "bilstm")], indirect=True)
