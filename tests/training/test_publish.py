@@ -164,7 +164,8 @@ def compare_decisions(case, plain):
             starts = np.cumsum([0, *(len(word) + 1 for word in example.words[:-1])])
             assert [tags[start] for start in starts.tolist()] == own["tags"]
         else:
-            scores = {one["label"]: one["score"] for one in said}
+            (scored,) = said if isinstance(said[0], list) else [said]
+            scores = {one["label"]: one["score"] for one in scored}
             assert scores == pytest.approx(own["probabilities"], abs=1e-5)
 
 

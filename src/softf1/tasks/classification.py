@@ -204,8 +204,9 @@ class Classification:
         return {"labels": output.logits}
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
-        """All logits."""
-        return {"item": batch.items, "logits": logits["labels"].detach().float().cpu().numpy()}
+        """The logits of every item; rows after these are padding."""
+        chosen = logits["labels"][: len(batch.items)]
+        return {"item": batch.items, "logits": chosen.detach().float().cpu().numpy()}
 
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
         """Thresholds or biases, by cross-fitting on the dev set."""
