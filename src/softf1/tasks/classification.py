@@ -165,13 +165,18 @@ class Classification:
         """Labels that training never saw."""
         return describe_unseen(features.names["labels"], self.labels)
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with a linear layer over its summary of the text."""
         problem = (
             "multi_label_classification" if self.multi_label else "single_label_classification"
         )
         model: nn.Module = build_model(
-            encoder, head="text", labels=self.labels, codec=codec, problem_type=problem
+            encoder,
+            head="text",
+            labels=self.labels,
+            codec=codec,
+            problem_type=problem,
+            **options,
         )
         return model
 

@@ -116,11 +116,11 @@ class MrcNer:
         """Nothing: any label can be asked for."""
         return []
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with heads for starts, ends, pairs and answers."""
         from softf1.models.mrc import MrcNer as Model
 
-        return Model.build(encoder, codec, match=self.match, answerable=self.answerable)
+        return Model.build(encoder, codec, match=self.match, answerable=self.answerable, **options)
 
     def heads(self, model: Any) -> dict[str, Head]:
         """Where the logits come from."""

@@ -114,9 +114,9 @@ class QA:
         """Answers that are too long to be found, or not where they should be."""
         return describe_lost(features, longest=self.longest)
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with two outputs a token."""
-        model: nn.Module = build_model(encoder, head="span", codec=codec)
+        model: nn.Module = build_model(encoder, head="span", codec=codec, **options)
         return model
 
     def heads(self, model: nn.Module) -> dict[str, Head]:

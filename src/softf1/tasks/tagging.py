@@ -128,9 +128,11 @@ class Tagging:
         labels = tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
         return replace(self, labels=labels, spans=self.target_scheme or find_scheme(features))
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with a linear layer over every token."""
-        model: nn.Module = build_model(encoder, head="tokens", labels=self.labels, codec=codec)
+        model: nn.Module = build_model(
+            encoder, head="tokens", labels=self.labels, codec=codec, **options
+        )
         return model
 
     def notes(self, features: Features) -> list[str]:
