@@ -16,7 +16,7 @@ def quiet_transformers() -> Iterator[None]:
 
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers has no types
-    logging.set_verbosity(logging.ERROR)
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
