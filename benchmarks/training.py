@@ -43,7 +43,14 @@ from softf1.training.run import train_run
 
 RESULTS = Path(__file__).parent / "results"
 BATCH, RATE, WINDOWS = 32, 1e-4, 5
-CASES = ("softf1", "softf1-eager", "softf1-inductor", "trainer", "trainer-grouped", "trainer-compiled")
+CASES = (
+    "softf1",
+    "softf1-eager",
+    "softf1-inductor",
+    "trainer",
+    "trainer-grouped",
+    "trainer-compiled",
+)
 
 
 def main() -> None:
@@ -54,7 +61,11 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        encoder = random_base(folder, options.tokenizer) if options.encoder == "bert-base" else options.encoder
+        encoder = (
+            random_base(folder, options.tokenizer)
+            if options.encoder == "bert-base"
+            else options.encoder
+        )
         recipe = make_recipe(options, encoder, folder)
         with quiet_transformers():
             material = load_material(recipe)
@@ -70,7 +81,9 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     shared = Path(__file__).parents[2] / "shared"
     parser.add_argument("--data", type=Path, default=shared / "data" / "conll2003_en")
     parser.add_argument("--encoder", default=str(shared / "encoders" / "en-minilm-l6"))
@@ -102,7 +115,11 @@ def make_recipe(options: argparse.Namespace, encoder: str, folder: Path) -> Any:
     return build_recipe(
         {
             "name": "training",
-            "task": {"kind": "tagging", "train": str(train), "dev": str(options.data / "eng.testa")},
+            "task": {
+                "kind": "tagging",
+                "train": str(train),
+                "dev": str(options.data / "eng.testa"),
+            },
             "encoder": {"name": encoder},
             "loss": {"name": "ce"},
             "train": {
@@ -156,7 +173,12 @@ def time_evaluation(recipe: Any, material: Any, device: torch.device) -> dict[st
     for _ in range(2):
         start = time.perf_counter()
         evaluate(
-            model, material.task, material.features["dev"], material.examples["dev"], material.codec, **how
+            model,
+            material.task,
+            material.features["dev"],
+            material.examples["dev"],
+            material.codec,
+            **how,
         )
     return {"evaluate_seconds": time.perf_counter() - start}
 
@@ -290,7 +312,9 @@ def add_ratios(rows: list[dict[str, Any]], device: torch.device) -> list[dict[st
             row["break_even"] = max(0.0, more) * 1000 / gain * BATCH if gain > 0 else None
             if "evaluate_seconds" in row and "evaluate_seconds" in trainer:
                 row["times_evaluate"] = trainer["evaluate_seconds"] / row["evaluate_seconds"]
-        row["device"] = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu"
+        row["device"] = (
+            torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu"
+        )
         row["threads"] = torch.get_num_threads()
         row["torch"], row["transformers"] = torch.__version__, transformers.__version__
         row["date"] = datetime.now(UTC).date().isoformat()
