@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from softf1.errors import InputError
@@ -126,7 +124,7 @@ def _unwrap(model: nn.Module) -> nn.Module:
     inner: Any = model
     while isinstance(inner, DistributedDataParallel) or hasattr(inner, "_orig_mod"):
         inner = getattr(inner, "module" if hasattr(inner, "module") else "_orig_mod")
-    if any(isinstance(module, FullyShardedDataParallel) for module in inner.modules()):
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in inner.modules()):
         raise InputError("FSDP of version 1 has no checkpoints here: set fsdp_version: 2")
     found: nn.Module = inner
     return found
@@ -163,7 +161,7 @@ def _collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     out = {}
     for name, value in tensors.items():
         whole = value.detach()
-        if isinstance(whole, DTensor):
+        if hasattr(whole, "full_tensor"):  # sharded; its class takes a second to import
             whole = whole.full_tensor()  # all ranks take part
             whole = whole if own_rank() else whole.cpu()
         if not own_rank():
@@ -184,7 +182,7 @@ class _Spread:
         # Where ranks can exchange tensors; that of a CPU tensor may be no such place.
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
 
-    def __call__(self, name: str, like: Tensor) -> Tensor:
+    def __call__(self, name: str, like: Any) -> Tensor:
         """A tensor, sharded as `like` is; it has the shape and dtype that were saved."""
         shape, dtype = self.known[name]
         if count_ranks() == 1:
@@ -193,7 +191,9 @@ class _Spread:
             whole = torch.empty(shape, dtype=dtype, device=self.device)
         else:
             whole = self.tensors[name].to(self.device)
-        if isinstance(like, DTensor):
+        if hasattr(like, "full_tensor"):
+            from torch.distributed.tensor import distribute_tensor
+
             return distribute_tensor(whole, like.device_mesh, like.placements)
         if count_ranks() > 1:
             distributed.broadcast(whole, src=0)
