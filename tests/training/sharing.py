@@ -4,9 +4,11 @@ python -m tests.training.sharing FOLDER
 """
 
 import os
+import resource
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from accelerate import Accelerator
 from torch import distributed, multiprocessing, nn
@@ -83,8 +85,8 @@ def step(model, optimizer, window, seed):
 
 def save(folder, number, model, optimizer, window):
     tensors = {
-        "model": model_tensors(model),
         "optimizer": optimizer_tensors(model, optimizer),
+        "model": model_tensors(model),
         "loss": model_tensors(window),
         "random": random_state(),
     }
@@ -131,6 +133,9 @@ def work(rank, folder):
         model, optimizer = build(way, seed=100 + rank)
         window = make_window()
         load(source, model, optimizer, window)
+        with torch.no_grad():
+            model(torch.zeros(1, 1, dtype=torch.int64))  # leaves sharded weights put together
+            model.get_buffer(next(n for n, _ in model.named_buffers())).sub_(1)
         source = folder / way
         save(source, 1, model, optimizer, window)
         model.eval()  # what follows has no dropout
@@ -139,6 +144,7 @@ def work(rank, folder):
         if rank == 0:
             torch.save(after, folder / f"{way}.after")
     check_random(rank, folder)
+    check_full_disk(folder)
     distributed.destroy_process_group()
 
 
@@ -151,6 +157,15 @@ def check_random(rank, folder):
     set_random_state(saved)
     assert torch.equal(torch.rand(3), first)
     torch.save(first, folder / f"random-{rank}")
+
+
+def check_full_disk(folder):
+    """No rank waits for another that has failed."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    with pytest.raises(OSError, match="cannot save a checkpoint"):
+        save_checkpoint(folder / "full", 1, {"model": {"a": torch.zeros(1000)}}, {})
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 if __name__ == "__main__":

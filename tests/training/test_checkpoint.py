@@ -427,6 +427,16 @@ def test_the_optimizer_goes_on_exactly_also_fused(fused):
     assert torch.equal(model.weight, other.weight)
 
 
+def test_how_another_device_computed_is_not_taken_over():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+    (group,) = optimizer_groups(model, optimizer)
+    gpu = [group | {"capturable": True, "fused": True, "lr": 0.25}]
+    load_optimizer_tensors(model, optimizer, {}, gpu)
+    (own,) = optimizer.param_groups
+    assert (own["lr"], own["capturable"], own["fused"]) == (0.25, False, None)
+
+
 def test_a_gradient_scaler_is_json(tmp_path):
     scaler = torch.amp.GradScaler("cpu", init_scale=3.0)
     scaler.scale(torch.ones(1))

@@ -8,7 +8,7 @@ so that a process killed at any moment leaves whole ones only. `state.json` has 
 checksums of all files and its own; what is damaged later is noticed when it is loaded. Nothing is
 pickled.
 
-Every rank calls these functions: rank 0 writes and reads, the others are given its state, and
+Every rank must call these functions: rank 0 writes and reads, the others are given its state, and
 `load_model_tensors` and `load_optimizer_tensors` give them their part of the tensors.
 """
 
@@ -101,9 +101,17 @@ def save_checkpoint(
         OSError: It could not be written, on a full disk for one; the others are as they were.
     """
     final = folder / f"step-{step:08d}"
-    if own_rank():
-        return final
-    temporary = folder / f"{_TEMPORARY}{final.name}"
+    error = share(None if own_rank() else _save(final, tensors, state, keep))
+    if error is not None:
+        raise error
+    return final
+
+
+def _save(
+    final: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int
+) -> OSError | None:
+    """Write a checkpoint; the error is given back: all ranks raise it, rather than wait."""
+    folder, temporary = final.parent, final.with_name(f"{_TEMPORARY}{final.name}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _tidy(folder)
@@ -112,15 +120,15 @@ def save_checkpoint(
             f"{name}{_SUFFIX}": write_tensors(temporary / f"{name}{_SUFFIX}", group)
             for name, group in tensors.items()
         }
-        write_state(temporary / _STATE, step=step, files=files, state=state)
+        write_state(temporary / _STATE, step=_step(final), files=files, state=state)
         sync_folder(temporary)
         _put(temporary, final)
-        _prune(folder, newest=step, keep=keep)
+        _prune(folder, newest=_step(final), keep=keep)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or str(error)
-        raise OSError(error.errno, f"cannot save a checkpoint: {reason}", str(folder)) from error
-    return final
+        return OSError(error.errno, f"cannot save a checkpoint: {reason}", str(folder))
+    return None
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
