@@ -427,6 +427,44 @@ def test_the_optimizer_goes_on_exactly_also_fused(fused):
     assert torch.equal(model.weight, other.weight)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="wants a GPU")
+@pytest.mark.parametrize("options", [{"fused": True}, {"capturable": True}], ids=str)
+def test_a_resumed_run_on_the_gpu_is_bit_by_bit_the_uninterrupted_one(tmp_path, options):
+    """Dropout draws from the generator of the device; LSTM weights lie in one flat buffer there."""
+
+    def make(seed):
+        torch.manual_seed(seed)
+        model = nn.ModuleList([nn.LSTM(8, 8, batch_first=True), nn.Dropout(0.5), nn.Linear(8, 1)])
+        return model.cuda(), torch.optim.AdamW(model.cuda().parameters(), **options)
+
+    def advance(model, optimizer, times):
+        for _ in range(times):
+            hidden = model[0](torch.ones(4, 3, 8, device="cuda"))[0]
+            model[2](model[1](hidden)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def tensors(model, optimizer):
+        return {
+            "model": model_tensors(model),
+            "optimizer": optimizer_tensors(model, optimizer),
+            "random": random_state(),
+        }
+
+    model, optimizer = make(0)
+    advance(model, optimizer, 3)
+    save_checkpoint(tmp_path, 3, tensors(model, optimizer), {})
+    advance(model, optimizer, 3)
+    other, again = make(1)
+    found = load_checkpoint(tmp_path).tensors
+    load_model_tensors(other, found["model"])
+    load_optimizer_tensors(other, again, found["optimizer"], optimizer_groups(model, optimizer))
+    set_random_state(found["random"])
+    advance(other, again, 3)
+    for name, value in model_tensors(model).items():
+        assert torch.equal(model_tensors(other)[name], value), name
+
+
 def test_how_another_device_computed_is_not_taken_over():
     model = nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
