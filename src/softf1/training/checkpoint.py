@@ -8,7 +8,7 @@ so that a process killed at any moment leaves whole ones only. `state.json` has 
 checksums of all files and its own; what is damaged later is noticed when it is loaded. Nothing is
 pickled.
 
-Every rank calls these functions: rank 0 writes and reads, the others are given its state, and
+Every rank must call these functions: rank 0 writes and reads, the others are given its state, and
 `load_model_tensors` and `load_optimizer_tensors` give them their part of the tensors.
 """
 
@@ -101,9 +101,17 @@ def save_checkpoint(
         OSError: It could not be written, on a full disk for one; the others are as they were.
     """
     final = folder / f"step-{step:08d}"
-    if own_rank():
-        return final
-    temporary = folder / f"{_TEMPORARY}{final.name}"
+    error = share(None if own_rank() else _save(final, tensors, state, keep))
+    if error is not None:
+        raise error
+    return final
+
+
+def _save(
+    final: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int
+) -> OSError | None:
+    """Write a checkpoint; the error is given back: all ranks raise it, rather than wait."""
+    folder, temporary = final.parent, final.with_name(f"{_TEMPORARY}{final.name}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _tidy(folder)
@@ -112,15 +120,15 @@ def save_checkpoint(
             f"{name}{_SUFFIX}": write_tensors(temporary / f"{name}{_SUFFIX}", group)
             for name, group in tensors.items()
         }
-        write_state(temporary / _STATE, step=step, files=files, state=state)
+        write_state(temporary / _STATE, step=_step(final), files=files, state=state)
         sync_folder(temporary)
         _put(temporary, final)
-        _prune(folder, newest=step, keep=keep)
+        _prune(folder, newest=_step(final), keep=keep)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or str(error)
-        raise OSError(error.errno, f"cannot save a checkpoint: {reason}", str(folder)) from error
-    return final
+        return OSError(error.errno, f"cannot save a checkpoint: {reason}", str(folder))
+    return None
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
@@ -132,7 +140,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         InputError: All of them are damaged.
     """
     found = share(None if own_rank() else _find(folder))
-    if isinstance(found, InputError):
+    if isinstance(found, Exception):
         raise found
     if found is None:
         return None
@@ -144,25 +152,33 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     return Checkpoint(content["step"], content["state"], tensors, path, warnings)
 
 
-def _find(folder: Path) -> tuple[Path, dict[str, Any], list[str]] | InputError | None:
-    """The folder and the state of the newest whole checkpoint, and what was wrong with others."""
-    _tidy(folder)
+def _find(folder: Path) -> tuple[Path, dict[str, Any], list[str]] | Exception | None:
+    """The folder and the content of the newest whole checkpoint, and what is wrong with others.
+
+    Errors are given back: all ranks raise them, rather than wait for rank 0.
+    """
     damaged: dict[Path, str] = {}
-    for path in _list(folder):
-        content = read_state(path / _STATE)
-        wrong = content if isinstance(content, str) else _check_files(path, content["files"])
-        if not isinstance(content, str) and wrong is None:
-            for other in damaged:
-                other.rename(other.with_name(f"{_DAMAGED}{other.name}"))
-            messages = [
-                f"{other}: damaged, {why}; {path.name} used" for other, why in damaged.items()
-            ]
-            return path, content, messages
-        damaged[path] = str(wrong)
+    try:
+        _tidy(folder)
+        for path in _list(folder):
+            content = read_state(path / _STATE)
+            wrong = content if isinstance(content, str) else _check_files(path, content["files"])
+            if not isinstance(content, str) and wrong is None:
+                return path, content, _put_aside(damaged, path)
+            damaged[path] = str(wrong)
+    except (InputError, OSError) as error:
+        return error
     if not damaged:
         return None
     reasons = "; ".join(f"{path.name}: {why}" for path, why in damaged.items())
-    return InputError(f"wanted a whole checkpoint, got damaged ones only ({reasons})", path=folder)
+    return InputError(f"wanted a whole checkpoint, got damaged ones ({reasons})", path=folder)
+
+
+def _put_aside(damaged: Mapping[Path, str], used: Path) -> list[str]:
+    """Take damaged checkpoints out of the count of those to keep; a sentence for each."""
+    for path in damaged:
+        path.rename(path.with_name(f"{_DAMAGED}{path.name}"))
+    return [f"{path} is damaged ({why}): {used.name} is used" for path, why in damaged.items()]
 
 
 def _check_files(path: Path, files: Mapping[str, Any]) -> str | None:

@@ -25,7 +25,7 @@ def random_state() -> dict[str, Tensor]:
         "numpy": _to_bytes([kind, np.asarray(keys).tolist(), *rest]),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         found["cuda"] = torch.cuda.get_rng_state()  # each rank has one device
     ranks = gather(found)
     if own_rank():

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from softf1.errors import InputError
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+_OWN = {"params", "fused", "capturable", "foreach", "differentiable"}
+"""How this process computes, which may be on another device than the one that saved."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ def load_optimizer_tensors(
     if own != [sorted(group["params"]) for group in groups]:
         raise InputError("the checkpoint is of another optimizer: its groups have other parameters")
     for group, saved in zip(inner.param_groups, groups, strict=True):
-        for key in group.keys() & saved.keys() - {"params"}:
+        for key in group.keys() & saved.keys() - _OWN:
             _set_option(group, key, saved[key])
         for parameter in group["params"]:
             _fill(inner.state, parameter, group, names[id(parameter)], spread)
@@ -125,8 +125,9 @@ def _unwrap(model: nn.Module) -> nn.Module:
     """The model inside DistributedDataParallel and torch.compile."""
     inner: Any = model
     while isinstance(inner, DistributedDataParallel) or hasattr(inner, "_orig_mod"):
-        inner = getattr(inner, "module" if hasattr(inner, "module") else "_orig_mod")
-    if any(isinstance(module, FullyShardedDataParallel) for module in inner.modules()):
+        wraps = isinstance(inner, DistributedDataParallel)
+        inner = getattr(inner, "module" if wraps else "_orig_mod")
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in inner.modules()):
         raise InputError("FSDP of version 1 has no checkpoints here: set fsdp_version: 2")
     found: nn.Module = inner
     return found
@@ -155,7 +156,10 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _parameters(model: nn.Module) -> dict[int, str]:
-    return {id(p): _plain(name) for name, p in _unwrap(model).named_parameters()}
+    """The name of each parameter, by its identity."""
+    inner = _unwrap(model)
+    inner.state_dict()  # after an evaluation whole tensors stand in for shards: this undoes it
+    return {id(p): _plain(name) for name, p in inner.named_parameters()}
 
 
 def _collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -163,7 +167,7 @@ def _collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     out = {}
     for name, value in tensors.items():
         whole = value.detach()
-        if isinstance(whole, DTensor):
+        if hasattr(whole, "full_tensor"):  # sharded; its class takes a second to import
             whole = whole.full_tensor()  # all ranks take part
             whole = whole if own_rank() else whole.cpu()
         if not own_rank():
@@ -181,19 +185,23 @@ class _Spread:
     def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]):
         self.tensors = tensors
         self.known = share({k: (tuple(v.shape), v.dtype) for k, v in tensors.items()})
-        # Where ranks can exchange tensors; that of a CPU tensor may be no such place.
-        self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        # Where ranks can exchange tensors; the device of a tensor itself may be no such place.
+        self.device = next((p.device for p in model.parameters()), None)
 
-    def __call__(self, name: str, like: Tensor) -> Tensor:
+    def __call__(self, name: str, like: Any) -> Tensor:
         """A tensor, sharded as `like` is; it has the shape and dtype that were saved."""
         shape, dtype = self.known[name]
         if count_ranks() == 1:
             whole = self.tensors[name]
+        elif self.device is None:
+            return share(self.tensors.get(name, torch.empty(0)))
         elif own_rank():
             whole = torch.empty(shape, dtype=dtype, device=self.device)
         else:
             whole = self.tensors[name].to(self.device)
-        if isinstance(like, DTensor):
+        if hasattr(like, "full_tensor"):
+            from torch.distributed.tensor import distribute_tensor
+
             return distribute_tensor(whole, like.device_mesh, like.placements)
         if count_ranks() > 1:
             distributed.broadcast(whole, src=0)
