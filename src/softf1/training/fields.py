@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -104,6 +105,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """
     near = get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def named(section: str, options: Iterable[str], message: str) -> str:
+    """The option of a section that a message is about, if it names one.
+
+    >>> named("loss", ["gamma", "dice.over"], "wanted over to be example or batch")
+    'loss.dice.over'
+    """
+    words = set(re.findall(r"\w+", message))
+    found = (f"{section}.{name}" for name in options if name.rpartition(".")[2] in words)
+    return next(found, section)
 
 
 def _convert_any(value: Any, *, key: str) -> Any:

@@ -20,7 +20,7 @@ from softf1.training.sections import (
 from softf1.training.toml import format_toml, load_toml, parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "describe_recipe",
     "format_recipe",
     "hash_recipe",
+    "locate",
     "read_recipe",
     "with_values",
 ]
@@ -90,11 +91,18 @@ def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Reci
     try:
         recipe = build_recipe(_changed({"name": path.stem} | values, given))
     except RecipeError as error:
-        if any(_inside(error.key, key) or _inside(key, error.key) for key in given):
-            raise  # the command line is wrong, not the file
-        line = next((lines[key] for key in _upwards(error.key) if key in lines), None)
-        raise InputError(str(error), path=path, line=line) from error
+        raise locate(error, path, lines, given) from error
     return resolve_paths(recipe, path.parent)
+
+
+def locate(
+    error: RecipeError, path: Path, lines: Mapping[str, int], given: Iterable[str]
+) -> InputError:
+    """The error with file and line, unless a key that was given besides the file is at fault."""
+    if any(_inside(error.key, key) or _inside(key, error.key) for key in given):
+        return error
+    line = next((lines[key] for key in _upwards(error.key) if key in lines), None)
+    return InputError(str(error), path=path, line=line)
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
