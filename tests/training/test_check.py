@@ -129,6 +129,13 @@ def test_the_refused_combination_says_why():
         check_recipe(with_values(BERT, values))
 
 
+def test_hard_negatives_want_a_step_in_one_piece():
+    values = {"loss.name": "dice", "loss.over": "batch", "loss.ohem_ratio": 0.3}
+    check_recipe(with_values(BERT, values))
+    with pytest.raises(InputError, match=r"^loss\.ohem_ratio: ohem_ratio .*refused"):
+        check_recipe(with_values(BERT, values | {"train.accumulate": 2}))
+
+
 def test_options_of_the_reader():
     for reader, problem in [({"tga": 1}, "did you mean tag"), ({"tag": "x"}, "wanted tag to be")]:
         changed = with_values(BERT, {"task.format": "conll", "task.reader": reader})

@@ -55,7 +55,7 @@ def _check(recipe: Recipe) -> None:
     task = _check_task(recipe)
     _check_reader(task)
     _check_encoder(recipe.encoder, recipe.task.kind)
-    check_loss(recipe.loss, softmax=_has_classes(task))
+    check_loss(recipe.loss, softmax=_has_classes(task), whole=recipe.train.accumulate == 1)
 
 
 def _check_task(recipe: Recipe) -> Task:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from softf1.losses import make_loss
+from softf1.losses import WindowLoss, make_loss
 from softf1.losses.registry import loss_names
 from softf1.training.fields import RecipeError, named, nearest
 
@@ -29,12 +29,13 @@ TROUBLE = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 """What a loss may raise on options that it cannot take."""
 
 
-def check_loss(loss: LossSection, *, softmax: bool) -> None:
+def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
     """Build the loss and try it, which also tries the values of its options.
 
     Args:
         loss: The recipe's `[loss]`.
         softmax: Whether targets are one of several classes; otherwise yes or no at every place.
+        whole: Whether a process has its share of a step in one piece.
     """
     _check_names(loss)
     classes = CLASSES if softmax else 1
@@ -44,6 +45,8 @@ def check_loss(loss: LossSection, *, softmax: bool) -> None:
             raise RecipeError(f"loss.{key}", f"wanted {wanted}, got {value!r}")
         target = torch.tensor([0, 1, 1, 0])
         made(torch.zeros(4, classes), target if softmax else target[:, None].float())
+        if not whole:
+            WindowLoss(made, statistics=loss.statistics)  # refuses what needs a batch in one piece
     except RecipeError:
         raise
     except TROUBLE as error:

@@ -113,9 +113,8 @@ def named(section: str, options: Iterable[str], message: str) -> str:
     >>> named("loss", ["gamma", "dice.over"], "wanted over to be example or batch")
     'loss.dice.over'
     """
-    words = set(re.findall(r"\w+", message))
-    found = (f"{section}.{name}" for name in options if name.rpartition(".")[2] in words)
-    return next(found, section)
+    keys = {name.rpartition(".")[2]: f"{section}.{name}" for name in options}
+    return next((keys[word] for word in re.findall(r"\w+", message) if word in keys), section)
 
 
 def _convert_any(value: Any, *, key: str) -> Any:
