@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
+    "list": "losses, tasks, encoders and recipes that there are",
 }
 
 
