@@ -172,7 +172,7 @@ BMES = "张 B-PER\n三 E-PER\n在 O\n京 S-GPE\n\n"
 TNEWS = {"label": "100", "label_desc": "news_story", "sentence": "小猫回家", "keywords": ""}
 # What each recipe's file looks like, and what must come out of it.
 FILES = {
-    "conll03": (conll(["I-PER", "I-PER", "O", "I-LOC"]), 4),
+    "conll03": (conll(["I-PER", "I-PER", "O", "B-LOC", "B-LOC"]), 4),
     "conll03-tagger": (conll(["I-PER", "B-PER", "O", "I-LOC"]), 1),
     "ctb5": ("我们_PN 走_VV\n", 1),
     "ctb6": ("我们_PN 走_VV\n", 1),
@@ -222,6 +222,33 @@ def test_files_of_the_named_format_are_read(name, tmp_path):
     examples = list(task.read(path))
     assert len(examples) == count
     assert READ.get(name, bool)(examples)
+
+
+PUBLISHED = {
+    "conll03": {"conll2003_en/eng.train": 4 * 14041},
+    "conll03-tagger": {"conll2003_en/eng.testb": 3453},
+    "msra": {"msra_ner/msra_test_bio": 3 * 3442},
+    "msra-tagger": {"msra_ner/msra_test_bio": 3442},
+    "ud1.4": {"ud_zh_1.4/zh-ud-train.conllu": 3997},
+    "tweets": {"ritter_twitter_pos/pos.txt": 787},
+    "squad1.1": {"squad_dev/dev-v1.1.rebuilt.json": 10570},
+    "squad2.0": {"squad_dev/dev-v2.0.rebuilt.json": 11873},
+    "quoref": {"quoref_dev/quoref-dev-v0.1.json": 2418},
+    "mrpc": {"mrpc/train.tsv": 3668, "mrpc/dev.tsv": 408, "mrpc/msr_paraphrase_test.txt": 1725},
+    "sst2": {"sst2_sentence/stsa.binary.train": 6920},
+    "sst5": {"sst5/stsa.fine.test": 2210},
+    "tnews": {"tnews/train.json": 53360},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="the corpora are not here")
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_files_are_read_whole(name):
+    recipe = read_recipe(name)
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    for file, count in PUBLISHED[name].items():
+        assert sum(1 for _ in task.read(SHARED / "data" / file)) == count
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,12 @@ class Range:
     def __str__(self) -> str:
         """The range in words.
 
-        >>> str(Range(least=0, below=1)), str(Range(above=0))
-        ('from 0, below 1', 'above 0')
+        >>> str(Range(least=0, most=1)), str(Range(above=0, below=2**32))
+        ('from 0 to 1', 'above 0, below 4294967296')
         """
-        ends = {"from": self.least, "above": self.above, "to": self.most, "below": self.below}
-        return ", ".join(f"{word} {x:g}" for word, x in ends.items() if math.isfinite(x))
+        ends = {"from": self.least, "above": self.above, " to": self.most, ", below": self.below}
+        found = "".join(f"{word} {x:.15g}" for word, x in ends.items() if math.isfinite(x))
+        return found.removeprefix(", ").lstrip()
 
 
 @cache
