@@ -1,1 +1,1 @@
-"""Training: recipes, batches, the one loop, checkpoints, evaluation and model folders."""
+"""Training: recipes, the one loop, checkpoints, evaluation."""
