@@ -11,8 +11,7 @@ import pytest
 import softf1
 from softf1.errors import InputError
 from softf1.tasks import make_task
-from softf1.training.check import check_recipe
-from softf1.training.recipe import format_recipe, read_recipe
+from softf1.training.recipe import check_recipe, format_recipe, read_recipe
 from softf1.training.shipped import list_recipes, read_header, recipe_folder
 
 ROOT = Path(__file__).parents[2]

@@ -8,15 +8,10 @@ import inspect
 from typing import TYPE_CHECKING
 
 from softf1.errors import InputError
+from softf1.training.check_loss import check_loss
 from softf1.training.fields import RecipeError, named, nearest
-from softf1.training.recipe import locate
-from softf1.training.shipped import find_recipe
-from softf1.training.toml import load_toml, parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from softf1.tasks.base import Task
     from softf1.training.recipe import EncoderSection, Recipe
 
@@ -24,34 +19,12 @@ HEADS = {"tagging": "tokens", "classification": "text", "pairs": "text", "qa": "
 """The head that our own tasks want of an encoder from scratch; BERT-MRC wants none that has one."""
 
 
-def check_recipe(
-    recipe: Recipe, *, path: Path | str | None = None, overrides: Sequence[str] = ()
-) -> None:
-    """Ask task, reader, encoder and loss about their options; loads torch.
-
-    What only data can tell is not checked here: labels, files, `eval.metric`, `loss.keys`.
-
-    Args:
-        recipe: As read.
-        path: The path or name that it was read from; errors then say the line.
-        overrides: The words that it was read with.
+def check_parts(recipe: Recipe) -> None:
+    """Ask task, reader, encoder and loss about their options.
 
     Raises:
-        InputError: Names the key.
+        RecipeError: Names the key.
     """
-    try:
-        _check(recipe)
-    except RecipeError as error:
-        if path is None:
-            raise
-        file = find_recipe(path)
-        given = dict(parse_override(word) for word in overrides)
-        raise locate(error, file, load_toml(file)[1], given) from error
-
-
-def _check(recipe: Recipe) -> None:
-    from softf1.training.check_loss import check_loss
-
     task = _check_task(recipe)
     _check_reader(task)
     _check_encoder(recipe.encoder, recipe.task.kind)
