@@ -20,6 +20,7 @@ VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
     "train": "train as a recipe says, into a run folder",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
+    "list": "losses, tasks, encoders and recipes that there are",
 }
 
 
