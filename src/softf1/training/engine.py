@@ -180,6 +180,8 @@ class Engine:
             freeze_unused(model, lambda: self._probe(model, objective))
         model = processes.wrap(model)
         graphs = self._uses_graphs()
+        if train.compile == "inductor":
+            model.compile(dynamic=True)
         optimizer = make_optimizer(
             parameter_groups(unwrap(model), task, train),
             train,

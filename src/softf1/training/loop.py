@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from softf1.training.recipe import TrainSection
     from softf1.training.signals import Stop
 
-LINES = 200
-"""Lines of steps in `metrics.jsonl`, about."""
+LINES, LEAST = 200, 10
+"""Lines of steps in `metrics.jsonl`, about, and steps between two of them at least."""
 
 ASK_EVERY = 10
 """Steps between two agreements of several processes on saving or stopping."""
@@ -76,7 +76,7 @@ class Loop:
         self.at, self.guard, self.steps = engine.at, engine.guard, engine.steps
         self.per_epoch = len(self.plan.epoch(0))
         self.eval_every = max(1, round(self.recipe.train.eval_every * self.per_epoch))
-        self.log_every = max(1, self.steps // LINES)
+        self.log_every = max(LEAST, self.steps // LINES)
         self.saved = monotonic()
 
     @property

@@ -87,7 +87,7 @@ class Stepper:
             self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=self.device.type != "cuda")
+        self.optimizer.zero_grad()
         self._note(loss, norm, finite)
 
     def read_meter(self) -> list[float]:
