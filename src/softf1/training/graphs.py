@@ -85,7 +85,9 @@ class GraphStepper(Stepper):
     def _capture(self, batch: Batch) -> Captured:
         torch.cuda.synchronize()
         start = perf_counter()
-        copies = ({k: v.to(self.device, copy=True) for k, v in part.items()} for part in read(batch))
+        copies = (
+            {k: v.to(self.device, copy=True) for k, v in part.items()} for part in read(batch)
+        )
         own = Batch(batch.items, *copies)
         graph = torch.cuda.CUDAGraph()
         self.model.train()
