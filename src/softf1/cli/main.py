@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # and imports what it needs inside run, so that --help answers at once.
 VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
+    "new": "look at your files, write a recipe for them with comments",
     "train": "train as a recipe says, into a run folder",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
     "list": "losses, tasks, encoders and recipes that there are",
