@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import numpy as np
-
     from numpy.typing import NDArray
 
     from softf1.tasks.base import Batch
