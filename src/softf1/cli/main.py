@@ -23,6 +23,7 @@ VERBS = {
     "predict": "predict on a file of any length; a line of JSON an example",
     "export": "write the model of a run as ONNX",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
+    "list": "losses, tasks, encoders and recipes that there are",
 }
 
 

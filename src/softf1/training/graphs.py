@@ -100,7 +100,9 @@ class GraphStepper(Stepper):
         return graph, value
 
     def _capturing(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.graph:
-        return torch.cuda.graph(graph, pool=self.pool, stream=self.stream)
+        # The thread that puts batches together may pin memory in the meantime.
+        mode = "thread_local"
+        return torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode=mode)
 
     def _timed(self, capture: Any, given: Any) -> Any:
         torch.cuda.synchronize()

@@ -93,6 +93,15 @@ class Objective(nn.Module):
         """Returns the value of the whole step."""
         return self._sum({key: window.finish() for key, window in self.windows.items()})
 
+    def running(self) -> dict[str, list[list[float]]]:
+        """The running statistics of each key, for a checkpoint."""
+        return {k: w.get_extra_state().tolist() for k, w in self.windows.items()}
+
+    def go_on(self, running: Mapping[str, list[list[float]]]) -> None:
+        """Goes on with the running statistics of a checkpoint."""
+        for key, found in running.items():
+            self.windows[key].set_extra_state(torch.tensor(found))
+
     def advance(self) -> None:
         """Moves schedules of losses on by one step."""
         for loss in self.losses.values():
