@@ -188,7 +188,7 @@ def test_the_card_is_what_the_hub_reads(case, tmp_path):
     assert "- B-LOC was never predicted" in text
     assert 'pipeline("token-classification"' in text
     assert RECIPE.strip() in text
-    assert "Nothing was tuned" in text
+    assert "No threshold or bias is used" in text
 
 
 def card_of(case, folder, **changes):
@@ -201,7 +201,7 @@ def test_the_card_says_what_was_tuned(case, tmp_path):
     biases = (-0.5,) + (0.0,) * (len(case[0].labels) - 1)
     text = card_of(case, tmp_path / "model", biases=biases)
     assert "`O` -0.5, `B-LOC` 0" in text
-    assert "Nothing was tuned" not in text
+    assert "No threshold or bias is used" not in text
 
 
 @pytest.mark.parametrize("case", [("classification", {}, "bert")], indirect=True)

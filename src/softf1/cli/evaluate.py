@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 evaluate`."""
-    parser.add_argument("run", metavar="RUN", help="a run folder, or with --data a model folder")
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or with --data a model folder")
     parser.add_argument("--data", metavar="FILE", help="a labelled file (default: the recipe's)")
     parser.add_argument(
         "--split", choices=("dev", "test"), help="of the recipe (default: test, else dev)"
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if options.data and options.split:
         raise InputError("wanted --data or --split, got both")
     found = rescore(
-        options.run,
+        options.folder,
         data=options.data,
         split=options.split,
         format=options.format,
@@ -45,10 +45,10 @@ def run(options: argparse.Namespace) -> int:
         **choose_places(options),
     )
     if options.json:
-        print(json.dumps(finite(as_json(options.run, found)), ensure_ascii=False, indent=1))
+        print(json.dumps(finite(as_json(options.folder, found)), ensure_ascii=False, indent=1))
         return 0
-    name = found.data.split or "scores"
-    print(f"{found.data.path}: {found.examples:,} examples\n")
+    name = found.split or "scores"
+    print(f"{found.data}: {found.examples:,} examples\n")
     print(format_scores({"headline": found.headline, "scores": {name: found.scores}}))
     if found.scores.get("labels"):
         print(f"\n{format_labels(found.scores['labels'])}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 predict`."""
-    parser.add_argument("run", metavar="RUN", help="a run folder, or a model folder")
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder")
     parser.add_argument("input", metavar="INPUT", help="a file with labels or without, or -")
     parser.add_argument("--format", help="how to read it (default: as the training data)")
     add_settings(parser)
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     from softf1.training.publish import load_model
 
     how = choose_places(options)
-    loaded = load_model(options.run)
+    loaded = load_model(options.folder)
     loaded.model.to(how["device"])
     problems = Problems(options.on_error, unique=False)
     settings = read_settings(options.set)

@@ -61,7 +61,8 @@ def write_card(
         _summary(task, result),
         *_scores(task, result),
         *_usage(task, own=own),
-        *_decisions(task),
+        "## From logits to decisions",
+        *describe_decisions(task, pieces=not own),
         *_training(recipe, result),
         *_limits(task, result),
     ]
@@ -161,11 +162,6 @@ def _usage(task: Task, *, own: bool) -> Iterator[str]:
         "from softf1.training.publish import load_model\n\n"
         'model, task, codec = load_model("path/to/this")\n```'
     )
-
-
-def _decisions(task: Task) -> Iterator[str]:
-    yield "## From logits to decisions"
-    yield from describe_decisions(task)
 
 
 def _training(recipe: Any, result: Mapping[str, Any]) -> Iterator[str]:

@@ -110,9 +110,7 @@ def read_input(
         problems: Decides about bad records.
     """
     problems = problems or Problems(unique=False)
-    if format is not None or options:
-        same = {} if format is not None else task.reader
-        task = with_reader(task, format or task.format, {**same, **(options or {})})
+    task = reading_as(task, format=format, options=options)
     if str(path) == "-":
         if task.format is None:
             raise InputError("wanted --format with -, since the standard input is read only once")
@@ -129,8 +127,20 @@ def read_input(
     return chain([first], examples)
 
 
-def with_reader(task: Task, format: str | None, reader: dict[str, Any]) -> Task:  # noqa: A002
-    """The task with another way to read files."""
+def reading_as(
+    task: Task,
+    *,
+    format: str | None,  # noqa: A002 - as in recipes
+    options: Mapping[str, Any] | None,
+) -> Task:
+    """The task with another format of files or other options of their reader, if any are given."""
+    if format is None and not options:
+        return task
+    same = {} if format is not None else task.reader
+    return _with_reader(task, format or task.format, {**same, **(options or {})})
+
+
+def _with_reader(task: Task, format: str | None, reader: dict[str, Any]) -> Task:  # noqa: A002
     other: Task = replace(task, format=format, reader=reader)  # type: ignore[type-var]
     return other
 
@@ -147,9 +157,9 @@ def _without_labels(task: Task, path: Path | str) -> Task | None:
     """How else to read a file that does not read as in training: what it lacks may be labels."""
     if "label" in task.reader:
         kept = {key: value for key, value in task.reader.items() if key != "label"}
-        return with_reader(task, task.format, kept)
+        return _with_reader(task, task.format, kept)
     rows = read_start(path).split("\n")
     one_column = all(len(row.split()) == 1 for row in rows if row) and any(rows)
     if task.kind in ("tagging", "mrc_ner") and one_column:
-        return with_reader(task, "conll", {"tag": None})
+        return _with_reader(task, "conll", {"tag": None})
     return None

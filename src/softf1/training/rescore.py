@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from softf1.data.problems import Problems
 from softf1.errors import InputError
 from softf1.training.evaluation import evaluate
-from softf1.training.predict import with_reader
+from softf1.training.material import split_dev
+from softf1.training.predict import reading_as
 from softf1.training.publish import load_model
 from softf1.training.recipe import read_recipe
 
@@ -16,15 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from softf1.tasks.base import Task
+    from softf1.training.recipe import Recipe
 
 SCHEMA = 1
-
-
-class Data(NamedTuple):
-    """A file to score on, and which part of the recipe's data it is, if it is one."""
-
-    path: str
-    split: str | None = None
 
 
 class Rescored(NamedTuple):
@@ -32,13 +27,15 @@ class Rescored(NamedTuple):
 
     Attributes:
         data: The file.
+        split: Which part of the recipe's data it is, if it is one.
         examples: How many it has.
         headline: The score that decides.
         scores: What the task scores.
         notes: What a user should know, such as labels that training never saw.
     """
 
-    data: Data
+    data: str
+    split: str | None
     examples: int
     headline: str
     scores: dict[str, Any]
@@ -66,46 +63,44 @@ def rescore(
         device: Where to compute.
         how: What `find` takes beside it.
     """
-    loaded = load_model(run)
-    chosen = Data(str(data)) if data is not None else find_data(run, split)
-    task, problems = loaded.task, Problems()
-    reader = task
-    if format is not None or options:
-        same = {} if format is not None else task.reader
-        reader = with_reader(task, format or task.format, {**same, **(options or {})})
-    examples = list(reader.read(chosen.path, problems))
-    features = task.encode(examples, loaded.codec)
-    found = evaluate(
-        loaded.model.to(device), task, features, examples, loaded.codec, device=device, **how
-    )
+    model, task, codec = load_model(run)
+    recipe, problems = find_recipe(run), Problems()
+    reader = reading_as(task, format=format, options=options)
+    if data is not None:
+        path, part, examples = str(data), None, list(reader.read(data, problems))
+    elif recipe is not None:
+        path, part, examples = read_part(recipe, reader, split, problems)
+    else:
+        raise InputError("wanted --data, since no recipe.toml here names a file", path=run)
+    features = task.encode(examples, codec)
+    found = evaluate(model.to(device), task, features, examples, codec, device=device, **how)
     notes = [*problems.notes, *task.notes(features)]
-    return Rescored(chosen, len(examples), headline(run, task), found.scores, notes)
+    headline = (recipe.eval.metric if recipe is not None else None) or task.headline
+    return Rescored(path, part, len(examples), headline, found.scores, notes)
 
 
-def find_data(run: Path | str, split: str | None) -> Data:
-    """The file of the recipe that a run is judged by."""
+def find_recipe(run: Path | str) -> Recipe | None:
+    """The recipe of a run; a model folder has none."""
     path = Path(run) / "recipe.toml"
-    if not path.is_file():
-        raise InputError("wanted --data, since there is no recipe that names a file", path=path)
-    task = read_recipe(path).task
-    files = {name: getattr(task, name) for name in ("test", "dev")}
-    names = [split] if split else [name for name, file in files.items() if file]
-    if not names or not files[names[0]]:
-        wanted = split or "test or dev"
-        raise InputError(f"wanted a recipe with a {wanted} file, or --data; got neither", path=path)
-    file = str(files[names[0]])
-    if not file.startswith("hf:") and not Path(file).exists():
-        raise InputError(
-            f"the {names[0]} file of the recipe is not there; name it with --data", path=file
-        )
-    return Data(file, names[0])
+    return read_recipe(path) if path.is_file() else None
 
 
-def headline(run: Path | str, task: Task) -> str:
-    """The score that the run was judged by."""
-    path = Path(run) / "recipe.toml"
-    metric = read_recipe(path).eval.metric if path.is_file() else None
-    return metric or task.headline
+def read_part(
+    recipe: Recipe, task: Task, split: str | None, problems: Problems
+) -> tuple[str, str, list[Any]]:
+    """File, name and examples of the part of a recipe's data that a run is judged by."""
+    name = split or ("test" if recipe.task.test else "dev")
+    path = getattr(recipe.task, name) or (recipe.task.train if name == "dev" else None)
+    if path is None:
+        raise InputError(f"wanted a recipe with a {name} file, or --data; got neither")
+    if not path.startswith("hf:") and not Path(path).exists():
+        raise InputError(f"the {name} file of the recipe is not there: give --data", path=path)
+    examples = list(task.read(path, problems))
+    if name == "dev" and recipe.task.dev is None:
+        parts, sources = {"train": examples}, {"train": {"path": path}}
+        split_dev(parts, sources, recipe.task.dev_share)
+        examples = parts["dev"]
+    return path, name, examples
 
 
 def as_json(run: Path | str, found: Rescored) -> dict[str, Any]:
@@ -113,8 +108,8 @@ def as_json(run: Path | str, found: Rescored) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "run": str(run),
-        "data": found.data.path,
-        "split": found.data.split,
+        "data": found.data,
+        "split": found.split,
         "examples": found.examples,
         "headline": found.headline,
         "scores": found.scores,
