@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from softf1.training.recipe import TrainSection
     from softf1.training.signals import Stop
 
-LINES = 200
-"""Lines of steps in `metrics.jsonl`, about."""
+LINES, LEAST = 200, 10
+"""Lines of steps in `metrics.jsonl`, about, and steps between two of them at least."""
 
 ASK_EVERY = 10
 """Steps between two agreements of several processes on saving or stopping."""
@@ -76,7 +76,7 @@ class Loop:
         self.at, self.guard, self.steps = engine.at, engine.guard, engine.steps
         self.per_epoch = len(self.plan.epoch(0))
         self.eval_every = max(1, round(self.recipe.train.eval_every * self.per_epoch))
-        self.log_every = max(1, self.steps // LINES)
+        self.log_every = max(LEAST, self.steps // LINES)
         self.saved = monotonic()
 
     @property
@@ -88,7 +88,7 @@ class Loop:
         """Trains to the end, to early stopping, or until asked to stop."""
         while self.at.step < self.steps and not self.at.stopped:
             for batches in self._epoch():
-                self._step(batches)
+                self.step(batches)
                 if self.at.step >= self.steps or self.at.stopped:
                     break
             else:
@@ -109,7 +109,8 @@ class Loop:
 
         return prefetch(make, self.plan.epoch(epoch)[self.at.in_epoch :], depth=4)
 
-    def _step(self, batches: list[Batch]) -> None:
+    def step(self, batches: list[Batch]) -> None:
+        """Takes a step, then logs, evaluates, saves and stops where it is time."""
         at, start = self.at, monotonic()
         set_rate(
             self.stepper.optimizer,
