@@ -15,6 +15,7 @@ from softf1.tasks import save_task
 from softf1.training.evaluation import evaluate, find
 from softf1.training.files import new_folder
 from softf1.training.publish import find_model, load_model, publish_model
+from softf1.training.recipe import build_recipe
 from tests.tasks.cases import CASES, build_case
 from tests.training.conftest import strengthen
 
@@ -218,6 +219,22 @@ def test_the_card_of_a_network_of_our_own_leads_to_softf1(case, tmp_path):
     assert "from transformers" not in text
     assert "library_name: softf1" in text
     assert "`travel` 0.25, `work` 0.5" in text
+
+
+@tagger
+def test_the_card_tells_nothing_of_where_files_were(case, tmp_path):
+    recipe = build_recipe(
+        {
+            "name": "names",
+            "task": {"kind": "tagging", "train": "/home/somebody/train.txt", "test": "data/test"},
+            "encoder": {"name": "/home/somebody/encoder"},
+        }
+    )
+    text = (publish(case, tmp_path / "model", recipe=recipe) / "README.md").read_text()
+    assert "somebody" not in text
+    assert 'train = "train.txt"' in text
+    assert 'test = "test"' in text
+    assert 'name = "encoder"' in text
 
 
 @tagger
