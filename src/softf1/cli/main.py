@@ -20,6 +20,9 @@ VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
     "new": "look at your files, write a recipe for them with comments",
     "train": "train as a recipe says, into a run folder",
+    "evaluate": "score the model of a run on its test data, or on any other file",
+    "predict": "predict on a file of any length; a line of JSON an example",
+    "export": "write the model of a run as ONNX",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
     "list": "losses, tasks, encoders and recipes that there are",
 }
