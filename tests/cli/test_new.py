@@ -53,3 +53,11 @@ def test_bad_data_is_one_line_and_exit_2(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["new", "no-such-file"]) == 2
     assert not (tmp_path / "recipe.toml").exists()
+
+
+def test_columns_can_be_told(tmp_path):
+    rows = "".join(f"it is the number {n},{'ab'[n % 2]}\n" for n in range(30))
+    (tmp_path / "odd.csv").write_text("what,sort\n" + rows)
+    forced = ["--format", "csv", "--task", "classification"]
+    assert main(["new", "odd.csv", *forced, "--set", "text=what", "--set", "label=sort"]) == 0
+    assert read_recipe("recipe.toml").task.options["reader"] == {"text": "what", "label": "sort"}

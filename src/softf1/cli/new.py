@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from softf1.cli.settings import add_settings, read_settings
+
 if TYPE_CHECKING:
     import argparse
 
@@ -26,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", help="how to read them (default: found by looking at the file)")
     parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
+    add_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -36,7 +39,13 @@ def run(options: argparse.Namespace) -> int:
 
     to_screen = options.out == STDOUT
     name = "recipe" if to_screen else Path(options.out).stem
-    made = propose_recipe(options.data, name=name, task=options.task, format=options.format)
+    made = propose_recipe(
+        options.data,
+        name=name,
+        task=options.task,
+        format=options.format,
+        options=read_settings(options.set),
+    )
     if to_screen:
         print(made.text, end="")
         return 0
