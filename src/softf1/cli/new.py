@@ -28,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", help="how to read them (default: found by looking at the file)")
     parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
+    parser.add_argument("--encoder", metavar="NAME", help="the encoder (default: one that fits)")
     add_settings(parser)
 
 
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         task=options.task,
         format=options.format,
         options=read_settings(options.set),
+        encoder=options.encoder,
     )
     if to_screen:
         print(made.text, end="")

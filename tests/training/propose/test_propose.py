@@ -101,6 +101,7 @@ def test_encoder_follows_the_language_and_what_is_installed(here, monkeypatch):
     german = write(here, "de.jsonl", german)
     assert propose_recipe([english]).recipe.encoder.name == "minilm"
     assert propose_recipe([german]).recipe.encoder.name == "textcnn"
+    assert propose_recipe([english], encoder="textcnn").recipe.train.lr == 1e-3  # as it needs
     monkeypatch.setattr("softf1.training.propose.encoders.find_spec", lambda _name: None)
     made = propose_recipe([english])
     assert made.recipe.encoder.name == "textcnn"

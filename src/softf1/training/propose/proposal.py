@@ -62,6 +62,7 @@ def propose_recipe(
     task: str | None = None,
     format: str | None = None,  # noqa: A002 - the word that users know from recipes and --format
     options: Mapping[str, object] | None = None,
+    encoder: str | None = None,
 ) -> Proposal:
     """Looks at files and writes a recipe for them, with the reasons as comments.
 
@@ -71,11 +72,12 @@ def propose_recipe(
         task: Forces the task; otherwise it is found.
         format: Forces the format; otherwise it is found.
         options: Options of the reader, such as the column of the label.
+        encoder: Forces the encoder; otherwise one is chosen by task and language.
 
     Raises:
         InputError: Files that fit no format, or not each other.
     """
-    found = survey(paths, task=task, format=format, options=options)
+    found = survey(paths, task=task, format=format, options=options, encoder=encoder)
     sections = [
         *propose_task(found),
         propose_encoder(found),

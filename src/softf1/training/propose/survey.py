@@ -32,6 +32,7 @@ class Survey:
         corpus: The training data.
         stats: How imbalanced it is.
         language: What it looks like.
+        encoder: The encoder that was asked for.
         notes: What a user should know, a sentence each.
     """
 
@@ -43,6 +44,7 @@ class Survey:
     corpus: Corpus
     stats: Stats
     language: Language
+    encoder: str | None
     notes: tuple[str, ...]
 
 
@@ -52,6 +54,7 @@ def survey(
     task: str | None = None,
     format: str | None = None,  # noqa: A002 - the word that users know from recipes and --format
     options: Mapping[str, object] | None = None,
+    encoder: str | None = None,
 ) -> Survey:
     """Reads the files; `task`, `format` and options of the reader force what is not found."""
     roles = assign_roles(paths)
@@ -79,6 +82,7 @@ def survey(
         corpus=train,
         stats=describe(train, batch_size=BATCH_SIZE),
         language=guess_language(train.examples),
+        encoder=encoder,
         notes=tuple(note for note in unseen if note),
     )
 
