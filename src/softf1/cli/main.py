@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # and imports what it needs inside run, so that --help answers at once.
 VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
+    "report": "one HTML page of a comparison, a sweep or runs",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
 }
 
