@@ -47,6 +47,11 @@ class Group:
     row: dict[str, Any]
 
     @property
+    def key(self) -> str:
+        """Its name among traces, unlike that of any other group."""
+        return f"g{self.rank}"
+
+    @property
     def color(self) -> str:
         """The name of its colour: ink for the baseline; the page has them in light and dark."""
         return "var(--ink-2)" if self.rank == 0 else f"var(--c{(self.rank - 1) % COLORS + 1})"
@@ -91,17 +96,25 @@ def group_runs(study: Study) -> list[Group]:
     ]
 
 
-def pick_best(groups: list[Group], headline: str) -> Group | None:
-    """The group other than the baseline with the best mean on dev; on test where dev is missing.
+def in_order(study: Study, groups: list[Group]) -> list[Group]:
+    """The groups in the order of the runs, the baseline where it stands among them."""
+    places = {run.label: place for place, run in reversed(list(enumerate(study.runs)))}
+    return sorted(groups, key=lambda group: places[group.label])
 
-    Chosen on dev, so that showing its test scores beside the baseline's flatters nobody.
+
+def chosen_on(groups: list[Group], headline: str) -> str:
+    """Where the best is chosen: on dev, or on test where no run has scores on dev.
+
+    Chosen on dev, the best loss's test scores beside the baseline's flatter nobody.
     """
-    for split in ("dev", "test"):
-        means = [(mean(group.scores(split, headline)), group) for group in groups[1:]]
-        known = [(value, group) for value, group in means if value is not None]
-        if known:
-            return max(known, key=lambda pair: pair[0])[1]
-    return None
+    return "dev" if any(group.scores("dev", headline) for group in groups[1:]) else "test"
+
+
+def pick_best(groups: list[Group], headline: str) -> Group | None:
+    """The group other than the baseline with the best mean."""
+    split = chosen_on(groups, headline)
+    known = [group for group in groups[1:] if group.scores(split, headline)]
+    return max(known, key=lambda g: mean(g.scores(split, headline)) or 0.0, default=None)
 
 
 def mean(values: Iterable[float]) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from softf1.reports.files import number, section
-from softf1.reports.groups import deviation, mean, name_score
+from softf1.reports.groups import chosen_on, deviation, in_order, mean, name_score
 from softf1.reports.settings import find_mismatches
 from softf1.reports.tables import Column, Table, show
 
@@ -46,7 +46,7 @@ def say_verdict(study: Study, groups: list[Group]) -> str:
 
 def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fact]:
     """The baseline, the best loss, their difference, and the size of the evidence."""
-    score = name_score(study.headline)
+    score, split = name_score(study.headline), chosen_on(groups, study.headline)
     facts = []
     for group in [groups[0]] + ([best] if best else []):
         values = group.scores(study.split, study.headline)
@@ -54,7 +54,7 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
         note = (
             f"± {show(spread, 'score')} over {len(values)} seeds" if spread is not None else "1 run"
         )
-        role = "baseline" if group.rank == 0 and best else "best on dev" if best else score
+        role = "baseline" if group.rank == 0 and best else f"best on {split}" if best else score
         facts.append(Fact(f"{group.label} ({role})", show(mean(values), "score"), note))
     if best and number(best.row.get("difference")) is not None:
         low, high = (show(number(best.row.get(key)), "points") for key in ("low", "high"))
@@ -144,8 +144,8 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
     ordered = sorted(
         groups, key=lambda g: -(g.mean(study.split, study.headline, row="mean") or 0.0)
     )
-    if study.kind == "sweep" and not tested:
-        ordered = groups
+    if study.kind == "sweep":
+        ordered = in_order(study, groups)
     columns = [
         Column("loss", "Loss" if study.kind != "sweep" else "Setting"),
         Column("n", "Runs", "int"),

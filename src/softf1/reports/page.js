@@ -8,6 +8,12 @@
   const ROWS = 500;     // rows of a table behind a plot; the CSV has all
   const PRINT = 640;    // width of a plot on paper
 
+  function make(tag, properties, ...children) {
+    const element = Object.assign(document.createElement(tag), properties);
+    element.append(...children);
+    return element;
+  }
+
   // ---- theme: as the system says until the button is used
   const system = matchMedia("(prefers-color-scheme: dark)");
   const button = document.getElementById("theme");
@@ -45,7 +51,7 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: 48, r: 12, t: 12, b: 44 },
       hoverlabel: { bgcolor: color("--panel"), bordercolor: color("--rule"), font: { color: color("--ink"), size: 13 }, align: "left" },
-      legend: { orientation: "h", xref: "container", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { size: 12 } },
+      showlegend: false,
       modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--ink-3"), activecolor: color("--ink") },
       dragmode: coarse ? false : "zoom",
       hovermode: "closest",
@@ -56,12 +62,41 @@
     };
   }
 
-  function draw(canvas, width) {
+  // The legend is buttons of our own: Plotly's cannot be reached by keyboard. A trace with `meta`,
+  // the text as it stands in the data, has a button, which shows and hides its whole group.
+  const GLYPHS = { x: "✕", circle: "●", square: "■", diamond: "◆", "triangle-up": "▲", "triangle-down": "▼", pentagon: "⬟", star: "★", hexagon: "⬢" };
+  const hidden = {};   // figure → groups that are not shown
+  function drawKeys(canvas, traces) {
+    const place = canvas.parentNode.querySelector(".keys");
+    const off = hidden[canvas.id];
+    place.replaceChildren(...traces.filter((trace) => "meta" in trace).map((trace) => {
+      const marked = trace.mode.includes("markers");
+      const glyph = make("span", { className: "glyph", ariaHidden: "true" }, marked ? GLYPHS[trace.marker.symbol] || "●" : "━");
+      glyph.style.color = marked ? trace.marker.color : trace.line.color;
+      const key = make("button", { type: "button", className: "key" }, glyph, trace.meta);
+      key.setAttribute("aria-pressed", String(!off.has(trace.legendgroup)));
+      key.addEventListener("click", () => {
+        const shown = off.delete(trace.legendgroup);
+        if (!shown) off.add(trace.legendgroup);
+        key.setAttribute("aria-pressed", String(shown));
+        draw(canvas);
+      });
+      return key;
+    }));
+  }
+
+  function tracesOf(canvas) {
     const figure = data.figures[canvas.id];
-    const style = getComputedStyle(root);
     const chooser = document.querySelector(`select[data-view="${canvas.id}"]`);
-    const view = chooser && figure.views[Number(chooser.value)];
-    return Plotly.react(canvas, paintTraces(view ? view.data : figure.data, style), layoutOf(figure, style, width), {
+    const traces = chooser ? figure.views[Number(chooser.value)].data : figure.data;
+    hidden[canvas.id] ??= new Set(traces.filter((trace) => trace.visible === false).map((trace) => trace.legendgroup));
+    return traces;
+  }
+
+  function draw(canvas, width) {
+    const style = getComputedStyle(root);
+    const traces = tracesOf(canvas).map((trace) => ({ ...paint(trace, style), visible: !hidden[canvas.id].has(trace.legendgroup) }));
+    return Plotly.react(canvas, traces, layoutOf(data.figures[canvas.id], style, width), {
       displaylogo: false,
       displayModeBar: coarse ? false : "hover",
       responsive: !width,
@@ -71,14 +106,17 @@
       toImageButtonOptions: { format: "svg", filename: canvas.id },
     });
   }
-  const paintTraces = (traces, style) => traces.map((trace) => paint(trace, style));
+  function start(canvas) {
+    drawKeys(canvas, tracesOf(canvas));
+    draw(canvas);
+  }
   const drawn = () => canvases.filter((canvas) => canvas.classList.contains("js-plotly-plot"));
   const redraw = () => drawn().forEach((canvas) => draw(canvas));
 
   button.addEventListener("click", () => { setTheme(root.dataset.theme !== "dark"); redraw(); });
   system.addEventListener("change", () => { setTheme(system.matches); redraw(); });
   for (const chooser of document.querySelectorAll("select[data-view]")) {
-    chooser.addEventListener("change", () => draw(document.getElementById(chooser.dataset.view)));
+    chooser.addEventListener("change", () => start(document.getElementById(chooser.dataset.view)));
   }
   // Paper is light and has its own width.
   let before = null;
@@ -95,7 +133,7 @@
   canvases.forEach((canvas) => { canvas.style.minHeight = `${canvas.dataset.height}px`; });
   function drawNext(place) {
     if (place === canvases.length) { root.dataset.ready = "yes"; return; }
-    draw(canvases[place]);
+    start(canvases[place]);
     setTimeout(drawNext, 0, place + 1);
   }
   setTimeout(drawNext, 0, 0);
@@ -111,11 +149,6 @@
     }
     if (kind === "int") return Math.round(value).toLocaleString("en");
     return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 }).replace("-", "−");
-  }
-  function make(tag, properties, ...children) {
-    const element = Object.assign(document.createElement(tag), properties);
-    element.append(...children);
-    return element;
   }
   function buildTable(name) {
     const { caption, columns, rows } = data.tables[name];

@@ -12,7 +12,7 @@ from softf1.reports.changes import make_table as changes_table
 from softf1.reports.embed import clean, policy_hash, to_json
 from softf1.reports.evidence import gather
 from softf1.reports.files import section
-from softf1.reports.groups import group_runs, name_score, pick_best
+from softf1.reports.groups import chosen_on, group_runs, name_score, pick_best
 from softf1.reports.overview import list_facts, list_notes, make_comparison, say_verdict
 from softf1.reports.sections import make_sections
 from softf1.reports.settings import list_warnings, make_origins, make_runs, make_settings
@@ -105,6 +105,7 @@ def make_context(study: Study) -> dict[str, Any]:
         "score": name_score(study.headline),
         "groups": groups,
         "best": best,
+        "chosen_on": chosen_on(groups, study.headline),
         "verdict": say_verdict(study, groups),
         "facts": list_facts(study, groups, best),
         "notes": list_notes(study, groups, best),

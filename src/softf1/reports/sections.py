@@ -46,11 +46,14 @@ def make_sections(
     study: Study, groups: list[Group], best: Group | None, evidence: Evidence
 ) -> list[Section]:
     """All parts that are plots, in the order of the page."""
+    sweep = _sweep(study)
+    first = [sweep] if study.kind == "sweep" else []
     return [
+        *first,
         _scores(study, groups),
         _labels(study, groups, best),
         _trade(study, groups),
-        _sweep(study),
+        *([] if first else [sweep]),
         _learning(study, groups),
         _confusion(groups, best, evidence),
         _recall(study, groups, evidence),

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from softf1.reports.embed import plain
+
 if TYPE_CHECKING:
+    from softf1.reports.groups import Group
     from softf1.reports.tables import Table
 
 Trace = dict[str, Any]
@@ -59,3 +62,19 @@ class Figure:
 def axis(title: str, **options: Any) -> dict[str, Any]:
     """An axis with its title."""
     return {"title": {"text": title}, **options}
+
+
+def named(group: Group) -> Trace:
+    """What makes a trace the one that stands for its group in the legend."""
+    return {"name": plain(group.label), "legendgroup": group.key, "meta": group.label}
+
+
+def rows_of(names: list[str], *, limit: int = 32) -> dict[str, Any]:
+    """An axis with a row for every name; rows are numbers, so that equal short forms stay apart."""
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": [plain(name, limit=limit) for name in names],
+        "range": [-0.6, len(names) - 0.4],
+        "zeroline": False,
+    }

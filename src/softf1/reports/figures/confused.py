@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.reports.confusion import label_order, shares
 from softf1.reports.embed import plain
-from softf1.reports.figures import Figure, axis
+from softf1.reports.figures import Figure, axis, rows_of
 from softf1.reports.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str)
         ((c, p) for p, c in pairs[first].items() if p[0] != p[1]), default=(0.0, ("", "")),
     )  # fmt: skip
     worst = f" Most often {top[1][0]} is taken for {top[1][1]}." if top[0] else ""
-    names = [plain(label, limit=18) for label in labels]
-    lines = {"type": "category", "automargin": True, "showgrid": False}
+    lines = {**rows_of(labels, limit=18), "showgrid": False, "range": [-0.5, len(labels) - 0.5]}
     return Figure(
         id=f"plot-confusion-{side}",
         title="Labels of" if side == "left" else "beside those of",
@@ -51,8 +50,7 @@ def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str)
         traces=views[0][1],
         layout={
             "xaxis": axis("predicted", **lines, tickangle=-45),
-            "yaxis": axis("gold", **lines, categoryorder="array", categoryarray=names[::-1]),
-            "showlegend": False,
+            "yaxis": axis("gold", **lines | {"range": [len(labels) - 0.5, -0.5]}),
         },
         views=views,
         chooser="Loss",
@@ -62,14 +60,17 @@ def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str)
 
 
 def _map(pairs: Pairs, labels: list[str]) -> Trace:
-    names = [plain(label, limit=18) for label in labels]
     table = shares(pairs, labels)
-    counts = [[pairs.get((gold, found), 0.0) for found in labels] for gold in labels]
+    names = [plain(label) for label in labels]
+    counts = [
+        [[a, b, pairs.get((gold, found), 0.0)] for b, found in zip(names, labels, strict=True)]
+        for a, gold in zip(names, labels, strict=True)
+    ]
     few = len(labels) <= 12
     return {
         "type": "heatmap",
-        "x": names,
-        "y": names,
+        "x": list(range(len(labels))),
+        "y": list(range(len(labels))),
         "z": [[None if s is None else 100 * s for s in row] for row in table],
         "customdata": counts,
         "text": [[_cell(s) if few else "" for s in row] for row in table],
@@ -81,8 +82,8 @@ def _map(pairs: Pairs, labels: list[str]) -> Trace:
         "showscale": False,
         "xgap": 1,
         "ygap": 1,
-        "hovertemplate": "gold %{y}, predicted %{x}<br>%{z:.1f}% of the gold ones"
-        "<br>%{customdata:,.1f} a run<extra></extra>",
+        "hovertemplate": "gold %{customdata[0]}, predicted %{customdata[1]}<br>"
+        "%{z:.1f}% of the gold ones<br>%{customdata[2]:,.1f} a run<extra></extra>",
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from softf1.reports.embed import plain
-from softf1.reports.figures import Figure, axis
+from softf1.reports.figures import Figure, axis, rows_of
 from softf1.reports.files import number
-from softf1.reports.groups import mean, name_score
+from softf1.reports.groups import in_order, mean, name_score
 from softf1.reports.tables import Column, Table, show
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
     """Every run as a point, every loss's mean as a line across them."""
     shown, score = _ordered(study, groups), name_score(study.headline)
     traces, rows = [], []
-    for group in shown:
+    for place, group in enumerate(shown):
         scores = group.scores(study.split, study.headline)
         name, middle = plain(group.label), mean(scores)
         seeds = [
@@ -35,10 +35,11 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
                 "type": "scatter",
                 "mode": "markers",
                 "x": [100 * score for score in scores],
-                "y": [name] * len(scores),
-                "customdata": seeds,
+                "y": [place] * len(scores),
+                "customdata": [[name, seed] for seed in seeds],
                 "marker": {"color": group.color, "size": 8, "opacity": 0.45},
-                "hovertemplate": "%{y}<br>seed %{customdata}: %{x:.2f}<extra></extra>",
+                "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}: %{x:.2f}"
+                "<extra></extra>",
             }
         )
         traces.append(
@@ -46,14 +47,15 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
                 "type": "scatter",
                 "mode": "markers",
                 "x": [None if middle is None else 100 * middle],
-                "y": [name],
+                "y": [place],
+                "customdata": [name],
                 "marker": {
                     "symbol": "line-ns",
                     "size": 20,
                     "line": {"width": 3, "color": group.color},
                     "color": group.color,
                 },
-                "hovertemplate": "%{y}<br>mean %{x:.2f}<extra></extra>",
+                "hovertemplate": "%{customdata}<br>mean %{x:.2f}<extra></extra>",
             }
         )
         rows += [[group.label, seed, score] for seed, score in zip(seeds, scores, strict=True)]
@@ -85,7 +87,7 @@ def draw_differences(study: Study, groups: list[Group]) -> Figure | None:
     known = [group for group in shown if _interval(group) is not None]
     if not known:
         return None
-    traces = [_interval_trace(group) for group in known]
+    traces = [_interval_trace(group, place) for place, group in enumerate(shown) if group in known]
     zero = {
         "type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper",
         "line": {"color": "var(--ink-2)", "width": 1, "dash": "dot"},
@@ -123,7 +125,7 @@ def _interval(group: Group) -> tuple[float, float, float] | None:
     return middle, low, high
 
 
-def _interval_trace(group: Group) -> Trace:
+def _interval_trace(group: Group, place: int) -> Trace:
     middle, low, high = _interval(group) or (0.0, 0.0, 0.0)
     p = number(group.row.get("p_holm"))
     sure = p < SURE if p is not None else low > 0 or high < 0
@@ -131,7 +133,7 @@ def _interval_trace(group: Group) -> Trace:
         "type": "scatter",
         "mode": "markers",
         "x": [100 * middle],
-        "y": [plain(group.label)],
+        "y": [place],
         "error_x": {
             "type": "data",
             "symmetric": False,
@@ -141,32 +143,29 @@ def _interval_trace(group: Group) -> Trace:
             "thickness": 2,
             "width": 5,
         },
-        "customdata": [[100 * low, 100 * high]],
+        "customdata": [[plain(group.label), 100 * low, 100 * high]],
         "marker": {
             "size": 11,
             "symbol": "circle" if sure else "circle-open",
             "color": group.color,
             "line": {"width": 2, "color": group.color},
         },
-        "hovertemplate": "%{y}<br>%{x:+.2f} [%{customdata[0]:+.2f}, %{customdata[1]:+.2f}]"
-        "<extra></extra>",
+        "hovertemplate": "%{customdata[0]}<br>%{x:+.2f} "
+        "[%{customdata[1]:+.2f}, %{customdata[2]:+.2f}]<extra></extra>",
     }
 
 
 def _ordered(study: Study, groups: list[Group]) -> list[Group]:
     """The lowest mean first, as Plotly draws categories from below; a sweep in its own order."""
     if study.kind == "sweep":
-        return groups[::-1]
+        return in_order(study, groups)[::-1]
     return sorted(groups, key=lambda g: mean(g.scores(study.split, study.headline)) or 0.0)
 
 
 def _layout(groups: list[Group], title: str) -> dict[str, object]:
-    names = [plain(group.label) for group in groups]
-    side = {"type": "category", "categoryorder": "array", "categoryarray": names}
     return {
         "xaxis": axis(title, zeroline=False),
-        "yaxis": {**side, "automargin": True, "range": [-0.6, len(names) - 0.4]},
-        "showlegend": False,
+        "yaxis": rows_of([group.label for group in groups]),
     }
 
 

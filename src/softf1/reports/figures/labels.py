@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from softf1.reports.embed import plain
-from softf1.reports.figures import NAMED, Figure, axis
+from softf1.reports.embed import plain, shorten
+from softf1.reports.figures import NAMED, Figure, axis, named, rows_of
 from softf1.reports.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ def draw_frequency(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": plain(group.label),
+                **named(group),
                 "x": [label.count(part) for label in known],
                 "y": [100 * label.f1[group.label] for label in known],
                 "customdata": [plain(label.name) for label in known],
                 "marker": {"color": group.color, "symbol": group.symbol, "size": 10},
-                "visible": True if group.label in shown else "legendonly",
+                "visible": group.label in shown,
                 "hovertemplate": "%{customdata}<br>%{x:,} in " + part + ": F1 %{y:.1f}" + NAMED,
             }
         )
@@ -54,21 +54,21 @@ def draw_frequency(
 def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, part: str) -> Figure:
     """The labels under each other, the most frequent on top, one point a loss."""
     top = labels[:ROWS][::-1]
-    names = [f"{plain(label.name, limit=22)} · {label.count(part):,}" for label in top]
+    names = [f"{shorten(label.name, 22)} · {label.count(part):,}" for label in top]
     traces: list[Trace] = [
         {
             "type": "scatter",
             "mode": "markers",
-            "name": plain(group.label),
+            **named(group),
             "x": [_hundredths(label.f1.get(group.label)) for label in top],
-            "y": names,
+            "y": list(range(len(top))),
+            "customdata": [plain(label.name) for label in top],
             "marker": {"color": group.color, "symbol": group.symbol, "size": 10},
-            "visible": True if group.label in shown else "legendonly",
-            "hovertemplate": "%{y}: F1 %{x:.1f}" + NAMED,
+            "visible": group.label in shown,
+            "hovertemplate": "%{customdata}: F1 %{x:.1f}" + NAMED,
         }
         for group in groups
     ]
-    side: dict[str, Any] = {"type": "category", "categoryorder": "array", "categoryarray": names}
     more = f", the {ROWS} most frequent of {len(labels)}" if len(labels) > ROWS else ""
     rows = [[label.name, label.count(part), *_f1s(label, groups)] for label in labels]
     return Figure(
@@ -78,7 +78,7 @@ def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, pa
         traces=traces,
         layout={
             "xaxis": axis("F1 (×100)"),
-            "yaxis": {**side, "automargin": True, "range": [-0.6, len(names) - 0.4]},
+            "yaxis": rows_of(names, limit=40),
         },
         height=max(400, 150 + 26 * len(names)),
         table=Table(

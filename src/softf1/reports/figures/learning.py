@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from softf1.reports.curves import average
-from softf1.reports.embed import plain
-from softf1.reports.figures import NAMED, Figure, axis
+from softf1.reports.figures import NAMED, Figure, axis, named
 from softf1.reports.groups import name_score
 from softf1.reports.tables import Column, Table
 
@@ -63,7 +62,6 @@ def _draw(
         middle = average(curves[group.label])
         if not len(middle.x):
             continue
-        name = plain(group.label)
         if seeds and len(curves[group.label]) > 1:
             traces += [_seed(curve, group, scale) for curve in curves[group.label]]
         mode = "lines+markers" if len(middle.x) < 15 else "lines"
@@ -71,8 +69,7 @@ def _draw(
             {
                 "type": "scatter",
                 "mode": mode,
-                "name": name,
-                "legendgroup": name,
+                **named(group),
                 "x": middle.x.tolist(),
                 "y": (scale * middle.y).tolist(),
                 "line": {"color": group.color, "width": 2, "dash": group.dash},
@@ -109,8 +106,7 @@ def _seed(curve: Curve, group: Group, scale: float) -> Trace:
     return {
         "type": "scatter",
         "mode": "lines",
-        "legendgroup": plain(group.label),
-        "showlegend": False,
+        "legendgroup": group.key,
         "x": curve.x.tolist(),
         "y": (scale * curve.y).tolist(),
         "line": {"color": group.color, "width": 1},

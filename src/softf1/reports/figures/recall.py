@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.reports.curves import RECALLS
-from softf1.reports.embed import plain
-from softf1.reports.figures import NAMED, Figure, axis
+from softf1.reports.figures import NAMED, Figure, axis, named
 from softf1.reports.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -65,7 +64,8 @@ def _curve(group: Group, runs: list[Ranked], name: str) -> Trace:
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": f"{plain(group.label)} · {100 * area:.1f}",
+        **named(group),
+        "meta": f"{group.label} · {100 * area:.1f}",
         "x": (100 * RECALLS).round(1).tolist(),
         "y": (100 * precision).round(2).tolist(),
         "line": {"color": group.color, "width": 2, "dash": group.dash},

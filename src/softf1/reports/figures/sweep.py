@@ -68,6 +68,8 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": plain(name_score(name)),
+                "legendgroup": role,
+                "meta": name_score(name),
                 "x": list(points),
                 "y": [None if value is None else 100 * value for value in means[name]],
                 "error_y": {

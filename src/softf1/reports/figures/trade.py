@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from softf1.reports.embed import plain
-from softf1.reports.figures import NAMED, Figure, axis
+from softf1.reports.figures import NAMED, Figure, axis, named
 from softf1.reports.groups import mean
 from softf1.reports.tables import Column, Table
 
@@ -65,7 +65,6 @@ def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
 
 
 def _traces(group: Group, points: list[list[float]], middle: list[float]) -> list[Trace]:
-    name = plain(group.label)
     look = {"color": group.color, "symbol": group.symbol}
     hover = "recall %{x:.2f}, precision %{y:.2f}"
     return [
@@ -74,9 +73,8 @@ def _traces(group: Group, points: list[list[float]], middle: list[float]) -> lis
             "mode": "markers",
             "x": [100 * point[0] for point in points],
             "y": [100 * point[1] for point in points],
-            "name": name,
-            "legendgroup": name,
-            "showlegend": False,
+            "name": plain(group.label),
+            "legendgroup": group.key,
             "customdata": [run.seed for run in group.runs],
             "marker": {**look, "size": 6, "opacity": 0.4},
             "hovertemplate": f"seed %{{customdata}}<br>{hover}{NAMED}",
@@ -84,8 +82,7 @@ def _traces(group: Group, points: list[list[float]], middle: list[float]) -> lis
         {
             "type": "scatter",
             "mode": "markers",
-            "name": name,
-            "legendgroup": name,
+            **named(group),
             "x": [100 * middle[0]],
             "y": [100 * middle[1]],
             "marker": {**look, "size": 14, "line": {"width": 1.5, "color": "var(--paper)"}},
@@ -123,11 +120,11 @@ def _equal_f1(low: list[float], high: list[float]) -> list[Trace]:
                 "x": recall.tolist(),
                 "y": precision.tolist(),
                 "text": [f"F1 {f:g}"] + [""] * (len(recall) - 1),
-                "textposition": "bottom right",
+                "textposition": "top right",
+                "cliponaxis": False,
                 "textfont": {"color": "var(--ink-3)", "size": 10},
                 "line": {"color": "var(--ink-3)", "width": 0.8, "dash": "dot"},
                 "hoverinfo": "skip",
-                "showlegend": False,
             }
         )
     return traces
