@@ -258,12 +258,12 @@ def write_sweep(folder, *, seeds=2, sentences=400):
 
 def write_texts(folder, *, loss="ce", seed=0, texts=200, sharpness=2.0):
     """A run of text classification with probabilities."""
-    rng = random.Random(f"texts {loss} {seed}")
+    rng, gold_rng = random.Random(f"texts {loss} {seed}"), random.Random(3)
     subjects = {"praise": "lovely", "complaint": "broken", "<script>alert(1)</script>": "odd"}
     labels = list(subjects)
     lines = []
     for n in range(texts):
-        gold = rng.choices(labels, [6, 3, 1])[0]
+        gold = gold_rng.choices(labels, [6, 3, 1])[0]
         logits = [rng.gauss(sharpness if label == gold else 0.0, 1.0) for label in labels]
         total = sum(map(math.exp, logits))
         shares = {x: math.exp(v) / total for x, v in zip(labels, logits, strict=True)}

@@ -27,16 +27,19 @@ class Record:
         item: The example.
         errors: Units missing or too many, summed over the runs.
         votes: How many runs found each unit.
+        right: The found units that were right.
     """
 
     item: Item
     errors: int = 0
     votes: Counter[Unit] = field(default_factory=Counter)
+    right: set[Unit] = field(default_factory=set)
 
     def add(self, item: Item) -> None:
         """Counts one run's prediction."""
         self.errors += item.errors
         self.votes.update(item.found)
+        self.right |= item.found & item.gold
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,11 +101,16 @@ def collect(records: list[Record], items: Iterable[Item]) -> bool:
     for item in items:
         if first:
             records.append(Record(item))
-        if count == len(records) or records[count].item.id != item.id:
+        if count == len(records) or not same(records[count].item, item):
             return False
         records[count].add(item)
         count += 1
     return count == len(records)
+
+
+def same(one: Item, other: Item) -> bool:
+    """Whether two runs saw the same example."""
+    return (one.id, one.words, one.text) == (other.id, other.words, other.text)
 
 
 def rank_changes(
@@ -126,7 +134,7 @@ def _describe(old: Record, new: Record, gain: float, runs: tuple[int, int]) -> C
         Find(
             text=shorten(_text_of(item, unit), 80),
             label=unit if isinstance(unit, str) else unit[2],
-            right=unit in item.gold,
+            right=unit in old.right | new.right,
             before=old.votes[unit],
             after=new.votes[unit],
         )
@@ -158,7 +166,8 @@ def cut(item: Item) -> tuple[tuple[str, str], ...]:
     spans = sorted(
         (unit for unit in item.gold if not isinstance(unit, str)), key=lambda s: (s[0], -s[1])
     )
-    if sum(end - start for start, end, _ in spans) >= len(item.words):
+    covered = {place for start, end, _ in spans for place in range(start, end)}
+    if len(covered) >= len(item.words):
         return ((shorten(" ".join(item.words), LONGEST), ""),)  # every word has a label: no marks
     pieces: list[tuple[str, str]] = []
     place = room = 0

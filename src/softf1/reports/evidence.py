@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from softf1.reports.changes import Changes, Record, collect, rank_changes
+from softf1.reports.changes import Changes, Record, collect, rank_changes, same
 from softf1.reports.confusion import confuse
 from softf1.reports.items import find_scheme, predictions_of, read_items
 from softf1.reports.ranking import rank
@@ -113,7 +113,8 @@ def _compare(
         evidence.why_no_changes = f"predictions.{study.split}.jsonl is missing"
         return
     (before, runs_before), (after, runs_after) = records[base.label], records[best.label]
-    if [r.item.id for r in before] != [r.item.id for r in after]:
+    pairs = zip(before, after, strict=False)
+    if len(before) != len(after) or not all(same(a.item, b.item) for a, b in pairs):
         evidence.why_no_changes = DIFFERENT
         return
     found = rank_changes(before, after, runs=(runs_before, runs_after))

@@ -17,7 +17,7 @@ from softf1.reports.overview import list_facts, list_notes, make_comparison, say
 from softf1.reports.sections import make_sections
 from softf1.reports.settings import list_warnings, make_origins, make_runs, make_settings
 from softf1.reports.study import Study, read_study
-from softf1.reports.tables import show
+from softf1.reports.tables import raw, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def render(study: Study, *, library: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["show"] = show
+    environment.filters |= {"show": show, "raw": raw}
     text = environment.get_template("page.html.j2").render(
         **context,
         style=(_FILES / "page.css").read_text(encoding="utf-8"),

@@ -54,3 +54,12 @@ def show(value: Any, kind: Kind) -> str:
     if kind == "p":
         return "< 0.001" if value < 0.001 else f"{value:.3f}"
     return f"{value:,.0f}" if kind == "int" else f"{value:,.4g}".replace("-", "−")
+
+
+def raw(value: Any) -> str:
+    """A value for sorting.
+
+    >>> raw(0.1 + 0.2), raw(None), raw("dice")
+    ('0.3', '', 'dice')
+    """
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
