@@ -62,7 +62,7 @@ def test_every_plot_is_drawn(page):
     assert canvases.count() == 9
     for canvas in canvases.all():
         assert canvas.locator("svg.main-svg").first.bounding_box()["height"] > 200
-    assert page.locator("#plot-differences .errorbars path.xerror").count() == 7
+    assert page.locator("#plot-differences .errorbars path.xerror").count() == 8
     assert page.locator("#plot-confusion-left .hm image, #plot-confusion-left .hm path").count()
 
 
@@ -147,7 +147,7 @@ def test_numbers_behind_a_plot_come_as_table_and_csv(page, tmp_path):
     details = page.locator("figure:has(#plot-frequency) details")
     details.locator("summary").click()
     rows = details.locator("tbody tr")
-    assert rows.count() == 5 * 8
+    assert rows.count() == 5 * 9
     assert details.locator("caption").count() == 1
     with page.expect_download() as waiting:
         details.locator(".csv").click()
@@ -156,7 +156,7 @@ def test_numbers_behind_a_plot_come_as_table_and_csv(page, tmp_path):
     assert path.name == "labels.csv"
     with path.open(encoding="utf-8-sig", newline="") as file:
         read = list(csv.DictReader(file))
-    assert len(read) == 40
+    assert len(read) == 45
     assert {row["label"] for row in read} == {"PER", "LOC", "ORG", SCRIPT, "LAW"}
     assert 0 < float(read[0]["f1"]) < 1
 

@@ -64,7 +64,7 @@ def test_the_forest_shows_every_interval_filled_where_it_is_sure(compared):
     figure = compared["plot-differences"]
     rows = {row[0]: row[1:] for row in figure.table.rows}
     names = figure.layout["yaxis"]["ticktext"]
-    assert len(figure.traces) == len(rows) == 7
+    assert len(figure.traces) == len(rows) == 8
     assert set(names) == {*rows, "ce"}
     symbols = set()
     for trace in figure.traces:
@@ -120,3 +120,9 @@ def test_confusion_shows_the_baseline_beside_the_best(compared):
     for row in left.traces[0]["z"]:
         known = [share for share in row if share is not None]
         assert not known or sum(known) == pytest.approx(100)
+
+
+def test_what_was_tuned_has_scores_but_no_curve_of_its_own(compared):
+    assert "ce+tuned" in compared["plot-scores"].layout["yaxis"]["ticktext"]
+    assert "ce+tuned" in {name for name, _ in compared["plot-confusion-left"].views}
+    assert "ce+tuned" not in {row[0] for row in compared["plot-progress"].table.rows}

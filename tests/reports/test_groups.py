@@ -9,8 +9,22 @@ from softf1.reports.study import read_study
 def test_the_baseline_is_first_and_has_its_own_look(grid):
     groups = group_runs(read_study([grid]))
     assert groups[0].label == "ce"
-    assert len({(group.color, group.symbol) for group in groups}) == 8
-    assert groups[0].color != groups[COLORS].color if len(groups) > COLORS else True
+    assert len({(group.color, group.symbol) for group in groups}) == 9
+    assert len({group.key for group in groups}) == 9
+
+
+def test_more_groups_than_colours_differ_in_their_lines(grid):
+    study = read_study([grid])
+    runs = tuple(replace(study.runs[0], label=f"l{n}") for n in range(2 * COLORS))
+    groups = group_runs(replace(study, runs=runs, baseline="l0", comparison={}))
+    assert len({(group.color, group.dash) for group in groups}) == 2 * COLORS
+
+
+def test_the_best_is_a_loss_and_not_what_was_tuned_on_dev(grid):
+    groups = group_runs(read_study([grid]))
+    tuned = next(group for group in groups if group.label == "ce+tuned")
+    assert tuned.tuned
+    assert pick_best([groups[0], tuned], "f1") is None
 
 
 def test_a_sweep_is_listed_in_its_own_order(sweep):

@@ -10,9 +10,25 @@ from tests.reports import grids
 def test_grid_has_its_runs_and_names_the_cell_that_failed(grid):
     study = read_study([grid])
     assert study.kind == "compare"
-    assert len(study.runs) == 39
+    assert len(study.trained) == 39
     assert study.unfinished == (("dsc-s4", "failed"),)
     assert (study.baseline, study.headline, study.split) == ("ce", "f1", "test")
+
+
+def test_what_was_tuned_on_dev_is_a_row_of_its_own(grid):
+    tuned = [run for run in read_study([grid]).runs if run.tuned]
+    assert {run.label for run in tuned} == {"ce+tuned"}
+    assert [run.predictions("test").name for run in tuned] == ["predictions.test.tuned.jsonl"] * 5
+    plain = next(run for run in read_study([grid]).trained if run.label == "ce")
+    assert tuned[0].score("test", "recall") > plain.score("test", "recall")
+
+
+def test_tuned_scores_that_nobody_asked_for_are_left_out(tmp_path):
+    folder = grids.write_compare(tmp_path / "g", losses=("ce", "ce+tuned"), seeds=1, sentences=20)
+    grid = json.loads((folder / "grid.json").read_text())
+    grids.write_json(folder / "grid.json", {**grid, "losses": ["ce"]})
+    (folder / "comparison.json").unlink()
+    assert [run.label for run in read_study([folder]).runs] == ["ce"]
 
 
 def test_runs_without_a_grid_are_put_together_by_loss(texts):

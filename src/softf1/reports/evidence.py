@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from softf1.reports.changes import Changes, Record, collect, rank_changes, same
 from softf1.reports.confusion import confuse
-from softf1.reports.items import find_scheme, predictions_of, read_items
+from softf1.reports.items import find_scheme, read_items
 from softf1.reports.ranking import rank
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Evidence:
 def gather(study: Study, groups: list[Group], best: Group | None) -> Evidence:
     """Reads the predictions of every run."""
     evidence = Evidence()
-    files = [predictions_of(run, study.split) for group in groups for run in group.runs]
+    files = [run.predictions(study.split) for group in groups for run in group.runs]
     present = next((path for path in files if path.is_file()), None)
     if present is None:
         evidence.why_no_changes = f"no run has predictions.{study.split}.jsonl"
@@ -55,7 +55,7 @@ def gather(study: Study, groups: list[Group], best: Group | None) -> Evidence:
     records: dict[str, tuple[list[Record], int]] = {}
     for group in groups:
         kept = group.rank == 0 or group is best
-        paths = [predictions_of(run, study.split) for run in group.runs]
+        paths = [run.predictions(study.split) for run in group.runs]
         read = [path for path in paths if path.is_file()]
         found, right = _read_group(evidence, group.label, read, scheme=scheme, keep=kept)
         if kept and read:

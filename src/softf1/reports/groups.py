@@ -47,6 +47,11 @@ class Group:
     row: dict[str, Any]
 
     @property
+    def tuned(self) -> bool:
+        """Whether these are other runs once more, with what was tuned on dev."""
+        return self.runs[0].tuned
+
+    @property
     def key(self) -> str:
         """Its name among traces, unlike that of any other group."""
         return f"g{self.rank}"
@@ -111,9 +116,12 @@ def chosen_on(groups: list[Group], headline: str) -> str:
 
 
 def pick_best(groups: list[Group], headline: str) -> Group | None:
-    """The group other than the baseline with the best mean."""
+    """The group other than the baseline with the best mean.
+
+    Not one that was tuned on dev: its score there says little.
+    """
     split = chosen_on(groups, headline)
-    known = [group for group in groups[1:] if group.scores(split, headline)]
+    known = [g for g in groups[1:] if g.scores(split, headline) and not g.tuned]
     return max(known, key=lambda g: mean(g.scores(split, headline)) or 0.0, default=None)
 
 

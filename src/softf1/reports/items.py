@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from softf1.reports.study import Run
-
 Span = tuple[int, int, str]
 Unit = Span | str
 
@@ -51,11 +49,6 @@ class Item:
     def errors(self) -> int:
         """How many units are missing or too many."""
         return len(self.gold ^ self.found)
-
-
-def predictions_of(run: Run, split: str) -> Path:
-    """The file of a run's predictions."""
-    return run.folder / f"predictions.{split}.jsonl"
 
 
 def find_scheme(path: Path) -> str | None:

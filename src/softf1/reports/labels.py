@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from softf1.reports.embed import shorten
 from softf1.reports.files import number, section
 from softf1.reports.groups import mean
+from softf1.reports.tables import Column, Table
 
 if TYPE_CHECKING:
     from softf1.reports.groups import Group
@@ -42,6 +44,28 @@ def read_labels(study: Study, groups: list[Group]) -> list[Label]:
     listed = study.comparison.get("labels")
     labels = _compared(listed) if listed else _from_runs(study, groups)
     return sorted(labels, key=lambda label: (-(label.train or label.test or 0), label.name))
+
+
+def make_groups(study: Study, groups: list[Group]) -> Table | None:
+    """Mean F1 of the frequent labels, the rare ones and those between, as the comparison has it."""
+    listed = [one for one in study.comparison.get("groups") or () if isinstance(one, dict)]
+    if not listed:
+        return None
+    rows = [
+        [
+            str(one.get("group")),
+            shorten(", ".join(map(str, one.get("labels") or ())), 120),
+            *(number(section(one, "scores", group.label).get("f1")) for group in groups),
+        ]
+        for one in listed
+    ]
+    heads = (Column("group", "Group"), Column("labels", "Labels"))
+    return Table(
+        id="groups",
+        caption="Mean F1 of head, mid and tail labels",
+        columns=(*heads, *(Column(g.label, g.label, "score") for g in groups)),
+        rows=rows,
+    )
 
 
 def frequency_part(labels: list[Label]) -> str:

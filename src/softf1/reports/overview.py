@@ -98,6 +98,9 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
     sizes = {len(group.runs) for group in groups}
     if len(sizes) > 1:
         notes.append(f"Rows have from {min(sizes)} to {max(sizes)} runs.")
+    notes += [
+        f"{note[:1].upper()}{note[1:]}." for note in map(str, study.comparison.get("notes") or ())
+    ]
     return [note for note in notes if note]
 
 

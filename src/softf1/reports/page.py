@@ -15,7 +15,13 @@ from softf1.reports.files import section
 from softf1.reports.groups import chosen_on, group_runs, name_score, pick_best
 from softf1.reports.overview import list_facts, list_notes, make_comparison, say_verdict
 from softf1.reports.sections import make_sections
-from softf1.reports.settings import list_warnings, make_origins, make_runs, make_settings
+from softf1.reports.settings import (
+    list_warnings,
+    make_origins,
+    make_runs,
+    make_settings,
+    make_tuning,
+)
 from softf1.reports.study import Study, read_study
 from softf1.reports.tables import raw, show
 
@@ -91,6 +97,9 @@ def make_context(study: Study) -> dict[str, Any]:
     figures = {figure.id: figure for part in sections for figure in part.figures}
     tables = [make_comparison(study, groups), make_runs(study), make_settings(study)]
     tables += [make_origins(study), *(figure.table for figure in figures.values())]
+    tables += [table for part in sections for table in part.tables]
+    tuning = make_tuning(study)
+    tables += [tuning] if tuning else []
     if evidence.changes and best:
         tables.append(changes_table(evidence.changes, (groups[0].label, best.label)))
     data = {

@@ -14,13 +14,14 @@ from softf1.reports.figures.recall import draw_recall
 from softf1.reports.figures.sweep import draw_sweep
 from softf1.reports.figures.trade import draw_trade
 from softf1.reports.groups import name_score
-from softf1.reports.labels import frequency_part, read_labels
+from softf1.reports.labels import frequency_part, make_groups, read_labels
 
 if TYPE_CHECKING:
     from softf1.reports.evidence import Evidence
     from softf1.reports.figures import Figure
     from softf1.reports.groups import Group
     from softf1.reports.study import Study
+    from softf1.reports.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,7 @@ class Section:
         title: Its heading.
         text: How to read it.
         figures: Its plots.
+        tables: Tables under them.
         missing: Why there are none.
     """
 
@@ -39,6 +41,7 @@ class Section:
     title: str
     text: str
     figures: list[Figure] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     missing: str = ""
 
 
@@ -84,7 +87,7 @@ def _scores(study: Study, groups: list[Group]) -> Section:
 def _labels(study: Study, groups: list[Group], best: Group | None) -> Section:
     labels = [label for label in read_labels(study, groups) if label.f1]
     shown = {group.label for group in (groups[0], best) if group}
-    part = frequency_part(labels)
+    part, table = frequency_part(labels), make_groups(study, groups)
     return Section(
         id="labels",
         title="Labels, frequent and rare",
@@ -96,6 +99,7 @@ def _labels(study: Study, groups: list[Group], best: Group | None) -> Section:
         ]
         if labels
         else [],
+        tables=[table] if table else [],
         missing="the scores have no labels",
     )
 
@@ -128,7 +132,9 @@ def _learning(study: Study, groups: list[Group]) -> Section:
             read_learning(run.folder / "metrics.jsonl", study.headline) for run in group.runs
         ]
         for group in groups
+        if not group.tuned
     }
+    groups = [group for group in groups if group.label in read]
     scores, losses = (
         {label: [pair[i] for pair in pairs if len(pair[i].x)] for label, pairs in read.items()}
         for i in (0, 1)

@@ -18,7 +18,7 @@ _SECONDS = ("total", "train", "evaluate")
 
 def make_settings(study: Study) -> Table:
     """Every setting: its value, or how many values it has over the runs."""
-    recipes = [flatten(section(run.result, "recipe")) for run in study.runs]
+    recipes = [flatten(section(run.result, "recipe")) for run in study.trained]
     keys = dict.fromkeys(key for recipe in recipes for key in recipe)
     return Table(
         id="settings",
@@ -30,7 +30,7 @@ def make_settings(study: Study) -> Table:
 
 def make_origins(study: Study) -> Table:
     """Versions, devices and data files."""
-    results = [run.result for run in study.runs]
+    results = [run.result for run in study.trained]
     names = dict.fromkeys(key for result in results for key in section(result, "versions"))
     found = {name: [section(r, "versions").get(name) for r in results] for name in names}
     found |= {name: [r.get(name) for r in results] for name in ("device", "world", "precision")}
@@ -54,7 +54,7 @@ def make_runs(study: Study) -> Table:
     """One row a run."""
     score = study.headline
     splits = [
-        s for s in ("dev", study.split) if any(r.score(s, score) is not None for r in study.runs)
+        s for s in ("dev", study.split) if any(r.score(s, score) is not None for r in study.trained)
     ]
     return Table(
         id="runs",
@@ -85,7 +85,38 @@ def make_runs(study: Study) -> Table:
                 number(run.result.get("tokens_per_second")),
                 _mib(run.result.get("peak_memory")),
             ]
-            for run in study.runs
+            for run in study.trained
+        ],
+    )
+
+
+def make_tuning(study: Study) -> Table | None:
+    """The trials in which settings were chosen on dev."""
+    trials = [trial for trial in study.grid.get("tuning") or () if isinstance(trial, dict)]
+    if not trials:
+        return None
+    keys = dict.fromkeys(key for trial in trials for key in section(trial, "values"))
+    told = [key for key in keys if len({_write(section(t, "values").get(key)) for t in trials}) > 1]
+    told = [key for key in told if key != "loss.name"]
+    return Table(
+        id="tuning",
+        caption="Short runs that chose settings on dev, as many for each loss",
+        columns=(
+            Column("loss", "Loss"),
+            Column("score", f"{name_score(study.headline)} dev", "score"),
+            Column("share", "Share of a run, %", "share"),
+            Column("steps", "Steps", "int"),
+            *(Column(key, key) for key in told),
+        ),
+        rows=[
+            [
+                str(trial.get("loss")),
+                number(trial.get("score")),
+                number(trial.get("share")),
+                number(trial.get("steps")),
+                *(_given(section(trial, "values"), key) for key in told),
+            ]
+            for trial in trials
         ],
     )
 
@@ -93,7 +124,7 @@ def make_runs(study: Study) -> Table:
 def list_warnings(study: Study) -> list[tuple[str, int]]:
     """(warning, runs that gave it), in order of appearance."""
     found: dict[str, int] = {}
-    for run in study.runs:
+    for run in study.trained:
         for text in dict.fromkeys(map(str, run.result.get("warnings") or ())):
             found[text] = found.get(text, 0) + 1
     return list(found.items())
@@ -103,7 +134,7 @@ def find_mismatches(study: Study) -> list[str]:
     """Data files of which runs had different versions: their scores do not compare."""
     out = []
     for part in ("train", "dev", "test"):
-        hashes = {section(run.result, "data", part).get("sha256") for run in study.runs}
+        hashes = {section(run.result, "data", part).get("sha256") for run in study.trained}
         if len(hashes) > 1:
             out.append(part)
     return out
@@ -118,6 +149,10 @@ def _values(values: Any) -> str:
     """One value, or the different ones."""
     written = dict.fromkeys(map(_write, values))
     return shorten(" · ".join(written), 400)
+
+
+def _given(values: dict[str, Any], key: str) -> str:
+    return _write(values[key]) if key in values else ""
 
 
 def _write(value: Any) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+TUNED = "+tuned"
+"""Ends the label of a row that takes the runs of a loss with thresholds or biases tuned on dev."""
+
 _UNTOLD = ("train.seed", "name", "train.checkpoint_seconds", "train.trackers")
 """Settings that tell no two rows apart."""
 
@@ -29,6 +32,7 @@ class Run:
         folder: Where its files are.
         result: Its result.json.
         values: What a grid set for this run.
+        tuned: Whether this is the same run once more, with what was tuned on dev.
     """
 
     id: str
@@ -37,6 +41,11 @@ class Run:
     folder: Path
     result: dict[str, Any]
     values: dict[str, Any] = field(default_factory=dict)
+    tuned: bool = False
+
+    def predictions(self, split: str) -> Path:
+        """The file of its predictions."""
+        return self.folder / f"predictions.{split}{'.tuned' if self.tuned else ''}.jsonl"
 
     def score(self, split: str, name: str) -> float | None:
         """One number of its scores."""
@@ -68,6 +77,11 @@ class Study:
     axis: tuple[str, ...] = ()
     comparison: dict[str, Any] = field(default_factory=dict)
     grid: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> list[Run]:
+        """The runs, each once."""
+        return [run for run in self.runs if not run.tuned]
 
 
 def read_study(paths: Sequence[Path]) -> Study:
@@ -104,7 +118,7 @@ def _read_grid(folder: Path) -> Study:
     labels = [run.label for run in runs]
     return Study(
         kind=str(grid.get("kind", "compare")),
-        runs=tuple(runs),
+        runs=(*runs, *_tuned(runs, only=_rows_of(grid, comparison))),
         unfinished=tuple(unfinished),
         baseline=baseline if baseline in labels else labels[0],
         headline=str(headline),
@@ -143,12 +157,33 @@ def _read_cell(folder: Path, cell: dict[str, Any], path: Path) -> Run | None:
     )
 
 
+def _rows_of(grid: dict[str, Any], comparison: dict[str, Any]) -> set[str]:
+    """The rows that a grid was asked for, and those that its comparison has."""
+    rows = {str(row.get("loss")) for row in comparison.get("rows") or ()}
+    return rows | {str(loss) for loss in grid.get("losses") or ()}
+
+
+def _tuned(runs: Iterable[Run], *, only: set[str] | None = None) -> list[Run]:
+    """The runs that have scores with thresholds or biases tuned, as rows of their own."""
+    return [
+        replace(
+            run,
+            id=f"{run.id}{TUNED}",
+            label=f"{run.label}{TUNED}",
+            result={**run.result, "scores": section(run.result, "tuned")},
+            tuned=True,
+        )
+        for run in runs
+        if section(run.result, "tuned") and (only is None or f"{run.label}{TUNED}" in only)
+    ]
+
+
 def _read_runs(paths: Iterable[Path]) -> Study:
     runs = name_runs([_read_run(path) for path in dict.fromkeys(paths)])
     labels = [run.label for run in runs]
     return Study(
         kind="runs",
-        runs=tuple(runs),
+        runs=(*runs, *_tuned(runs)),
         baseline="ce" if "ce" in labels else labels[0],
         headline=str(runs[0].result.get("headline") or "f1"),
         split=_common_split(runs),
