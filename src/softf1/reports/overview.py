@@ -65,20 +65,11 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
             facts.append(
                 Fact(
                     "probability that it helps",
-                    _percent(chance),
+                    f"{show(chance, 'chance')}%",
                     str(best.row.get("verdict", "")),
                 )
             )
     return facts
-
-
-def _percent(chance: float) -> str:
-    """A probability, never wholly sure.
-
-    >>> _percent(0.9996), _percent(0.42)
-    ('> 99%', '42%')
-    """
-    return "> 99%" if chance > 0.99 else "< 1%" if chance < 0.01 else f"{100 * chance:.0f}%"
 
 
 def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[str]:
@@ -161,7 +152,7 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
             Column("low", "95% low", "points"),
             Column("high", "95% high", "points"),
             Column("p_holm", "p (Holm)", "p"),
-            Column("probability", "P(helps) %", "share"),
+            Column("probability", "P(helps) %", "chance"),
         ]
     columns += [Column("precision", "Precision", "score"), Column("recall", "Recall", "score")]
     columns += [Column("verdict", "Verdict")] if tested else []

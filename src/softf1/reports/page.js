@@ -139,7 +139,7 @@
   setTimeout(drawNext, 0, 0);
 
   // ---- tables
-  const HUNDREDTHS = { score: 2, points: 2, share: 1 };
+  const HUNDREDTHS = { score: 2, points: 2, share: 1, chance: 0 };
   function show(value, kind) {
     if (value === null || value === undefined) return "–";
     if (kind === "text" || typeof value !== "number") return String(value);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["text", "int", "score", "points", "number", "p", "share"]
+Kind = Literal["text", "int", "score", "points", "number", "p", "share", "chance"]
 
 _DIGITS = {"score": 2, "points": 2, "share": 1}
 
@@ -14,7 +14,8 @@ _DIGITS = {"score": 2, "points": 2, "share": 1}
 class Column:
     """A column: its name in CSV, its heading, and how its numbers are written.
 
-    `score` and `share` are fractions shown as hundredths, `points` the same with a sign.
+    `score` and `share` are fractions shown as hundredths, `points` the same with a sign; a
+    `chance` is never shown as wholly sure.
     """
 
     key: str
@@ -43,6 +44,8 @@ def show(value: Any, kind: Kind) -> str:
 
     >>> show(0.8123, "score"), show(-0.004, "points"), show(None, "p"), show(12345, "int")
     ('81.23', '−0.40', '–', '12,345')
+    >>> show(0.9996, "chance"), show(0.42, "chance")
+    ('> 99', '42')
     """
     if value is None:
         return "–"
@@ -51,6 +54,8 @@ def show(value: Any, kind: Kind) -> str:
     if kind in _DIGITS:
         sign = "+" if kind == "points" else ""
         return f"{100 * value:{sign}.{_DIGITS[kind]}f}".replace("-", "−")
+    if kind == "chance":
+        return "> 99" if value > 0.99 else "< 1" if value < 0.01 else f"{100 * value:.0f}"
     if kind == "p":
         return "< 0.001" if value < 0.001 else f"{value:.3f}"
     return f"{value:,.0f}" if kind == "int" else f"{value:,.4g}".replace("-", "−")
