@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 POWER = 0.80
+BLOCK = 1 << 22
+"""Numbers that the jackknife holds at once: with a thousand labels, all examples are too many."""
+
 MOST_SEEDS = 1000
 """Where the search for a number of seeds ends: nobody runs more."""
 
@@ -75,7 +78,7 @@ class Difference:
     examples: int = 0
 
 
-def jackknife(counts: Floats, score: Callable[[Floats], Floats]) -> Floats:
+def jackknife(counts: NDArray[Any], score: Callable[[Floats], Floats]) -> Floats:
     """Pseudo-values (N,) of a score over examples: `N·f(all) − (N − 1)·f(all but this one)`.
 
     Their mean is the score but for its bias, their variance over N the score's own variance.
@@ -88,9 +91,11 @@ def jackknife(counts: Floats, score: Callable[[Floats], Floats]) -> Floats:
     >>> jackknife(table, lambda sums: sums[..., 0] / sums[..., 1])  # of a mean: the values
     array([1., 0., 5.])
     """
-    total = counts.sum(axis=0)
+    total = counts.sum(axis=0, dtype=float)
     size = len(counts)
-    pseudo: Floats = size * score(total) - (size - 1) * score(total - counts)
+    rows = max(BLOCK // max(total.size, 1), 1)
+    left = [score(total - counts[first : first + rows]) for first in range(0, size, rows)]
+    pseudo: Floats = size * score(total) - (size - 1) * np.concatenate(left)
     return pseudo
 
 
