@@ -116,11 +116,13 @@ class MrcNer:
         """Nothing: any label can be asked for."""
         return []
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with heads for starts, ends, pairs and answers."""
         from softf1.models.mrc import MrcNer as Model
 
-        return Model.build(encoder, codec, match=self.match, answerable=self.answerable)
+        return Model.build(
+            encoder, codec, match=self.match, answerable=self.answerable, **options
+        )
 
     def heads(self, model: Any) -> dict[str, Head]:
         """Where the logits come from."""
@@ -236,6 +238,11 @@ class MrcNer:
             {(start, end, item["label"]) for start, end in item["spans"]} for item in predictions
         ]
         return describe(count_span_sets(gold, found))
+
+    def show(self, example: MrcExample) -> dict[str, Any]:
+        """The words and the query with the spans."""
+        asked = {"query": example.query, "label": example.label}
+        return {"words": list(example.words), **asked, "gold": [list(s) for s in example.spans]}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """(negative, positive) words, windows and candidates."""

@@ -1,0 +1,39 @@
+"""Trains as a recipe says: a run folder with model, predictions and result comes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 train`."""
+    parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe (softf1 list)")
+    parser.add_argument(
+        "values", nargs="*", metavar="key=value", help="changes to the recipe, such as train.lr=3e-5"
+    )
+    parser.add_argument("--out", type=Path, help="the run folder; runs/NAME-LOSS-sSEED by default")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check recipe, data and memory; train nothing"
+    )
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trains; prints the scores."""
+    from softf1.training.report import prepare_to_train, print_result
+    from softf1.training.run import train_run
+
+    recipe, folder = prepare_to_train(options.recipe, options.values, options.out)
+    if options.dry_run:
+        from softf1.training.dry_run import describe_run
+
+        print(describe_run(recipe, folder))
+        return 0
+    result = train_run(recipe, folder, resume=options.resume, quiet=options.quiet)
+    print_result(result, folder)
+    return 0
