@@ -43,7 +43,7 @@ def test_no_more_false_alarms_than_promised_over_2000_grids(regime):
 
 @every_regime
 def test_interval_has_a_true_gain(regime):
-    covered, found = simulate(regime, grids=600, qualities=(0.8, 1.2), seed=1)
+    covered, found = simulate(regime, grids=400, qualities=(0.8, 1.2), seed=1)
     assert covered >= 0.93
     if regime != "seeds":  # whose noise is as large as the gain
         assert found > 0.6  # the test can also find something
