@@ -20,6 +20,7 @@ VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
     "train": "train as a recipe says, into a run folder",
     "compare": "train with every loss, same seeds for all, and say with intervals which helps",
+    "sweep": "train over lists of values of any recipe keys",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
 }
 
