@@ -21,6 +21,7 @@ VERBS = {
     "train": "train as a recipe says, into a run folder",
     "compare": "train with every loss, same seeds for all, and say with intervals which helps",
     "sweep": "train over lists of values of any recipe keys",
+    "reproduce": "the paper's tables beside our own figures, as far as the data is there",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
 }
 

@@ -58,12 +58,14 @@ class Run:
         score: The headline.
         pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
         scores: All scores of the judged part.
+        dev: Those of dev.
         labels: Scores by label.
     """
 
     score: float
     pseudo: NDArray[np.float64] | None
     scores: Mapping[str, Any]
+    dev: Mapping[str, Any]
     labels: Mapping[str, Mapping[str, float]]
 
 
@@ -88,13 +90,14 @@ class Rows:
         self.results.append(result)
         self.split, self.headline = split_of(result), result["headline"]
         row, seed = cell["label"], cell["seed"]
-        self.runs.setdefault(row, {})[seed] = self._read(folder, result["scores"][self.split], "")
+        self.runs.setdefault(row, {})[seed] = self._read(folder, result["scores"], "")
         if "tuned" in result and row + TUNED in self.grid["losses"]:
-            tuned = self._read(folder, result["tuned"][self.split], ".tuned")
+            tuned = self._read(folder, result["tuned"], ".tuned")
             self.runs.setdefault(row + TUNED, {})[seed] = tuned
 
-    def _read(self, folder: Path, scores: Mapping[str, Any], kind: str) -> Run:
-        score, name = float(scores[self.headline]), f"predictions.{self.split}{kind}.jsonl"
+    def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> Run:
+        scores, name = parts[self.split], f"predictions.{self.split}{kind}.jsonl"
+        score = float(scores[self.headline])
         tally, pseudo = None, None
         try:
             self.tasks.append(load_task(folder / "model"))
@@ -106,7 +109,8 @@ class Rows:
         except InputError as error:
             self.note(f"intervals know nothing of the test examples: {error}")
         labels = scores.get("labels") or (tally.by_label() if tally else {})
-        return Run(score=score, pseudo=pseudo, scores=scores, labels=labels)
+        dev = parts.get("dev", {})
+        return Run(score=score, pseudo=pseudo, scores=scores, dev=dev, labels=labels)
 
     def note(self, text: str) -> None:
         """Something the reader should know, said once."""
@@ -145,7 +149,10 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
         "examples": rows.tally.lines if rows.tally else 0,
         "units": len(rows.tally) if rows.tally else 0,
         "gain": gain,
-        "rows": [_row(name, rows.runs[name], judged, gain) for name in rows.ordered()],
+        "rows": [
+            _row(name, rows.runs[name], judged, split=rows.split, gain=gain)
+            for name in rows.ordered()
+        ],
         "verdict": conclude(judged, baseline=baseline, headline=rows.headline),
         "notes": rows.notes,
         **describe_labels(rows),
@@ -166,6 +173,8 @@ def _row(
     name: str,
     runs: Mapping[int, Run],
     judged: Mapping[str, tuple[Difference, float]],
+    *,
+    split: str,
     gain: float,
 ) -> dict[str, Any]:
     scores = [run.score for run in runs.values()]
@@ -174,6 +183,8 @@ def _row(
     row["sd"] = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
     for key in ("precision", "recall"):
         row[key] = _mean(run.scores.get(key) for run in runs.values())
+    row["means"] = {"dev": mean_scores([run.dev for run in runs.values()])}
+    row["means"][split] = mean_scores([run.scores for run in runs.values()])
     row["scores"] = {str(seed): run.score for seed, run in sorted(runs.items())}
     if name not in judged:
         return row | {"verdict": "baseline"}
@@ -182,6 +193,22 @@ def _row(
     row |= {key: getattr(found, key) for key in ("low", "high", "p", "probability", "df")}
     row |= {"sd_seeds": found.sd_seeds, "sd_examples": found.sd_examples}
     return row | {"verdict": judge(found, p_holm, losses=len(judged), gain=gain)}
+
+
+def mean_scores(found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means over runs of every number in their scores, and of precision and recall over labels.
+
+    >>> mean_scores([{"f1": 0.5, "labels": {}}, {"f1": 1.0, "labels": {}}])
+    {'f1': 0.75}
+    """
+    own = [{**scores, **_macro(scores.get("labels") or {})} for scores in found]
+    names = [name for name, value in own[0].items() if isinstance(value, (int, float))]
+    return {name: _mean(one.get(name) for one in own) or 0.0 for name in names}
+
+
+def _macro(labels: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
+    names = ("precision", "recall") if labels else ()
+    return {f"macro_{name}": _mean(one[name] for one in labels.values()) for name in names}
 
 
 def describe_labels(rows: Rows) -> dict[str, Any]:

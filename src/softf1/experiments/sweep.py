@@ -6,11 +6,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.experiments.cells import Cell
-from softf1.experiments.comparison import summarize, write_comparison
-from softf1.experiments.grid import CELLS, Grid, lock
-from softf1.experiments.meter import Meter
-from softf1.training.recipe import with_values
+from softf1.experiments.rows import run_rows
 from softf1.training.toml import parse_override
 
 if TYPE_CHECKING:
@@ -126,19 +122,17 @@ def sweep(
     if not axes or "train.seed" in axes:
         raise InputError("wanted key=a,b,… with two values or more (for seeds: --seeds N)")
     rows = {name_row(values, axes): values for values in combine(axes, complements or {})}
-    cells = [
-        make_cell(label, values, recipe, seed) for label, values in rows.items() for seed in seeds
-    ]
-    grid = Grid(folder, recipe, execute, keep_models=keep_models)
-    with lock(folder):
-        grid.open(kind="sweep", axis=list(axes), baseline=next(iter(rows)), losses=list(rows))
-        grid.content |= {"seeds": list(seeds), "values": axes}
-        with Meter(len(cells), len(cells), quiet=quiet) as meter:
-            grid.run(cells, meter)
-        found = summarize(folder, gain=gain)
-        found["axis"] = rows
-        write_comparison(folder, found)
-    return {**found, "failed": grid.errors}
+    return run_rows(
+        recipe,
+        folder,
+        rows=rows,
+        seeds=seeds,
+        execute=execute,
+        about={"kind": "sweep", "axis": list(axes), "values": axes},
+        gain=gain,
+        keep_models=keep_models,
+        quiet=quiet,
+    )
 
 
 def name_row(values: Mapping[str, Any], axes: Axes) -> str:
@@ -148,12 +142,3 @@ def name_row(values: Mapping[str, Any], axes: Axes) -> str:
     'alpha=0.1'
     """
     return " ".join(f"{key.rpartition('.')[2]}={values[key]}" for key in axes)
-
-
-def make_cell(label: str, values: Mapping[str, Any], recipe: Recipe, seed: int) -> Cell:
-    """One run; its folder has a name that any file system takes."""
-    safe = "".join(c if c.isalnum() or c in "=.+-" else "_" for c in label)
-    name = f"{safe}-s{seed}"
-    own = {**values, "train.seed": seed}
-    loss = with_values(recipe, own).loss.name
-    return Cell(id=name, label=label, loss=loss, seed=seed, values=own, folder=f"{CELLS}/{name}")
