@@ -283,12 +283,9 @@ def test_evaluation_pads_little():
 @pytest.mark.parametrize("mode", MODES)
 def test_a_million_items_are_planned_in_two_seconds(mode):
     known = lengths(1_000_000)
-    took = []
-    while len(took) < 3 and min(took, default=9) >= 2.0:  # other work may share the cores
-        start = time.perf_counter()
-        Plan(known, world=8, rank=3, accumulate=2, **MODES[mode]).epoch(0)
-        took.append(time.perf_counter() - start)
-    assert min(took) < 2.0
+    start = time.process_time()  # other work may share the cores
+    Plan(known, world=8, rank=3, accumulate=2, **MODES[mode]).epoch(0)
+    assert time.process_time() - start < 2.0
 
 
 # Prefetching

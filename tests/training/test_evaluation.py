@@ -12,15 +12,10 @@ import torch
 
 from softf1.data.examples import QAExample, TaggedSentence, TextExample
 from softf1.tasks import join, make_task
-from softf1.training.evaluation import evaluate, find, plan, write_predictions
+from softf1.training.batching import eval_batches
+from softf1.training.evaluation import evaluate, find, write_predictions
 from softf1.training.lines import format_line
-from tests.tasks.cases import CASES, build_case
-
-
-@pytest.fixture
-def case(request):
-    return build_case(*request.param, request)
-
+from tests.tasks.cases import CASES
 
 every_case = pytest.mark.parametrize("case", CASES, indirect=True)
 one_case = pytest.mark.parametrize("case", [("tagging", {}, "bilstm")], indirect=True)
@@ -66,7 +61,7 @@ def test_a_step_gets_full_batches_and_may_overwrite_what_it_gave(case):
     how = {"device": "cpu", "batch_tokens": 64}
     got = find(model, task, features, codec, step=step, **how)
     want = find(model, task, features, codec, **how)
-    micro = plan(features["length"], batch_tokens=64, world=1, rank=0)
+    micro = eval_batches(features["length"], batch_tokens=64)
     assert rows == [{one.rows} for one in micro]
     assert got.keys() == want.keys()
     for key, value in want.items():
@@ -112,17 +107,6 @@ def test_forwards_run_in_the_context_that_was_asked_for(case):
     find(model, task, features, codec, device="cpu", autocast=context)
     assert inside
     assert all(inside)
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, 5])
-def test_ranks_share_the_items_and_run_as_often(world):
-    lengths = np.array([9, 2, 7, 7, 3, 1, 1])
-    plans = [plan(lengths, batch_tokens=14, world=world, rank=rank) for rank in range(world)]
-    assert len({len(one) for one in plans}) == 1
-    items = np.concatenate([micro.items for one in plans for micro in one])
-    assert sorted(items) == list(range(7))
-    for micro in (micro for one in plans for micro in one):
-        assert micro.width >= max(lengths[micro.items], default=0)
 
 
 RANKS = """

@@ -11,9 +11,8 @@ from tests.tasks.cases import CASES, OPTIONS, build_case
 from tests.tasks.conftest import bert, xlnet  # noqa: F401 - fixtures
 
 LOSSES = {
-    "ce": ("ce", {}),
-    "dice": ("dice", {}),
-    "focal+dice-batch": ("focal+dice", {"dice": {"over": "batch"}}),
+    "focal+dice": ("focal+dice", {}),
+    "ce+dice-batch": ("ce+dice", {"dice": {"over": "batch"}}),
 }
 
 
@@ -31,7 +30,7 @@ def everything(features, rows=None, items=None):
 def loss_and_gradients(task, model, batch, loss):
     name, options = LOSSES[loss]
     if "batch" in loss and task.kind == "qa" and task.positions == "softmax":
-        name, options = "focal+dice", {}  # positions of two texts are not one class
+        name, options = "ce+dice", {}  # positions of two texts are not one class
     criterion = make_loss(name, **options)
     model.zero_grad()
     logits = task.logits(model(**batch.inputs), batch)

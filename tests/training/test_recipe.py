@@ -282,6 +282,12 @@ def test_options_cannot_hide_a_key():
         TaskSection(kind="qa", train="a", options={"dev": "b"})
 
 
+def test_a_loss_that_is_no_section(file):
+    file.write_text("loss = 3\n" + TEXT.replace("[loss", "[encoder.x"))
+    with pytest.raises(InputError, match=r"^loss\.name: wanted a table loss, got 3"):
+        read_recipe(file, ["loss.name=dice"])
+
+
 def test_hash_follows_what_decides_the_result(file):
     recipe = read_recipe(file)
     same = {"name": "x", "train.checkpoint_seconds": 1, "train.trackers": ["wandb"], "train.lr": 1}

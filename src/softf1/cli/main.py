@@ -23,6 +23,7 @@ VERBS = {
     "sweep": "train over lists of values of any recipe keys",
     "reproduce": "the paper's tables beside our own figures, as far as the data is there",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
+    "list": "losses, tasks, encoders and recipes that there are",
 }
 
 

@@ -13,7 +13,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 train`."""
     parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe (softf1 list)")
     parser.add_argument(
-        "values", nargs="*", metavar="key=value", help="changes to the recipe, such as train.lr=3e-5"
+        "values",
+        nargs="*",
+        metavar="key=value",
+        help="changes to the recipe, such as train.lr=3e-5",
     )
     parser.add_argument("--out", type=Path, help="the run folder; runs/NAME-LOSS-sSEED by default")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
@@ -25,15 +28,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains; prints the scores."""
-    from softf1.training.report import prepare_to_train, print_result
-    from softf1.training.run import train_run
+    from softf1.training.recipe import read_recipe
+    from softf1.training.summary import default_folder, format_result
 
-    recipe, folder = prepare_to_train(options.recipe, options.values, options.out)
+    recipe = read_recipe(options.recipe, options.values)
+    folder = options.out or default_folder(recipe)
     if options.dry_run:
         from softf1.training.dry_run import describe_run
 
         print(describe_run(recipe, folder))
         return 0
-    result = train_run(recipe, folder, resume=options.resume, quiet=options.quiet)
-    print_result(result, folder)
+    from softf1.training.run import train_run
+
+    print(
+        format_result(train_run(recipe, folder, resume=options.resume, quiet=options.quiet), folder)
+    )
     return 0

@@ -50,6 +50,8 @@ class MrcNer:
     Attributes:
         queries: The query of each label, or a file of them: makes items of a tagging file. None
             reads BERT-MRC files, which have their queries.
+        repair: Tags of a tagging file that their scheme does not allow become the spans that
+            conlleval sees in them; otherwise they are an error.
         match: How a start and an end are judged as a pair; "none" joins nearest ones.
         candidates: Pairs that the span head is trained on.
         answerable: A head says whether there is any span; where it says no, none is given.
@@ -65,6 +67,7 @@ class MrcNer:
     """
 
     queries: dict[str, str] | str | Path | None = None
+    repair: bool = False
     match: Literal["none", "concat", "biaffine"] = "concat"
     candidates: Candidates = "gold_random"
     answerable: bool = False
@@ -92,7 +95,9 @@ class MrcNer:
             return read_examples(self, path, MrcExample, problems)
         found = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
         sentences = (example for example in found if isinstance(example, TaggedSentence))
-        return from_tagged(sentences, self.queries, path=path, problems=problems)
+        return from_tagged(
+            sentences, self.queries, repair=self.repair, path=path, problems=problems
+        )
 
     def texts(self, examples: Iterable[MrcExample]) -> Iterator[Sequence[str]]:
         """The words of each context."""
@@ -120,9 +125,7 @@ class MrcNer:
         """The encoder with heads for starts, ends, pairs and answers."""
         from softf1.models.mrc import MrcNer as Model
 
-        return Model.build(
-            encoder, codec, match=self.match, answerable=self.answerable, **options
-        )
+        return Model.build(encoder, codec, match=self.match, answerable=self.answerable, **options)
 
     def heads(self, model: Any) -> dict[str, Head]:
         """Where the logits come from."""

@@ -16,6 +16,7 @@ from softf1.training.checkpoint import (
     load_model_tensors,
     load_optimizer_tensors,
     model_tensors,
+    optimizer_groups,
     optimizer_tensors,
     random_state,
     save_checkpoint,
@@ -28,7 +29,7 @@ from softf1.training.model import make_model
 from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups
 from softf1.training.processes import choose_precision, freeze_unused, make_autocast, unwrap
-from softf1.training.recipe import describe_recipe, hash_recipe
+from softf1.training.recipe import describe_recipe
 from softf1.training.signals import watch_signals
 from softf1.training.step import Stepper
 
@@ -89,7 +90,7 @@ class Engine:
         path = self.folder / "metrics.jsonl" if self.processes.main else None
         journal = Journal(path, size=self.at.journal)
         self.processes.start_trackers(flat(describe_recipe(self.recipe)))
-        display.start(step=self.at.step, steps=self.steps, about=self._about())
+        display.start(step=self.at.step, steps=self.steps, about=self.about())
         try:
             with watch_signals() as stop:
                 Loop(self, journal=journal, display=display, stop=stop).run()
@@ -113,15 +114,18 @@ class Engine:
         tensors = {
             "model": model_tensors(model),
             "optimizer": optimizer_tensors(model, optimizer),
-            "objective": dict(self.stepper.objective.state_dict()),
-            "meter": {"meter": self.stepper.meter},
+            "objective": model_tensors(self.stepper.objective),
             "best": self.best,
+            "random": random_state(),
         }
-        random = self.processes.gather(random_state())
-        if self.processes.main:
-            tensors |= {f"random-{rank}": one for rank, one in enumerate(random)}
-            state = {"position": as_state(self.at), "scaler": self.stepper.scaler.state_dict()}
-            save_checkpoint(self.folder / CHECKPOINTS, self.at.step, tensors, state)
+        state = {
+            "position": as_state(self.at),
+            "scaler": self.stepper.scaler.state_dict(),
+            "groups": optimizer_groups(model, optimizer),
+            "meter": self.stepper.meter.tolist(),
+            "windows": self.stepper.objective.running(),
+        }
+        save_checkpoint(self.folder / CHECKPOINTS, self.at.step, tensors, state)
         self.processes.wait()
 
     def keep_best(self) -> None:
@@ -140,21 +144,18 @@ class Engine:
             display.say(f"warning: {warning}")
         tensors, stepper = checkpoint.tensors, self.stepper
         load_model_tensors(stepper.model, tensors["model"])
-        load_optimizer_tensors(stepper.model, stepper.optimizer, tensors["optimizer"])
-        stepper.objective.load_state_dict(tensors["objective"])
-        stepper.meter.copy_(tensors["meter"]["meter"])
-        stepper.scaler.load_state_dict(checkpoint.state["scaler"])
+        load_optimizer_tensors(
+            stepper.model, stepper.optimizer, tensors["optimizer"], checkpoint.state["groups"]
+        )
+        load_model_tensors(stepper.objective, tensors["objective"])
+        stepper.objective.go_on(checkpoint.state["windows"])
+        stepper.meter.copy_(torch.tensor(checkpoint.state["meter"]))
+        if stepper.scaler.is_enabled():
+            stepper.scaler.load_state_dict(checkpoint.state["scaler"])
         self.best = tensors["best"]
         self.at = from_state(checkpoint.state["position"])
         self.guard = Guard(self.at.warnings)
-        own = f"random-{self.processes.rank}"
-        if own not in tensors:
-            wanted = sum(name.startswith("random-") for name in tensors)
-            raise InputError(
-                f"the checkpoint is of {wanted} processes, got {self.processes.world}",
-                path=self.folder,
-            )
-        set_random_state(tensors[own])
+        set_random_state(tensors["random"])
 
     def _plan(self) -> Plan:
         train, features = self.recipe.train, self.material.features["train"]
@@ -179,6 +180,8 @@ class Engine:
             freeze_unused(model, lambda: self._probe(model, objective))
         model = processes.wrap(model)
         graphs = self._uses_graphs()
+        if train.compile == "inductor":
+            model.compile(dynamic=True)
         optimizer = make_optimizer(
             parameter_groups(unwrap(model), task, train),
             train,
@@ -234,7 +237,8 @@ class Engine:
             )
         return able and wanted != "off"
 
-    def _about(self) -> str:
+    def about(self) -> str:
+        """What is trained, in one line."""
         sizes = {name: f"{len(found):,}" for name, found in self.material.examples.items()}
         model = unwrap(self.stepper.model)
         return (

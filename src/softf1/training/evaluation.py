@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 from softf1.tasks.base import join
-from softf1.training._batches import MicroBatch, eval_batches, prefetch
+from softf1.training.batching import MicroBatch, eval_batches, prefetch
 from softf1.training.files import new_file
 from softf1.training.lines import format_line
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from numpy.typing import NDArray
     from torch import nn
 
     from softf1.models.codec import Codec
@@ -84,7 +83,8 @@ def find(
         return batch, {k: v.pin_memory() if target.type == "cuda" else v for k, v in inputs.items()}
 
     parts: list[Found] = []
-    work = plan(features["length"], batch_tokens=batch_tokens, world=world, rank=rank)
+    # As many on every rank, since all shards of a model run at once.
+    work = eval_batches(features["length"], batch_tokens=batch_tokens, world=world, rank=rank)
     queued = QUEUED if target.type == "cuda" else 0
     waiting: deque[Callable[[], Found]] = deque()
     with evaluating(model), no_gradients(model):
@@ -97,17 +97,6 @@ def find(
                 parts.append(waiting.popleft()())
         parts.extend(found() for found in waiting)
     return gather_ranks(parts, world=world, rank=rank)
-
-
-def plan(lengths: NDArray[Any], *, batch_tokens: int, world: int, rank: int) -> list[MicroBatch]:
-    """This rank's batches; every rank has as many, since a sharded model runs on all at once."""
-    of_ranks = [
-        eval_batches(lengths, batch_tokens=batch_tokens, world=world, rank=one)
-        for one in range(world)
-    ]
-    most = max(map(len, of_ranks))
-    nothing = MicroBatch(np.zeros(0, np.int64), int(lengths[0]), 1)
-    return of_ranks[rank] + [nothing] * (most - len(of_ranks[rank]))
 
 
 def pad_rows(value: Tensor, rows: int) -> Tensor:

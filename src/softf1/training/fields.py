@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -44,11 +45,12 @@ class Range:
     def __str__(self) -> str:
         """The range in words.
 
-        >>> str(Range(least=0, below=1)), str(Range(above=0))
-        ('from 0, below 1', 'above 0')
+        >>> str(Range(least=0, most=1)), str(Range(above=0, below=2**32))
+        ('from 0 to 1', 'above 0, below 4294967296')
         """
-        ends = {"from": self.least, "above": self.above, "to": self.most, "below": self.below}
-        return ", ".join(f"{word} {x:g}" for word, x in ends.items() if math.isfinite(x))
+        ends = {"from": self.least, "above": self.above, " to": self.most, ", below": self.below}
+        found = "".join(f"{word} {x:.15g}" for word, x in ends.items() if math.isfinite(x))
+        return found.removeprefix(", ").lstrip()
 
 
 @cache
@@ -104,6 +106,16 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """
     near = get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def named(section: str, options: Iterable[str], message: str) -> str:
+    """The option of a section that a message is about, if it names one.
+
+    >>> named("loss", ["gamma", "dice.over"], "wanted over to be example or batch")
+    'loss.dice.over'
+    """
+    keys = {name.rpartition(".")[2]: f"{section}.{name}" for name in options}
+    return next((keys[word] for word in re.findall(r"\w+", message) if word in keys), section)
 
 
 def _convert_any(value: Any, *, key: str) -> Any:

@@ -1,10 +1,11 @@
 """Steps as CUDA graphs: a small encoder is bound by kernel launches, and a graph is one launch.
 
-A step is two graphs: the gradient, captured once for each shape of batch, and the update, which has
-one shape. Both work on gradients, weights and optimizer state that stay where they are. A shape is
-captured when it comes for the third time: before that it runs as it is, which also warms up what
-must not happen for the first time inside a capture. Shapes beyond `MOST` always run as they are, so
-that data without recurring shapes costs nothing. The kernels are the same in both ways.
+A step, from the forward pass to the update of the weights, is captured once for each shape of batch
+and replayed from then on. A shape is captured when it comes for the third time: before that it runs
+as it is, which also warms up what must not happen for the first time inside a capture. Shapes beyond
+`MOST` always run as they are, so that data without recurring shapes costs nothing. The kernels are
+the same in both ways, but for the weights of linear layers: autocast turns each of them to half
+precision on its own, a captured step all of them together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from softf1.tasks.base import Batch
+from softf1.training.casting import CastOnce
 from softf1.training.step import Stepper
 
 if TYPE_CHECKING:
@@ -31,82 +33,72 @@ SEEN_BEFORE = 2
 
 @dataclass(frozen=True)
 class Captured:
-    """A graph, the batch that it reads and the loss that it writes."""
+    """A graph and the batch that it reads."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch
-    loss: Tensor
 
 
 class GraphStepper(Stepper):
-    """Steps that are replayed."""
+    """Steps that are replayed.
+
+    Attributes:
+        seconds: What capturing took.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.seen: Counter[Hashable] = Counter()
         self.captured: dict[Hashable, Captured] = {}
-        self.updating: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
         self.pool = torch.cuda.graph_pool_handle()
-        self.stream = torch.cuda.Stream()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.seconds = 0.0
-        self.steps = 0
-        for parameter in self.parameters:  # graphs add to gradients that stay where they are
-            parameter.grad = torch.zeros_like(parameter)
+        with self.autocast():
+            half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+        self.run = self.model if half is None else CastOnce(self.model, half)
 
     def step(self, batches: Sequence[Batch]) -> None:
-        """Takes one step."""
-        self.steps += 1
-        super().step(batches)
+        """Replays the step of this shape, captures it first, or runs it as it is."""
+        found = self._find(batches[0]) if len(batches) == 1 else None
+        if found is None:
+            super().step(batches)
+            return
+        fill(found.batch, batches[0])
+        found.graph.replay()
+        self.objective.advance()
 
-    def whole(self, batch: Batch) -> Tensor:
-        """Replays the gradient of this shape, captures it, or runs it as it is."""
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The logits of a micro-batch, in float32."""
+        with self.autocast():
+            logits = self.task.logits(self.run(**batch.inputs), batch)
+        return {key: value.float() for key, value in logits.items()}
+
+    def _find(self, batch: Batch) -> Captured | None:
         shape = describe(batch)
         self.seen[shape] += 1
-        found = self.captured.get(shape)
-        if found is None and self.seen[shape] > SEEN_BEFORE and len(self.captured) < MOST:
-            found = self.captured[shape] = self._timed(self._capture, batch)
-        if found is None:
-            return super().whole(batch)
-        fill(found.batch, batch)
-        found.graph.replay()
-        return found.loss
-
-    def update(self, loss: Tensor) -> None:
-        """Replays the update, captured after two that ran as they are."""
-        if self.updating is None:
-            if self.steps <= SEEN_BEFORE:
-                super().update(loss)
-                return
-            self.updating = self._timed(self._capture_update, loss)
-        graph, value = self.updating
-        value.copy_(loss)
-        graph.replay()
+        if shape not in self.captured and self.seen[shape] > SEEN_BEFORE:
+            if len(self.captured) >= MOST:
+                return None
+            self.captured[shape] = self._capture(batch)
+        return self.captured.get(shape)
 
     def _capture(self, batch: Batch) -> Captured:
-        copies = ({k: v.to(self.device, copy=True) for k, v in part.items()} for part in read(batch))
-        own = Batch(batch.items, *copies)
-        graph = torch.cuda.CUDAGraph()
-        with self._capturing(graph):
-            loss = self.objective.whole(self.forward(own), own.targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-        return Captured(graph, own, loss.detach())
-
-    def _capture_update(self, loss: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        value, graph = loss.clone(), torch.cuda.CUDAGraph()
-        with self._capturing(graph):
-            super().update(value)
-        return graph, value
-
-    def _capturing(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.graph:
-        return torch.cuda.graph(graph, pool=self.pool, stream=self.stream)
-
-    def _timed(self, capture: Any, given: Any) -> Any:
         torch.cuda.synchronize()
         start = perf_counter()
-        made = capture(given)
+        copies = (
+            {k: v.to(self.device, copy=True) for k, v in part.items()} for part in read(batch)
+        )
+        own = Batch(batch.items, *copies)
+        graph = torch.cuda.CUDAGraph()
+        self.model.train()
+        self.optimizer.zero_grad()
+        # The thread that puts batches together may pin memory in the meantime.
+        mode = "thread_local"
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode=mode):
+            self.update(self.whole(own))
         torch.cuda.synchronize()
         self.seconds += perf_counter() - start
-        return made
+        return Captured(graph, own)
 
 
 def describe(batch: Batch) -> Hashable:
@@ -115,7 +107,7 @@ def describe(batch: Batch) -> Hashable:
 
 
 def read(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """What a gradient depends on: inputs, targets, and places that are masks of the logits."""
+    """What a step depends on: inputs, targets, and places that are masks of the logits."""
     masks = {name: place for name, place in batch.places.items() if place.dtype == torch.bool}
     return batch.inputs, batch.targets, masks
 

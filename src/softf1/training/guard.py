@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 OUTSIDE = "O"
 REMEDIES = (
-    "try a start with cross entropy (loss.name=\"ce+dice\" with loss.schedule=\"linear\"), a larger "
-    "train.batch_size, exclude=[\"O\"] at batch level, a lower alpha, squared=true or a lower train.lr"
+    'try a start with cross entropy (loss.name="ce+dice" with loss.schedule="linear"), a larger '
+    'train.batch_size, exclude=["O"] at batch level, a lower alpha, squared=true or a lower lr'
 )
 MOST_SKIPPED = 50
 
@@ -38,14 +38,14 @@ class Guard:
         if self.skipped >= MOST_SKIPPED:
             raise RunError(
                 f"the gradient was not finite in {self.skipped} steps in a row; try a lower "
-                "train.lr, train.clip=1.0 or train.precision=\"fp32\""
+                'train.lr, train.clip=1.0 or train.precision="fp32"'
             )
         if skipped:
             return self._once(
                 "gradient not finite: such steps are left out; if it happens often, try a lower "
-                "train.lr, a warm-up or train.precision=\"fp32\""
+                'train.lr, a warm-up or train.precision="fp32"'
             )
-        if loss != loss:  # noqa: PLR0124 - NaN is the one number that differs from itself
+        if loss != loss:
             return self._once("the loss is not finite although its gradient is: it is not shown")
         return []
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from softf1.training.recipe import TrainSection
     from softf1.training.signals import Stop
 
-LINES = 200
-"""Lines of steps in `metrics.jsonl`, about."""
+LINES, LEAST = 200, 10
+"""Lines of steps in `metrics.jsonl`, about, and steps between two of them at least."""
 
 ASK_EVERY = 10
 """Steps between two agreements of several processes on saving or stopping."""
@@ -55,7 +55,7 @@ class Position:
     journal: int = 0
 
 
-class Interrupted(RunError):
+class InterruptedRunError(RunError):
     """Somebody asked to stop; what was done is saved."""
 
 
@@ -76,7 +76,7 @@ class Loop:
         self.at, self.guard, self.steps = engine.at, engine.guard, engine.steps
         self.per_epoch = len(self.plan.epoch(0))
         self.eval_every = max(1, round(self.recipe.train.eval_every * self.per_epoch))
-        self.log_every = max(1, self.steps // LINES)
+        self.log_every = max(LEAST, self.steps // LINES)
         self.saved = monotonic()
 
     @property
@@ -117,7 +117,9 @@ class Loop:
         )
         self.stepper.step(batches)
         at.step, at.in_epoch = at.step + 1, at.in_epoch + 1
-        at.tokens += sum(int(self.material.features["train"]["length"][b.items].sum()) for b in batches)
+        at.tokens += sum(
+            int(self.material.features["train"]["length"][b.items].sum()) for b in batches
+        )
         at.examples += sum(len(b.items) for b in batches)
         last = at.step == self.steps
         if at.step % self.log_every == 0 or last:
@@ -202,7 +204,9 @@ class Loop:
             self.engine.save()
             self.saved = monotonic()
         if stop and not last:
-            raise Interrupted(f"stopped at step {self.at.step:,}, saved; --resume goes on from there")
+            raise InterruptedRunError(
+                f"stopped at step {self.at.step:,}, saved; --resume goes on from there"
+            )
 
     def _warn(self, messages: list[str]) -> None:
         for message in messages:

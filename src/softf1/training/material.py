@@ -60,7 +60,9 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     for name, found in examples.items():
         sources[name]["examples"] = len(found)
         if not found:
-            raise InputError(f"wanted examples to use as {name}, got none", path=sources[name]["path"])
+            raise InputError(
+                f"wanted examples to use as {name}, got none", path=sources[name]["path"]
+            )
     codec = make_codec(recipe.encoder.name, task.texts(examples["train"]))
     features = {name: task.encode(found, codec) for name, found in examples.items()}
     task = task.fit(features["train"])
@@ -77,7 +79,9 @@ def find_file(path: str, recipe_folder: str | Path = ".") -> str:
 def _given(
     given: Mapping[str, Sequence[Any]],
 ) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
-    return {name: list(found) for name, found in given.items()}, {name: {"path": None} for name in given}
+    return {name: list(found) for name, found in given.items()}, {
+        name: {"path": None} for name in given
+    }
 
 
 def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:

@@ -41,8 +41,6 @@ def start_heads(model: nn.Module, material: Material, *, prior: bool) -> None:
     """Output biases at the log class prior, or at 0; softmax over positions has no classes."""
     counts = material.task.class_counts(material.features["train"])
     for key, (layer, rows) in material.task.heads(model).items():
-        if layer.bias is None:
-            continue
         layer.bias[rows] = 0.0
         if prior and key in counts:
             found = counts[key]

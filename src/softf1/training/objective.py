@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,8 +12,9 @@ from softf1.losses import WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from softf1.tasks.base import Batch
@@ -93,6 +93,15 @@ class Objective(nn.Module):
         """Returns the value of the whole step."""
         return self._sum({key: window.finish() for key, window in self.windows.items()})
 
+    def running(self) -> dict[str, list[list[float]]]:
+        """The running statistics of each key, for a checkpoint."""
+        return {k: w.get_extra_state().tolist() for k, w in self.windows.items()}
+
+    def go_on(self, running: Mapping[str, list[list[float]]]) -> None:
+        """Goes on with the running statistics of a checkpoint."""
+        for key, found in running.items():
+            self.windows[key].set_extra_state(torch.tensor(found))
+
     def advance(self) -> None:
         """Moves schedules of losses on by one step."""
         for loss in self.losses.values():
@@ -112,7 +121,12 @@ class Objective(nn.Module):
 
 
 def make_objective(
-    section: LossSection, *, keys: Iterable[str], counts: Counts, labels: tuple[str, ...], steps: int
+    section: LossSection,
+    *,
+    keys: Iterable[str],
+    counts: Counts,
+    labels: tuple[str, ...],
+    steps: int,
 ) -> Objective:
     """Returns the objective that a recipe asks for.
 
@@ -165,7 +179,9 @@ def _weight(section: LossSection, counts: NDArray[np.int64] | None, key: str) ->
 
 def _named_classes(options: dict[str, Any], labels: tuple[str, ...]) -> dict[str, Any]:
     """Labels in `exclude` as indices, in the tables of a compound loss too."""
-    return {k: _indices(v, labels) if k == "exclude" else _inside(v, labels) for k, v in options.items()}
+    return {
+        k: _indices(v, labels) if k == "exclude" else _inside(v, labels) for k, v in options.items()
+    }
 
 
 def _inside(value: Any, labels: tuple[str, ...]) -> Any:
@@ -178,5 +194,3 @@ def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
         if isinstance(name, str) and name not in labels:
             raise InputError(f"loss.exclude: wanted one of {', '.join(labels)}, got {name!r}")
     return tuple(labels.index(n) if isinstance(n, str) else n for n in found)
-
-

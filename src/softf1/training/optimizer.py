@@ -77,13 +77,13 @@ def rate_factor(step: int, *, steps: int, train: TrainSection) -> float:
     if step < rise:
         return (step + 1) / rise
     done = (step - rise) / max(1, steps - rise)
-    shape = {
-        "constant": lambda: 1.0,
-        "linear": lambda: 1.0 - done,
-        "cosine": lambda: 0.5 * (1.0 + math.cos(math.pi * done)),
-        "polynomial": lambda: (1.0 - done) ** train.power,
-    }[train.schedule]()
-    return train.lr_end + (1.0 - train.lr_end) * shape
+    shapes: dict[str, float] = {
+        "constant": 1.0,
+        "linear": 1.0 - done,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
+        "polynomial": (1.0 - done) ** train.power,
+    }
+    return train.lr_end + (1.0 - train.lr_end) * shapes[train.schedule]
 
 
 def _head_parameters(model: nn.Module, task: Task) -> set[nn.Parameter]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import distributed, nn
@@ -125,13 +125,14 @@ def shard(model: nn.Module) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     layers = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
-    for layer in max(layers, key=len, default=[]):  # type: ignore[call-overload]
+    for layer in max(layers, key=len, default=()):
         fully_shard(layer)
-    return fully_shard(model)
+    fully_shard(model)
+    return model
 
 
 def freeze_unused(model: nn.Module, backward: Callable[[], object]) -> None:
-    """Parameters that a loss never reaches (a pooler, say) stop waiting for a gradient: DDP asks."""
+    """Parameters that a loss never reaches (a pooler, say) wait for no gradient: DDP would."""
     backward()
     for parameter in model.parameters():
         if parameter.grad is None:
@@ -142,5 +143,4 @@ def freeze_unused(model: nn.Module, backward: Callable[[], object]) -> None:
 def unwrap(model: nn.Module) -> nn.Module:
     """The model inside DDP."""
     ddp = isinstance(model, nn.parallel.DistributedDataParallel)
-    inner: nn.Module = model.module if ddp else model
-    return inner
+    return cast("nn.Module", model.module) if ddp else model

@@ -8,9 +8,10 @@ from copy import deepcopy
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from softf1.errors import InputError
 from softf1.training.fields import RecipeError, nearest
+from softf1.training.keys import change, locate
 from softf1.training.sections import (
+    SECTIONS,
     EncoderSection,
     EvalSection,
     LossSection,
@@ -32,6 +33,7 @@ __all__ = [
     "TaskSection",
     "TrainSection",
     "build_recipe",
+    "check_recipe",
     "describe_recipe",
     "format_recipe",
     "hash_recipe",
@@ -39,17 +41,8 @@ __all__ = [
     "with_values",
 ]
 
-SECTIONS: dict[str, type] = {
-    "task": TaskSection,
-    "encoder": EncoderSection,
-    "loss": LossSection,
-    "train": TrainSection,
-    "eval": EvalSection,
-}
 _NO_RESULT = ("train.checkpoint_seconds", "train.trackers")
 """Keys that change no result."""
-_OF_ANY_LOSS = ("statistics", "keys")
-"""Keys of `[loss]` that stay when another loss takes its place."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +69,8 @@ class Recipe:
 def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe of a file or of a shipped name, changed by words such as `train.lr=3e-5`.
 
-    Types, ranges and names of keys are checked here; `softf1.training.check.check_recipe` also
-    asks the task and the loss about their options, for which it must load them.
+    Types, ranges and names of keys are checked here; `check_recipe` also asks the task and the
+    loss about their options, for which it must load them.
 
     Raises:
         InputError: Names the file and the line of the key.
@@ -88,13 +81,38 @@ def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Reci
     values, lines = load_toml(path)
     given = dict(parse_override(word) for word in overrides)
     try:
-        recipe = build_recipe(_changed({"name": path.stem} | values, given))
+        recipe = build_recipe(change({"name": path.stem} | values, given))
     except RecipeError as error:
-        if any(_inside(error.key, key) or _inside(key, error.key) for key in given):
-            raise  # the command line is wrong, not the file
-        line = next((lines[key] for key in _upwards(error.key) if key in lines), None)
-        raise InputError(str(error), path=path, line=line) from error
+        raise locate(error, path, lines, given) from error
     return resolve_paths(recipe, path.parent)
+
+
+def check_recipe(
+    recipe: Recipe, *, path: Path | str | None = None, overrides: Sequence[str] = ()
+) -> None:
+    """Ask task, reader, encoder and loss about their options; loads torch.
+
+    What only data can tell is not checked here: labels, files, `eval.metric`, `loss.keys`.
+
+    Args:
+        recipe: As read.
+        path: The path or name that it was read from; errors then say the line.
+        overrides: The words that it was read with.
+
+    Raises:
+        InputError: Names the key.
+    """
+    from softf1.training.check import check_parts
+    from softf1.training.shipped import find_recipe
+
+    try:
+        check_parts(recipe)
+    except RecipeError as error:
+        if path is None:
+            raise
+        file = find_recipe(path)
+        given = dict(parse_override(word) for word in overrides)
+        raise locate(error, file, load_toml(file)[1], given) from error
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
@@ -108,7 +126,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     >>> new.train.lr, new.loss.name, new.loss.options
     (0.001, 'dice', {'over': 'batch'})
     """
-    return build_recipe(_changed(describe_recipe(recipe), values))
+    return build_recipe(change(describe_recipe(recipe), values))
 
 
 def build_recipe(values: Mapping[str, Any]) -> Recipe:
@@ -169,43 +187,6 @@ def _describe(section: Any) -> dict[str, Any]:
         for key, value in found.items()
         if value is not None
     }
-
-
-def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables with other values of dotted keys."""
-    changed = deepcopy(dict(values))
-    loss = changed.get("loss", {})
-    name = loss.get("name", "ce") if isinstance(loss, dict) else "ce"
-    if changes.get("loss.name", name) != name:
-        changed["loss"] = {key: loss[key] for key in _OF_ANY_LOSS if key in loss}
-    for key, value in changes.items():
-        _set(changed, key, value)
-    return changed
-
-
-def _set(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in nested tables; None takes it out."""
-    *path, last = key.split(".")
-    if not path and last != "name":
-        raise RecipeError(key, f"wanted name or section.key{nearest(key, SECTIONS)}")
-    for name in path:
-        values = values.setdefault(name, {})
-        if not isinstance(values, dict):
-            raise RecipeError(key, f"wanted a table {name}, got {values!r}")
-    if value is None:
-        values.pop(last, None)
-    else:
-        values[last] = value
-
-
-def _inside(key: str, section: str) -> bool:
-    return f"{key}.".startswith(f"{section}.")
-
-
-def _upwards(key: str) -> list[str]:
-    """A key and the sections around it, innermost first."""
-    parts = key.split(".")
-    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 def _known(names: Any) -> str:

@@ -28,7 +28,7 @@ def conclude(engine: Engine) -> dict[str, Any]:
     """Scores the best weights, writes predictions and model; gives the content of the result."""
     start = monotonic()
     engine.take_best()
-    parts = [name for name in ("dev", "test") if name in engine.material.examples]
+    parts: list[str] = [name for name in ("dev", "test") if name in engine.material.examples]
     found = {name: _find(engine, name) for name in parts}
     result: dict[str, Any] = {}
     if engine.processes.main:

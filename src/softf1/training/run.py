@@ -13,6 +13,7 @@ from softf1.training.files import new_file
 from softf1.training.material import load_material
 from softf1.training.processes import Processes
 from softf1.training.progress import choose_display
+from softf1.training.quiet import quiet_transformers
 from softf1.training.recipe import format_recipe, hash_recipe
 from softf1.training.results import conclude
 
@@ -51,10 +52,11 @@ def train_run(
     processes.wait()
     display = choose_display(quiet=quiet, main=processes.main)
     try:
-        material = load_material(recipe, data)
+        with quiet_transformers():
+            material = load_material(recipe, data)
+            engine = Engine(recipe=recipe, folder=folder, material=material, processes=processes)
         for note in material.notes:
             display.say(f"note: {note}")
-        engine = Engine(recipe=recipe, folder=folder, material=material, processes=processes)
         engine.train(display)
         result = conclude(engine)
     finally:
@@ -64,8 +66,8 @@ def train_run(
         with new_file(folder / RESULT) as file:
             file.write(json.dumps(result, ensure_ascii=False, indent=1).encode() + b"\n")
         shutil.rmtree(folder / CHECKPOINTS)
-    result = processes.share(result)
-    return result
+    shared: dict[str, Any] = processes.share(result)
+    return shared
 
 
 def read_result(folder: Path, recipe: Recipe) -> dict[str, Any] | None:

@@ -176,6 +176,15 @@ class EvalSection:
         check_fields(self, "eval")
 
 
+SECTIONS: dict[str, type] = {
+    "task": TaskSection,
+    "encoder": EncoderSection,
+    "loss": LossSection,
+    "train": TrainSection,
+    "eval": EvalSection,
+}
+
+
 def _refuse_known(section: Any, where: str) -> None:
     """A key of the section under `options` would be lost when it is written."""
     for name in {one.name for one in fields(section)} & set(section.options):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import softf1
 from softf1.errors import InputError
@@ -18,6 +19,23 @@ NO_FOLDERS = ("minilm", "bilstm", "textcnn")
 """Encoders whose name a folder may have by chance, such as that of a run."""
 
 
+_HEADER = re.compile(r"# (Run|Paper|Files|From): +(.+)")
+
+
+class Header(NamedTuple):
+    """What the comments at the top of a recipe say; empty where they do not.
+
+    Attributes:
+        title: The first line.
+        run: The command.
+        paper: The figure to compare with.
+    """
+
+    title: str
+    run: str
+    paper: str
+
+
 def recipe_folder() -> Path:
     """The shipped recipes: inside the installed package, or beside `src` in a checkout."""
     package = Path(softf1.__file__).parent
@@ -27,7 +45,15 @@ def recipe_folder() -> Path:
 
 def list_recipes() -> dict[str, Path]:
     """The shipped recipes by name."""
-    return {path.stem: path for path in sorted(recipe_folder().glob("*.toml"))}
+    return dict(sorted((path.stem, path) for path in recipe_folder().glob("*.toml")))
+
+
+def read_header(path: Path) -> Header:
+    """The comments at the top of a recipe."""
+    lines = path.read_text("utf-8").splitlines()
+    found = {match[1]: match[2] for line in lines if (match := _HEADER.match(line))}
+    title = lines[0].removeprefix("# ") if lines and lines[0].startswith("# ") else ""
+    return Header(title, found.get("Run", ""), found.get("Paper", ""))
 
 
 def find_recipe(path_or_name: Path | str) -> Path:

@@ -22,7 +22,8 @@ class Stop:
 @contextmanager
 def watch_signals() -> Iterator[Stop]:
     """Inside, the first SIGINT or SIGTERM only asks to stop; the second acts as ever."""
-    stop, before = Stop(), {}
+    stop = Stop()
+    before: dict[int, Any] = {}
 
     def ask(number: int, frame: Any) -> None:  # noqa: ARG001 - what a handler is given
         stop.asked = True

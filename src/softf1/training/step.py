@@ -67,14 +67,14 @@ class Stepper:
         for left, batch in zip(reversed(range(len(moved))), moved, strict=True):
             with self._no_sync() if left else nullcontext(), self._replay():
                 loss = self.objective.part(self.forward(batch), batch.targets)
-                self.scaler.scale(loss).backward()
+                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return self.objective.finish()
 
     def whole(self, batch: Batch) -> Tensor:
         """Adds the gradient of a step that is one micro-batch on one rank."""
         moved = batch.to(self.device)
         loss = self.objective.whole(self.forward(moved), moved.targets)
-        self.scaler.scale(loss).backward()
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def update(self, loss: Tensor) -> None:
@@ -87,7 +87,7 @@ class Stepper:
             self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=self.device.type != "cuda")
+        self.optimizer.zero_grad()
         self._note(loss, norm, finite)
 
     def read_meter(self) -> list[float]:
@@ -115,7 +115,7 @@ class Stepper:
         return next(iter(self.objective.windows.values())).micro_batch()
 
     def _no_sync(self) -> AbstractContextManager[Any]:
-        return getattr(self.model, "no_sync", nullcontext)()  # type: ignore[no-any-return]
+        return getattr(self.model, "no_sync", nullcontext)()
 
     def _clip(self) -> Tensor:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
