@@ -169,8 +169,8 @@ def test_every_loss_is_tuned_alike_and_its_best_setting_taken(tmp_path):
     grid = json.loads((tmp_path / "grid/grid.json").read_text("utf-8"))
     by_loss = {loss: [t for t in grid["tuning"] if t["loss"] == loss] for loss in ("ce", "focal")}
     for trials in by_loss.values():
-        assert [t["share"] for t in trials] == pytest.approx([1 / 9] * 4 + [1 / 3] * 2)
-        assert [t["steps"] for t in trials] == [10] * 4 + [30] * 2  # of 90
+        assert [t["share"] for t in trials] == pytest.approx([1 / 3] * 4)
+        assert [t["steps"] for t in trials] == [30] * 4  # of 90
         assert {t["values"]["train.seed"] for t in trials} == {9_999_999}
     # The stand-in is best at 2.5 times the learning rate, focal at gamma 2
     values = {cell["loss"]: cell["values"] for cell in grid["cells"]}
@@ -178,9 +178,20 @@ def test_every_loss_is_tuned_alike_and_its_best_setting_taken(tmp_path):
     assert values["focal"]["train.lr"] == 0.0025
     assert values["focal"]["loss.gamma"] == 2.0
     assert "train.epochs" not in values["ce"]
-    assert len(calls.read_text("utf-8").split()) == 2 * 6 + 2 * 2
-    assert not (tmp_path / "grid/tuning/ce-0-11/model/model.safetensors").exists()
+    assert len(calls.read_text("utf-8").split()) == 2 * 4 + 2 * 2
+    assert not (tmp_path / "grid/tuning/ce-0-33/model/model.safetensors").exists()
     assert (tmp_path / "grid/cells/ce-s0/model/model.safetensors").exists()
+
+
+def test_full_tuning_halves_nine_settings(tmp_path):
+    run(tmp_path, losses=("ce", "focal"), seeds=[0, 1], tune="full")
+    tuning = json.loads((tmp_path / "grid.json").read_text("utf-8"))["tuning"]
+    for loss in ("ce", "focal"):
+        shares = [t["share"] for t in tuning if t["loss"] == loss]
+        assert shares == pytest.approx([1 / 3] * 9 + [1.0] * 3)
+    best = max((t for t in tuning if t["loss"] == "focal"), key=lambda t: (t["share"], t["score"]))
+    cells = json.loads((tmp_path / "grid.json").read_text("utf-8"))["cells"]
+    assert cells[-1]["values"]["loss.gamma"] == best["values"]["loss.gamma"]
 
 
 def test_models_can_be_left_out(tmp_path):
@@ -226,7 +237,7 @@ def test_killed_anywhere_the_same_command_goes_on(tmp_path):
     command = [sys.executable, "-c", COMMAND, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     calls = tmp_path / "calls"
-    for wanted in (4, 15):
+    for wanted in (3, 11):
         process = subprocess.Popen(command, env=environment)
         while not (calls.is_file() and len(calls.read_text("utf-8").split()) >= wanted):
             time.sleep(0.02)
@@ -236,7 +247,7 @@ def test_killed_anywhere_the_same_command_goes_on(tmp_path):
     time.sleep(0.4)  # were a worker still at it, it would now write what the next run writes
     subprocess.run(command, env=environment, check=True)
     begun = calls.read_text("utf-8").split()
-    trials, cells = 2 * 6, 2 * 3
+    trials, cells = 2 * 4, 2 * 3
     assert trials + cells <= len(begun) <= trials + cells + 4  # two at a time, killed twice
     how = {"losses": ("ce", "dice"), "seeds": range(3), "tune": "small"}
     whole = run(tmp_path / "whole", **how)

@@ -32,8 +32,11 @@ MORE_RATES = {
 }
 """The same for a loss that has no option to choose, so that it gets as many settings."""
 
-SHARES = {"none": (), "small": (1 / 9, 1 / 3), "full": (1 / 3, 1.0)}
-"""The share of a whole run that a setting gets in each round of halving."""
+SHARES = {"none": (), "small": (1 / 3,), "full": (1 / 3, 1.0)}
+"""The share of a whole run that a setting gets in each round of halving.
+
+Four settings are too few to halve: a round at a ninth saves a quarter of the time, and most losses
+have not begun to find anything by then."""
 
 KEEP = {"none": 1, "small": 2, "full": 3}
 """Of that many settings, one gets into the next round."""
