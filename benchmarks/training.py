@@ -1,8 +1,8 @@
 """Fine-tuning a tagger: sentences a second of softf1 and of the transformers Trainer.
 
-    python benchmarks/training.py --data ../shared/data/conll2003_en --encoder ../shared/encoders/en-minilm-l6
-    python benchmarks/training.py --data … --encoder bert-base        # that size, random weights
-    python benchmarks/training.py --data … --encoder … --sentences 640 --cases softf1,trainer  # CPU
+    python benchmarks/training.py                            # corpus and encoder of ../shared
+    python benchmarks/training.py --encoder bert-base        # that size, random weights
+    python benchmarks/training.py --sentences 640 --cases softf1,trainer   # on a CPU
 
 All train on the same sentences, epochs, batch size (32), precision (bf16 on a GPU), learning rate,
 schedule and AdamW, with cross entropy. The first epoch is warm-up; `sentences_per_second` is the
@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -142,19 +143,19 @@ def measure_softf1(
     ways = {"softf1": "auto", "softf1-eager": "off", "softf1-inductor": "inductor"}
     recipe = with_values(recipe, {"train.compile": ways[case]})
     clock = Clock(device, per_epoch=-(-len(material.features["train"]) // BATCH))
-    step, waits = loop_module.Loop._step, []
+    step, waits = loop_module.Loop.step, []
 
     def timed(self: Any, batches: Any) -> None:
         waits.append(time.perf_counter() - clock.last)
         step(self, batches)
         clock.tick()
 
-    loop_module.Loop._step = timed  # type: ignore[method-assign]
+    loop_module.Loop.step = timed  # type: ignore[method-assign]
     try:
         clock.start()
         result = train_run(recipe, folder, quiet=True)
     finally:
-        loop_module.Loop._step = step  # type: ignore[method-assign]
+        loop_module.Loop.step = step  # type: ignore[method-assign]
     later = waits[clock.per_epoch :]
     return {
         **clock.describe(),
@@ -263,9 +264,9 @@ class Clock:
     def tick(self) -> None:
         """A step is done; the device is waited for at the edges of windows only."""
         done = len(self.times) + 1
-        if done % max(1, self.per_epoch // WINDOWS) == 0 or done % self.per_epoch == 0:
-            if self.device.type == "cuda":
-                torch.cuda.synchronize()
+        edge = done % max(1, self.per_epoch // WINDOWS) == 0 or done % self.per_epoch == 0
+        if edge and self.device.type == "cuda":
+            torch.cuda.synchronize()
         self.last = time.perf_counter()
         self.times.append(self.last)
 
@@ -291,7 +292,7 @@ class Clock:
         """The median speed and what warming up took."""
         size = max(1, self.per_epoch // WINDOWS)
         edges = range(self.per_epoch - 1, len(self.times), size)
-        windows = [self.times[b] - self.times[a] for a, b in zip(edges, edges[1:], strict=False)]
+        windows = [self.times[b] - self.times[a] for a, b in pairwise(edges)]
         step = statistics.median(windows) / size
         first = self.times[self.per_epoch - 1] - self.began
         return {
@@ -334,8 +335,8 @@ def write(rows: list[dict[str, Any]], path: Path) -> None:
         print(
             f"{row['encoder']:16} {row['case']:18} {row['sentences_per_second']:9.0f} sentences/s "
             f"{row['step_ms']:7.2f} ms  x{row.get('times_trainer', 0):.2f}  "
-            f"warm-up {row['warmup_seconds']:.1f} s  evaluate {row.get('evaluate_seconds', 0):.2f} s "
-            f"F1 {row.get('dev_f1', 0):.4f}"
+            f"warm-up {row['warmup_seconds']:.1f} s  "
+            f"evaluate {row.get('evaluate_seconds', 0):.2f} s  F1 {row.get('dev_f1', 0):.4f}"
         )
 
 

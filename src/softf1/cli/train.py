@@ -28,10 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains; prints the scores."""
-    from softf1.training.recipe import read_recipe
+    from softf1.training.recipe import check_recipe, read_recipe
     from softf1.training.summary import default_folder, format_result
 
     recipe = read_recipe(options.recipe, options.values)
+    check_recipe(recipe, path=options.recipe, overrides=options.values)
     folder = options.out or default_folder(recipe)
     if options.dry_run:
         from softf1.training.dry_run import describe_run

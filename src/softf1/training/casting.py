@@ -31,7 +31,7 @@ class CastOnce(nn.Module):
     def forward(self, **inputs: Any) -> Any:
         """What the model gives."""
         parameters = dict(self.model.named_parameters())
-        half = Cast.apply(self.dtype, *(parameters[name] for name in self.names))
+        half = Cast.apply(self.dtype, *(parameters[n] for n in self.names))  # type: ignore[no-untyped-call]
         chosen = dict(zip(self.names, half, strict=True))
         return torch.func.functional_call(self.model, chosen, kwargs=inputs)
 

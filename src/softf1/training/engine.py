@@ -201,17 +201,26 @@ class Engine:
         )
 
     def _objective(self, model: nn.Module) -> Objective:
-        task = self.material.task
+        task, features = self.material.task, self.material.features["train"]
+        counts, keys = task.class_counts(features), tuple(task.heads(model))
+        equal = self.recipe.train.step_weights == "equal"
+        each = sum(counts[key].sum() / len(features) if key in counts else 1.0 for key in keys)
         objective = make_objective(
             self.recipe.loss,
-            keys=tuple(task.heads(model)),
-            counts=task.class_counts(self.material.features["train"]),
+            keys=keys,
+            counts=counts,
             labels=getattr(task, "labels", ()),
             steps=self.steps,
+            expected=None if equal else float(each * self._items_a_step()),
         )
         if self.processes.world > 1 or self.recipe.train.accumulate > 1:
             objective.open_windows()
         return objective.to(self.processes.device)
+
+    def _items_a_step(self) -> float:
+        epoch = self.plan.epoch(0)
+        own = sum(len(micro.items) for step in epoch for micro in step)
+        return own * self.processes.world / len(epoch)
 
     def _probe(self, model: nn.Module, objective: Objective) -> None:
         """A backward pass over the first batch."""
@@ -220,7 +229,8 @@ class Engine:
         batch = collate_rows(task, features, micro, self.material.codec)
         model.to(self.processes.device)
         batch = batch.to(self.processes.device)
-        objective.whole(task.logits(model(**batch.inputs), batch), batch.targets).backward()  # type: ignore[no-untyped-call]
+        loss, _ = objective.whole(task.logits(model(**batch.inputs), batch), batch.targets)
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def _uses_graphs(self) -> bool:
         train, wanted = self.recipe.train, self.recipe.train.compile

@@ -2,7 +2,7 @@
 
 A step, from the forward pass to the update of the weights, is captured once for each shape of batch
 and replayed from then on. A shape is captured when it comes for the third time: before that it runs
-as it is, which also warms up what must not happen for the first time inside a capture. Shapes beyond
+as it is, which also warms up what must not happen for the first time inside a capture. Shapes past
 `MOST` always run as they are, so that data without recurring shapes costs nothing. The kernels are
 the same in both ways, but for the weights of linear layers: autocast turns each of them to half
 precision on its own, a captured step all of them together.

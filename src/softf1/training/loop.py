@@ -88,7 +88,7 @@ class Loop:
         """Trains to the end, to early stopping, or until asked to stop."""
         while self.at.step < self.steps and not self.at.stopped:
             for batches in self._epoch():
-                self._step(batches)
+                self.step(batches)
                 if self.at.step >= self.steps or self.at.stopped:
                     break
             else:
@@ -109,7 +109,8 @@ class Loop:
 
         return prefetch(make, self.plan.epoch(epoch)[self.at.in_epoch :], depth=4)
 
-    def _step(self, batches: list[Batch]) -> None:
+    def step(self, batches: list[Batch]) -> None:
+        """Takes a step, then logs, evaluates, saves and stops where it is time."""
         at, start = self.at, monotonic()
         set_rate(
             self.stepper.optimizer,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from softf1.errors import InputError
 from softf1.losses import WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
+from softf1.tasks.base import IGNORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,10 +30,15 @@ class Objective(nn.Module):
     One micro-batch on one rank is the whole: call `whole`. Otherwise `collect` (or
     `collect_counts`) every micro-batch, `reduce`, call `part` with each, `finish`.
 
+    Rows of a step are about equally long, so steps differ in their number of targets. With
+    `expected`, the gradient of a step counts by its share of that: a target then weighs the same
+    wherever it stands, as it does in steps of random rows.
+
     Attributes:
         windows: A loss for each key, exact over micro-batches and ranks.
         weights: The factor of each key.
         counts: How often each class of a key occurs, where it has classes.
+        expected: Targets of an average step; None weighs all steps the same.
     """
 
     def __init__(
@@ -42,8 +48,11 @@ class Objective(nn.Module):
         weights: Mapping[str, float],
         counts: Counts,
         statistics: Any = "exact",
+        expected: float | None = None,
     ) -> None:
         super().__init__()
+        self.expected = expected
+        self.kept: Tensor | None = None
         self.losses = nn.ModuleDict(losses)
         self.weights, self.counts, self.statistics = weights, counts, statistics
         self.windows: dict[str, WindowLoss] = {}
@@ -66,31 +75,43 @@ class Objective(nn.Module):
         """Whether there is a first pass at all."""
         return any(window.needs_statistics for window in self.windows.values())
 
-    def whole(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Tensor:
-        """Returns the loss of a step that is one micro-batch on one rank."""
-        return self._sum({k: self.losses[k](logits[k], y) for k, y in targets.items()})
+    def whole(
+        self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the loss of a step that is one micro-batch on one rank.
+
+        Twice: weighed, to differentiate, and as it is, to show.
+        """
+        value = self._sum({k: self.losses[k](logits[k], y) for k, y in targets.items()})
+        return self._weigh(value, count_targets(targets)), value.detach()
 
     def collect(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
         """First pass, from logits."""
+        self._keep(targets)
         for key, target in targets.items():
             self.windows[key].collect(logits[key], target)
 
     def collect_counts(self, batch: Batch) -> None:
         """First pass, from the targets alone."""
+        self._keep(batch.targets)
         for key, target in batch.targets.items():
             self.windows[key].collect_counts(target, self._shape(key, target, batch))
 
     def reduce(self) -> None:
         """Between the passes, on every rank."""
+        if self.kept is not None and distributed.is_initialized():
+            distributed.all_reduce(self.kept)
         for window in self.windows.values():
             window.reduce()
 
     def part(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Tensor:
-        """Second pass: the value of the whole step with this micro-batch's gradient."""
-        return self._sum({k: self.windows[k](logits[k], y) for k, y in targets.items()})
+        """Second pass: this micro-batch's gradient of the whole step."""
+        value = self._sum({k: self.windows[k](logits[k], y) for k, y in targets.items()})
+        return value if self.kept is None else self._weigh(value, self.kept)
 
     def finish(self) -> Tensor:
         """Returns the value of the whole step."""
+        self.kept = None
         return self._sum({key: window.finish() for key, window in self.windows.items()})
 
     def running(self) -> dict[str, list[list[float]]]:
@@ -107,6 +128,13 @@ class Objective(nn.Module):
         for loss in self.losses.values():
             getattr(loss, "advance", lambda: None)()
 
+    def _weigh(self, value: Tensor, targets: Tensor) -> Tensor:
+        return value if self.expected is None else value * (targets / self.expected)
+
+    def _keep(self, targets: Mapping[str, Tensor]) -> None:
+        found = count_targets(targets)
+        self.kept = found if self.kept is None else self.kept + found
+
     def _sum(self, values: Mapping[str, Tensor]) -> Tensor:
         return torch.stack([self.weights.get(k, 1.0) * v for k, v in values.items()]).sum()
 
@@ -120,6 +148,15 @@ class Objective(nn.Module):
         return tuple(target.shape) if same else (*target.shape, 1)
 
 
+def count_targets(targets: Mapping[str, Tensor]) -> Tensor:
+    """How many targets are not ignored.
+
+    >>> count_targets({"tags": torch.tensor([[1, -100], [0, 2]])})
+    tensor(3)
+    """
+    return torch.stack([(target != IGNORE).sum() for target in targets.values()]).sum()
+
+
 def make_objective(
     section: LossSection,
     *,
@@ -127,6 +164,7 @@ def make_objective(
     counts: Counts,
     labels: tuple[str, ...],
     steps: int,
+    expected: float | None = None,
 ) -> Objective:
     """Returns the objective that a recipe asks for.
 
@@ -136,6 +174,7 @@ def make_objective(
         counts: The task's class counts.
         labels: Names of the classes, for `exclude`.
         steps: Steps of the training, over which a schedule runs unless it says otherwise.
+        expected: Targets of an average step, by which steps are weighed.
     """
     options = _named_classes(dict(section.options), labels)
     if options.get("schedule") is not None:
@@ -158,6 +197,7 @@ def make_objective(
         weights=section.keys,
         counts=counts,
         statistics=section.statistics,
+        expected=expected,
     )
 
 

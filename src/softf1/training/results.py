@@ -18,6 +18,8 @@ from softf1.training.publish import publish_model
 from softf1.training.recipe import describe_recipe, hash_recipe
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from softf1.tasks.base import Found, Task
     from softf1.training.engine import Engine
 
@@ -124,11 +126,24 @@ def _score(engine: Engine, task: Task, name: str, found: Found, kind: str = "") 
 
 
 def _class_counts(engine: Engine) -> dict[str, Any]:
-    """Counts by label name; (negative, positive) where an output is a sigmoid."""
+    """Targets of each class, by label; of one output alone, negative and positive ones."""
     task = engine.material.task
     labels: tuple[str, ...] = getattr(task, "labels", ())
-    out: dict[str, Any] = {}
-    for key, counts in task.class_counts(engine.material.features["train"]).items():
-        named = len(labels) == len(counts)
-        out[key] = dict(zip(labels, counts.tolist(), strict=True)) if named else counts.tolist()
-    return out
+    found = task.class_counts(engine.material.features["train"])
+    return {key: name_counts(counts, labels) for key, counts in found.items()}
+
+
+def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]:
+    """Counts by name; of several sigmoids the positive ones.
+
+    >>> import numpy as np
+    >>> name_counts(np.array([[9, 1]]), ())
+    {'negative': 9, 'positive': 1}
+    >>> name_counts(np.array([[9, 1], [5, 5]]), ("A", "B"))
+    {'A': 1, 'B': 5}
+    """
+    if counts.shape == (1, 2):
+        return dict(zip(("negative", "positive"), counts[0].tolist(), strict=True))
+    own = counts if counts.ndim == 1 else counts[:, 1]
+    names = labels if len(labels) == len(own) else tuple(map(str, range(len(own))))
+    return dict(zip(names, own.tolist(), strict=True))

@@ -120,6 +120,8 @@ class TrainSection:
         compile: How steps are compiled; auto chooses what pays.
         head_bias: Where output biases start: at the log class prior, or at 0.
         sampler: How examples are drawn: each once, or classes balanced in the ways of the paper.
+        step_weights: What a step weighs: as much as it has targets, so that a target weighs the
+            same in long and in short rows, or the same as any other.
         seed: Of everything random.
         patience: Evaluations without gain before training stops; 0 is off.
         eval_every: Epochs between two evaluations.
@@ -146,6 +148,7 @@ class TrainSection:
     compile: Literal["auto", "off", "graphs", "inductor"] = "auto"
     head_bias: Literal["prior", "zero"] = "prior"
     sampler: Literal["shuffle", "balanced", "oversample", "undersample"] = "shuffle"
+    step_weights: Literal["targets", "equal"] = "targets"
     seed: Annotated[int, Range(least=0, below=2**32)] = 0
     patience: Annotated[int, Counting] = 0
     eval_every: Annotated[float, Positive] = 1.0

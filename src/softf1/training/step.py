@@ -73,9 +73,9 @@ class Stepper:
     def whole(self, batch: Batch) -> Tensor:
         """Adds the gradient of a step that is one micro-batch on one rank."""
         moved = batch.to(self.device)
-        loss = self.objective.whole(self.forward(moved), moved.targets)
+        loss, value = self.objective.whole(self.forward(moved), moved.targets)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return value
 
     def update(self, loss: Tensor) -> None:
         """Clips, updates the weights unless the gradient is not finite, clears the gradient."""
