@@ -19,7 +19,7 @@ embedding_size = 16
 hidden_size = 16
 
 [train]
-epochs = 6
+epochs = 5
 batch_size = 16
 lr = 0.03
 """
@@ -33,7 +33,7 @@ def make_sentence(rng):
     return [(w if rng.random() > 0.1 else rng.choice(WORDS + NAMES), tag) for w, tag in words]
 
 
-def write_corpus(folder, *, train=120, held_out=60):
+def write_corpus(folder, *, train=100, held_out=60):
     """Write the corpus and its recipe; give the recipe's path."""
     for seed, (name, size) in enumerate(
         {"train": train, "dev": held_out, "test": held_out}.items()
