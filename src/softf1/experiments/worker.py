@@ -35,20 +35,28 @@ def find_target(name: str) -> Callable[..., dict[str, Any]]:
 
 
 def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:
-    """Train one cell; whatever goes wrong is written down, not raised."""
+    """Train one cell; whatever goes wrong is written down, not raised, but for a wish to stop."""
     start, folder = monotonic(), Path(job.folder)
     note = folder / "error.txt"
     try:
         result = target(build_recipe(job.recipe), folder, resume=True, quiet=True)
     except InputError as error:
         return Done(job.id, None, str(error), monotonic() - start)
-    except Exception as error:  # noqa: BLE001 - a cell that fails must not end the others
+    except Exception as error:  # a cell that fails must not end the others
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
         folder.mkdir(parents=True, exist_ok=True)
         note.write_text(traceback.format_exc(), "utf-8")
         first = str(error).partition("\n")[0]
         return Done(job.id, None, f"{type(error).__name__}: {first}", monotonic() - start)
     note.unlink(missing_ok=True)
     return Done(job.id, result, None, monotonic() - start)
+
+
+def was_interrupted(error: Exception) -> bool:
+    """Whether training saved what it did and ended because somebody asked it to."""
+    loop = sys.modules.get("softf1.training.loop")  # not imported for this: it takes seconds
+    return loop is not None and isinstance(error, loop.InterruptedRunError)
 
 
 def watch_input(lines: TextIO, jobs: queue.Queue[str]) -> None:
@@ -66,7 +74,10 @@ def main() -> None:
     jobs: queue.Queue[str] = queue.Queue()
     threading.Thread(target=watch_input, args=(sys.stdin, jobs), daemon=True).start()
     while True:
-        done = run_job(Job(**json.loads(jobs.get())), target)
+        try:
+            done = run_job(Job(**json.loads(jobs.get())), target)
+        except KeyboardInterrupt:
+            return
         answers.write(json.dumps(done._asdict()) + "\n")
         answers.flush()
 

@@ -157,6 +157,7 @@ class Worker:
                     stderr=log,
                     env=self.environment,
                     encoding="utf-8",
+                    start_new_session=True,  # Ctrl-C is for us, who then ask them to stop
                 )
         return self.process
 
