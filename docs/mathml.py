@@ -14,17 +14,11 @@ if TYPE_CHECKING:
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
 SIGNS = {"-": "−", "<": "&lt;", ">": "&gt;", "&": "&amp;"}
 SYMBOLS = {
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "γ",
-    "theta": "θ",
-    "pi": "π",
-    "partial": "∂",
-    "log": "log",
-    "cos": "cos",
+    "alpha": "α", "beta": "β", "gamma": "γ", "theta": "θ", "pi": "π", "tau": "τ",
+    "partial": "∂", "log": "log", "cos": "cos", "max": "max",
 }
-OPERATORS = {"sum": "∑", "cdot": "⋅"}
-SPACES = {"quad": "1em", "qquad": "2em"}
+OPERATORS = {"sum": "∑", "cdot": "⋅", "pm": "±"}
+SPACES = {",": "0.17em", "quad": "1em", "qquad": "2em"}
 SIZES = ("left", "right", "bigl", "bigr")
 
 
@@ -90,15 +84,31 @@ def _command(name: str, tokens: Iterator[str], words: list[str]) -> str:
         return f"<mo>{OPERATORS[name]}</mo>"
     if name in SPACES:
         return f'<mspace width="{SPACES[name]}"/>'
-    if name in SIZES:
-        return argument()
     if name in ("frac", "tfrac"):
         return f"<mfrac>{argument()}{argument()}</mfrac>"
-    if name in ("mathrm", "text"):
-        if next(tokens) != "{":
-            raise ValueError(f"wanted {{ after \\{name}")
-        inside = "".join(iter(lambda: next(tokens), "}"))
-        if name == "mathrm":
-            return f'<mi mathvariant="normal">{inside}</mi>'
-        return f"<mtext>{words[int(inside)]}</mtext>".replace(" ", "\u00a0")
+    return _dress(name, argument(), words)
+
+
+def _dress(name: str, argument: str, words: list[str]) -> str:
+    """A command that does something to what follows it."""
+    if name in SIZES:
+        return argument
+    if name == "sqrt":
+        return f"<msqrt>{argument}</msqrt>"
+    if name == "bar":
+        return f"<mover>{argument}<mo>¯</mo></mover>"
+    if name == "mathrm":
+        return _upright(argument)
+    if name == "text":
+        return f"<mtext>{words[int(_letters(argument))]}</mtext>".replace(" ", "\u00a0")
     raise ValueError(f"wanted a command of formulas that docs/mathml.py knows, got \\{name}")
+
+
+def _upright(row: str) -> str:
+    """Letters that follow each other as one upright word."""
+    joined = re.sub(r"(?:<mi>\w</mi>)+", lambda run: f"<mi>{_letters(run[0])}</mi>", row)
+    return joined.replace("<mi>", '<mi mathvariant="normal">')
+
+
+def _letters(row: str) -> str:
+    return re.sub(r"<[^>]+>", "", row)
