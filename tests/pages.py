@@ -92,7 +92,9 @@ def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> None:
     numbered = "\n" * (block.line - 1) + block.code  # so that a traceback names the line
     with contextlib.redirect_stdout(printed):
         exec(compile(numbered, page.name, "exec"), namespace)
-    assert printed.getvalue() == (block.output or ""), f"{page.name}:{block.line}"
+    assert printed.getvalue() == (block.output or ""), (
+        f"{page.name}:{block.line} printed\n{printed.getvalue()}"
+    )
 
 
 def run_shell(block: Block, page: Path) -> None:
@@ -136,7 +138,10 @@ def call_main(arguments: list[str], given: str) -> tuple[int, str, str]:
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(errors),
     ):
-        code = main(arguments)
+        try:
+            code = main(arguments)
+        except SystemExit as ended:  # argparse, on bad usage
+            code = int(str(ended.code))
         printed.flush()
     return code, printed.buffer.getvalue().decode("utf-8"), errors.getvalue()
 
