@@ -14,8 +14,16 @@ if TYPE_CHECKING:
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
 SIGNS = {"-": "−", "<": "&lt;", ">": "&gt;", "&": "&amp;"}
 SYMBOLS = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "theta": "θ", "pi": "π", "tau": "τ",
-    "partial": "∂", "log": "log", "cos": "cos", "max": "max",
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "theta": "θ",
+    "pi": "π",
+    "tau": "τ",
+    "partial": "∂",
+    "log": "log",
+    "cos": "cos",
+    "max": "max",
 }
 OPERATORS = {"sum": "∑", "cdot": "⋅", "pm": "±"}
 SPACES = {",": "0.17em", "quad": "1em", "qquad": "2em"}
