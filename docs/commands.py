@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from softf1.cli.main import VERBS, build_parser
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 FILE = Path(__file__).parent / "reference/commands.md"
 
-HEAD = """# Commands
-
-`softf1 VERB …`, or `python -m softf1 VERB …`. This page is made of the commands' own `--help`.
-
-Exit code 0: done. 1: failed, such as a full disk. 2: bad input or usage, said in one line with file, line and what was wanted; never a traceback. Progress goes to the error stream, results to the output: bars and tables on a terminal, plain lines and tabs in a pipe. Words of the form `key=value` come right after the recipe.
-
-"""
+HEAD = (
+    "# Commands\n\n"
+    "`softf1 VERB …`, or `python -m softf1 VERB …`. "
+    "This page is made of the commands' own `--help`.\n\n"
+    "Exit code 0: done. 1: failed, such as a full disk. 2: bad input or usage, said in one line "
+    "with file, line and what was wanted; never a traceback. Progress goes to the error stream, "
+    "results to the output: bars and tables on a terminal, plain lines and tabs in a pipe. "
+    "Words of the form `key=value` come right after the recipe.\n\n"
+)
 
 
 def write_page() -> str:

@@ -27,7 +27,7 @@ SYMBOLS = {
 }
 OPERATORS = {"sum": "∑", "cdot": "⋅", "pm": "±"}
 SPACES = {",": "0.17em", "quad": "1em", "qquad": "2em"}
-SIZES = ("left", "right", "bigl", "bigr")
+SIZES = ("bigl", "bigr")
 
 
 def convert(formula: str) -> str:
@@ -92,6 +92,9 @@ def _command(name: str, tokens: Iterator[str], words: list[str]) -> str:
         return f"<mo>{OPERATORS[name]}</mo>"
     if name in SPACES:
         return f'<mspace width="{SPACES[name]}"/>'
+    if name == "left":  # a row of its own, in which brackets grow with what they hold
+        opened, inside = argument(), "".join(_row(tokens, words, end="\\right"))
+        return f"<mrow>{opened}{inside}{argument()}</mrow>"
     if name in ("frac", "tfrac"):
         return f"<mfrac>{argument()}{argument()}</mfrac>"
     return _dress(name, argument(), words)

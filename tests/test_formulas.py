@@ -31,6 +31,7 @@ def inside(formula):
         ("p_i^2", "<msubsup><mi>p</mi><mi>i</mi><mn>2</mn></msubsup>"),
         (r"\frac{1}{N}", "<mfrac><mrow><mn>1</mn></mrow><mrow><mi>N</mi></mrow></mfrac>"),
         (r"\sum_i x", "<munder><mo>∑</mo><mi>i</mi></munder><mi>x</mi>"),
+        (r"\left[x\right]", "<mrow><mo>[</mo><mi>x</mi><mo>]</mo></mrow>"),
         (r"\bar d", "<mover><mi>d</mi><mo>¯</mo></mover>"),
         ("a - b", "<mi>a</mi><mo>−</mo><mi>b</mi>"),
         (r"\text{ (one word) }", "<mtext>\u00a0(one\u00a0word)\u00a0</mtext>"),
@@ -41,7 +42,7 @@ def test_elements(formula, wanted):
     assert inside(formula) == wanted
 
 
-@pytest.mark.parametrize("formula", [r"\infty 1", r"\nonsense", r"\frac{1", "{x"])
+@pytest.mark.parametrize("formula", [r"\infty 1", r"\nonsense", r"\frac{1", "{x", r"\left[x"])
 def test_what_is_not_known_stops_the_build(formula):
     with pytest.raises((ValueError, StopIteration)):
         mathml.convert(formula)
