@@ -173,7 +173,7 @@ def whole_batches(case):
     return parameters_to_vector(model.parameters()).detach()
 
 
-def make_trainer(case, folder, *, size, accumulate, average=True, trainer=None, **more):
+def make_trainer(case, folder, *, size, accumulate, average=True, trainer=None, given=None, **more):
     options = {
         "output_dir": str(folder),
         "per_device_train_batch_size": size,
@@ -201,6 +201,7 @@ def make_trainer(case, folder, *, size, accumulate, average=True, trainer=None, 
         train_dataset=make_items(case.kind),
         data_collator=collator(case),
         compute_loss_func=loss(case.loss, shift=shift, **case.options),
+        **(given or {}),
     )
 
 

@@ -50,3 +50,15 @@ def test_two_processes(on_two):
             off[case.id, str(layout)] = found
     assert not off
     assert len(on_two) == 2 * len(cases.FUNCTION + cases.MIXIN + cases.ONE_EACH)
+
+
+def test_the_obvious_adapter_takes_steps_that_are_too_large(tmp_path):
+    case = cases.FUNCTION[0]
+    trainer = cases.make_trainer(case, tmp_path, size=2, accumulate=4)
+    plain = trainer.compute_loss_func.loss
+    trainer.compute_loss_func = lambda outputs, labels, **_: plain(outputs.logits, labels)
+    trainer.train()
+    weights = torch.nn.utils.parameters_to_vector(trainer.model.parameters()).detach()
+    start = torch.nn.utils.parameters_to_vector(cases.make_model(case.kind).parameters())
+    moved, wanted = (x - start.detach() for x in (weights, cases.whole_batches(case)))
+    assert moved.norm() > 2 * wanted.norm()

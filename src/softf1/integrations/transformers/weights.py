@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,8 @@ from softf1.integrations.transformers.targets import IGNORE
 from softf1.losses import class_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -77,21 +78,20 @@ def _chunks(
     """Yields the labels that count, as numbers, many rows at a time."""
     numbers = {name: number for number, name in enumerate(names or ())}
     for values in _values(dataset, column):
-        flat: list[Any] = []
-        for value in values:
-            flat.extend(
-                value
-                if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
-                else (value,)
-            )
+        flat = chain.from_iterable(map(_listed, values))
         ids = [_number(label, numbers, column) for label in flat if label is not None]
         array = np.array(ids, dtype=np.int64)
         array = array[array != IGNORE]
         if (array < 0).any():
-            raise ValueError(
-                f"wanted labels from 0 up, or {IGNORE}, in {column!r}, got {array.min()}"
-            )
+            got = array.min()
+            raise ValueError(f"wanted labels from 0 up, or {IGNORE}, in {column!r}, got {got}")
         yield array
+
+
+def _listed(value: Any) -> list[Any]:
+    """Returns the labels of a row as a list, from any array or a single label."""
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    return list(plain) if isinstance(plain, list | tuple) else [plain]
 
 
 def _number(label: Any, numbers: Mapping[str, int], column: str) -> int:
@@ -107,9 +107,10 @@ def _count_pairs(dataset: Iterable[Mapping[str, Any]], column: str) -> list[list
     """Returns (negative, positive) of each class."""
     total: NDArray[np.int64] | None = None
     for values in _values(dataset, column):
-        rows = np.array([list(value) for value in values])
-        if rows.ndim != 2:
+        listed = [_listed(value) for value in values]
+        if len(set(map(len, listed))) > 1:
             raise ValueError(f"wanted a list of 0/1 of one length in every row of {column!r}")
+        rows = np.array(listed)
         counts = np.stack([(rows == 0).sum(0), (rows == 1).sum(0)], axis=1)
         total = counts if total is None else total + counts
     if total is None:
