@@ -1,0 +1,1 @@
+"""Training: recipes, the one loop, checkpoints, evaluation."""
