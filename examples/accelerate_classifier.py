@@ -29,7 +29,7 @@ def main(*, epochs=20, micro_batch=16):
     accelerator = Accelerator()  # leave its gradient_accumulation_steps at 1
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
     loader = DataLoader(TensorDataset(*make_rows(2048, 1)), batch_size=micro_batch, shuffle=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     window = WindowLoss(make_loss("ce+dice", dice={"over": "batch"}))
     accumulate = STEP // (micro_batch * accelerator.num_processes)

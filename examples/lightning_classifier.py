@@ -40,7 +40,7 @@ class Classifier(ExactLossMixin, LightningModule):
 
     def configure_optimizers(self):
         """Return the optimizer."""
-        return torch.optim.AdamW(self.parameters(), lr=5e-3)
+        return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
 
 def main(*, epochs=20, **options):

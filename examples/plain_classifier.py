@@ -26,7 +26,7 @@ def main(*, name="ce+dice", epochs=20, accumulate=4):
     model[-1].bias.data = prior_bias(y.bincount())  # start at the class prior
     options = {"dice": {"over": "batch"}} if "+" in name else {}
     window = WindowLoss(make_loss(name, **options))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for epoch in range(epochs):
         for rows in torch.randperm(len(x)).split(128):  # one optimizer step
             optimizer.zero_grad()
