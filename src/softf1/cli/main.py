@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from softf1 import __version__
-from softf1.errors import InputError
+from softf1.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # and imports what it needs inside run, so that --help answers at once.
 VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
+    "train": "train as a recipe says, into a run folder",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
+    "list": "losses, tasks, encoders and recipes that there are",
 }
 
 
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a full disk, say: nothing that the input could mend
+    except (OSError, RunError) as error:  # a full disk, say: nothing that the input could mend
         print(f"softf1 {options.verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -57,7 +57,8 @@ def iterate(
     problems = problems or Problems()
     roles = {"text": text} if task == "classification" else {"first": first, "second": second}
     asked = {**roles, "label": label, "id": id}
-    if header is None and any(isinstance(c, str) and not c.isdecimal() for c in asked.values()):
+    named = any(isinstance(column, str) and not column.isdecimal() for column in asked.values())
+    if header is None and named and kind in ("tsv", "csv"):
         header = True
     rows = read_rows(
         path, kind, problems, header=header, delimiter=delimiter, encoding_errors=encoding_errors
