@@ -99,6 +99,27 @@ def test_running_statistics_need_one_pass_after_the_first_step(tmp_path):
     assert len(again.seen) == 12
 
 
+@pytest.mark.parametrize(
+    ("case", "passes"),
+    [
+        (cases.Case("tags", "wce", cases.WEIGHTED, exact=True), 12),
+        (cases.Case("sets", "dice", exact=True), 12),
+        (cases.Case("answers", "ce", exact=True), 12),
+        (BATCH_DICE, 16),
+    ],
+    ids=lambda case: getattr(case, "id", ""),
+)
+def test_a_mean_over_rows_needs_no_first_pass_but_once(case, passes, tmp_path):
+    trainer = cases.make_trainer(case, tmp_path, size=2, accumulate=4, trainer=Once)
+    for module in trainer.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    trainer.train()
+    assert len(trainer.seen) == passes
+    weights = parameters_to_vector(trainer.model.parameters())
+    torch.testing.assert_close(weights, cases.whole_batches(case), rtol=0, atol=1e-5)
+
+
 def test_passes_that_differ_are_told(tmp_path):
     class Restless(SoftF1Trainer):
         def _forward(self, model, inputs):
