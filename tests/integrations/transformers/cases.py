@@ -107,7 +107,7 @@ def make_items(kind):
         ids = draw(1, VOCABULARY, length)
         item = {"input_ids": ids}
         if kind == "tags":
-            counts = draw(0, 10, length) >= number % 8
+            counts = draw(0, 10, length) >= number * 3 % 8
             item["labels"] = draw(-4, CLASSES, length).clamp(min=0).where(counts, -100)
         elif kind == "classes":
             item["labels"] = draw(-3, CLASSES).clamp(min=0)

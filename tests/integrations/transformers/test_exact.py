@@ -35,6 +35,14 @@ def test_the_steps_are_large_enough_to_tell(case):
     assert distance(case, start.detach()) > 300 * TOLERANCE
 
 
+@pytest.mark.parametrize("kind", ["tags", "language"])
+def test_the_two_processes_have_unequal_numbers_of_labels(kind):
+    kept = [int((item["labels"] != -100).sum()) for item in cases.make_items(kind)]
+    for first in range(0, cases.ITEMS, cases.STEP):
+        micro_batches = [sum(kept[i : i + 2]) for i in range(first, first + cases.STEP, 2)]
+        assert sum(micro_batches[::2]) != sum(micro_batches[1::2])
+
+
 @every_case
 @pytest.mark.parametrize(("size", "accumulate"), [(8, 1), (2, 4)])
 def test_one_process(case, size, accumulate, tmp_path):
