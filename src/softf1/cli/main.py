@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 VERBS = {
     "demo": "train on made-up imbalanced data with several losses and print their F1",
     "train": "train as a recipe says, into a run folder",
+    "evaluate": "score the model of a run on its test data, or on any other file",
+    "predict": "predict on a file of any length; a line of JSON an example",
+    "export": "write the model of a run as ONNX",
+    "report": "one HTML page of a comparison, a sweep or runs",
     "compare": "train with every loss, same seeds for all, and say with intervals which helps",
     "sweep": "train over lists of values of any recipe keys",
     "reproduce": "the paper's tables beside our own figures, as far as the data is there",
