@@ -66,7 +66,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_some_damage(folder, name):
-    check(folder, name, sample=12)
+    check(folder, name, sample=8)
 
 
 @pytest.mark.slow
