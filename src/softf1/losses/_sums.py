@@ -40,6 +40,11 @@ def check_sums(loss: nn.Module) -> None:
             )
 
 
+def has_batch_level(loss: nn.Module) -> bool:
+    """Says whether any part of the loss is a ratio of sums over the batch."""
+    return any(_options(part).get("over") == "batch" for part in _parts(loss))
+
+
 def take_sums(loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """Returns (2, K): the sums of these rows, differentiable."""
     return torch.cat([_take(part, logits, target, mask) for part in _parts(loss)], dim=1)

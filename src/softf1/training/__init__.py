@@ -1,1 +1,1 @@
-"""Training: recipes, the one loop, checkpoints, evaluation."""
+"""Training: recipes, batches, the one loop, checkpoints, evaluation and model folders."""

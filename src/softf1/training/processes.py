@@ -1,0 +1,146 @@
+"""The processes of a training: one, or many that accelerate or torchrun launched."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import distributed, nn
+
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Processes:
+    """This process among its like: where it computes, what it shares.
+
+    Attributes:
+        device: Where this process computes.
+        rank: Which of the processes it is; 0 writes files.
+        world: How many there are.
+        sharded: Weights are split over processes (FSDP) instead of copied to each (DDP).
+    """
+
+    def __init__(self, *, trackers: tuple[str, ...] = (), folder: Path | None = None) -> None:
+        from accelerate import Accelerator
+
+        try:
+            self.accelerator = Accelerator(log_with=list(trackers) or None, project_dir=folder)
+        except (ValueError, ImportError) as error:
+            raise InputError(f"train.trackers: {error}") from error
+        self.device: torch.device = self.accelerator.device
+        self.rank: int = self.accelerator.process_index
+        self.world: int = self.accelerator.num_processes
+        self.main: bool = self.rank == 0
+        self.sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model on its device, its gradients averaged over the processes."""
+        model = model.to(self.device)
+        if self.world == 1:
+            return model
+        if self.sharded:
+            return shard(model)
+        on = [self.device] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=on)
+
+    def any(self, flag: bool) -> bool:  # noqa: FBT001 - what is asked
+        """Whether the flag is up on any process; all must ask."""
+        if self.world == 1:
+            return flag
+        told = torch.tensor(int(flag), device=self.device)
+        distributed.all_reduce(told, distributed.ReduceOp.MAX)
+        return bool(told.item())
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes, on rank 0; an empty list on the others."""
+        if self.world == 1:
+            return [value]
+        held: list[Any] | None = [None] * self.world if self.main else None
+        distributed.gather_object(value, held, dst=0)
+        return held or []
+
+    def share(self, value: Any) -> Any:
+        """Rank 0's value, on all."""
+        if self.world == 1:
+            return value
+        held = [value]
+        distributed.broadcast_object_list(held, src=0)
+        return held[0]
+
+    def wait(self) -> None:
+        """Until all are here."""
+        self.accelerator.wait_for_everyone()
+
+    def start_trackers(self, config: Mapping[str, Any]) -> None:
+        """Opens TensorBoard, MLflow, W&B where the recipe names them."""
+        if self.accelerator.log_with:
+            self.accelerator.init_trackers("softf1", config=dict(config))
+
+    def track(self, values: Mapping[str, float], step: int) -> None:
+        """Gives the trackers some numbers."""
+        if self.accelerator.log_with:
+            self.accelerator.log(dict(values), step=step)
+
+    def end(self) -> None:
+        """Closes the trackers."""
+        if self.accelerator.log_with:
+            self.accelerator.end_training()
+
+
+def choose_precision(wanted: str, device: torch.device) -> str:
+    """`auto` as what the device does well.
+
+    >>> choose_precision("auto", torch.device("cpu"))
+    'fp32'
+    """
+    if wanted == "fp16" and device.type == "cpu":
+        raise InputError('train.precision="fp16" needs a GPU; use "bf16" or "fp32"')
+    if wanted != "auto":
+        return wanted
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def make_autocast(
+    precision: str, device: torch.device
+) -> Callable[[], AbstractContextManager[Any]]:
+    """Makes the context of a forward pass."""
+    if precision == "fp32":
+        return nullcontext
+    return partial(torch.autocast, device.type, dtype=DTYPES[precision])
+
+
+def shard(model: nn.Module) -> nn.Module:
+    """Splits the weights over the processes, layer by layer (FSDP2)."""
+    from torch.distributed.fsdp import fully_shard
+
+    layers = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
+    for layer in max(layers, key=len, default=()):
+        fully_shard(layer)
+    fully_shard(model)
+    return model
+
+
+def freeze_unused(model: nn.Module, backward: Callable[[], object]) -> None:
+    """Parameters that a loss never reaches (a pooler, say) wait for no gradient: DDP would."""
+    backward()
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.requires_grad_(False)  # noqa: FBT003 - torch's own
+    model.zero_grad()
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model inside DDP."""
+    ddp = isinstance(model, nn.parallel.DistributedDataParallel)
+    return cast("nn.Module", model.module) if ddp else model
