@@ -34,7 +34,6 @@ def run(options: argparse.Namespace) -> int:
     with closing(Pool(options.jobs or count_jobs(), logs=options.out / "logs")) as pool:
         found = run_demo(options.out, execute=pool, seeds=options.seeds, quiet=options.quiet)
     code = finish(found, options.out)
-    print(
-        f"The page, to open in a browser: {write_report([options.out], options.out / 'report.html')}"
-    )
+    page = write_report([options.out], options.out / "report.html", notices=[NOTICE])
+    print(f"The page, to open in a browser: {page}")
     return code

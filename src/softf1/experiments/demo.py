@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from softf1.training.recipe import Recipe
 
 BASELINE = "ce"
+SIZES = {"word_size": 64, "char_size": 16, "char_filters": 20, "hidden_size": 128}
 OF_THE_SET = {
     "loss.over": "batch",
     "loss.average": "micro",
@@ -101,8 +102,8 @@ def demo_recipe(folder: Path, **values: Any) -> Recipe:
         {
             "name": "demo",
             "task": {"kind": "tagging", "format": "conll", **{k: str(v) for k, v in paths.items()}},
-            "encoder": {"name": "bilstm"},
-            "train": {"epochs": 5.0, "batch_size": 32, "lr": 3e-3, **values},
+            "encoder": {"name": "bilstm", **SIZES},
+            "train": {"epochs": 4.0, "batch_size": 64, "lr": 5e-3, "eval_every": 2.0, **values},
         }
     )
 

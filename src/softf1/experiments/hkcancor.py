@@ -1,9 +1,9 @@
 """HKCanCor, spoken Cantonese with parts of speech, as a corpus of names: 1.3% of the tokens.
 
 The corpus is in the package pycantonese, CC BY 4.0 (K. K. Luke and May L. Y. Wong). Its tags nr,
-ns, nt and nz are names; neighbours of one kind are one name. Whole dialogues are put aside for dev and
-test: recordings in parts (FC-005a, FC-005b) stay together, since a name that comes up once in a
-dialogue comes up again.
+ns, nt and nz are names; neighbours of one kind are one name. Whole dialogues are put aside for dev
+and test: recordings in parts (FC-005a, FC-005b) stay together, since a name that comes up once in
+a dialogue comes up again.
 """
 
 from __future__ import annotations
