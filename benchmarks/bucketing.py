@@ -1,6 +1,6 @@
 """What batches of equally long sentences do to F1.
 
-    python benchmarks/bucketing.py CASE SEED [--data …] [--encoder …] [--output results/bucketing.csv]
+    python benchmarks/bucketing.py CASE SEED [--data …] [--encoder …] [--output FILE.csv]
 
 One run of a case: `random`, `equal-POOL` (bucketed in pools of so many steps, each step weighs the
 same), `targets-POOL` (steps weigh as much as they have targets) or `tokens-POOL` (steps of 800
