@@ -22,6 +22,7 @@ VERBS = {
     "evaluate": "score the model of a run on its test data, or on any other file",
     "predict": "predict on a file of any length; a line of JSON an example",
     "export": "write the model of a run as ONNX",
+    "report": "one HTML page of a comparison, a sweep or runs",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
     "list": "losses, tasks, encoders and recipes that there are",
 }
