@@ -103,7 +103,7 @@ def demo_recipe(folder: Path, **values: Any) -> Recipe:
             "name": "demo",
             "task": {"kind": "tagging", "format": "conll", **{k: str(v) for k, v in paths.items()}},
             "encoder": {"name": "bilstm", **SIZES},
-            "train": {"epochs": 4.0, "batch_size": 64, "lr": 5e-3, "eval_every": 2.0, **values},
+            "train": {"epochs": 3.0, "batch_size": 32, "lr": 1e-2, **values},
         }
     )
 
