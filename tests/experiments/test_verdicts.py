@@ -52,6 +52,8 @@ def test_conclusion_where_nothing_is_sure():
     rows = {"focal": (OPEN, 1.0), "la": (SMALL, 1.0)}
     said = conclude(rows, baseline="ce", headline="f1")
     assert said.startswith("No loss is surely better than ce; the best is focal +0.1 F1")
+    behind = conclude({"dsc": (WORSE, 0.2)}, baseline="ce", headline="f1")
+    assert "none is ahead of it, nearest is dsc −2.0 F1" in behind
     one = conclude({"dice": (ONE, math.nan)}, baseline="ce", headline="f1")
     assert one == "One seed cannot tell: dice −0.4 F1 against ce."
     assert conclude({}, baseline="ce", headline="f1") == "Nothing to compare with ce."

@@ -22,6 +22,14 @@ def test_tags_are_spans_where_they_follow_a_scheme(tmp_path):
     assert item.errors == 2  # the span is missing, and a shorter one is too many
 
 
+def test_tags_that_gold_does_not_show_are_read_all_the_same(tmp_path):
+    path = tmp_path / "p.jsonl"
+    line = {"id": "1", "words": ["Ada", "ran"], "gold": ["B-PER", "O"], "tags": ["S-PER", "O"]}
+    write_lines(path, [line])
+    (item,) = read(path, [line], scheme=find_scheme(path))
+    assert item.found == {(0, 1, "PER")}
+
+
 def test_plain_tags_are_units_by_themselves(tmp_path):
     path = tmp_path / "p.jsonl"
     line = {"id": "1", "words": ["it", "ran"], "gold": ["PRON", "VERB"], "tags": ["PRON", "NOUN"]}

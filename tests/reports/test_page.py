@@ -126,6 +126,11 @@ def test_what_is_missing_is_said(rendered, texts):
     assert "ce: 8" in alone  # the score itself is the verdict
 
 
+def test_notices_stand_at_the_foot(texts):
+    text = page.render(read_study(texts[:1]), library="", notices=["Data: A & B, CC BY 4.0."])
+    assert "<footer>\n<p>Data: A &amp; B, CC BY 4.0.</p>" in text
+
+
 def test_runs_on_other_data_are_not_compared_in_silence(tmp_path):
     one = grids.write_texts(tmp_path / "one", loss="ce", texts=30)
     other = grids.write_texts(tmp_path / "other", loss="dice", texts=40)

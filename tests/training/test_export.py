@@ -5,12 +5,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from softf1.errors import InputError
 from softf1.models.bilstm import BiLstm
+from softf1.models.encoders import make_codec
+from softf1.tasks import make_task
 from softf1.training import export
 from softf1.training.export import export_onnx
 from softf1.training.publish import publish_model
+from tests.tasks.cases import EXAMPLES
+from tests.training.conftest import strengthen
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="wants onnxruntime (softf1[onnx])")
 pytest.importorskip("onnxscript", reason="wants onnxscript (softf1[onnx])")
@@ -54,6 +59,46 @@ def test_onnxruntime_gives_what_torch_gives_on_real_batches(case, tmp_path, capf
         found = session.run(made.outputs, {k: v.numpy() for k, v in inputs.items()})
         for name, value in zip(made.outputs, found, strict=True):
             np.testing.assert_allclose(value, wanted[name].numpy(), atol=1e-4)
+
+
+TINY = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "pad_token_id": 0,
+    "intermediate_size": 32,
+    "max_position_embeddings": 66,
+}
+DISENTANGLED = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 32}
+SPECIALS = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+FAMILIES = {
+    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+    "roberta": TINY,
+    "electra": {**TINY, "embedding_size": 16},
+    "albert": {**TINY, "embedding_size": 8},
+    "deberta-v2": {**TINY, **DISENTANGLED},
+    "mpnet": TINY,
+    "modernbert": {**TINY, **SPECIALS, "global_attn_every_n_layers": 2, "local_attention": 16},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # transformers' DeBERTa
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_of_encoders(family, bert, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    typed = family in ("electra", "albert", "deberta-v2")
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if typed else [])]
+    tokenizer.model_input_names = names
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    config = AutoConfig.for_model(family, vocab_size=len(tokenizer), **FAMILIES[family])
+    AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
+    examples, task = EXAMPLES["tagging"], make_task("tagging")
+    codec = make_codec(tmp_path / "encoder")
+    task = task.fit(task.encode(examples, codec))
+    model = task.build_model(tmp_path / "encoder", codec)
+    folder = publish(strengthen((task, None, codec, model, None)), tmp_path / "model")
+    assert sorted(export_onnx(folder).inputs) == sorted(names)
 
 
 @pytest.mark.parametrize("case", [("tagging", {}, "bilstm")], indirect=True)

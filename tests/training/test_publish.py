@@ -201,7 +201,7 @@ def card_of(case, folder, **changes):
 def test_the_card_says_what_was_tuned(case, tmp_path):
     biases = (-0.5,) + (0.0,) * (len(case[0].labels) - 1)
     text = card_of(case, tmp_path / "model", biases=biases)
-    assert "`O` -0.5, `B-LOC` 0" in text
+    assert "pipelines of transformers do not: `O` -0.5." in text
     assert "No threshold or bias is used" not in text
 
 

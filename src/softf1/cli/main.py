@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # verb → one line of help. The module softf1.cli.<verb> offers add_options(parser) and run(options),
 # and imports what it needs inside run, so that --help answers at once.
 VERBS = {
-    "demo": "train on made-up imbalanced data with several losses and print their F1",
+    "demo": "compare losses on names in spoken Cantonese; a table and a page",
     "new": "look at your files, write a recipe for them with comments",
     "train": "train as a recipe says, into a run folder",
     "evaluate": "score the model of a run on its test data, or on any other file",

@@ -219,15 +219,21 @@ def _rules(task: Any) -> str:
 
 
 def _count_answer(line: Line, rules: str) -> Parts:
+    given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
+    return _count_texts(_words(given), tuple(map(_words, line["gold"])), rules)
+
+
+@lru_cache(maxsize=200_000)
+def _count_texts(given: tuple[str, ...], gold: tuple[tuple[str, ...], ...], rules: str) -> Parts:
     if rules == "quoref":
-        scores = score_quoref([line.get("answers", [line["answer"]])], [line["gold"]])
+        scores = score_quoref([given], [gold])
         return {"exact": scores.exact, "f1": scores.f1}
-    gold = list(chain.from_iterable(line["gold"]))
+    texts = list(chain.from_iterable(gold))
     if rules == "squad2":
-        found = score_squad2([line["answer"]], [gold])
+        found = score_squad2(given, [texts])
         split = {"has_answer_f1": found.has_answer.f1, "no_answer_f1": found.no_answer.f1}
         return {"exact": found.all.exact, "f1": found.all.f1, **split}
-    scores = (score_cmrc if rules == "cmrc" else score_squad)([line["answer"]], [gold])
+    scores = (score_cmrc if rules == "cmrc" else score_squad)(given, [texts])
     return {"exact": scores.exact, "f1": scores.f1}
 
 

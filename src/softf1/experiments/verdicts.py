@@ -105,7 +105,8 @@ def conclude(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, hea
         parts.append(f"{', '.join(named[loss] for loss in better)} over {baseline}: {verb}.")
     else:
         best = max(rows, key=lambda loss: rows[loss][0].mean)
-        parts.append(f"No loss is surely better than {baseline}; the best is {named[best]}.")
+        ahead = "the best is" if rows[best][0].mean > 0 else "none is ahead of it, nearest is"
+        parts.append(f"No loss is surely better than {baseline}; {ahead} {named[best]}.")
     if worse:
         verb = "hurts" if len(worse) == 1 else "hurt"
         parts.append(f"{', '.join(worse)} {verb}.")

@@ -84,6 +84,15 @@ def section(value: Any, *keys: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def items_of(value: Any) -> list[Any]:
+    """The items of a list; none of anything else.
+
+    >>> items_of([1, 2]), items_of(5)
+    ([1, 2], [])
+    """
+    return value if isinstance(value, list) else []
+
+
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings under dotted keys.
 

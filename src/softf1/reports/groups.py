@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from softf1.reports.files import number
+from softf1.reports.files import items_of, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ class Group:
 
 def group_runs(study: Study) -> list[Group]:
     """The groups, the baseline first, then in the order of the comparison or of appearance."""
-    rows = {str(row.get("loss")): row for row in study.comparison.get("rows") or ()}
+    rows = {str(row.get("loss")): row for row in items_of(study.comparison.get("rows"))}
     labels = [study.baseline, *rows, *(run.label for run in study.runs)]
     members: dict[str, list[Run]] = {label: [] for label in labels}
     for run in study.runs:

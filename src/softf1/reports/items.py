@@ -11,8 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.metrics.schemes import decode_strict, detect_scheme
-from softf1.reports.files import read_lines
+from softf1.metrics.schemes import decode_lenient, decode_strict, detect_scheme
+from softf1.reports.files import items_of, number, read_lines, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,6 +22,7 @@ Span = tuple[int, int, str]
 Unit = Span | str
 
 _SEEN_FOR_SCHEME = 5000
+LENIENT = "lenient"
 NO_ANSWER = "(no answer)"
 
 
@@ -52,13 +53,18 @@ class Item:
 
 
 def find_scheme(path: Path) -> str | None:
-    """The scheme of the gold tags of a file; None where they are plain tags, or no tags."""
-    lines = islice(read_lines(path), _SEEN_FOR_SCHEME)
-    tags = [line.get("gold") or [] for line in lines if "tags" in line]
+    """The scheme of the gold tags of a file; None where they are plain tags, or no tags.
+
+    Where predictions have tags that it lacks (a few gold sentences may not show all of it), spans
+    are read by conlleval's rules, which know the letters of all schemes.
+    """
+    lines = [line for line in islice(read_lines(path), _SEEN_FOR_SCHEME) if "tags" in line]
     try:
-        return detect_scheme(tags).name if tags else None
-    except (TypeError, ValueError):
+        scheme = detect_scheme([items_of(line.get("gold")) for line in lines])
+    except (AttributeError, TypeError, ValueError):
         return None
+    known = all(scheme.has(str(tag)) for line in lines for tag in items_of(line["tags"]))
+    return scheme.name if known else LENIENT
 
 
 def read_items(path: Path, *, scheme: str | None) -> Iterator[Item]:
@@ -68,10 +74,10 @@ def read_items(path: Path, *, scheme: str | None) -> Iterator[Item]:
             item = _read_item(line, scheme)
             if item is not None:
                 yield item
-    except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(
-            f"wanted predictions of a task, got a line without {error}", path=path
-        ) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"wanted predictions of a task, got: {error}", path=path) from None
 
 
 def _read_item(line: dict[str, Any], scheme: str | None) -> Item | None:
@@ -80,10 +86,10 @@ def _read_item(line: dict[str, Any], scheme: str | None) -> Item | None:
         return None  # no gold tags to judge by
     if "tags" in line:
         gold, found = (_units(line[key], scheme) for key in ("gold", "tags"))
-        return Item(id=name, words=tuple(line["words"]), gold=gold, found=found)
+        return Item(id=name, words=tuple(map(str, line["words"])), gold=gold, found=found)
     if "units" in line:
         gold, found = map(frozenset, line["units"])
-        return Item(id=name, words=tuple(line["words"]), gold=gold, found=found)
+        return Item(id=name, words=tuple(map(str, line["words"])), gold=gold, found=found)
     if "answer" in line:
         return _read_answer(name, line)
     if "label" in line or "labels" in line:
@@ -94,15 +100,15 @@ def _read_item(line: dict[str, Any], scheme: str | None) -> Item | None:
             text=" ⇄ ".join(str(part) for part in parts if part),
             gold=frozenset(map(str, line.get("gold") or ())),
             found=frozenset(map(str, labels)),
-            scores=line.get("probabilities") or {},
+            scores={x: number(p) or 0.0 for x, p in section(line, "probabilities").items()},
         )
     return None
 
 
 def _units(tags: list[str], scheme: str | None) -> frozenset[Unit]:
     if scheme is None:
-        return frozenset((place, place + 1, tag) for place, tag in enumerate(tags))
-    return frozenset(decode_strict(tags, scheme))
+        return frozenset((place, place + 1, str(tag)) for place, tag in enumerate(tags))
+    return frozenset(decode_lenient(tags) if scheme == LENIENT else decode_strict(tags, scheme))
 
 
 def _read_answer(name: str, line: dict[str, Any]) -> Item:
@@ -132,9 +138,7 @@ def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         if "spans" not in line or "words" not in line:
             yield line
             continue
-        units = [
-            [(*span, line.get("label", "")) for span in line[key]] for key in ("gold", "spans")
-        ]
+        units = [_labelled(line[key], str(line.get("label", ""))) for key in ("gold", "spans")]
         if held is not None and held["words"] == line["words"]:
             for place, more in enumerate(units):
                 held["units"][place].extend(more)
@@ -144,3 +148,11 @@ def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         held = {"id": line.get("id", ""), "words": line["words"], "units": units}
     if held is not None:
         yield held
+
+
+def _labelled(spans: list[Any], label: str) -> list[Span]:
+    out = [(int(start), int(end), label) for start, end in spans]
+    for start, end, _ in out:
+        if not 0 <= start < end:
+            raise ValueError(f"a span from {start} to {end}")
+    return out

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from softf1.reports.embed import shorten
-from softf1.reports.files import number, section
+from softf1.reports.files import items_of, number, section
 from softf1.reports.groups import mean
 from softf1.reports.tables import Column, Table
 
@@ -41,20 +41,20 @@ class Label:
 
 def read_labels(study: Study, groups: list[Group]) -> list[Label]:
     """The labels, the most frequent first."""
-    listed = study.comparison.get("labels")
+    listed = items_of(study.comparison.get("labels"))
     labels = _compared(listed) if listed else _from_runs(study, groups)
     return sorted(labels, key=lambda label: (-(label.train or label.test or 0), label.name))
 
 
 def make_groups(study: Study, groups: list[Group]) -> Table | None:
     """Mean F1 of the frequent labels, the rare ones and those between, as the comparison has it."""
-    listed = [one for one in study.comparison.get("groups") or () if isinstance(one, dict)]
+    listed = [one for one in items_of(study.comparison.get("groups")) if isinstance(one, dict)]
     if not listed:
         return None
     rows = [
         [
             str(one.get("group")),
-            shorten(", ".join(map(str, one.get("labels") or ())), 120),
+            shorten(", ".join(map(str, items_of(one.get("labels")))), 120),
             *(number(section(one, "scores", group.label).get("f1")) for group in groups),
         ]
         for one in listed

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from softf1.reports.files import number, section
+from softf1.reports.files import items_of, number, section
 from softf1.reports.groups import chosen_on, deviation, in_order, mean, name_score
 from softf1.reports.settings import find_mismatches
 from softf1.reports.tables import Column, Table, show
@@ -54,7 +54,9 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
         note = (
             f"± {show(spread, 'score')} over {len(values)} seeds" if spread is not None else "1 run"
         )
-        role = "baseline" if group.rank == 0 and best else f"best on {split}" if best else score
+        role = (
+            "baseline" if group.rank == 0 and best else f"best other on {split}" if best else score
+        )
         facts.append(Fact(f"{group.label} ({role})", show(mean(values), "score"), note))
     if best and number(best.row.get("difference")) is not None:
         low, high = (show(number(best.row.get(key)), "points") for key in ("low", "high"))
@@ -66,7 +68,7 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
                 Fact(
                     "probability that it helps",
                     f"{show(chance, 'chance')}%",
-                    str(best.row.get("verdict", "")),
+                    str(best.row.get("verdict") or "").partition(";")[0],
                 )
             )
     return facts
@@ -90,7 +92,8 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
     if len(sizes) > 1:
         notes.append(f"Rows have from {min(sizes)} to {max(sizes)} runs.")
     notes += [
-        f"{note[:1].upper()}{note[1:]}." for note in map(str, study.comparison.get("notes") or ())
+        f"{note[:1].upper()}{note[1:]}."
+        for note in map(str, items_of(study.comparison.get("notes")))
     ]
     return [note for note in notes if note]
 
@@ -121,7 +124,7 @@ def _say_support(study: Study) -> str:
     labels = section(scores, "labels")
     total = math.fsum(number(section(labels, name).get("support")) or 0.0 for name in labels)
     recall = number(scores.get("recall"))
-    if not total or recall is None:
+    if not total or recall is None or not 0 <= recall <= 1:
         return ""
     half = 1.96 * math.sqrt(recall * (1 - recall) / total)
     return (

@@ -147,6 +147,7 @@
       const text = (100 * value).toFixed(HUNDREDTHS[kind]).replace("-", "−");
       return kind === "points" && value >= 0 ? `+${text}` : text;
     }
+    if (kind === "seconds") return value.toFixed(1);
     if (kind === "int") return Math.round(value).toLocaleString("en");
     return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 }).replace("-", "−");
   }

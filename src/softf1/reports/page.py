@@ -33,18 +33,22 @@ _TOLD = ("task", "encoder")
 _EXTRA = "wanted plotly and jinja2 for reports: pip install 'softf1[report]'"
 
 
-def write_report(paths: Sequence[Path | str], out: Path | str) -> Path:
+def write_report(
+    paths: Sequence[Path | str], out: Path | str, *, notices: Sequence[str] = ()
+) -> Path:
     """Writes the report of one grid folder, or of one or more run folders.
 
     Args:
         paths: A grid folder, or run folders.
         out: The HTML file, which is replaced as a whole.
+        notices: Sentences for its foot, such as the licence of the data that it shows.
 
     Returns:
         The file.
     """
     target = Path(out)
-    page = render(read_study([Path(path) for path in paths]), library=_plotly())
+    study = read_study([Path(path) for path in paths])
+    page = render(study, library=_plotly(), notices=notices)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     try:
@@ -57,12 +61,13 @@ def write_report(paths: Sequence[Path | str], out: Path | str) -> Path:
     return target
 
 
-def render(study: Study, *, library: str) -> str:
+def render(study: Study, *, library: str, notices: Sequence[str] = ()) -> str:
     """The page as text.
 
     Args:
         study: What it is about.
         library: The script of Plotly, which goes into the page.
+        notices: Sentences for its foot.
     """
     try:
         import jinja2
@@ -80,6 +85,7 @@ def render(study: Study, *, library: str) -> str:
     environment.filters |= {"show": show, "raw": raw}
     text = environment.get_template("page.html.j2").render(
         **context,
+        notices=notices,
         style=(_FILES / "page.css").read_text(encoding="utf-8"),
         library=library,
         script=script,

@@ -31,6 +31,7 @@ class Section:
     Attributes:
         id: Where links lead.
         title: Its heading.
+        short: Its name in the list of parts.
         text: How to read it.
         figures: Its plots.
         tables: Tables under them.
@@ -39,6 +40,7 @@ class Section:
 
     id: str
     title: str
+    short: str
     text: str
     figures: list[Figure] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -79,6 +81,7 @@ def _scores(study: Study, groups: list[Group]) -> Section:
     return Section(
         id="scores",
         title=f"{score} of every {'setting' if study.kind == 'sweep' else 'loss'}",
+        short="Scores",
         text=text,
         figures=_some(differences, draw_scores(study, groups)),
     )
@@ -91,6 +94,7 @@ def _labels(study: Study, groups: list[Group], best: Group | None) -> Section:
     return Section(
         id="labels",
         title="Labels, frequent and rare",
+        short="Labels",
         text="Losses for imbalanced data should earn their keep where labels are rare. "
         "Choose losses in the legend.",
         figures=[
@@ -108,6 +112,7 @@ def _trade(study: Study, groups: list[Group]) -> Section:
     return Section(
         id="trade",
         title="Precision and recall",
+        short="Precision and recall",
         text="A loss that moves along a dotted line trades one for the other at the same F1; "
         "one that crosses the lines gains or loses. Small points are seeds, large ones means.",
         figures=_some(draw_trade(study, groups)),
@@ -120,6 +125,7 @@ def _sweep(study: Study) -> Section:
     return Section(
         id="sweep",
         title="Sweep",
+        short="Sweep",
         text="Bars are one standard deviation over seeds either way.",
         figures=_some(figure),
         missing="no setting was given three or more numbers",
@@ -142,6 +148,7 @@ def _learning(study: Study, groups: list[Group]) -> Section:
     return Section(
         id="learning",
         title="Learning curves",
+        short="Learning",
         text="Thick lines are means over seeds, thin ones single runs. The values of different "
         "losses do not compare with each other, and a lower one is not a better model.",
         figures=_some(draw_progress(groups, scores, study.headline), draw_loss(groups, losses)),
@@ -159,6 +166,7 @@ def _confusion(groups: list[Group], best: Group | None, evidence: Evidence) -> S
     return Section(
         id="confusion",
         title="Confusion of labels",
+        short="Confusion",
         text=f"Of the {unit} with a gold label (row), the percentage that got each label (column), "
         "over all seeds. Right ones are on the diagonal."
         + (" Row O has only the words that wrongly got a label." if evidence.words else ""),
@@ -171,6 +179,7 @@ def _recall(study: Study, groups: list[Group], evidence: Evidence) -> Section:
     return Section(
         id="recall",
         title="Precision-recall curves",
+        short="Curves",
         text="What every threshold would give, means over seeds; the legend has average precision. "
         "Where a curve lies above another everywhere, no threshold turns that round.",
         figures=_some(draw_recall(groups, evidence.ranked, study.split)),

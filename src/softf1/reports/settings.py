@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from softf1.reports.embed import shorten
-from softf1.reports.files import flatten, number, section
+from softf1.reports.files import flatten, items_of, number, section
 from softf1.reports.groups import name_score
 from softf1.reports.tables import Column, Table
 
@@ -69,7 +69,7 @@ def make_runs(study: Study) -> Table:
             ),
             Column("best_epoch", "Best epoch", "number"),
             Column("steps", "Steps", "int"),
-            *(Column(f"seconds_{name}", f"s {name}", "number") for name in _SECONDS),
+            *(Column(f"seconds_{name}", f"s {name}", "seconds") for name in _SECONDS),
             Column("tokens_per_second", "Tokens/s", "int"),
             Column("peak_memory_mib", "Peak MiB", "int"),
         ),
@@ -92,7 +92,7 @@ def make_runs(study: Study) -> Table:
 
 def make_tuning(study: Study) -> Table | None:
     """The trials in which settings were chosen on dev."""
-    trials = [trial for trial in study.grid.get("tuning") or () if isinstance(trial, dict)]
+    trials = [trial for trial in items_of(study.grid.get("tuning")) if isinstance(trial, dict)]
     if not trials:
         return None
     keys = dict.fromkeys(key for trial in trials for key in section(trial, "values"))
@@ -125,7 +125,7 @@ def list_warnings(study: Study) -> list[tuple[str, int]]:
     """(warning, runs that gave it), in order of appearance."""
     found: dict[str, int] = {}
     for run in study.trained:
-        for text in dict.fromkeys(map(str, run.result.get("warnings") or ())):
+        for text in dict.fromkeys(map(str, items_of(run.result.get("warnings")))):
             found[text] = found.get(text, 0) + 1
     return list(found.items())
 
@@ -134,7 +134,7 @@ def find_mismatches(study: Study) -> list[str]:
     """Data files of which runs had different versions: their scores do not compare."""
     out = []
     for part in ("train", "dev", "test"):
-        hashes = {section(run.result, "data", part).get("sha256") for run in study.trained}
+        hashes = {_write(section(run.result, "data", part).get("sha256")) for run in study.trained}
         if len(hashes) > 1:
             out.append(part)
     return out

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.reports.files import flatten, need, number, read_object, section
+from softf1.reports.files import flatten, items_of, need, number, read_object, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,7 +123,7 @@ def _read_grid(folder: Path) -> Study:
         baseline=baseline if baseline in labels else labels[0],
         headline=str(headline),
         split=str(comparison.get("split") or _common_split(runs)),
-        axis=tuple(map(str, grid.get("axis") or ())),
+        axis=tuple(map(str, items_of(grid.get("axis")))),
         comparison=comparison,
         grid=grid,
     )
@@ -132,7 +132,7 @@ def _read_grid(folder: Path) -> Study:
 def _check_comparison(comparison: dict[str, Any], path: Path) -> dict[str, Any]:
     """The comparison, whose rows and labels must be lists of objects."""
     for key in ("rows", "labels"):
-        for one in comparison.get(key) or ():
+        for one in items_of(comparison.get(key)):
             if not isinstance(one, dict):
                 got = type(one).__name__
                 raise InputError(f'wanted objects in "{key}", got {got}', path=path)
@@ -159,8 +159,8 @@ def _read_cell(folder: Path, cell: dict[str, Any], path: Path) -> Run | None:
 
 def _rows_of(grid: dict[str, Any], comparison: dict[str, Any]) -> set[str]:
     """The rows that a grid was asked for, and those that its comparison has."""
-    rows = {str(row.get("loss")) for row in comparison.get("rows") or ()}
-    return rows | {str(loss) for loss in grid.get("losses") or ()}
+    rows = {str(row.get("loss")) for row in items_of(comparison.get("rows"))}
+    return rows | {str(loss) for loss in items_of(grid.get("losses"))}
 
 
 def _tuned(runs: Iterable[Run], *, only: set[str] | None = None) -> list[Run]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["text", "int", "score", "points", "number", "p", "share", "chance"]
+Kind = Literal["text", "int", "score", "points", "number", "p", "share", "chance", "seconds"]
 
 _DIGITS = {"score": 2, "points": 2, "share": 1}
 
@@ -56,6 +56,8 @@ def show(value: Any, kind: Kind) -> str:
         return f"{100 * value:{sign}.{_DIGITS[kind]}f}".replace("-", "−")
     if kind == "chance":
         return "> 99" if value > 0.99 else "< 1" if value < 0.01 else f"{100 * value:.0f}"
+    if kind == "seconds":
+        return f"{value:,.1f}"
     if kind == "p":
         return "< 0.001" if value < 0.001 else f"{value:.3f}"
     return f"{value:,.0f}" if kind == "int" else f"{value:,.4g}".replace("-", "−")

@@ -131,7 +131,9 @@ def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
     final = {**result.get("scores", {}), **result.get("tuned", {})}[split]
     rows = [
         [f"`{label}`", *(f"{one[k]:.4f}" for k in ("precision", "recall", "f1")), one["support"]]
-        for label, one in final.get("labels", {}).items()
+        for label, one in sorted(
+            final.get("labels", {}).items(), key=lambda item: -item[1]["support"]
+        )
     ]
     if rows:
         yield f"Of each label, on {split}:"
@@ -209,12 +211,12 @@ def bare(name: str) -> str:
 
 def _limits(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
     yield "## Limits"
+    chosen = "the checkpoint, thresholds and biases" if result.get("tuned") else "the checkpoint"
+    tested = "test scores do not" if "test" in result.get("scores", {}) else "no test was given"
     limits = [
         "The scores hold for the files named above; on text of another kind expect less.",
-        "Dev chose the checkpoint, so dev scores flatter the model; test scores do not.",
+        f"Dev chose {chosen}, so dev scores flatter the model; {tested}.",
     ]
-    if "test" not in result.get("scores", {}):
-        limits[1] = "Dev chose the checkpoint, so its scores flatter the model; no test was given."
     if getattr(task, "labels", ()) and task.kind != "mrc_ner":
         limits.append("A label that is not in the training data is never predicted.")
     length = getattr(task, "max_length", None)

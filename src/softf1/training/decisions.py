@@ -65,9 +65,10 @@ def _tags(task: Any, *, pieces: bool) -> Iterator[str]:
 
 
 def _biases(task: Any) -> Iterator[str]:
+    added = [pair for pair in zip(task.labels, task.biases, strict=True) if pair[1]]
     yield (
-        "softf1 adds to the logits, before it takes the largest, what was tuned on dev; pipelines "
-        "of transformers do not: " + _listed(zip(task.labels, task.biases, strict=True))
+        "softf1 adds to the logits, before it takes the largest, what was tuned on dev (nothing to "
+        "labels that are not named); pipelines of transformers do not: " + _listed(added)
     )
 
 
