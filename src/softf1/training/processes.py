@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import distributed, nn
 
-from softf1.errors import InputError
+from softf1.errors import InputError, RunError
+from softf1.training.ranks import share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+T = TypeVar("T")
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -37,11 +40,14 @@ class Processes:
             self.accelerator = Accelerator(log_with=list(trackers) or None, project_dir=folder)
         except (ValueError, ImportError) as error:
             raise InputError(f"train.trackers: {error}") from error
+        for name in set(trackers) - {"all", *map(str, self.accelerator.log_with)}:
+            raise InputError(f"train.trackers: the package of {name} is not installed")
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.world: int = self.accelerator.num_processes
         self.main: bool = self.rank == 0
-        self.sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+        asked = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+        self.sharded = asked and self.world > 1
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model on its device, its gradients averaged over the processes."""
@@ -61,21 +67,27 @@ class Processes:
         distributed.all_reduce(told, distributed.ReduceOp.MAX)
         return bool(told.item())
 
-    def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, on rank 0; an empty list on the others."""
+    def add(self, numbers: Sequence[int]) -> list[int]:
+        """The sums over all processes; all must ask."""
         if self.world == 1:
-            return [value]
-        held: list[Any] | None = [None] * self.world if self.main else None
-        distributed.gather_object(value, held, dst=0)
-        return held or []
+            return list(numbers)
+        total = torch.tensor(numbers, device=self.device)
+        distributed.all_reduce(total)
+        found: list[int] = total.tolist()
+        return found
 
-    def share(self, value: Any) -> Any:
-        """Rank 0's value, on all."""
-        if self.world == 1:
-            return value
-        held = [value]
-        distributed.broadcast_object_list(held, src=0)
-        return held[0]
+    def agree(self, decide: Callable[[], T]) -> T:
+        """What rank 0 finds, on all, or its error: nobody waits for one that has failed."""
+        found: T | Exception | None = None
+        if self.main:
+            try:
+                found = decide()
+            except (InputError, OSError, RunError) as error:
+                found = error
+        found = share(found)
+        if isinstance(found, Exception):
+            raise found
+        return cast("T", found)
 
     def wait(self) -> None:
         """Until all are here."""
@@ -83,8 +95,13 @@ class Processes:
 
     def start_trackers(self, config: Mapping[str, Any]) -> None:
         """Opens TensorBoard, MLflow, W&B where the recipe names them."""
-        if self.accelerator.log_with:
+        if not self.accelerator.log_with:
+            return
+        try:
             self.accelerator.init_trackers("softf1", config=dict(config))
+        except Exception as error:  # whatever a service without a key or a network raises
+            reason = str(error).strip().partition("\n")[0]
+            raise RunError(f"train.trackers: {reason or type(error).__name__}") from error
 
     def track(self, values: Mapping[str, float], step: int) -> None:
         """Gives the trackers some numbers."""
@@ -92,9 +109,9 @@ class Processes:
             self.accelerator.log(dict(values), step=step)
 
     def end(self) -> None:
-        """Closes the trackers."""
-        if self.accelerator.log_with:
-            self.accelerator.end_training()
+        """Closes the trackers; accelerate's own way would end the processes' connection too."""
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
 
 
 def choose_precision(wanted: str, device: torch.device) -> str:
