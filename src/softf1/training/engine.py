@@ -184,7 +184,7 @@ class Engine:
         objective = self._objective(model)
         if processes.world > 1 and not processes.sharded:
             model.to(processes.device)
-            freeze_unused(model, lambda: self._probe(model, objective)[0].backward())  # type: ignore[no-untyped-call]
+            freeze_unused(model, self._probe(model, objective)[0])
         model = processes.wrap(model)
         graphs = self._uses_graphs()
         if train.compile == "inductor":

@@ -110,6 +110,7 @@ def _split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: f
 
 
 def _text(example: Any) -> Any:
-    """What questions are about: an article, a context, the words of a sentence."""
-    words = example.words if hasattr(example, "query") else ()
-    return getattr(example, "title", "") or getattr(example, "context", "") or words
+    """What questions are about: an article, a context, a sentence (`12` of query `12.3`)."""
+    if hasattr(example, "query"):
+        return example.id.rpartition(".")[0] or example.words
+    return getattr(example, "title", "") or getattr(example, "context", "")

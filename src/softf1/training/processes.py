@@ -148,9 +148,9 @@ def shard(model: nn.Module) -> nn.Module:
     return model
 
 
-def freeze_unused(model: nn.Module, backward: Callable[[], object]) -> None:
+def freeze_unused(model: nn.Module, loss: torch.Tensor) -> None:
     """Parameters that a loss never reaches (a pooler, say) wait for no gradient: DDP would."""
-    backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     for parameter in model.parameters():
         if parameter.grad is None:
             parameter.requires_grad_(False)  # noqa: FBT003 - torch's own
