@@ -36,12 +36,11 @@ class Processes:
     def __init__(self, *, trackers: tuple[str, ...] = (), folder: Path | None = None) -> None:
         from accelerate import Accelerator
 
+        _check_trackers(trackers)
         try:
             self.accelerator = Accelerator(log_with=list(trackers) or None, project_dir=folder)
         except (ValueError, ImportError) as error:
             raise InputError(f"train.trackers: {error}") from error
-        for name in set(trackers) - {"all", *map(str, self.accelerator.log_with)}:
-            raise InputError(f"train.trackers: the package of {name} is not installed")
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.world: int = self.accelerator.num_processes
@@ -112,6 +111,18 @@ class Processes:
         """Closes the trackers; accelerate's own way would end the processes' connection too."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
+
+
+def _check_trackers(names: tuple[str, ...]) -> None:
+    """Accelerate itself would go on without those that it cannot find."""
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+    for name in names:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            known = ", ".join(LOGGER_TYPE_TO_CLASS)
+            raise InputError(f"train.trackers: wanted some of {known}, got {name!r}")
+        if name not in map(str, get_available_trackers()):
+            raise InputError(f"train.trackers: the package of {name} is not installed")
 
 
 def choose_precision(wanted: str, device: torch.device) -> str:
