@@ -359,7 +359,7 @@ def test_bad_data_leave_the_folder_to_whoever_mends_them(tmp_path):
     with pytest.raises(InputError, match=r"train\.txt:\d+: "):
         train_run(recipe, tmp_path / "run", quiet=True)
     (tmp_path / "train.txt").write_text(good)
-    assert train_run(recipe, tmp_path / "run", quiet=True)["steps"] == 20
+    assert train_run(recipe, tmp_path / "run", quiet=True)["steps"] == 40
 
 
 def test_the_data_of_a_result_are_known_by_their_hash(tmp_path):

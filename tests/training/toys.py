@@ -138,7 +138,7 @@ dice = {over = "batch"}
 [train]
 lr = 0.01
 batch_size = 6
-epochs = 2
+epochs = 4
 checkpoint_seconds = 0
 """
 
