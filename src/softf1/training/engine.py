@@ -227,7 +227,8 @@ class Engine:
     def _items_a_step(self) -> float:
         epoch = self.plan.epoch(0)
         own = sum(len(micro.items) for step in epoch for micro in step)
-        return own * self.processes.world / len(epoch)
+        (total,) = self.processes.add([own])  # shares differ, and may be nothing
+        return total / len(epoch)
 
     @torch.no_grad()
     def try_batch(self) -> float:

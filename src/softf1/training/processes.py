@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -38,7 +39,12 @@ class Processes:
 
         _check_trackers(trackers)
         try:
-            self.accelerator = Accelerator(log_with=list(trackers) or None, project_dir=folder)
+            # Without a word accelerate takes several processes without a GPU for one each.
+            self.accelerator = Accelerator(
+                cpu=not torch.accelerator.is_available(),
+                log_with=list(trackers) or None,
+                project_dir=folder,
+            )
         except (ValueError, ImportError) as error:
             raise InputError(f"train.trackers: {error}") from error
         self.device: torch.device = self.accelerator.device
@@ -152,6 +158,8 @@ def shard(model: nn.Module) -> nn.Module:
     """Splits the weights over the processes, layer by layer (FSDP2)."""
     from torch.distributed.fsdp import fully_shard
 
+    # It warns of changes in place to what a model gives: there are none here.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     layers = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
     for layer in max(layers, key=len, default=()):
         fully_shard(layer)

@@ -16,6 +16,7 @@ from softf1.training.model import make_model
 from softf1.training.processes import unwrap
 from softf1.training.progress import peak_memory
 from softf1.training.publish import publish_model
+from softf1.training.quiet import quiet_transformers
 from softf1.training.recipe import describe_recipe, hash_recipe
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def _plain_model(engine: Engine) -> nn.Module:
     """The model with the best weights; of one that is sharded, another that is not."""
     if not engine.processes.sharded:
         return unwrap(engine.stepper.model)
-    model = make_model(engine.recipe, engine.material)
+    with quiet_transformers():
+        model = make_model(engine.recipe, engine.material)
     model.load_state_dict(engine.best)
     return model
 
