@@ -133,19 +133,23 @@ def test_what_rank_0_refuses_all_refuse(two):
         assert "this folder holds the result of another recipe" in result["another"]
 
 
+PLAIN = ["--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", "--num_processes=2"]
+TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node=2"],
-    "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes=2"],
+    "torchrun-ddp": (TORCHRUN, {}),
+    "torchrun-fsdp": (TORCHRUN, {"ACCELERATE_USE_FSDP": "true"}),
+    "accelerate-ddp": (["accelerate.commands.launch", "--multi_gpu", *PLAIN], {}),
+    "accelerate-fsdp": (["accelerate.commands.launch", "--use_fsdp", *PLAIN], {}),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_the_commands_of_the_manual(launcher, way, tmp_path):
+def test_the_commands_of_the_manual(launcher, tmp_path):
+    launch, variables = LAUNCHERS[launcher]
     recipe = write_recipe(tmp_path)
     words = [str(recipe), "train.max_steps=12", "encoder.dropout=0.0", "train.eps=1e-6"]
-    environment = os.environ | CPU | {"ACCELERATE_USE_FSDP": str(way == "fsdp").lower()}
+    environment = os.environ | CPU | variables
 
     def train(launch, out):
         command = [sys.executable, *launch, "-m", "softf1", "train", *words, "--out", str(out)]
@@ -155,7 +159,7 @@ def test_the_commands_of_the_manual(launcher, way, tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    shown = train(["-m", *LAUNCHERS[launcher]], tmp_path / "two")
+    shown = train(["-m", *launch], tmp_path / "two")
     train([], tmp_path / "one")
     check_curves(tmp_path / "two", tmp_path / "one")
     assert shown.count("12 steps, best at epoch") == 1  # rank 0 speaks for all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -15,11 +15,14 @@ from softf1.errors import InputError, RunError
 from softf1.training.ranks import share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
 T = TypeVar("T")
+
+FSDP = "ACCELERATE_USE_FSDP"
+"""The variable with which `accelerate launch --use_fsdp` asks for sharded weights."""
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -39,19 +42,20 @@ class Processes:
 
         _check_trackers(trackers)
         try:
-            # Without a word accelerate takes several processes without a GPU for one each.
-            self.accelerator = Accelerator(
-                cpu=not torch.accelerator.is_available(),
-                log_with=list(trackers) or None,
-                project_dir=folder,
-            )
+            with _hidden(FSDP):  # we shard on our own, and accelerate's way wants GPUs
+                # Without a word it takes several processes without a GPU for one each.
+                self.accelerator = Accelerator(
+                    cpu=not torch.accelerator.is_available(),
+                    log_with=list(trackers) or None,
+                    project_dir=folder,
+                )
         except (ValueError, ImportError) as error:
             raise InputError(f"train.trackers: {error}") from error
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.world: int = self.accelerator.num_processes
         self.main: bool = self.rank == 0
-        asked = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+        asked = os.environ.get(FSDP, "").lower() in ("1", "true")
         self.sharded = asked and self.world > 1
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -117,6 +121,17 @@ class Processes:
         """Closes the trackers; accelerate's own way would end the processes' connection too."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
+
+
+@contextmanager
+def _hidden(variable: str) -> Iterator[None]:
+    """The environment without a variable."""
+    value = os.environ.pop(variable, None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[variable] = value
 
 
 def _check_trackers(names: tuple[str, ...]) -> None:
