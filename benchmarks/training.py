@@ -108,18 +108,15 @@ def random_base(folder: Path, tokenizer: str) -> str:
 
 def make_recipe(options: argparse.Namespace, encoder: str, folder: Path) -> Any:
     """The recipe of all cases; a part of the sentences goes into a file of its own."""
-    train = options.data / "eng.train"
-    if options.sentences:
-        parts = train.read_text("utf-8").split("\n\n")
-        train = folder / "train.txt"
-        train.write_text("\n\n".join(parts[: options.sentences]) + "\n", "utf-8")
+    train = cut(options.data / "eng.train", folder, options.sentences)
+    dev = cut(options.data / "eng.testa", folder, options.sentences)
     return build_recipe(
         {
             "name": "training",
             "task": {
                 "kind": "tagging",
                 "train": str(train),
-                "dev": str(options.data / "eng.testa"),
+                "dev": str(dev),
             },
             "encoder": {"name": encoder},
             "loss": {"name": "ce"},
@@ -132,6 +129,15 @@ def make_recipe(options: argparse.Namespace, encoder: str, folder: Path) -> Any:
             },
         }
     )
+
+
+def cut(path: Path, folder: Path, sentences: int) -> Path:
+    """The first sentences of a file, in a file of their own; 0 is all."""
+    if not sentences:
+        return path
+    parts = path.read_text("utf-8").split("\n\n")[:sentences]
+    (folder / path.name).write_text("\n\n".join(parts) + "\n", "utf-8")
+    return folder / path.name
 
 
 def measure_softf1(

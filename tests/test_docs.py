@@ -1,6 +1,7 @@
 """The documentation is true: its code prints what it says, its links and plots are there."""
 
 import contextlib
+import gc
 import importlib.util
 import io
 import re
@@ -82,8 +83,10 @@ def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     """What a page registers, seeds or writes is forgotten after it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    gc.freeze()  # transformers collects garbage often, which takes long over all that is imported
     with torch.random.fork_rng():
         yield
+    gc.unfreeze()
 
 
 @every_page

@@ -109,6 +109,16 @@ def test_forwards_run_in_the_context_that_was_asked_for(case):
     assert all(inside)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="wants a GPU")
+@every_case
+def test_a_gpu_finds_what_the_cpu_does(case):
+    task, features, codec, model, _ = case
+    wanted = find(model, task, features, codec, device="cpu", batch_tokens=8)
+    got = find(model.cuda(), task, features, codec, device="cuda", batch_tokens=8)
+    for key, value in wanted.items():
+        np.testing.assert_allclose(got[key], value, atol=1e-3)
+
+
 RANKS = """
 import sys
 import torch

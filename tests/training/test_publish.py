@@ -15,6 +15,7 @@ from softf1.tasks import save_task
 from softf1.training.evaluation import evaluate, find
 from softf1.training.files import new_folder
 from softf1.training.publish import find_model, load_model, publish_model
+from softf1.training.recipe import build_recipe
 from tests.tasks.cases import CASES, build_case
 from tests.training.conftest import strengthen
 
@@ -188,7 +189,7 @@ def test_the_card_is_what_the_hub_reads(case, tmp_path):
     assert "- B-LOC was never predicted" in text
     assert 'pipeline("token-classification"' in text
     assert RECIPE.strip() in text
-    assert "Nothing was tuned" in text
+    assert "No threshold or bias is used" in text
 
 
 def card_of(case, folder, **changes):
@@ -200,8 +201,8 @@ def card_of(case, folder, **changes):
 def test_the_card_says_what_was_tuned(case, tmp_path):
     biases = (-0.5,) + (0.0,) * (len(case[0].labels) - 1)
     text = card_of(case, tmp_path / "model", biases=biases)
-    assert "`O` -0.5, `B-LOC` 0" in text
-    assert "Nothing was tuned" not in text
+    assert "pipelines of transformers do not: `O` -0.5." in text
+    assert "No threshold or bias is used" not in text
 
 
 @pytest.mark.parametrize("case", [("classification", {}, "bert")], indirect=True)
@@ -218,6 +219,22 @@ def test_the_card_of_a_network_of_our_own_leads_to_softf1(case, tmp_path):
     assert "from transformers" not in text
     assert "library_name: softf1" in text
     assert "`travel` 0.25, `work` 0.5" in text
+
+
+@tagger
+def test_the_card_tells_nothing_of_where_files_were(case, tmp_path):
+    recipe = build_recipe(
+        {
+            "name": "names",
+            "task": {"kind": "tagging", "train": "/home/somebody/train.txt", "test": "data/test"},
+            "encoder": {"name": "/home/somebody/encoder"},
+        }
+    )
+    text = (publish(case, tmp_path / "model", recipe=recipe) / "README.md").read_text()
+    assert "somebody" not in text
+    assert 'train = "train.txt"' in text
+    assert 'test = "test"' in text
+    assert 'name = "encoder"' in text
 
 
 @tagger

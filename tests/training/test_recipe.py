@@ -269,6 +269,7 @@ def test_the_table_of_a_single_loss_is_its_options():
         ("wce", None, "balanced"),
         ("wce", "log", "log"),
         ("wfocal+dice", None, "balanced"),
+        ("la", None, "balanced"),
         ("dice", "inverse", "inverse"),
     ],
 )

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 # verb → one line of help. The module softf1.cli.<verb> offers add_options(parser) and run(options),
 # and imports what it needs inside run, so that --help answers at once.
 VERBS = {
-    "demo": "train on made-up imbalanced data with several losses and print their F1",
+    "demo": "compare losses on names in spoken Cantonese; a table and a page",
     "train": "train as a recipe says, into a run folder",
+    "evaluate": "score the model of a run on its test data, or on any other file",
+    "predict": "predict on a file of any length; a line of JSON an example",
+    "export": "write the model of a run as ONNX",
+    "report": "one HTML page of a comparison, a sweep or runs",
+    "compare": "train with every loss, same seeds for all, and say with intervals which helps",
+    "sweep": "train over lists of values of any recipe keys",
+    "reproduce": "the paper's tables beside our own figures, as far as the data is there",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
     "list": "losses, tasks, encoders and recipes that there are",
 }

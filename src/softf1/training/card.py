@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.training.decisions import describe_decisions
+from softf1.training.recipe import format_recipe, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from softf1.tasks.base import Task
+    from softf1.training.recipe import Recipe
 
 PIPELINES = {
     "tagging": "token-classification",
@@ -51,7 +53,7 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")""",
 
 
 def write_card(
-    folder: Path, *, task: Task, model: Any, recipe: Any, result: Mapping[str, Any]
+    folder: Path, *, task: Task, model: Any, recipe: Recipe | str, result: Mapping[str, Any]
 ) -> None:
     """Write README.md beside the weights."""
     own = str(model.config.model_type).startswith("softf1-")
@@ -61,7 +63,8 @@ def write_card(
         _summary(task, result),
         *_scores(task, result),
         *_usage(task, own=own),
-        *_decisions(task),
+        "## From logits to decisions",
+        *describe_decisions(task, pieces=not own),
         *_training(recipe, result),
         *_limits(task, result),
     ]
@@ -106,7 +109,7 @@ def _known_scores(result: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]
 
 
 def _summary(task: Task, result: Mapping[str, Any]) -> str:
-    what = f"`{result.get('encoder', 'an encoder')}` trained for {task.kind}"
+    what = f"`{bare(str(result.get('encoder', 'an encoder')))}` trained for {task.kind}"
     loss = result.get("loss", "ce")
     labels = getattr(task, "labels", ())
     named = f" Its labels: {', '.join(f'`{one}`' for one in labels)}." if labels else ""
@@ -128,7 +131,9 @@ def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
     final = {**result.get("scores", {}), **result.get("tuned", {})}[split]
     rows = [
         [f"`{label}`", *(f"{one[k]:.4f}" for k in ("precision", "recall", "f1")), one["support"]]
-        for label, one in final.get("labels", {}).items()
+        for label, one in sorted(
+            final.get("labels", {}).items(), key=lambda item: -item[1]["support"]
+        )
     ]
     if rows:
         yield f"Of each label, on {split}:"
@@ -163,12 +168,7 @@ def _usage(task: Task, *, own: bool) -> Iterator[str]:
     )
 
 
-def _decisions(task: Task) -> Iterator[str]:
-    yield "## From logits to decisions"
-    yield from describe_decisions(task)
-
-
-def _training(recipe: Any, result: Mapping[str, Any]) -> Iterator[str]:
+def _training(recipe: Recipe | str, result: Mapping[str, Any]) -> Iterator[str]:
     yield "## Training"
     rows = [
         [split, Path(str(one.get("path") or "")).name, one.get("examples", ""), f"`{hashed[:16]}`"]
@@ -191,25 +191,32 @@ def _counts(counts: Mapping[str, Any]) -> str:
     return ", ".join(shown) + (", …" if len(counts) > 50 else "")
 
 
-def recipe_text(recipe: Any) -> str:
-    """The recipe as TOML, with the names of data files but not where they were."""
+def recipe_text(recipe: Recipe | str) -> str:
+    """The recipe as TOML, with the names of files but not where they were."""
     if isinstance(recipe, str):
         return recipe
-    from softf1.training.recipe import format_recipe, with_values
-
     paths = {split: getattr(recipe.task, split) for split in ("train", "dev", "test")}
     names = {f"task.{split}": Path(path).name for split, path in paths.items() if path}
-    return format_recipe(with_values(recipe, names))
+    return format_recipe(with_values(recipe, names | {"encoder.name": bare(recipe.encoder.name)}))
+
+
+def bare(name: str) -> str:
+    """A Hub name as it is, a folder without the folders that it was in.
+
+    >>> bare("google-bert/bert-base-cased"), bare("/home/somebody/bert")
+    ('google-bert/bert-base-cased', 'bert')
+    """
+    return Path(name).name if Path(name).is_absolute() or Path(name).is_dir() else name
 
 
 def _limits(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
     yield "## Limits"
+    chosen = "the checkpoint, thresholds and biases" if result.get("tuned") else "the checkpoint"
+    tested = "test scores do not" if "test" in result.get("scores", {}) else "no test was given"
     limits = [
         "The scores hold for the files named above; on text of another kind expect less.",
-        "Dev chose the checkpoint, so dev scores flatter the model; test scores do not.",
+        f"Dev chose {chosen}, so dev scores flatter the model; {tested}.",
     ]
-    if "test" not in result.get("scores", {}):
-        limits[1] = "Dev chose the checkpoint, so its scores flatter the model; no test was given."
     if getattr(task, "labels", ()) and task.kind != "mrc_ner":
         limits.append("A label that is not in the training data is never predicted.")
     length = getattr(task, "max_length", None)

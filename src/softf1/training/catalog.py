@@ -9,6 +9,7 @@ from typing import Any
 LOSSES = {
     "ce": "cross entropy; label_smoothing",
     "wce": "cross entropy with class weights from the data; weights",
+    "la": "logit adjustment: cross entropy with the log class prior added; tau",
     "focal": "focal loss: confident examples count less; gamma",
     "wfocal": "focal loss with class weights from the data; gamma, weights",
     "dice": "dice: soft F1; smooth, squared, over, average, exclude, ohem_ratio",

@@ -9,16 +9,21 @@ if TYPE_CHECKING:
 
     from softf1.tasks.base import Task
 
-NOT_TUNED = "Nothing was tuned"
+NOT_TUNED = "No threshold or bias is used"
 
 
-def describe_decisions(task: Task) -> Iterator[str]:
-    """Paragraphs about thresholds and biases, tuned or not."""
+def describe_decisions(task: Task, *, pieces: bool = True) -> Iterator[str]:
+    """Paragraphs about thresholds and biases, tuned or not.
+
+    Args:
+        task: With what it learned.
+        pieces: Whether the encoder cuts words into pieces.
+    """
     about: Any = task
     if task.kind in ("classification", "pairs"):
         yield from _labels(about)
     elif task.kind == "tagging":
-        yield from _tags(about)
+        yield from _tags(about, pieces=pieces)
     elif task.kind == "qa":
         yield from _answers(about)
     else:
@@ -48,9 +53,11 @@ def _labels(task: Any) -> Iterator[str]:
         yield f"{NOT_TUNED}: the label with the largest logit is given, here and in transformers."
 
 
-def _tags(task: Any) -> Iterator[str]:
+def _tags(task: Any, *, pieces: bool) -> Iterator[str]:
     unit = "character" if task.unit != "word" else "word"
-    yield f'A {unit} has the tag of its first piece (`aggregation_strategy="first"` in a pipeline).'
+    if pieces:
+        same = '`aggregation_strategy="first"` in a pipeline'
+        yield f"A {unit} has the tag of its first piece ({same})."
     if task.biases:
         yield from _biases(task)
     else:
@@ -58,9 +65,10 @@ def _tags(task: Any) -> Iterator[str]:
 
 
 def _biases(task: Any) -> Iterator[str]:
+    added = [pair for pair in zip(task.labels, task.biases, strict=True) if pair[1]]
     yield (
-        "softf1 adds to the logits, before it takes the largest, what was tuned on dev; pipelines "
-        "of transformers do not: " + _listed(zip(task.labels, task.biases, strict=True))
+        "softf1 adds to the logits, before it takes the largest, what was tuned on dev (nothing to "
+        "labels that are not named); pipelines of transformers do not: " + _listed(added)
     )
 
 

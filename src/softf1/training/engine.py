@@ -33,6 +33,7 @@ from softf1.training.processes import choose_precision, freeze_unused, make_auto
 from softf1.training.recipe import describe_recipe
 from softf1.training.signals import watch_signals
 from softf1.training.step import Stepper
+from softf1.training.widths import MOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,6 +176,7 @@ class Engine:
             seed=train.seed,
             world=self.processes.world,
             rank=self.processes.rank,
+            max_widths=MOST if self._uses_graphs() else 0,  # a width is a graph to capture
         )
 
     def _stepper(self) -> Stepper:

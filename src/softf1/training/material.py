@@ -59,7 +59,7 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
         path = sources.get("train", {}).get("path")
         raise InputError("wanted examples to use as train, got none", path=path)
     if "dev" not in examples:
-        _split_dev(examples, sources, recipe.task.dev_share)
+        split_dev(examples, sources, recipe.task.dev_share)
     for name, found in examples.items():
         sources[name]["examples"] = len(found)
         if not found:
@@ -91,7 +91,7 @@ def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, d
     return {name: list(task.read(path)) for name, path in found.items()}, sources
 
 
-def _split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:
+def split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:
     """Takes dev from train: whole texts where questions share them, else single examples."""
     groups: dict[Any, list[Any]] = {}
     for number, example in enumerate(examples["train"]):

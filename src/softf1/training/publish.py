@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from softf1.models.codec import Codec
     from softf1.tasks.base import Task
+    from softf1.training.recipe import Recipe
 
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 DAMAGED = (
@@ -46,7 +47,7 @@ def publish_model(
     model: Any,
     task: Task,
     codec: Codec,
-    recipe: Any,
+    recipe: Recipe | str,
     result: Mapping[str, Any],
 ) -> None:
     """Write a model folder; it takes the place of an older one once it is complete.
@@ -56,7 +57,7 @@ def publish_model(
         model: As `task.build_model` made it, not wrapped.
         task: With its labels, thresholds and biases.
         codec: Tokenizer or vocabulary.
-        recipe: For the card.
+        recipe: For the card, as a value or as TOML.
         result: What `result.json` holds, for the card.
     """
     with new_folder(Path(folder)) as made:

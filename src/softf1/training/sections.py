@@ -65,8 +65,8 @@ class LossSection:
 
     Attributes:
         name: A loss, or several joined by a plus, such as ce+dice.
-        weights: Class weights from the counts of the training data; wce and wfocal take balanced
-            where nothing is said.
+        weights: Class weights from the counts of the training data; wce, wfocal and la take
+            balanced where nothing is said.
         statistics: How a loss over the batch sums over micro-batches and processes: exact sums
             first and differentiates then, running keeps sums over past steps.
         keys: The weight of each output of the task, such as start, end, span; 1 where not said.
@@ -92,7 +92,7 @@ class LossSection:
     @property
     def scheme(self) -> str | None:
         """The scheme of class weights that applies: that of `weights`, or of the loss itself."""
-        weighted = {"wce", "wfocal"} & set(self.name.split("+"))
+        weighted = {"wce", "wfocal", "la"} & set(self.name.split("+"))
         return self.weights or ("balanced" if weighted else None)
 
 

@@ -50,8 +50,10 @@ def format_scores(result: Mapping[str, Any]) -> str:
     """
     lines = dict(result["scores"])
     lines |= {f"{name} tuned": found for name, found in result.get("tuned", {}).items()}
-    numbers = [k for k, v in next(iter(lines.values())).items() if isinstance(v, int | float)]
-    columns = sorted(numbers, key=lambda name: name != result["headline"])
+    found = next(iter(lines.values()))
+    numbers = [name for name, value in found.items() if isinstance(value, int | float)]
+    shares = [name for name in numbers if not name.endswith("threshold")]
+    columns = sorted(shares, key=lambda name: name != result["headline"])
     table = [[name, *(f"{100 * found[c]:.2f}" for c in columns)] for name, found in lines.items()]
     return format_table(["", *columns], table)
 
