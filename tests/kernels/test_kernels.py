@@ -137,22 +137,48 @@ def test_strides_are_respected(over, mode):
         compare("dsc", {"over": over}, logits, target.repeat_interleave(2)[::2])
 
 
-@pytest.mark.parametrize("over", ["example", "batch"])
-def test_rows_longer_than_a_tile(over, monkeypatch):
-    from softf1.kernels import ops
+@pytest.fixture
+def short_tiles(monkeypatch):
+    """Cuts rows into parts of 8 classes, so that a row of 21 is a long one."""
+    from softf1.kernels import _launch
 
-    monkeypatch.setattr(ops, "LONGEST_TILE", 8)
-    monkeypatch.setattr(ops, "TILE", 8)
-    ops.lay_out.cache_clear()
+    tile = _launch.Tile(s=2, n=2, w=4, warps=1, programs=3)
+    monkeypatch.setattr(_launch, "LONGEST_TILE", 8)
+    monkeypatch.setattr(_launch, "long_lanes", lambda *_: _launch.Lanes(2, 4, 1, 3))
+    for name in ("backward_tile", "statistics_tile", "batch_backward_tile"):
+        monkeypatch.setattr(_launch, name, lambda *_: tile)
+
+
+@pytest.mark.parametrize("over", ["example", "batch"])
+@pytest.mark.parametrize("c", [21, 24])
+@pytest.mark.usefixtures("short_tiles")
+def test_rows_longer_than_a_tile(over, c):
     for name, options in (("dice", {}), ("dsc", {"alpha": 0.3, "decay": "paper"}), ("tversky", {})):
         for mode in ("softmax", "sigmoid"):
-            logits, target, mask = inputs(mode, 6, 21)
-            weight = {"weight": [0.5 + 0.1 * k for k in range(21)]}
+            logits, target, mask = inputs(mode, 7, c)
+            weight = {"weight": [0.5 + 0.1 * k for k in range(c)]}
             compare(name, options | {"over": over} | weight, logits, target, mask)
-    logits, target, mask = inputs("softmax", 6, 21)
+            compare(name, options | {"over": over}, logits, target)
+    logits, target, mask = inputs("softmax", 7, c)
     compare("ce", {}, logits, target, mask)
-    monkeypatch.undo()
-    ops.lay_out.cache_clear()
+
+
+@pytest.mark.parametrize("c", [13, 21, 32])
+@pytest.mark.usefixtures("short_tiles")
+def test_long_rows_of_a_batch_read_once(c, monkeypatch):
+    from softf1.kernels import _launch
+
+    monkeypatch.setattr(_launch, "wide_lanes", lambda *_: _launch.Lanes(2, 4, 1, 3))
+    for name, options in (
+        ("dice", {}),
+        ("dsc", {"decay": "paper", "squared": True}),
+        ("tversky", {"alpha": 0.2, "smooth": 0.1, "squared": True}),
+    ):
+        logits, target, mask = inputs("softmax", 7, c)
+        logits[3] = torch.nan  # a row that does not count
+        compare(name, options | {"over": "batch"}, logits, target, mask)
+        weight = {"weight": [0.5 + 0.1 * k for k in range(c)], "reduction": "none"}
+        compare(name, options | {"over": "batch"} | weight, logits, target)
 
 
 def test_nothing_to_count_is_zero_with_zero_gradient():
@@ -195,7 +221,7 @@ def test_the_kernel_is_chosen_on_the_gpu():
     with torch.profiler.profile() as profile:
         make_loss("dsc")(logits.requires_grad_(), target).backward()
     names = {event.key for event in profile.key_averages()}
-    assert {"softf1::rows", "softf1::rows_backward"} <= names
+    assert {"rows_forward_kernel", "rows_backward_kernel"} <= names
 
 
 @on_gpu
