@@ -34,6 +34,7 @@ Layout = tuple[str, str, Any]  # the pass, the function of _launch, what it retu
 
 @lru_cache(maxsize=2)
 def make_inputs(n: int, c: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns random logits and labels."""
     torch.manual_seed(0)
     x = torch.randn(n, c, device="cuda", dtype=torch.bfloat16)
     return x, torch.randint(0, c, (n,), device="cuda")
@@ -41,48 +42,55 @@ def make_inputs(n: int, c: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def layouts(n: int, c: int) -> Iterator[Layout]:
     """Yields what to try at a shape."""
-    many, vector = _launch.processors(torch.device("cuda")), _launch.vector_of(make_inputs(n, c)[0])
+    many, vector = (
+        _launch.processors(torch.device("cuda")),
+        _launch.shape_of(make_inputs(n, c)[0]).vector,
+    )
     if c > _launch.LONGEST_TILE:
-        for lanes, warps in ((512, 4), (512, 8), (512, 16), (1024, 8), (1024, 16), (2048, 16)):
-            for together in (2, 3, 4):
-                if warps * together <= 48:
-                    yield "forward", "long_lanes", Lanes(lanes, 8, warps, many * together)
-        for entries, warps in ((8, 4), (16, 4), (32, 4), (16, 8), (16, 2)):
-            width = 32 * warps * entries
-            blocks = n * (c // width)
-            for programs in (blocks, many * 8, many * 16):
-                tile = _launch.Tile(entries // 8, 1, width // (entries // 8), warps, programs)
-                yield "backward", "backward_tile", tile
-        for warps in (16, 32):
-            for part in (8192, 4096) if c <= 16384 else (8192,):
-                wide = Lanes(part // 8, 8, warps, many)
-                yield "statistics", "wide_lanes", wide
-                yield "batch backward", "wide_lanes", wide
-        yield "statistics", "wide_lanes", None
-        yield "batch backward", "wide_lanes", None
+        yield from _long_layouts(n, c, many)
         return
     few = c <= _launch.FEW
-    for entries in (16, 8, 4, 1) if few else (16, 32, 64):
-        for warps in (1, 2, 4) if few else (2, 4, 8):
-            for together in (8,) if few else (4, 8, 0):
+    for entries in (16, 4) if few else (16, 32):
+        for warps in (1, 4) if few else (2, 4, 8):
+            for together in (8,) if few else (4, 8, 12):
                 tile = _launch.cut(
                     n, c, vector, entries=entries, warps=warps, together=together, many=many
                 )
-                for name, function in (
-                    ("forward", "forward_tile"),
-                    ("backward", "backward_tile"),
-                    ("statistics", "statistics_tile"),
-                    ("batch backward", "batch_backward_tile"),
-                ):
-                    if name == "statistics" and (together == 0 or entries == 64):
-                        continue
-                    yield name, function, tile
+                yield "forward", "forward_tile", tile
+                yield "statistics", "statistics_tile", tile
+                yield "batch backward", "batch_backward_tile", tile
+            tile = _launch.cut(n, c, vector, entries=entries, warps=warps, together=0, many=many)
+            yield "backward", "backward_tile", tile
+            yield "batch backward", "batch_backward_tile", tile
+
+
+def _long_layouts(n: int, c: int, many: int) -> Iterator[Layout]:
+    for lanes, warps in ((512, 4), (512, 8), (1024, 8)):
+        for together in (4, 5, 6):
+            yield "forward", "long_lanes", Lanes(lanes, 8, warps, many * together)
+    for pieces, warps in ((1, 4), (2, 4), (4, 4), (2, 8), (4, 8)):
+        tile = _launch.Tile(pieces, 1, 256 * warps, warps, n * (c // (pieces * 256 * warps)))
+        yield "backward", "backward_tile", tile
+    for warps in (16, 32):
+        wide = Lanes(1024, 8, warps, many)
+        yield "statistics", "wide_lanes", wide
+        yield "batch backward", "wide_lanes", wide
 
 
 @contextmanager
 def using(function: str, layout: Any) -> Iterator[None]:
+    """Makes a function of _launch answer with this layout; plans are made anew."""
+    forget_plans()
     with patch.object(_launch, function, lambda *_: layout):
         yield
+    forget_plans()
+
+
+def forget_plans() -> None:
+    """Empties the caches of plans."""
+    for function in vars(_run).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
 
 
 def passes(n: int, c: int, numbers: _run.Numbers) -> dict[str, Callable[[], Any]]:

@@ -137,16 +137,27 @@ def test_strides_are_respected(over, mode):
         compare("dsc", {"over": over}, logits, target.repeat_interleave(2)[::2])
 
 
+def forget_plans():
+    from softf1.kernels import _run
+
+    for function in vars(_run).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
+
+
 @pytest.fixture
 def short_tiles(monkeypatch):
     """Cuts rows into parts of 8 classes, so that a row of 21 is a long one."""
     from softf1.kernels import _launch
 
+    forget_plans()
     tile = _launch.Tile(s=2, n=2, w=4, warps=1, programs=3)
     monkeypatch.setattr(_launch, "LONGEST_TILE", 8)
     monkeypatch.setattr(_launch, "long_lanes", lambda *_: _launch.Lanes(2, 4, 1, 3))
     for name in ("backward_tile", "statistics_tile", "batch_backward_tile"):
         monkeypatch.setattr(_launch, name, lambda *_: tile)
+    yield
+    forget_plans()
 
 
 @pytest.mark.parametrize("over", ["example", "batch"])
@@ -218,7 +229,7 @@ def test_forced_and_impossible_says_why(options, reason):
 @on_gpu
 def test_the_kernel_is_chosen_on_the_gpu():
     logits, target, _ = inputs("softmax", 9, 5)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         make_loss("dsc")(logits.requires_grad_(), target).backward()
     names = {event.key for event in profile.key_averages()}
     assert {"rows_forward_kernel", "rows_backward_kernel"} <= names

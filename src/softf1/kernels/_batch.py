@@ -75,17 +75,19 @@ def statistics_kernel(
             kept = load_kept(aux, SCALE, rows, n, rows < n, FRACTIONAL) != 0.0
             m, log_r, u, top = load_state(aux, rows, n, kept, FRACTIONAL)
             share = shares(tile, spread(m), spread(log_r))
-        _, q, _ = probabilities(
+        _p, q, _other = probabilities(
             share, cols == spread(top), spread(u), alpha, DECAY, FRACTIONAL, ALPHA_ONE
         )
         if FRACTIONAL:  # q of the largest class is not made from its share
             q = tl.where(spread(kept), q, 0.0)
-        _, gold_q, _ = probabilities(
+        _gold_p, gold_q, _gold_share = probabilities(
             shares(gold_x, m, log_r), label == top, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
         )
         has_gold = kept & (gold_x != -float("inf"))
         gold_q = tl.where(has_gold, gold_q, 0.0)
-        gold_overlap, gold_total, _, _ = overlap_and_total(gold_q, 1.0, fp, fn, LOSS, POWER)
+        gold_overlap, gold_total, _grows, _grows_too = overlap_and_total(
+            gold_q, 1.0, fp, fn, LOSS, POWER
+        )
         # The gold term is summed as a negative below: what it is more, is added to it.
         more = gold_total - negative_total(gold_q, fp, LOSS, POWER)
         here = cols == spread(tl.where(has_gold, label, -1))
@@ -221,11 +223,13 @@ def batch_backward_kernel(
         label = tl.load(target + rows.to(tl.int64) * st_n, mask=kept, other=0).to(tl.int32)
         m, log_r, u, top = load_state(aux, rows, n, kept, FRACTIONAL)
         gold_x = load_gold(x, rows, label, kept, sx_n, sx_c, VECTOR)
-        _, gold_q, _ = probabilities(
+        _gold_p, gold_q, _gold_share = probabilities(
             shares(gold_x, m, log_r), label == top, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
         )
         gold_q = tl.where(kept & (gold_x != -float("inf")), gold_q, 0.0)
-        _, _, overlap_growth, total_growth = overlap_and_total(gold_q, 1.0, fp, fn, LOSS, POWER)
+        _overlap, _total, overlap_growth, total_growth = overlap_and_total(
+            gold_q, 1.0, fp, fn, LOSS, POWER
+        )
         of_overlap = load_slope(slopes, incoming, incoming_stride, label, c)
         of_total = load_slope(slopes + c, incoming, incoming_stride, label, c)
         gold_h = spread(overlap_growth * of_overlap + total_growth * of_total)
@@ -250,7 +254,7 @@ def batch_backward_kernel(
                 cols = start + first
                 tile = load_tile(x, rows, cols, kept, c, sx_n, sx_c, VECTOR, UNIT)
                 slope_here = load_slope(slopes + c, incoming, incoming_stride, cols, c)
-                h, _, _, of_top = batch_h(
+                h, _p, _other, of_top = batch_h(
                     tile, slope_here, cols, cols == label, gold_h, top, m, log_r, u, alpha, fp,
                     LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
                 )  # fmt: skip
@@ -262,7 +266,7 @@ def batch_backward_kernel(
                 cols = start + first
                 tile = load_tile(x, rows, cols, kept, c, sx_n, sx_c, VECTOR, UNIT)
                 slope_here = load_slope(slopes + c, incoming, incoming_stride, cols, c)
-                h, p, other, _ = batch_h(
+                h, p, other, _of_top = batch_h(
                     tile, slope_here, cols, cols == label, gold_h, top, m, log_r, u, alpha, fp,
                     LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
                 )  # fmt: skip

@@ -15,9 +15,12 @@ import torch
 import triton
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+MOST_PROGRAMS = 2_048  # of a kernel whose programs leave sums to the last of them
 LONGEST_TILE = 8_192  # longer rows are read piece by piece
 FEW = 16  # so few classes are one thread's
 SLOTS = 4_096  # counters of a device
@@ -42,12 +45,34 @@ class Lanes(NamedTuple):
     programs: int
 
 
-def vector_of(x: Tensor) -> int:
-    """Returns how many entries of a row may be moved at once, up to 16 bytes."""
-    if x.stride(1) != 1:
-        return 1
-    together = 16 // x.element_size() | x.shape[1] | (x.stride(0) if x.shape[0] > 1 else 0)
-    return together & -together
+class Shape(NamedTuple):
+    """What a layout depends on: the logits' sizes, strides and type, and where they are."""
+
+    n: int
+    c: int
+    stride_n: int
+    stride_c: int
+    element_size: int
+    device: torch.device
+
+    @property
+    def vector(self) -> int:
+        """How many entries of a row may be moved at once, up to 16 bytes."""
+        if self.stride_c != 1:
+            return 1
+        together = 16 // self.element_size | self.c | (self.stride_n if self.n > 1 else 0)
+        return together & -together
+
+    @property
+    def many(self) -> int:
+        """The number of multiprocessors."""
+        return processors(self.device)
+
+
+def shape_of(x: Tensor) -> Shape:
+    """Returns what layouts depend on."""
+    (n, c), (stride_n, stride_c) = x.shape, x.stride()
+    return Shape(n, c, stride_n, stride_c, x.element_size(), x.device)
 
 
 @lru_cache(maxsize=32)
@@ -132,35 +157,50 @@ def wide_lanes(n: int, c: int, element_size: int, many: int) -> Lanes | None:
     return Lanes(LONGEST_TILE // v, v, 16, many)
 
 
-_compiled: dict[tuple[Any, ...], Any] = {}
+class Plan(NamedTuple):
+    """A kernel laid over one shape: its grid, the numbers and constants that it is given."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    numbers: tuple[int | float, ...]
+    constants: tuple[int | bool, ...]
+    warps: int
 
 
-def launch(
-    kernel: Any,
-    grid: tuple[int, int, int],
-    tensors: tuple[Tensor, ...],
-    numbers: tuple[int | float, ...],
-    constants: tuple[int | bool, ...],
-    warps: int,
-) -> None:
+_starters: dict[tuple[Any, ...], Callable[..., None]] = {}
+
+
+def launch(plan: Plan, *tensors: Tensor) -> None:
     """Starts a kernel; its parameters are tensors, then numbers, then constants."""
-    device = tensors[0].device
-    if device.type == "cuda" and device.index != torch.cuda.current_device():
-        with torch.cuda.device(device):
-            launch(kernel, grid, tensors, numbers, constants, warps)
+    index = tensors[0].device.index
+    if index is not None and index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            launch(plan, *tensors)
         return
+    kernel, grid, numbers, constants, warps = plan
     key = (
-        kernel, device.index, warps, constants, *[tensor.dtype for tensor in tensors],
+        kernel, constants, warps, index, *[tensor.dtype for tensor in tensors],
         *[not tensor.data_ptr() & 15 for tensor in tensors],
     )  # fmt: skip
-    compiled = _compiled.get(key)
-    # Numbers of more than 32 bits have another type: Triton is to see them.
-    if compiled is None or max(numbers) >= 2**31 or min(numbers) < -(2**31):
-        compiled = kernel[grid](*tensors, *numbers, *constants, num_warps=warps)
-        if not INTERPRETED and max(numbers) < 2**31 and min(numbers) >= -(2**31):
-            _compiled[key] = compiled
+    starter = _starters.get(key)
+    if starter is not None and max(numbers) < 2**31 and min(numbers) >= -(2**31):
+        starter(grid, (*tensors, *numbers, *constants))
         return
-    compiled[grid](*tensors, *numbers, *constants)
+    compiled = kernel[grid](*tensors, *numbers, *constants, num_warps=warps)
+    # Numbers of more than 32 bits have another type: Triton is to see them every time.
+    if not INTERPRETED and max(numbers) < 2**31 and min(numbers) >= -(2**31):
+        _starters[key] = _starter(compiled, index)
+
+
+def _starter(compiled: Any, index: int | None) -> Callable[..., None]:
+    """Returns what starts a compiled kernel, without the hooks of Triton's own way to do it."""
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    stream_of = triton.runtime.driver.active.get_current_stream
+
+    def start(grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
+        run(*grid, stream_of(index), function, metadata, None, None, None, *arguments)
+
+    return start
 
 
 class _Counters:
@@ -200,5 +240,5 @@ def counter(x: Tensor) -> Tensor:
         if counters is not None and capturing:
             found = next(counters.free, None)
         elif counters is not None:
-            found = counters.take(torch.cuda.current_stream(x.device).cuda_stream)
+            found = counters.take(triton.runtime.driver.active.get_current_stream(x.device.index))
     return x.new_zeros(1, dtype=torch.int32) if found is None else found

@@ -20,10 +20,12 @@ from softf1.kernels._tiles import (
     ENTROPY,
     LOW,
     PAPER,
+    fetch_ahead,
     log_reciprocal,
     numerators,
     reciprocal_or_zero,
     shares,
+    widen,
 )
 
 
@@ -47,11 +49,20 @@ def load_part(x, cols, c, stride_c, UNIT: tl.constexpr, EVEN: tl.constexpr):
     inside = cols < c
     place = cols if UNIT else cols.to(tl.int64) * stride_c
     if EVEN:
-        return tl.load(x + place).to(tl.float32)
+        return widen(tl.load(x + place))
     if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
         found = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
         return tl.where(inside, found, LOW)
-    return tl.load(x + place, mask=inside, other=LOW).to(tl.float32)
+    return widen(tl.load(x + place, mask=inside, other=LOW))
+
+
+@triton.jit
+def fetch_row(x, wanted, c, stride_c, LANES: tl.constexpr):
+    """Starts moving a row into the cache, the lines of 128 bytes of LANES at a time."""
+    step: tl.constexpr = 1_024 // x.dtype.element_ty.primitive_bitwidth
+    for start in tl.range(0, tl.where(wanted, c, 1), LANES * step, num_stages=1):
+        cols = tl.minimum(start + tl.arange(0, LANES) * step, c - 1)
+        fetch_ahead(x + cols.to(tl.int64) * stride_c)
 
 
 @triton.jit
@@ -152,13 +163,13 @@ def keep_row(aux, row, n, m, log_r, scale, summed, gold, u, top, of_top, FRACTIO
 
 @triton.jit(do_not_specialize=NUMBERS)
 def long_forward_kernel(
-    x, target, mask, weight, values, aux, partial, counter, value,
+    x, target, mask, weight, aux, counter, value,
     n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
-    V: tl.constexpr, PAIRED: tl.constexpr, PROGRAMS: tl.constexpr,
+    V: tl.constexpr, PAIRED: tl.constexpr, FETCH: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """What `rows_forward_kernel` does, for rows of any length."""
     c = units * VECTOR
@@ -167,9 +178,16 @@ def long_forward_kernel(
     if HAS_WEIGHT:
         all_weights = tl.sum(sum_weights(weight, c, LANES), axis=0)
     value_sum, count_sum = 0.0, 0.0
+    stride = sx_n.to(tl.int64) * VECTOR
+    next_label, next_wanted = load_row(target, mask, tl.program_id(0), n, st_n, ignore, HAS_MASK)
     for row in tl.range(tl.program_id(0), n, tl.num_programs(0), num_stages=1):
-        label, wanted = load_row(target, mask, row, n, st_n, ignore, HAS_MASK)
-        start_of_row = x + row * (sx_n.to(tl.int64) * VECTOR)
+        label, wanted = next_label, next_wanted
+        start_of_row = x + row * stride
+        # The row after this one comes into the cache while this one is worked on.
+        next_row = tl.minimum(row + tl.num_programs(0), n - 1)
+        next_label, next_wanted = load_row(target, mask, next_row, n, st_n, ignore, HAS_MASK)
+        if FETCH:
+            fetch_row(x + next_row * stride, next_wanted, c, sx_c, LANES)
         stop = tl.where(wanted, c, 0)  # a row that does not count is not read
         gold_x = tl.load(
             start_of_row + label.to(tl.int64) * sx_c, mask=wanted, other=-float("inf")
@@ -220,12 +238,12 @@ def long_forward_kernel(
         row_value = tl.where(scale != 0.0, total * scale, 0.0)
         keep_row(aux, row, n, m, log_r, scale, summed, gold, u, top, of_top, FRACTIONAL)
         if NONE:
-            tl.store(values + row, row_value)
+            tl.store(value + row, row_value)
         value_sum += row_value
         count_sum += count
     if not NONE:
         norm = norm_place(aux, n, FRACTIONAL)
-        add_up(partial, counter, value, norm, value_sum, count_sum, MEAN, PROGRAMS)
+        add_up(counter, value, norm, value_sum, count_sum, MEAN, PROGRAMS)
 
 
 @triton.jit

@@ -12,7 +12,7 @@ knows that it may move VECTOR entries at once.
 import triton
 import triton.language as tl
 
-from softf1.kernels._tiles import LOW, reciprocal_or_zero
+from softf1.kernels._tiles import LOW, reciprocal_or_zero, widen
 
 M, LOG_R, SCALE, SUMMED, GOLD, U, TOP, DECAYED_TOP = (tl.constexpr(plane) for plane in range(8))
 
@@ -79,7 +79,8 @@ def load_tile(
     if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
         found = tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
         return tl.where(inside, found, LOW)
-    return tl.load(pointers, mask=inside, other=LOW).to(tl.float32)
+    found = tl.load(pointers, mask=inside, other=LOW)
+    return found.to(tl.float32) if VECTOR == 1 else widen(found)
 
 
 @triton.jit
@@ -171,11 +172,11 @@ def norm_place(aux, n, FRACTIONAL: tl.constexpr):
 
 @triton.jit
 def add_up(
-    partial, counter, value, norm_after, value_sum, count_sum,
-    MEAN: tl.constexpr, PROGRAMS: tl.constexpr,
-):  # fmt: skip
+    counter, value, norm_after, value_sum, count_sum, MEAN: tl.constexpr, PROGRAMS: tl.constexpr
+):
     """Keeps a program's sums; the last to come adds them all, writes the loss and its factor."""
     program, programs = tl.program_id(0), tl.num_programs(0)
+    partial = norm_after + 1
     tl.store(partial + program, value_sum)
     tl.store(partial + programs + program, count_sum)
     tl.debug_barrier()

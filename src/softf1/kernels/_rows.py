@@ -162,7 +162,7 @@ def weight_of_terms(tile, weights, all_weights):
 
 @triton.jit(do_not_specialize=NUMBERS)
 def rows_forward_kernel(
-    x, target, mask, weight, values, aux, partial, counter, value,
+    x, target, mask, weight, aux, counter, value,
     n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, HAS_MASK: tl.constexpr,
@@ -213,13 +213,13 @@ def rows_forward_kernel(
             aux, rows, n, m, log_reciprocal(z), scale, summed, gold, u, top, of_top, FRACTIONAL
         )
         if NONE:
-            tl.store(values + rows, row_value, mask=rows < n)
+            tl.store(value + rows, row_value, mask=rows < n)
         value_sum += row_value
         count_sum += count
     if not NONE:
         norm = norm_place(aux, n, FRACTIONAL)
         value_sum, count_sum = tl.sum(value_sum), tl.sum(count_sum)
-        add_up(partial, counter, value, norm, value_sum, count_sum, MEAN, PROGRAMS)
+        add_up(counter, value, norm, value_sum, count_sum, MEAN, PROGRAMS)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -229,19 +229,18 @@ def rows_backward_kernel(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr,
-    S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, ONE_TILE: tl.constexpr,
+    S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of rows of any length; `incoming` is one number a row, or one for all."""
     c = units * VECTOR
     norm = 1.0
     if not NONE:
         norm = tl.load(norm_place(aux, n, FRACTIONAL)) * tl.load(incoming)
-    tiles = 1 if ONE_TILE else tl.cdiv(c, S * W)
-    blocks = tl.cdiv(n, N) * tiles
+    blocks = tl.cdiv(n, N) * TILES
     for step in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=1):
         block = blocks - 1 - step  # what forward read last is in the cache still
-        rows = block // tiles * N + tl.arange(0, N)
-        cols = tile_columns(block % tiles * (S * W), S, W)
+        rows = block // TILES * N + tl.arange(0, N)
+        cols = tile_columns(block % TILES * (S * W), S, W)
         scale = load_kept(aux, SCALE, rows, n, rows < n, FRACTIONAL)
         kept = scale != 0.0
         label = tl.load(target + rows.to(tl.int64) * st_n, mask=kept, other=0).to(tl.int32)

@@ -1,4 +1,7 @@
-"""Runs the kernels: allocates what they write, chooses the one for the shape, starts it."""
+"""Runs the kernels: plans one for the shape, allocates what it writes, starts it.
+
+Plans are made once for a shape: in eager mode the host is slower than the kernels.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ import torch
 import triton
 
 from softf1.kernels import _batch, _launch, _long, _rows, _terms, _wide
+from softf1.kernels._launch import Plan, launch, shape_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from softf1.kernels._launch import Lanes, Tile
+    from softf1.kernels._launch import Lanes, Shape
 
 MOST_LINES = 512  # of partial sums that one program adds up
 PAIRABLE = (1e-6, 1e6)  # a product of two such numbers is far from the ends of float32
@@ -37,21 +41,20 @@ class Numbers(NamedTuple):
         return self.decay > 0 and self.alpha < 1.0
 
     @property
-    def planes(self) -> int:
-        """How many values are kept of a softmax row."""
-        return 8 if self.fractional else 5
+    def focal(self) -> bool:
+        """True for an entropy with gamma above 0."""
+        return self.loss == 0 and self.alpha > 0.0
 
-
-@lru_cache(maxsize=1024)
-def _constants(numbers: Numbers) -> tuple[int | bool, ...]:
-    """Returns LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE."""
-    loss, power, decay, alpha, *_ = numbers
-    return (loss, power, decay, numbers.fractional, alpha == 1.0)
+    @property
+    def formula(self) -> tuple[int | bool, ...]:
+        """LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE."""
+        return (self.loss, self.power, self.decay, self.fractional, self.alpha == 1.0)
 
 
 def kept_floats(n: int, numbers: Numbers, *, softmax: bool) -> int:
-    """Returns how many floats forward keeps for backward: values of rows, then one factor."""
-    return (numbers.planes if softmax else 1) * n + 1
+    """Returns how many floats forward keeps: values of rows, a factor, the programs' sums."""
+    planes = 1 if not softmax else 8 if numbers.fractional else 5
+    return planes * n + 1 + 2 * _launch.MOST_PROGRAMS
 
 
 def _floats(x: Tensor, *size: int) -> Tensor:
@@ -69,49 +72,48 @@ def run_rows(
     none: bool,
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss, () or (N,), and what backward needs."""
-    n, c = x.shape
-    softmax = target.dim() == 1
-    aux = _floats(x, kept_floats(n, numbers, softmax=softmax))
+    n = x.shape[0]
+    aux = _floats(x, kept_floats(n, numbers, softmax=target.dim() == 1))
     if not n:
         return x.new_zeros((0,) if none else (), dtype=torch.float32), aux.zero_()
     value = _floats(x, n) if none else _floats(x)
-    vector, many = _launch.vector_of(x), _launch.processors(x.device)
-    lanes, tile = None, _launch.forward_tile(n, c, vector, many)
-    if softmax and c > _launch.LONGEST_TILE:
-        lanes = _launch.long_lanes(n, x.element_size(), many)
-    warps, programs = (tile if lanes is None else lanes)[-2:]
-    partial = aux if none else _floats(x, 2 * programs)
+    flags = (mask is not None, weight is not None, mean, none)
+    plan = _plan_rows(shape_of(x), target.stride(), numbers, flags)
     counter = aux if none else _launch.counter(x)
-    tensors = (
-        x, target, x if mask is None else mask, x if weight is None else weight,
-        value, aux, partial, counter, value,
+    launch(
+        plan, x, target, x if mask is None else mask, x if weight is None else weight,
+        aux, counter, value,
     )  # fmt: skip
-    loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
-    flags = (mask is not None, weight is not None, mean, none, vector)
-    focal, unit = loss == 0 and alpha > 0.0, x.stride(1) == 1
-    most = triton.next_power_of_2(programs)
-    if not softmax:
-        _launch.launch(
-            _terms.terms_forward_kernel, (programs, 1, 1), tensors,
-            (n, c // vector, x.stride(0) // vector, *x.stride()[1:], *target.stride(), ignore,
-             alpha, fp, fn, smooth),
-            (loss, power, decay, focal, *flags, *tile[:3], most), warps,
-        )  # fmt: skip
-        return value, aux
-    constants = (*_constants(numbers), smooth > 0.0, focal, *flags, unit)
-    arguments = (
-        n, c // vector, x.stride(0) // vector, x.stride(1), target.stride(0), ignore,
-        alpha, fp, fn, smooth, power * smooth,
-    )  # fmt: skip
-    layout: tuple[int | bool, ...] = (*tile[:3], most)
-    kernel = _rows.rows_forward_kernel
-    if lanes is not None:
-        kernel = _long.long_forward_kernel
-        even, low, high = c % (lanes.lanes * lanes.v) == 0, *PAIRABLE
-        paired = low <= smooth <= high and fp <= high
-        layout = (even, lanes.lanes, lanes.v, paired, most)
-    _launch.launch(kernel, (programs, 1, 1), tensors, arguments, (*constants, *layout), warps)
     return value, aux
+
+
+@lru_cache(maxsize=4096)
+def _plan_rows(
+    shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
+) -> Plan:
+    n, c, stride_n, stride_c, element_size, _ = shape
+    loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
+    vector, unit = shape.vector, stride_c == 1
+    places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn, smooth)
+    layout: tuple[int | bool, ...]
+    if len(strides) == 1 and c > _launch.LONGEST_TILE:
+        lanes, v, warps, programs = _launch.long_lanes(n, element_size, shape.many)
+        low, high = PAIRABLE
+        paired, even = low <= smooth <= high and fp <= high, c % (lanes * v) == 0
+        layout = (unit, even, lanes, v, paired, True, triton.next_power_of_2(programs))
+        kernel = _long.long_forward_kernel
+    else:
+        s, rows, w, warps, programs = _launch.forward_tile(n, c, vector, shape.many)
+        layout = (s, rows, w, triton.next_power_of_2(programs))
+        kernel = _terms.terms_forward_kernel
+        if len(strides) == 1:
+            layout, kernel = (unit, *layout), _rows.rows_forward_kernel
+    grid = (programs, 1, 1)
+    if len(strides) == 2:
+        constants = (loss, power, decay, numbers.focal, *flags, vector, *layout)
+        return Plan(kernel, grid, places, constants, warps)
+    constants = (*numbers.formula, smooth > 0.0, numbers.focal, *flags, vector, *layout)
+    return Plan(kernel, grid, (*places, power * smooth), constants, warps)
 
 
 def run_rows_backward(
@@ -124,36 +126,43 @@ def run_rows_backward(
     numbers: Numbers,
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (N,) or one number."""
-    n, c = x.shape
-    dx = torch.empty((n, c), dtype=x.dtype, device=x.device)
-    if not n:
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if not x.shape[0]:
         return dx
-    vector, none = _launch.vector_of(x), incoming.dim() == 1
-    tile = _launch.backward_tile(n, c, vector, _launch.processors(x.device))
-    loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
-    stride = incoming.stride(0) if none else 0
-    weight_or_x = x if weight is None else weight
-    if target.dim() == 2:
-        _launch.launch(
-            _terms.terms_backward_kernel, (tile.programs, 1, 1),
-            (x, target, x if mask is None else mask, weight_or_x, aux, incoming, dx),
-            (n, c // vector, x.stride(0) // vector, x.stride(1), *target.stride(), stride, ignore,
-             alpha, fp, fn, smooth),
-            (loss, power, decay, loss == 0 and alpha > 0.0, mask is not None, weight is not None,
-             none, vector, *tile[:3]),
-            tile.warps,
-        )  # fmt: skip
-        return dx
-    _launch.launch(
-        _rows.rows_backward_kernel, (tile.programs, 1, 1),
-        (x, target, weight_or_x, aux, incoming, dx),
-        (n, c // vector, x.stride(0) // vector, x.stride(1), target.stride(0), stride,
-         alpha, fp, smooth, power * smooth),
-        (*_constants(numbers), smooth > 0.0, weight is not None, none, vector, x.stride(1) == 1,
-         *tile[:3], tile.s * tile.w >= c),
-        tile.warps,
-    )  # fmt: skip
+    flags = (mask is not None, weight is not None)
+    plan = _plan_rows_backward(shape_of(x), target.stride(), incoming.stride(), numbers, flags)
+    weight = x if weight is None else weight
+    if target.dim() == 1:
+        launch(plan, x, target, weight, aux, incoming, dx)
+    else:
+        launch(plan, x, target, x if mask is None else mask, weight, aux, incoming, dx)
     return dx
+
+
+@lru_cache(maxsize=4096)
+def _plan_rows_backward(
+    shape: Shape,
+    strides: tuple[int, ...],
+    incoming: tuple[int, ...],
+    numbers: Numbers,
+    flags: tuple[bool, ...],
+) -> Plan:
+    n, c, stride_n, stride_c, *_ = shape
+    loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
+    vector, none = shape.vector, len(incoming) == 1
+    s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
+    places = (n, c // vector, stride_n // vector, stride_c, *strides, *(incoming or (0,)))
+    constants: tuple[int | bool, ...]
+    if len(strides) == 2:
+        constants = (loss, power, decay, numbers.focal, *flags, none, vector, s, rows, w)
+        numbers_ = (*places, ignore, alpha, fp, fn, smooth)
+        return Plan(_terms.terms_backward_kernel, (programs, 1, 1), numbers_, constants, warps)
+    constants = (
+        *numbers.formula, smooth > 0.0, flags[1], none, vector, stride_c == 1,
+        s, rows, w, triton.cdiv(c, s * w),
+    )  # fmt: skip
+    numbers_ = (*places, alpha, fp, smooth, power * smooth)
+    return Plan(_rows.rows_backward_kernel, (programs, 1, 1), numbers_, constants, warps)
 
 
 def run_batch(
@@ -169,111 +178,139 @@ def run_batch(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the loss (() or (C,)), its derivatives by overlap and total (2, C), and the rows'."""
     n, c = x.shape
-    softmax = target.dim() == 1
-    aux = _floats(x, kept_floats(n, numbers, softmax=True) if softmax else 0)
+    aux = _floats(x, kept_floats(n, numbers, softmax=True) if target.dim() == 1 else 0)
     value = _floats(x, c) if none else _floats(x)
     slopes = _floats(x, 2, c)
-    partial = _partial_sums(x, target, mask, aux, numbers)
+    if not n:
+        partial = x.new_zeros((1, 2, c), dtype=torch.float32)
+    elif target.dim() == 2:
+        partial = _sum_terms(x, target, mask, numbers)
+    else:
+        lanes = _wide_lanes(shape_of(x), numbers)
+        summed = _sum_rows if lanes is None else _sum_wide
+        partial = summed(x, target, mask, aux, numbers)
     lines = len(partial)
     if lines > MOST_LINES or (lines > 1 and c > 1_024):
         partial, lines = partial.sum(0, keepdim=True), 1
-    block = min(triton.next_power_of_2(c), 4_096 if lines == 1 else 1_024)
-    _launch.launch(
-        _batch.finish_kernel, (1, 1, 1), (partial, x if weight is None else weight, value, slopes),
-        (lines, c, numbers.smooth),
-        (weight is not None, micro, mean, none, _lines_at_once(lines, block), block),
-        4 if block <= 256 and lines == 1 else 16,
-    )  # fmt: skip
+    plan = _plan_finish(lines, c, numbers.smooth, (weight is not None, micro, mean, none))
+    launch(plan, partial, x if weight is None else weight, value, slopes)
     return value, slopes, aux
 
 
-def _lines_at_once(lines: int, block: int) -> int:
-    return int(min(triton.next_power_of_2(lines), max(1, 16_384 // block)))
+@lru_cache(maxsize=4096)
+def _plan_finish(lines: int, c: int, smooth: float, flags: tuple[bool, ...]) -> Plan:
+    block = min(triton.next_power_of_2(c), 4_096 if lines == 1 else 1_024)
+    at_once = min(triton.next_power_of_2(lines), max(1, 16_384 // block))
+    warps = 4 if at_once * block <= 1_024 else 16
+    return Plan(
+        _batch.finish_kernel, (1, 1, 1), (lines, c, smooth), (*flags, at_once, block), warps
+    )
 
 
-def _partial_sums(
-    x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor, numbers: Numbers
-) -> Tensor:
+def _sum_terms(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
     """Returns (lines, 2, C): overlap and total of each class over the rows of each program."""
-    n, c = x.shape
-    if not n:
-        return x.new_zeros((1, 2, c), dtype=torch.float32)
-    vector, many = _launch.vector_of(x), _launch.processors(x.device)
-    tile = _launch.statistics_tile(n, c, vector, many)
-    grid = (tile.programs, triton.cdiv(c, tile.s * tile.w), 1)
-    loss, power, decay, alpha, fp, fn, _, ignore = numbers
-    filler = x if mask is None else mask
-    if target.dim() == 1 and (wide := _wide_lanes(x, numbers)) is not None:
-        return _wide_sums(x, target, mask, aux, numbers, wide)
-    partial = _floats(x, tile.programs, 2, c)
-    if target.dim() == 2:
-        _launch.launch(
-            _terms.terms_statistics_kernel, grid, (x, target, filler, partial),
-            (n, c // vector, x.stride(0) // vector, x.stride(1), *target.stride(), ignore,
-             alpha, fp, fn),
-            (loss, power, decay, mask is not None, vector, *tile[:3]), tile.warps,
-        )  # fmt: skip
-        return partial
-    places = (n, c // vector, x.stride(0) // vector, x.stride(1), target.stride(0), ignore)
-    unit = x.stride(1) == 1
-    if grid[1] > 1:
-        lanes = _launch.long_lanes(n, x.element_size(), many)
-        _launch.launch(
-            _long.long_state_kernel, (lanes.programs, 1, 1), (x, target, filler, aux), places,
-            (numbers.fractional, mask is not None, vector, unit,
-             c % (lanes.lanes * lanes.v) == 0, lanes.lanes, lanes.v),
-            lanes.warps,
-        )  # fmt: skip
-    _launch.launch(
-        _batch.statistics_kernel, grid, (x, target, filler, aux, partial),
-        (*places, alpha, fp, fn),
-        (*_constants(numbers), mask is not None, vector, unit, *tile[:3], grid[1] == 1),
-        tile.warps,
-    )  # fmt: skip
+    plan = _plan_terms(shape_of(x), target.stride(), numbers, has_mask=mask is not None)
+    partial = _floats(x, plan.grid[0], 2, x.shape[1])
+    launch(plan, x, target, x if mask is None else mask, partial)
     return partial
 
 
-def _wide_lanes(x: Tensor, numbers: Numbers) -> Lanes | None:
-    n, c = x.shape
-    if c <= _launch.LONGEST_TILE or numbers.fractional or x.stride(1) != 1:
-        return None
-    return _launch.wide_lanes(n, c, x.element_size(), _launch.processors(x.device))
-
-
-def _wide_sums(
-    x: Tensor,
-    target: Tensor,
-    mask: Tensor | None,
-    aux: Tensor,
-    numbers: Numbers,
-    lanes: Lanes,
-) -> Tensor:
-    """Returns (1, 2, C)."""
-    n, c = x.shape
+@lru_cache(maxsize=4096)
+def _plan_terms(
+    shape: Shape, strides: tuple[int, ...], numbers: Numbers, *, has_mask: bool
+) -> Plan:
+    n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, _, ignore = numbers
-    filler = x if mask is None else mask
-    vector, part = _launch.vector_of(x), lanes.lanes * lanes.v
-    formula = (loss, power, decay, alpha == 1.0)
-    partial, sums = _floats(x, lanes.programs, c), _floats(x, 1, 2, c)
-    counts = torch.zeros((2, c), dtype=torch.int64, device=x.device)
-    _launch.launch(
-        _wide.wide_totals_kernel, (lanes.programs, 1, 1), (x, target, filler, aux, partial),
-        (n, c // vector, x.stride(0) // vector, target.stride(0), ignore, alpha, fp),
-        (*formula, mask is not None, vector, lanes.lanes, lanes.v, triton.cdiv(c, part)),
-        lanes.warps,
+    vector = shape.vector
+    s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
+    return Plan(
+        _terms.terms_statistics_kernel, (programs, triton.cdiv(c, s * w), 1),
+        (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn),
+        (loss, power, decay, has_mask, vector, s, rows, w), warps,
     )  # fmt: skip
+
+
+def _sum_rows(
+    x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor, numbers: Numbers
+) -> Tensor:
+    """Returns (lines, 2, C), and leaves what backward needs of the rows in `aux`."""
+    plans = _plan_sums(shape_of(x), target.stride(0), numbers, has_mask=mask is not None)
+    filler = x if mask is None else mask
+    for plan in plans[:-1]:
+        launch(plan, x, target, filler, aux)
+    partial = _floats(x, plans[-1].grid[0], 2, x.shape[1])
+    launch(plans[-1], x, target, filler, aux, partial)
+    return partial
+
+
+@lru_cache(maxsize=4096)
+def _plan_sums(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -> list[Plan]:
+    """Where rows are longer than a tile, their softmax sums come first."""
+    n, c, stride_n, stride_c, element_size, _ = shape
+    _, _, _, alpha, fp, fn, _, ignore = numbers
+    vector, unit = shape.vector, stride_c == 1
+    s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
+    grid = (programs, triton.cdiv(c, s * w), 1)
+    places = (n, c // vector, stride_n // vector, stride_c, stride, ignore)
+    constants = (*numbers.formula, has_mask, vector, unit, s, rows, w, grid[1] == 1)
+    plans = [Plan(_batch.statistics_kernel, grid, (*places, alpha, fp, fn), constants, warps)]
+    if grid[1] > 1:
+        lanes, v, warps, programs = _launch.long_lanes(n, element_size, shape.many)
+        even = c % (lanes * v) == 0
+        constants = (numbers.fractional, has_mask, vector, unit, even, lanes, v)
+        plans.insert(0, Plan(_long.long_state_kernel, (programs, 1, 1), places, constants, warps))
+    return plans
+
+
+def _wide_lanes(shape: Shape, numbers: Numbers) -> Lanes | None:
+    n, c, _, stride_c, element_size, _ = shape
+    if c <= _launch.LONGEST_TILE or numbers.fractional or stride_c != 1:
+        return None
+    return _launch.wide_lanes(n, c, element_size, shape.many)
+
+
+def _sum_wide(
+    x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor, numbers: Numbers
+) -> Tensor:
+    """Returns (1, 2, C), and leaves what backward needs of the rows in `aux`."""
+    c = x.shape[1]
+    totals, gold, collect = _plan_wide(
+        shape_of(x), target.stride(0), numbers, has_mask=mask is not None
+    )
+    filler = x if mask is None else mask
+    partial, sums = _floats(x, totals.grid[0], c), _floats(x, 1, 2, c)
+    counts = torch.zeros((2, c), dtype=torch.int64, device=x.device)
+    launch(totals, x, target, filler, aux, partial)
+    launch(gold, x, target, filler, aux, counts)
+    launch(collect, partial, counts, sums)
+    return sums
+
+
+@lru_cache(maxsize=4096)
+def _plan_wide(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -> list[Plan]:
+    n, c, stride_n, *_ = shape
+    loss, power, decay, alpha, fp, fn, _, ignore = numbers
+    layout = _wide_lanes(shape, numbers)
+    assert layout is not None  # noqa: S101 — asked before
+    lanes, v, warps, programs = layout
+    vector = shape.vector
+    formula = (loss, power, decay, alpha == 1.0)
     # Whole numbers of 1 / unit: n terms of at most 2 + fp + fn stay within 63 bits.
     unit = 2.0 ** (61 - n.bit_length() - int(3 + fp + fn).bit_length())
-    _launch.launch(
-        _wide.gold_kernel, (triton.cdiv(n, 128), 1, 1), (x, target, filler, aux, counts),
-        (n, c, x.stride(0), target.stride(0), ignore, alpha, fp, fn, unit),
-        (*formula, mask is not None, 128), 4,
-    )  # fmt: skip
-    _launch.launch(
-        _wide.collect_kernel, (triton.cdiv(c, 128), 1, 1), (partial, counts, sums),
-        (lanes.programs, c, unit), (32, 128), 4,
-    )  # fmt: skip
-    return sums
+    return [
+        Plan(
+            _wide.wide_totals_kernel, (programs, 1, 1),
+            (n, c // vector, stride_n // vector, stride, ignore, alpha, fp),
+            (*formula, has_mask, vector, lanes, v, triton.cdiv(c, lanes * v), True), warps,
+        ),
+        Plan(
+            _wide.gold_kernel, (triton.cdiv(n, 128), 1, 1),
+            (n, c, stride_n, stride, ignore, alpha, fp, fn, unit), (*formula, has_mask, 128), 4,
+        ),
+        Plan(
+            _wide.collect_kernel, (triton.cdiv(c, 128), 1, 1), (programs, c, unit), (32, 128), 4
+        ),
+    ]  # fmt: skip
 
 
 def run_batch_backward(
@@ -286,41 +323,50 @@ def run_batch_backward(
     numbers: Numbers,
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (C,) or one number."""
-    n, c = x.shape
-    dx = torch.empty((n, c), dtype=x.dtype, device=x.device)
-    if not n:
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if not x.shape[0]:
         return dx
-    vector, many = _launch.vector_of(x), _launch.processors(x.device)
-    loss, power, decay, alpha, fp, fn, _, ignore = numbers
-    stride = incoming.stride(0) if incoming.dim() else 0
-    if target.dim() == 2:
-        tile: Tile = _launch.backward_tile(n, c, vector, many)
-        _launch.launch(
-            _terms.terms_batch_backward_kernel, (tile.programs, 1, 1),
-            (x, target, x if mask is None else mask, slopes, incoming, dx),
-            (n, c // vector, x.stride(0) // vector, x.stride(1), *target.stride(), stride, ignore,
-             alpha, fp, fn),
-            (loss, power, decay, mask is not None, vector, *tile[:3]), tile.warps,
-        )  # fmt: skip
-        return dx
-    if (lanes := _wide_lanes(x, numbers)) is not None:
-        part = lanes.lanes * lanes.v
-        _launch.launch(
-            _wide.wide_backward_kernel, (lanes.programs, 1, 1),
-            (x, target, aux, slopes, incoming, dx),
-            (n, c // vector, x.stride(0) // vector, target.stride(0), stride, alpha, fp, fn),
-            (loss, power, decay, alpha == 1.0, vector, lanes.lanes, lanes.v,
-             triton.cdiv(c, part)),
-            lanes.warps,
-        )  # fmt: skip
-        return dx
-    tile = _launch.batch_backward_tile(n, c, vector, many)
-    _launch.launch(
-        _batch.batch_backward_kernel, (tile.programs, 1, 1),
-        (x, target, aux, slopes, incoming, dx),
-        (n, c // vector, x.stride(0) // vector, x.stride(1), target.stride(0), stride,
-         alpha, fp, fn),
-        (*_constants(numbers), vector, x.stride(1) == 1, *tile[:3], tile.s * tile.w >= c),
-        tile.warps,
-    )  # fmt: skip
+    strides = target.stride()
+    plan = _plan_batch_backward(
+        shape_of(x), strides, incoming.stride(), numbers, has_mask=mask is not None
+    )
+    if len(strides) == 1:
+        launch(plan, x, target, aux, slopes, incoming, dx)
+    else:
+        launch(plan, x, target, x if mask is None else mask, slopes, incoming, dx)
     return dx
+
+
+@lru_cache(maxsize=4096)
+def _plan_batch_backward(
+    shape: Shape,
+    strides: tuple[int, ...],
+    incoming: tuple[int, ...],
+    numbers: Numbers,
+    *,
+    has_mask: bool,
+) -> Plan:
+    n, c, stride_n, stride_c, *_ = shape
+    loss, power, decay, alpha, fp, fn, _, ignore = numbers
+    vector, stride = shape.vector, incoming[0] if incoming else 0
+    places = (n, c // vector, stride_n // vector)
+    constants: tuple[int | bool, ...]
+    numbers_: tuple[int | float, ...]
+    if len(strides) == 2:
+        s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
+        constants = (loss, power, decay, has_mask, vector, s, rows, w)
+        numbers_ = (*places, stride_c, *strides, stride, ignore, alpha, fp, fn)
+        kernel = _terms.terms_batch_backward_kernel
+    elif (layout := _wide_lanes(shape, numbers)) is not None:
+        lanes, v, warps, programs = layout
+        constants = (
+            loss, power, decay, alpha == 1.0, vector, lanes, v, triton.cdiv(c, lanes * v), True
+        )  # fmt: skip
+        numbers_ = (*places, *strides, stride, alpha, fp, fn)
+        kernel = _wide.wide_backward_kernel
+    else:
+        s, rows, w, warps, programs = _launch.batch_backward_tile(n, c, vector, shape.many)
+        constants = (*numbers.formula, vector, stride_c == 1, s, rows, w, s * w >= c)
+        numbers_ = (*places, stride_c, *strides, stride, alpha, fp, fn)
+        kernel = _batch.batch_backward_kernel
+    return Plan(kernel, (programs, 1, 1), numbers_, constants, warps)

@@ -32,7 +32,7 @@ from softf1.kernels._tiles import (
 
 @triton.jit(do_not_specialize=NUMBERS)
 def terms_forward_kernel(
-    x, target, mask, weight, values, aux, partial, counter, value,
+    x, target, mask, weight, aux, counter, value,
     n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
@@ -70,12 +70,12 @@ def terms_forward_kernel(
         row_value = tl.where(scale != 0.0, total * scale, 0.0)
         tl.store(aux + rows, scale, mask=rows < n)
         if NONE:
-            tl.store(values + rows, row_value, mask=rows < n)
+            tl.store(value + rows, row_value, mask=rows < n)
         value_sum += row_value
         count_sum += tl.where(terms_here > 0.0, 1.0, 0.0)
     if not NONE:
         value_sum, count_sum = tl.sum(value_sum), tl.sum(count_sum)
-        add_up(partial, counter, value, aux + n, value_sum, count_sum, MEAN, PROGRAMS)
+        add_up(counter, value, aux + n, value_sum, count_sum, MEAN, PROGRAMS)
 
 
 @triton.jit(do_not_specialize=NUMBERS)

@@ -48,6 +48,14 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     @triton.jit
     def paired_reciprocal(x):
         return 1.0 / x
+
+    @triton.jit
+    def widen(x):
+        return x.to(tl.float32)
+
+    @triton.jit
+    def fetch_ahead(pointers):
+        """Nothing: there is no cache."""
 else:
 
     @triton.jit
@@ -81,6 +89,25 @@ else:
             "{ .reg .f32 t; mul.f32 t, $2, $3; rcp.approx.ftz.f32 t, t; "
             "mul.f32 $0, t, $3; mul.f32 $1, t, $2; }",
             "=&f,=&f,f,f", [x], dtype=tl.float32, is_pure=True, pack=2,
+        )  # fmt: skip
+
+    @triton.jit
+    def widen(x):
+        """Returns float32; bfloat16 that lie in pairs, by one instruction each instead of two."""
+        if x.dtype != tl.bfloat16:
+            return x.to(tl.float32)
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 t; shl.b32 t, $2, 16; mov.b32 $0, t; "
+            "and.b32 t, $2, 0xffff0000; mov.b32 $1, t; }",
+            "=&f,=&f,r", [x], dtype=tl.float32, is_pure=True, pack=2,
+        )  # fmt: skip
+
+    @triton.jit
+    def fetch_ahead(pointers):
+        """Starts moving lines of memory into the cache, for a later read."""
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers],
+            dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from softf1.kernels._batch import load_slope
-from softf1.kernels._long import keep_row, lane_columns, load_row
+from softf1.kernels._long import fetch_row, keep_row, lane_columns, load_row
 from softf1.kernels._read import (
     LOG_R,
     NUMBERS,
@@ -34,6 +34,7 @@ from softf1.kernels._tiles import (
     probabilities,
     shares,
     through_decay,
+    widen,
 )
 
 
@@ -43,7 +44,7 @@ def load_wide(x, cols, stop):
     mask = cols < stop
     if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
         return tl.where(mask, tl.load(x + cols, mask=mask, other=0.0).to(tl.float32), LOW)
-    return tl.load(x + cols, mask=mask, other=LOW).to(tl.float32)
+    return widen(tl.load(x + cols, mask=mask, other=LOW))
 
 
 @triton.jit
@@ -66,7 +67,7 @@ def wide_totals_kernel(
     x, target, mask, aux, partial, n, units, sx_n, st_n, ignore, alpha, fp,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
     HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
     """Writes (programs, C), totals of negatives, and the softmax sums of each row."""
     c = units * VECTOR
@@ -87,6 +88,8 @@ def wide_totals_kernel(
         wanted = wanted & inside
         stop = tl.where(wanted, units, 0) * VECTOR
         now = x + here * stride
+        if FETCH:
+            fetch_row(x + tl.minimum(row + programs, n - 1) * stride, inside, c, 1, LANES)
         m = tl.full([LANES], LOW, tl.float32)
         z = tl.zeros([LANES], tl.float32)
         m, z, totals_0 = look_and_add(
@@ -200,6 +203,7 @@ def wide_backward_kernel(
     x, target, aux, slopes, incoming, dx, n, units, sx_n, st_n, incoming_stride, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
     VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr, PARTS: tl.constexpr,
+    FETCH: tl.constexpr,
 ):  # fmt: skip
     """The gradient; `incoming` is one number a class, or one for all with stride 0."""
     c = units * VECTOR
@@ -221,6 +225,8 @@ def wide_backward_kernel(
         inside = row < n
         here = wide * 0 + tl.minimum(row, n - 1)
         now = x + here * stride
+        if FETCH:
+            fetch_row(x + tl.minimum(row + programs, n - 1) * stride, inside, c, 1, LANES)
         kept = (tl.load(aux + here * 4 + SCALE) != 0.0) & inside
         m = tl.load(aux + here * 4 + M)
         log_r = tl.load(aux + here * 4 + LOG_R)
