@@ -88,11 +88,9 @@ def statistics_kernel(
         gold_overlap, gold_total, _grows, _grows_too = overlap_and_total(
             gold_q, 1.0, fp, fn, LOSS, POWER
         )
-        # The gold term is summed as a negative below: what it is more, is added to it.
-        more = gold_total - negative_total(gold_q, fp, LOSS, POWER)
         here = cols == spread(tl.where(has_gold, label, -1))
         overlaps += tl.where(here, spread(gold_overlap), 0.0)
-        totals += negative_total(q, fp, LOSS, POWER) + tl.where(here, spread(more), 0.0)
+        totals += tl.where(here, spread(gold_total), negative_total(q, fp, LOSS, POWER))
     write_line(partial, cols, c, sum_rows(overlaps), sum_rows(totals))
 
 
@@ -114,6 +112,18 @@ def load_state(aux, rows, n, kept, FRACTIONAL: tl.constexpr):
         top = load_kept(aux, TOP, rows, n, kept, FRACTIONAL).to(tl.int32)
         return m, log_r, load_kept(aux, U, rows, n, kept, FRACTIONAL), top
     return m, log_r, m, rows * 0
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def shorten_kernel(partial, shorter, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr):
+    """Adds groups of LINES lines (2 · C) up; the many programs of the statistics leave one each."""
+    line = tl.program_id(0) * LINES + tl.arange(0, LINES)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = cols < 2 * c
+    place = partial + line.to(tl.int64)[:, None] * (2 * c) + cols[None, :]
+    found = tl.load(place, mask=(line < lines)[:, None] & inside[None, :], other=0.0)
+    here = shorter + tl.program_id(0).to(tl.int64) * (2 * c)
+    tl.store(here + cols, tl.sum(found, axis=0), mask=inside)
 
 
 @triton.jit(do_not_specialize=NUMBERS)

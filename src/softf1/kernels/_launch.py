@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 MOST_PROGRAMS = 2_048  # of a kernel whose programs leave sums to the last of them
 LONGEST_TILE = 8_192  # longer rows are read piece by piece
-FEW = 16  # so few classes are one thread's
+FEW = 16  # so few classes are four threads' or one's
+MOST_SUMS = 2**18  # classes times programs, where there are more programs than multiprocessors
+MOST_PARTS = 4  # whose classes a program of softf1.kernels._wide keeps in registers
 SLOTS = 4_096  # counters of a device
 
 
@@ -109,14 +111,15 @@ def cut(n: int, c: int, vector: int, *, entries: int, warps: int, together: int,
 def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """Rows of one tile, read once: a thread has much of a row, so that few share it."""
     if c <= FEW:
-        return cut(n, c, vector, entries=16, warps=4, together=8, many=many)
-    return cut(n, c, vector, entries=32, warps=4, together=8, many=many)
+        return cut(n, c, vector, entries=4, warps=4, together=8, many=many)
+    return cut(n, c, vector, entries=32, warps=2, together=8, many=many)
 
 
 @lru_cache(maxsize=1024)
 def backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """A map without sums; tiles of long rows are blocks of their own."""
-    tile = cut(n, min(c, 2_048), vector, entries=16, warps=4, together=0, many=many)
+    entries = 4 if c <= FEW else 16
+    tile = cut(n, min(c, 2_048), vector, entries=entries, warps=4, together=0, many=many)
     return tile._replace(programs=tile.programs * triton.cdiv(c, tile.s * tile.w))
 
 
@@ -124,7 +127,10 @@ def backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 def statistics_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """Sums over rows: a program keeps its classes' sums and goes through its rows."""
     if c <= LONGEST_TILE:
-        return cut(n, c, vector, entries=16, warps=4, together=4, many=many)
+        entries, warps, together = (4, 4, 4) if c <= FEW else (32, 2, 12)
+        tile = cut(n, c, vector, entries=entries, warps=warps, together=together, many=many)
+        # Each program leaves a line of 2 · C sums.
+        return tile._replace(programs=min(tile.programs, max(many, MOST_SUMS // c)))
     tile = Tile(1, 4, 512, 4, 1)
     lines = max(1, many * 8 // triton.cdiv(c, 512))
     return tile._replace(programs=min(lines, triton.cdiv(n, 4)))
@@ -134,7 +140,8 @@ def statistics_tile(n: int, c: int, vector: int, many: int) -> Tile:
 def batch_backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """A sum over the row first: rows of one tile stay in registers."""
     if c <= LONGEST_TILE:
-        return cut(n, c, vector, entries=32, warps=4, together=8, many=many)
+        entries = 4 if c <= FEW else 16
+        return cut(n, c, vector, entries=entries, warps=4, together=8, many=many)
     return Tile(1, 4, 1_024, 8, min(triton.cdiv(n, 4), many * 4))
 
 
@@ -142,10 +149,7 @@ def batch_backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 def long_lanes(n: int, element_size: int, many: int) -> Lanes:
     """A long row is one program's; several on a multiprocessor hide each other's waiting."""
     v = 16 // element_size
-    return Lanes(4_096 // v, v, 8, min(n, many * 3))
-
-
-MOST_PARTS = 4  # whose classes a program of softf1.kernels._wide keeps in registers
+    return Lanes(8_192 // v, v, 8, min(n, many * 4))
 
 
 @lru_cache(maxsize=1024)

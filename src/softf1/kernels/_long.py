@@ -20,7 +20,6 @@ from softf1.kernels._tiles import (
     ENTROPY,
     LOW,
     PAPER,
-    fetch_ahead,
     log_reciprocal,
     numerators,
     reciprocal_or_zero,
@@ -44,25 +43,21 @@ def load_row(target, mask, row, n, stride_t, ignore, HAS_MASK: tl.constexpr):
 
 
 @triton.jit
-def load_part(x, cols, c, stride_c, UNIT: tl.constexpr, EVEN: tl.constexpr):
-    """Returns logits as float32, LOW past the end; EVEN: the row is a whole number of parts."""
+def load_part(x, cols, c, stride_c, UNIT: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr):
+    """Returns logits as float32, LOW past the end.
+
+    EVEN: the row is a whole number of parts. AGAIN: it will be read once more, and the cache is to
+    keep it.
+    """
+    policy: tl.constexpr = "evict_last" if AGAIN else "evict_first"
     inside = cols < c
     place = cols if UNIT else cols.to(tl.int64) * stride_c
     if EVEN:
-        return widen(tl.load(x + place))
+        return widen(tl.load(x + place, eviction_policy=policy))
     if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
-        found = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-        return tl.where(inside, found, LOW)
-    return widen(tl.load(x + place, mask=inside, other=LOW))
-
-
-@triton.jit
-def fetch_row(x, wanted, c, stride_c, LANES: tl.constexpr):
-    """Starts moving a row into the cache, the lines of 128 bytes of LANES at a time."""
-    step: tl.constexpr = 1_024 // x.dtype.element_ty.primitive_bitwidth
-    for start in tl.range(0, tl.where(wanted, c, 1), LANES * step, num_stages=1):
-        cols = tl.minimum(start + tl.arange(0, LANES) * step, c - 1)
-        fetch_ahead(x + cols.to(tl.int64) * stride_c)
+        found = tl.load(x + place, mask=inside, other=0.0, eviction_policy=policy)
+        return tl.where(inside, found.to(tl.float32), LOW)
+    return widen(tl.load(x + place, mask=inside, other=LOW, eviction_policy=policy))
 
 
 @triton.jit
@@ -76,7 +71,7 @@ def find_top(
     top = tl.zeros([LANES], tl.int32)
     for start in tl.range(0, stop, LANES * V, num_stages=1):
         cols = start + first
-        part = load_part(x, cols, c, stride_c, UNIT, EVEN)
+        part = load_part(x, cols, c, stride_c, UNIT, EVEN, True)
         best = tl.max(part, axis=1)
         at = tl.min(tl.where(part == best[:, None], cols, 2**30), axis=1)
         top = tl.where(best > m, at, top)
@@ -98,16 +93,28 @@ def sum_lanes(
     look = tl.zeros([LANES], tl.float32)
     for start in tl.range(0, stop, LANES * V, num_stages=1):
         cols = start + first
-        part = load_part(x, cols, c, stride_c, UNIT, EVEN)
+        part = load_part(x, cols, c, stride_c, UNIT, EVEN, True)
         look += tl.sum(part * 0.0, axis=1)
         if WITHOUT_TOP:
             part = tl.where(cols == top, LOW, part)
         new = tl.maximum(m, tl.max(part, axis=1))
         z = z * numerators(m, new) + tl.sum(numerators(part, new[:, None]), axis=1)
         m = new
-    largest = tl.max(m, axis=0)
-    z = tl.sum(z * numerators(m, largest), axis=0)
-    return largest, without_padding(largest, z), tl.sum(look, axis=0)
+    m, z, look = tl.reduce((m, z, look), 0, merge_lanes)
+    return m, without_padding(m, z), look
+
+
+@triton.jit
+def merge_lanes(m, z, look, other_m, other_z, other_look):
+    """One exchange for three values: each waits for all warps of the program."""
+    largest = tl.maximum(m, other_m)
+    z = z * numerators(m, largest) + other_z * numerators(other_m, largest)
+    return largest, z, look + other_look
+
+
+@triton.jit
+def add_pairs(first, second, other_first, other_second):
+    return first + other_first, second + other_second
 
 
 @triton.jit
@@ -136,7 +143,7 @@ def count_terms(
     found = tl.zeros([LANES], tl.float32)
     for start in tl.range(0, stop, LANES * V, num_stages=1):
         cols = start + first
-        part = load_part(x, cols, c, stride_c, UNIT, EVEN)
+        part = load_part(x, cols, c, stride_c, UNIT, EVEN, True)
         weights = load_weight(weight, cols, c, HAS_WEIGHT)
         found += tl.sum(tl.where(part != -float("inf"), weights, 0.0), axis=1)
     return tl.sum(found, axis=0)
@@ -169,7 +176,7 @@ def long_forward_kernel(
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
-    V: tl.constexpr, PAIRED: tl.constexpr, FETCH: tl.constexpr, PROGRAMS: tl.constexpr,
+    V: tl.constexpr, PAIRED: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """What `rows_forward_kernel` does, for rows of any length."""
     c = units * VECTOR
@@ -183,11 +190,8 @@ def long_forward_kernel(
     for row in tl.range(tl.program_id(0), n, tl.num_programs(0), num_stages=1):
         label, wanted = next_label, next_wanted
         start_of_row = x + row * stride
-        # The row after this one comes into the cache while this one is worked on.
         next_row = tl.minimum(row + tl.num_programs(0), n - 1)
         next_label, next_wanted = load_row(target, mask, next_row, n, st_n, ignore, HAS_MASK)
-        if FETCH:
-            fetch_row(x + next_row * stride, next_wanted, c, sx_c, LANES)
         stop = tl.where(wanted, c, 0)  # a row that does not count is not read
         gold_x = tl.load(
             start_of_row + label.to(tl.int64) * sx_c, mask=wanted, other=-float("inf")
@@ -212,7 +216,7 @@ def long_forward_kernel(
             tops = tl.zeros([LANES], tl.float32)
             for start in tl.range(0, stop, LANES * V, num_stages=1):
                 cols = start + first
-                part = load_part(start_of_row, cols, c, sx_c, UNIT, EVEN)
+                part = load_part(start_of_row, cols, c, sx_c, UNIT, EVEN, False)
                 weights = load_weight(weight, cols, c, HAS_WEIGHT)
                 loss, h, of_tops = negative_sums(
                     shares(part, m, log_r), cols == top, u, weights, alpha, fp, smooth,
@@ -222,8 +226,8 @@ def long_forward_kernel(
                 slopes += tl.sum(h, axis=1)
                 if DECAY == PAPER and FRACTIONAL:
                     tops += tl.sum(of_tops, axis=1)
-            total = tl.sum(losses, axis=0) + more
-            summed = tl.sum(slopes, axis=0) * factor + more_h
+            total, summed = tl.reduce((losses, slopes), 0, add_pairs)
+            total, summed = total + more, summed * factor + more_h
             of_top = total
             if DECAY == PAPER and FRACTIONAL:
                 of_top = tl.where(label == top, gold_of_top, tl.sum(tops, axis=0) * factor)

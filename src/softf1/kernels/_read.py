@@ -174,9 +174,12 @@ def norm_place(aux, n, FRACTIONAL: tl.constexpr):
 def add_up(
     counter, value, norm_after, value_sum, count_sum, MEAN: tl.constexpr, PROGRAMS: tl.constexpr
 ):
-    """Keeps a program's sums; the last to come adds them all, writes the loss and its factor."""
+    """Keeps a program's sums; the last to come adds them all.
+
+    It writes the loss, and after the rows' values its factor and the count of what was summed.
+    """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    partial = norm_after + 1
+    partial = norm_after + 2
     tl.store(partial + program, value_sum)
     tl.store(partial + programs + program, count_sum)
     tl.debug_barrier()
@@ -188,4 +191,5 @@ def add_up(
         norm = reciprocal_or_zero(counted) if MEAN else 1.0
         tl.store(value, summed * norm)
         tl.store(norm_after, norm)
+        tl.store(norm_after + 1, counted)
         tl.store(counter, 0)  # as the next launch wants to find it

@@ -183,6 +183,9 @@ def rows_forward_kernel(
         label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
         tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT)
         gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c, VECTOR)
+        weight_here = gold_x
+        if LOSS != ENTROPY:  # first of all: nothing but e then has to stay in registers
+            weight_here = weight_of_terms(tile, weights, all_weights)
         e, m, z, u, top, any_class = softmax_state(tile, cols, FRACTIONAL)
         if LOSS == ENTROPY:
             total, gold, scale = entropy_row(
@@ -205,7 +208,6 @@ def rows_forward_kernel(
             else:
                 of_top = total
             kept = wanted & any_class
-            weight_here = weight_of_terms(tile, weights, all_weights)
             scale = tl.where(kept, reciprocal_or_zero(weight_here), 0.0)
             count = tl.where(kept, 1.0, 0.0)
         row_value = tl.where(scale != 0.0, total * scale, 0.0)

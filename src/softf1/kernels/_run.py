@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from softf1.kernels._launch import Lanes, Shape
 
-MOST_LINES = 512  # of partial sums that one program adds up
+MOST_LINES = 64  # of partial sums that one program adds up
+AFTER_ROWS = 2 + 2 * _launch.MOST_PROGRAMS
 PAIRABLE = (1e-6, 1e6)  # a product of two such numbers is far from the ends of float32
 
 
@@ -52,9 +53,9 @@ class Numbers(NamedTuple):
 
 
 def kept_floats(n: int, numbers: Numbers, *, softmax: bool) -> int:
-    """Returns how many floats forward keeps: values of rows, a factor, the programs' sums."""
+    """Returns how many floats forward keeps: values of rows, factor and count, programs' sums."""
     planes = 1 if not softmax else 8 if numbers.fractional else 5
-    return planes * n + 1 + 2 * _launch.MOST_PROGRAMS
+    return planes * n + AFTER_ROWS
 
 
 def _floats(x: Tensor, *size: int) -> Tensor:
@@ -87,6 +88,14 @@ def run_rows(
     return value, aux
 
 
+def run_row_sums(
+    x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
+) -> tuple[Tensor, Tensor]:
+    """Returns (2, 1), the sum of the rows' losses and their count, and what backward needs."""
+    value, aux = run_rows(x, target, mask, weight, numbers, mean=False, none=False)
+    return torch.stack([value, aux[1 - AFTER_ROWS]]).unsqueeze(1), aux
+
+
 @lru_cache(maxsize=4096)
 def _plan_rows(
     shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
@@ -99,8 +108,10 @@ def _plan_rows(
     if len(strides) == 1 and c > _launch.LONGEST_TILE:
         lanes, v, warps, programs = _launch.long_lanes(n, element_size, shape.many)
         low, high = PAIRABLE
-        paired, even = low <= smooth <= high and fp <= high, c % (lanes * v) == 0
-        layout = (unit, even, lanes, v, paired, True, triton.next_power_of_2(programs))
+        even = c % (lanes * v) == 0
+        # Pairs are of one thread's entries: it must have two.
+        paired = low <= smooth <= high and fp <= high and lanes * v >= 64 * warps
+        layout = (unit, even, lanes, v, paired, triton.next_power_of_2(programs))
         kernel = _long.long_forward_kernel
     else:
         s, rows, w, warps, programs = _launch.forward_tile(n, c, vector, shape.many)
@@ -177,24 +188,54 @@ def run_batch(
     none: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the loss (() or (C,)), its derivatives by overlap and total (2, C), and the rows'."""
-    n, c = x.shape
-    aux = _floats(x, kept_floats(n, numbers, softmax=True) if target.dim() == 1 else 0)
+    c = x.shape[1]
+    partial, aux = _partial_sums(x, target, mask, numbers)
     value = _floats(x, c) if none else _floats(x)
     slopes = _floats(x, 2, c)
-    if not n:
-        partial = x.new_zeros((1, 2, c), dtype=torch.float32)
-    elif target.dim() == 2:
-        partial = _sum_terms(x, target, mask, numbers)
-    else:
-        lanes = _wide_lanes(shape_of(x), numbers)
-        summed = _sum_rows if lanes is None else _sum_wide
-        partial = summed(x, target, mask, aux, numbers)
-    lines = len(partial)
-    if lines > MOST_LINES or (lines > 1 and c > 1_024):
-        partial, lines = partial.sum(0, keepdim=True), 1
-    plan = _plan_finish(lines, c, numbers.smooth, (weight is not None, micro, mean, none))
+    while len(partial) > (MOST_LINES if c <= 1_024 else 1):
+        partial = _shorten(partial)
+    plan = _plan_finish(len(partial), c, numbers.smooth, (weight is not None, micro, mean, none))
     launch(plan, partial, x if weight is None else weight, value, slopes)
     return value, slopes, aux
+
+
+def run_class_sums(
+    x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
+) -> tuple[Tensor, Tensor]:
+    """Returns (2, C), overlap and total of each class, and what backward needs of the rows."""
+    partial, aux = _partial_sums(x, target, mask, numbers)
+    while len(partial) > 1:
+        partial = _shorten(partial)
+    return partial[0], aux
+
+
+def _shorten(partial: Tensor) -> Tensor:
+    """Adds groups of lines up."""
+    lines, _, c = partial.shape
+    plan = _plan_shorten(lines, c)
+    shorter = _floats(partial, plan.grid[0], 2, c)
+    launch(plan, partial, shorter)
+    return shorter
+
+
+@lru_cache(maxsize=4096)
+def _plan_shorten(lines: int, c: int) -> Plan:
+    grid = (triton.cdiv(lines, MOST_LINES), triton.cdiv(2 * c, 64), 1)
+    return Plan(_batch.shorten_kernel, grid, (lines, c), (MOST_LINES, 64), 4)
+
+
+def _partial_sums(
+    x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
+) -> tuple[Tensor, Tensor]:
+    """Returns (lines, 2, C), overlap and total over the rows of each program, and the rows'."""
+    n, c = x.shape
+    aux = _floats(x, kept_floats(n, numbers, softmax=True) if target.dim() == 1 else 0)
+    if not n:
+        return x.new_zeros((1, 2, c), dtype=torch.float32), aux
+    if target.dim() == 2:
+        return _sum_terms(x, target, mask, numbers), aux
+    wide = _wide_lanes(shape_of(x), numbers) is not None
+    return (_sum_wide if wide else _sum_rows)(x, target, mask, aux, numbers), aux
 
 
 @lru_cache(maxsize=4096)
@@ -280,10 +321,15 @@ def _sum_wide(
     filler = x if mask is None else mask
     partial, sums = _floats(x, totals.grid[0], c), _floats(x, 1, 2, c)
     counts = torch.zeros((2, c), dtype=torch.int64, device=x.device)
-    launch(totals, x, target, filler, aux, partial)
+    launch(totals, x, _spare_row(x), target, filler, aux, partial)
     launch(gold, x, target, filler, aux, counts)
     launch(collect, partial, counts, sums)
     return sums
+
+
+def _spare_row(x: Tensor) -> Tensor:
+    """Returns what is read in place of a row that does not count, which may hold anything."""
+    return torch.zeros(x.shape[1], dtype=x.dtype, device=x.device)
 
 
 @lru_cache(maxsize=4096)
@@ -301,7 +347,8 @@ def _plan_wide(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -
         Plan(
             _wide.wide_totals_kernel, (programs, 1, 1),
             (n, c // vector, stride_n // vector, stride, ignore, alpha, fp),
-            (*formula, has_mask, vector, lanes, v, triton.cdiv(c, lanes * v), True), warps,
+            (*formula, has_mask, vector, c % (lanes * v) == 0, lanes, v, triton.cdiv(c, lanes * v)),
+            warps,
         ),
         Plan(
             _wide.gold_kernel, (triton.cdiv(n, 128), 1, 1),
@@ -330,7 +377,9 @@ def run_batch_backward(
     plan = _plan_batch_backward(
         shape_of(x), strides, incoming.stride(), numbers, has_mask=mask is not None
     )
-    if len(strides) == 1:
+    if plan.kernel is _wide.wide_backward_kernel:
+        launch(plan, x, _spare_row(x), target, aux, slopes, incoming, dx)
+    elif len(strides) == 1:
         launch(plan, x, target, aux, slopes, incoming, dx)
     else:
         launch(plan, x, target, x if mask is None else mask, slopes, incoming, dx)
@@ -360,7 +409,8 @@ def _plan_batch_backward(
     elif (layout := _wide_lanes(shape, numbers)) is not None:
         lanes, v, warps, programs = layout
         constants = (
-            loss, power, decay, alpha == 1.0, vector, lanes, v, triton.cdiv(c, lanes * v), True
+            loss, power, decay, alpha == 1.0, vector, c % (lanes * v) == 0, lanes, v,
+            triton.cdiv(c, lanes * v),
         )  # fmt: skip
         numbers_ = (*places, *strides, stride, alpha, fp, fn)
         kernel = _wide.wide_backward_kernel

@@ -52,10 +52,6 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     @triton.jit
     def widen(x):
         return x.to(tl.float32)
-
-    @triton.jit
-    def fetch_ahead(pointers):
-        """Nothing: there is no cache."""
 else:
 
     @triton.jit
@@ -100,14 +96,6 @@ else:
             "{ .reg .b32 t; shl.b32 t, $2, 16; mov.b32 $0, t; "
             "and.b32 t, $2, 0xffff0000; mov.b32 $1, t; }",
             "=&f,=&f,r", [x], dtype=tl.float32, is_pure=True, pack=2,
-        )  # fmt: skip
-
-    @triton.jit
-    def fetch_ahead(pointers):
-        """Starts moving lines of memory into the cache, for a later read."""
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers],
-            dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
 
 

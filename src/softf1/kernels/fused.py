@@ -52,6 +52,10 @@ def family_loss(
         float(shared.smooth),
         shared.ignore_index,
     )
+    if shared.reduction == "sums":
+        if shared.over == "example":
+            return ops.row_sums(x, labels, mask, weight, numbers)
+        return ops.class_sums(x, labels, mask, numbers)
     mean, none = shared.reduction == "mean", shared.reduction == "none"
     if shared.over == "example":
         value = ops.rows(x, labels, mask, weight, numbers, mean=mean, none=none)
@@ -82,6 +86,8 @@ def entropy_loss(
     if weight is not None:
         weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
     numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
+    if reduction == "sums":
+        return ops.row_sums(x, labels, flat_mask, weights, numbers)
     none = reduction == "none"
     value = ops.rows(x, labels, flat_mask, weights, numbers, mean=reduction == "mean", none=none)
     return value.reshape(logits.shape[:-1]) if none else value

@@ -16,6 +16,8 @@ from softf1.kernels._run import (
     kept_floats,
     run_batch,
     run_batch_backward,
+    run_class_sums,
+    run_row_sums,
     run_rows,
     run_rows_backward,
 )
@@ -66,6 +68,20 @@ def batch(
         value = _Batch.apply(x, target, mask, weight, numbers, micro, mean, none)  # type: ignore[no-untyped-call]
     else:
         value, _, _ = run_batch(x, target, mask, weight, numbers, micro=micro, mean=mean, none=none)
+    return value
+
+
+def row_sums(
+    x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
+) -> Tensor:
+    """Returns (2, 1): the sum of the rows' losses, and their count."""
+    value: Tensor = _RowSums.apply(x, target, mask, weight, numbers)  # type: ignore[no-untyped-call]
+    return value
+
+
+def class_sums(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
+    """Returns (2, C): overlap and total of each class."""
+    value: Tensor = _ClassSums.apply(x, target, mask, numbers)  # type: ignore[no-untyped-call]
     return value
 
 
@@ -123,6 +139,47 @@ class _Batch(torch.autograd.Function):
         x, target, mask, aux, slopes = ctx.saved_tensors
         dx = run_batch_backward(incoming, x, target, mask, aux, slopes, ctx.numbers)
         return _first_derivative(dx, x), *(None,) * 7
+
+
+class _RowSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        numbers: Numbers,
+    ) -> Tensor:
+        sums, aux = run_row_sums(x, target, mask, weight, numbers)
+        ctx.save_for_backward(x, target, mask, weight, aux)
+        ctx.numbers = numbers
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
+        x, target, mask, weight, aux = ctx.saved_tensors
+        dx = run_rows_backward(incoming[0, 0], x, target, mask, weight, aux, ctx.numbers)
+        return _first_derivative(dx, x), *(None,) * 4
+
+
+class _ClassSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
+    ) -> Tensor:
+        sums, aux = run_class_sums(x, target, mask, numbers)
+        ctx.save_for_backward(x, target, mask, aux)
+        ctx.numbers = numbers
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
+        x, target, mask, aux = ctx.saved_tensors
+        one = torch.ones((), device=x.device)
+        slopes = incoming.contiguous()
+        dx = run_batch_backward(one, x, target, mask, aux, slopes, ctx.numbers)
+        return _first_derivative(dx, x), *(None,) * 3
 
 
 class _FirstDerivative(torch.autograd.Function):
