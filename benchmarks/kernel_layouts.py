@@ -51,8 +51,8 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
         return
     few = c <= _launch.FEW
     for entries in (16, 4) if few else (16, 32):
-        for warps in (1, 4) if few else (2, 4, 8):
-            for together in (8,) if few else (4, 8, 12):
+        for warps in (1, 4) if few else (2, 4):
+            for together in (8,) if few else (8, 12, 15):
                 tile = _launch.cut(
                     n, c, vector, entries=entries, warps=warps, together=together, many=many
                 )
@@ -65,10 +65,10 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
 
 
 def _long_layouts(n: int, c: int, many: int) -> Iterator[Layout]:
-    for lanes, warps in ((512, 4), (512, 8), (1024, 8)):
-        for together in (4, 5, 6):
+    for lanes, warps in ((512, 8), (1024, 8), (1024, 16)):
+        for together in (2, 3, 4):
             yield "forward", "long_lanes", Lanes(lanes, 8, warps, many * together)
-    for pieces, warps in ((1, 4), (2, 4), (4, 4), (2, 8), (4, 8)):
+    for pieces, warps in ((1, 4), (2, 4), (4, 4)):
         tile = _launch.Tile(pieces, 1, 256 * warps, warps, n * (c // (pieces * 256 * warps)))
         yield "backward", "backward_tile", tile
     for warps in (16, 32):

@@ -105,11 +105,16 @@ def sum_lanes(
 
 
 @triton.jit
+def merge_sums(m, z, other_m, other_z):
+    largest = tl.maximum(m, other_m)
+    return largest, z * numerators(m, largest) + other_z * numerators(other_m, largest)
+
+
+@triton.jit
 def merge_lanes(m, z, look, other_m, other_z, other_look):
     """One exchange for three values: each waits for all warps of the program."""
-    largest = tl.maximum(m, other_m)
-    z = z * numerators(m, largest) + other_z * numerators(other_m, largest)
-    return largest, z, look + other_look
+    m, z = merge_sums(m, z, other_m, other_z)
+    return m, z, look + other_look
 
 
 @triton.jit

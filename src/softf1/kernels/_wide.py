@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from softf1.kernels._batch import load_slope
-from softf1.kernels._long import keep_row, lane_columns, load_row, merge_lanes
+from softf1.kernels._long import keep_row, lane_columns, load_row, merge_sums
 from softf1.kernels._read import (
     LOG_R,
     NUMBERS,
@@ -110,7 +110,7 @@ def wide_totals_kernel(
                 now, m, z, before, totals_3, m_before, log_r, cols + 3 * PART, c, alpha, fp,
                 LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
             )  # fmt: skip
-        m_before, summed, _ = tl.reduce((m, z, z), 0, merge_lanes)
+        m_before, summed = tl.reduce((m, z), 0, merge_sums)
         summed = tl.where(wanted, without_padding(m_before, summed), 0.0)
         before, log_r = now, log_reciprocal(summed)
         if inside:
