@@ -28,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains; prints the scores."""
+    from softf1.training.ranks import leave, own_rank
     from softf1.training.recipe import check_recipe, read_recipe
     from softf1.training.summary import default_folder, format_result
 
@@ -37,11 +38,13 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         from softf1.training.dry_run import describe_run
 
-        print(describe_run(recipe, folder))
-        return 0
-    from softf1.training.run import train_run
+        text = describe_run(recipe, folder, resume=options.resume)
+    else:
+        from softf1.training.run import train_run
 
-    print(
-        format_result(train_run(recipe, folder, resume=options.resume, quiet=options.quiet), folder)
-    )
+        found = train_run(recipe, folder, resume=options.resume, quiet=options.quiet)
+        text = format_result(found, folder)
+    if own_rank() == 0:
+        print(text)
+    leave()
     return 0

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from softf1.training.engine import Engine
+from softf1.training.folder import look
 from softf1.training.material import load_material
 from softf1.training.processes import Processes
 from softf1.training.quiet import quiet_transformers
@@ -26,12 +27,15 @@ COPIES_A_LAYER = 17
 """Numbers of the size of the hidden state that a transformer layer keeps for its backward pass."""
 
 
-def describe_run(recipe: Recipe, folder: Path) -> str:
-    """Builds all that a training needs, takes one forward pass; says what would be done."""
+def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False) -> str:
+    """Builds all that a training needs and runs its first batch; says what would be done."""
+    if look(folder, recipe, resume=resume) is not None:
+        return f"{folder} is finished: there is nothing to do"
+    processes = Processes(trackers=recipe.train.trackers, folder=folder)
     with quiet_transformers():
         material = load_material(recipe)
-        engine = Engine(recipe=recipe, folder=folder, material=material, processes=Processes())
-    lines = [engine.about()]
+        engine = Engine(recipe=recipe, folder=folder, material=material, processes=processes)
+    lines = [engine.about(), f"loss of the first batch: {engine.try_batch():.4f}"]
     lines += [f"note: {note}" for note in material.notes]
     for key, counts in material.task.class_counts(material.features["train"]).items():
         rare = counts.min() / max(1, counts.sum()) if counts.ndim == 1 else _positive(counts)

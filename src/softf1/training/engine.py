@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,9 +21,11 @@ from softf1.training.checkpoint import (
     save_checkpoint,
     set_random_state,
 )
+from softf1.training.folder import CHECKPOINTS
 from softf1.training.guard import Guard
 from softf1.training.journal import Journal
 from softf1.training.loop import Loop, Position, as_state, count_steps, from_state
+from softf1.training.metric import check_metric
 from softf1.training.model import make_model
 from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from softf1.training.processes import Processes
     from softf1.training.progress import Display
     from softf1.training.recipe import Recipe
-
-CHECKPOINTS = "checkpoints"
 
 
 @dataclass
@@ -72,7 +71,6 @@ class Engine:
     at: Position = field(default_factory=Position)
     guard: Guard = field(default_factory=Guard)
     best: dict[str, Tensor] = field(default_factory=dict)
-    started: float = field(default_factory=monotonic)
 
     def __post_init__(self) -> None:
         """Builds model, loss and optimizer."""
@@ -125,6 +123,7 @@ class Engine:
             "groups": optimizer_groups(model, optimizer),
             "meter": self.stepper.meter.tolist(),
             "windows": self.stepper.objective.running(),
+            "data": self._data(),
         }
         save_checkpoint(self.folder / CHECKPOINTS, self.at.step, tensors, state)
         self.processes.wait()
@@ -143,6 +142,8 @@ class Engine:
             return
         for warning in checkpoint.warnings:
             display.say(f"warning: {warning}")
+        if checkpoint.state["data"] != self._data():
+            raise InputError("the data are not those that this run began with", path=self.folder)
         tensors, stepper = checkpoint.tensors, self.stepper
         load_model_tensors(stepper.model, tensors["model"])
         load_optimizer_tensors(
@@ -157,6 +158,10 @@ class Engine:
         self.at = from_state(checkpoint.state["position"])
         self.guard = Guard(self.at.warnings)
         set_random_state(tensors["random"])
+
+    def _data(self) -> dict[str, list[Any]]:
+        sources = self.material.sources
+        return {name: [one["examples"], one.get("sha256")] for name, one in sources.items()}
 
     def _plan(self) -> Plan:
         train, features = self.recipe.train, self.material.features["train"]
@@ -177,9 +182,11 @@ class Engine:
     def _stepper(self) -> Stepper:
         train, processes, task = self.recipe.train, self.processes, self.material.task
         model = make_model(self.recipe, self.material)
+        check_metric(self.recipe, self.material, model)
         objective = self._objective(model)
         if processes.world > 1 and not processes.sharded:
-            freeze_unused(model, lambda: self._probe(model, objective))
+            model.to(processes.device)
+            freeze_unused(model, self._probe(model, objective)[0])
         model = processes.wrap(model)
         graphs = self._uses_graphs()
         if train.compile == "inductor":
@@ -222,20 +229,27 @@ class Engine:
     def _items_a_step(self) -> float:
         epoch = self.plan.epoch(0)
         own = sum(len(micro.items) for step in epoch for micro in step)
-        return own * self.processes.world / len(epoch)
+        (total,) = self.processes.add([own])  # shares differ, and may be nothing
+        return total / len(epoch)
 
-    def _probe(self, model: nn.Module, objective: Objective) -> None:
-        """A backward pass over the first batch."""
+    @torch.no_grad()
+    def try_batch(self) -> float:
+        """The loss of the first batch."""
+        return self._probe(self.stepper.model, self.stepper.objective)[1].item()
+
+    def _probe(self, model: nn.Module, objective: Objective) -> tuple[Tensor, Tensor]:
         micro = self.plan.epoch(0)[0][0]
         task, features = self.material.task, self.material.features["train"]
         batch = collate_rows(task, features, micro, self.material.codec)
-        model.to(self.processes.device)
         batch = batch.to(self.processes.device)
-        loss, _ = objective.whole(task.logits(model(**batch.inputs), batch), batch.targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with self.autocast():
+            logits = task.logits(model(**batch.inputs), batch)
+        return objective.whole({k: v.float() for k, v in logits.items()}, batch.targets)
 
     def _uses_graphs(self) -> bool:
         train, wanted = self.recipe.train, self.recipe.train.compile
+        if self.processes.sharded and self.precision == "fp16":
+            raise InputError('train.precision="fp16" is not for sharded weights; use "bf16"')
         able = (
             self.processes.device.type == "cuda"
             and self.processes.world == 1

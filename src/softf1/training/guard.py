@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ REMEDIES = (
     'train.batch_size, exclude=["O"] at batch level, a lower alpha, squared=true or a lower lr'
 )
 MOST_SKIPPED = 50
+"""Steps in a row without an update before a training gives up."""
 
 
 class Guard:
@@ -25,19 +27,22 @@ class Guard:
 
     Attributes:
         warnings: What was said so far.
-        skipped: Steps in a row whose gradient was not finite.
     """
 
     def __init__(self, warnings: Iterable[str] = ()) -> None:
         self.warnings = list(warnings)
-        self.skipped = 0
 
-    def watch_steps(self, *, steps: float, skipped: float, loss: float) -> list[str]:
-        """Looks at the steps since the last call; raises where nothing is learned any more."""
-        self.skipped = self.skipped + int(skipped) if skipped >= steps > 0 else int(skipped)
-        if self.skipped >= MOST_SKIPPED:
+    def watch_steps(self, *, skipped: float, run: float, loss: float) -> list[str]:
+        """Looks at some steps; raises where nothing is learned any more.
+
+        Args:
+            skipped: Steps since the last call whose gradient was not finite.
+            run: How many in a row there were, up to the last step.
+            loss: Mean of the others.
+        """
+        if run >= MOST_SKIPPED:
             raise RunError(
-                f"the gradient was not finite in {self.skipped} steps in a row; try a lower "
+                f"the gradient was not finite in {run:.0f} steps in a row; try a lower "
                 'train.lr, train.clip=1.0 or train.precision="fp32"'
             )
         if skipped:
@@ -45,13 +50,15 @@ class Guard:
                 "gradient not finite: such steps are left out; if it happens often, try a lower "
                 'train.lr, a warm-up or train.precision="fp32"'
             )
-        if loss != loss:
+        if not math.isfinite(loss):
             return self._once("the loss is not finite although its gradient is: it is not shown")
         return []
 
-    def watch_predictions(self, predictions: Sequence[Prediction], *, epoch: float) -> list[str]:
-        """Looks at what was predicted on dev."""
-        if not predictions:
+    def watch_predictions(
+        self, predictions: Sequence[Prediction], *, epoch: float, last: bool = False
+    ) -> list[str]:
+        """Looks at what was predicted on dev; before the first epoch is over, nothing may be."""
+        if not predictions or (epoch < 1 and not last):
             return []
         found = set(chain.from_iterable(map(said, predictions)))
         if not found or (found == {OUTSIDE} and "tags" in predictions[0]):

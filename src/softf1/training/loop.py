@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from softf1.errors import InputError, RunError
+from softf1.errors import RunError
 from softf1.training.batching import collate_rows, prefetch
-from softf1.training.evaluation import Evaluated, evaluate
+from softf1.training.evaluation import Evaluated, find
+from softf1.training.metric import read_score
 from softf1.training.optimizer import rate_factor, set_rate
 from softf1.training.progress import peak_memory
-from softf1.training.step import LOSS, NORM, SKIPPED, STEPS
+from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +78,8 @@ class Loop:
         self.per_epoch = len(self.plan.epoch(0))
         self.eval_every = max(1, round(self.recipe.train.eval_every * self.per_epoch))
         self.log_every = max(LEAST, self.steps // LINES)
-        self.saved = monotonic()
+        self.saved = self.clock = monotonic()
+        self.own = [0, 0]  # tokens and examples of this process that `at` does not know yet
 
     @property
     def metric(self) -> str:
@@ -111,29 +113,38 @@ class Loop:
 
     def step(self, batches: list[Batch]) -> None:
         """Takes a step, then logs, evaluates, saves and stops where it is time."""
-        at, start = self.at, monotonic()
+        at = self.at
         set_rate(
             self.stepper.optimizer,
             rate_factor(at.step, steps=self.steps, train=self.recipe.train),
         )
         self.stepper.step(batches)
         at.step, at.in_epoch = at.step + 1, at.in_epoch + 1
-        at.tokens += sum(
-            int(self.material.features["train"]["length"][b.items].sum()) for b in batches
-        )
-        at.examples += sum(len(b.items) for b in batches)
+        lengths = self.material.features["train"]["length"]
+        self.own[0] += sum(int(lengths[batch.items].sum()) for batch in batches)
+        self.own[1] += sum(len(batch.items) for batch in batches)
         last = at.step == self.steps
         if at.step % self.log_every == 0 or last:
             self._log()
-        at.train_seconds += monotonic() - start
+        # From the end of the step before: waiting for batches is training too.
+        at.train_seconds += monotonic() - self.clock
         if at.step % self.eval_every == 0 or last:
-            self._evaluate()
+            self._evaluate(last=last)
         self._save_or_stop(last=last or at.stopped)
+        self.clock = monotonic()
+
+    def _count(self) -> None:
+        """Adds what all processes did since the last time; all take part."""
+        tokens, examples = self.processes.add(self.own)
+        self.at.tokens, self.at.examples = self.at.tokens + tokens, self.at.examples + examples
+        self.own = [0, 0]
 
     def _log(self) -> None:
+        self._count()
         meter = self.stepper.read_meter()
-        loss = meter[LOSS] / max(1.0, meter[STEPS])
-        self._warn(self.guard.watch_steps(steps=meter[STEPS], skipped=meter[SKIPPED], loss=loss))
+        taken = meter[STEPS] - meter[SKIPPED]
+        loss = meter[LOSS] / taken if taken else math.nan
+        self._warn(self.guard.watch_steps(skipped=meter[SKIPPED], run=meter[RUN], loss=loss))
         rate = self.stepper.optimizer.param_groups[0]["lr"]
         values = {"step": self.at.step, "epoch": self._epochs(), "loss": finite(loss)}
         values |= {"norm": finite(meter[NORM]), "lr": float(rate)}
@@ -150,37 +161,31 @@ class Loop:
                 "loss": loss,
                 "score": at.score,
                 "headline": self.metric,
-                "tokens_per_second": at.tokens * self.processes.world / seconds,
+                "tokens_per_second": at.tokens / seconds,
                 "left": (self.steps - at.step) * seconds / at.step,
                 "memory": peak_memory(self.processes.device),
             }
         )
 
-    def _evaluate(self) -> None:
-        start, at, material = monotonic(), self.at, self.material
-        found = evaluate(
-            self.stepper.model,
-            material.task,
-            material.features["dev"],
-            material.examples["dev"],
-            material.codec,
-            **self.engine.how,
-        )
-        at.score = self.processes.share(self._read_score(found) if self.processes.main else None)
-        self._judge(found)
-        at.evaluate_seconds += monotonic() - start
+    def _evaluate(self, *, last: bool) -> None:
+        start, task, codec = monotonic(), self.material.task, self.material.codec
+        features, examples = self.material.features["dev"], self.material.examples["dev"]
+        found = find(self.stepper.model, task, features, codec, **self.engine.how)
+        evaluated = Evaluated([], {})
 
-    def _read_score(self, found: Evaluated) -> float:
-        score = found.scores.get(self.metric)
-        if not isinstance(score, int | float):
-            known = ", ".join(k for k, v in found.scores.items() if isinstance(v, int | float))
-            raise InputError(f"eval.metric: wanted one of {known}, got {self.metric!r}")
-        return float(score)
+        def score() -> float:
+            nonlocal evaluated
+            predictions = task.decode(found, features, examples)
+            evaluated = Evaluated(predictions, task.score(predictions, examples))
+            return read_score(evaluated.scores, self.metric)
 
-    def _judge(self, found: Evaluated) -> None:
+        self.at.score = self.processes.agree(score)
+        self._judge(evaluated, score=self.at.score, last=last)
+        self.at.evaluate_seconds += monotonic() - start
+
+    def _judge(self, found: Evaluated, *, score: float, last: bool) -> None:
         at, epochs = self.at, self._epochs()
-        score = -math.inf if at.score is None else at.score
-        better = score > at.best
+        better = score > at.best or not at.best_step
         at.stale = 0 if better else at.stale + 1
         plain = {k: v for k, v in found.scores.items() if k != "labels"}
         self.journal.write("eval", step=at.step, epoch=epochs, split="dev", scores=plain)
@@ -192,7 +197,7 @@ class Loop:
         if better:
             at.best, at.best_step, at.best_epoch = score, at.step, epochs
             self.engine.keep_best()
-        self._warn(self.guard.watch_predictions(found.predictions, epoch=epochs))
+        self._warn(self.guard.watch_predictions(found.predictions, epoch=epochs, last=last))
         at.stopped = 0 < self.recipe.train.patience <= at.stale
 
     def _save_or_stop(self, *, last: bool) -> None:
@@ -201,6 +206,7 @@ class Loop:
         stop = self.processes.any(self.stop.asked)
         due = monotonic() - self.saved >= self.recipe.train.checkpoint_seconds
         if stop or last or self.processes.any(due):
+            self._count()
             self.at.warnings, self.at.journal = self.guard.warnings, self.journal.size
             self.engine.save()
             self.saved = monotonic()

@@ -55,6 +55,9 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _given(given) if given is not None else _read(recipe, task)
+    if not examples.get("train"):
+        path = sources.get("train", {}).get("path")
+        raise InputError("wanted examples to use as train, got none", path=path)
     if "dev" not in examples:
         split_dev(examples, sources, recipe.task.dev_share)
     for name, found in examples.items():
@@ -68,12 +71,6 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     task = task.fit(features["train"])
     notes = [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
     return Material(task, codec, examples, features, sources, notes)
-
-
-def find_file(path: str, recipe_folder: str | Path = ".") -> str:
-    """A data path as it is, or beside the recipe."""
-    beside = Path(recipe_folder) / path
-    return str(beside) if not Path(path).exists() and beside.exists() else path
 
 
 def _given(
@@ -95,16 +92,25 @@ def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, d
 
 
 def split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:
-    """Takes dev from train: whole articles where questions share them, else single examples."""
+    """Takes dev from train: whole texts where questions share them, else single examples."""
     groups: dict[Any, list[Any]] = {}
     for number, example in enumerate(examples["train"]):
-        article = getattr(example, "title", "") or getattr(example, "context", "") or number
-        groups.setdefault(article, []).append(example)
+        groups.setdefault(_text(example) or number, []).append(example)
     order = np.random.default_rng(SPLIT_SEED).permutation(len(groups))
     chosen = set(order[: max(1, round(share * len(groups)))].tolist())
     if len(chosen) >= len(groups):
-        raise InputError(f"wanted several examples to split a dev part off, got {len(groups)}")
+        raise InputError(
+            f"wanted several examples to split a dev part off, got {len(groups)}",
+            path=sources["train"]["path"],
+        )
     parts = list(groups.values())
     sources["dev"] = {**sources["train"], "share": share}
     examples["dev"] = [e for i, part in enumerate(parts) if i in chosen for e in part]
     examples["train"] = [e for i, part in enumerate(parts) if i not in chosen for e in part]
+
+
+def _text(example: Any) -> Any:
+    """What questions are about: an article, a context, a sentence (`12` of query `12.3`)."""
+    if hasattr(example, "query"):
+        return example.id.rpartition(".")[0] or example.words
+    return getattr(example, "title", "") or getattr(example, "context", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -10,6 +10,8 @@ from torch import nn
 from softf1.losses import prior_bias
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from softf1.training.material import Material
     from softf1.training.recipe import Recipe
 
@@ -30,10 +32,15 @@ def set_dropout(model: nn.Module, share: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = share
-    for config in {id(c): c for m in model.modules() if (c := getattr(m, "config", None))}.values():
-        for name, value in vars(config).items():
-            if "dropout" in name and isinstance(value, float):
-                setattr(config, name, share)
+        for holder in (module, getattr(module, "config", None)):
+            _set_shares(holder, share)
+
+
+def _set_shares(holder: Any, share: float) -> None:
+    """Attention and recurrent layers keep their dropout as a number."""
+    for name, value in list(vars(holder).items() if holder is not None else ()):
+        if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
+            setattr(holder, name, share)
 
 
 @torch.no_grad()
@@ -41,7 +48,10 @@ def start_heads(model: nn.Module, material: Material, *, prior: bool) -> None:
     """Output biases at the log class prior, or at 0; softmax over positions has no classes."""
     counts = material.task.class_counts(material.features["train"])
     for key, (layer, rows) in material.task.heads(model).items():
-        layer.bias[rows] = 0.0
+        bias = cast("Tensor | None", layer.bias)
+        if bias is None:  # in some decoders
+            continue
+        bias[rows] = 0.0
         if prior and key in counts:
             found = counts[key]
-            layer.bias[rows] = prior_bias(torch.from_numpy(found), sigmoid=found.ndim == 2)
+            bias[rows] = prior_bias(torch.from_numpy(found), sigmoid=found.ndim == 2)

@@ -11,9 +11,10 @@ from softf1.errors import InputError
 from softf1.losses import WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 from softf1.tasks.base import IGNORE
+from softf1.training.ranks import count_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -27,8 +28,9 @@ Counts = dict[str, "NDArray[np.int64]"]
 class Objective(nn.Module):
     """Σ weight · loss over the target keys of a task.
 
-    One micro-batch on one rank is the whole: call `whole`. Otherwise `collect` (or
-    `collect_counts`) every micro-batch, `reduce`, call `part` with each, `finish`.
+    One micro-batch on one rank is the whole: call `whole`. Otherwise `count` all micro-batches,
+    `collect` (or `collect_counts`) each where `needs_statistics`, `reduce`, call `part` with each,
+    `finish`.
 
     Rows of a step are about equally long, so steps differ in their number of targets. With
     `expected`, the gradient of a step counts by its share of that: a target then weighs the same
@@ -61,7 +63,7 @@ class Objective(nn.Module):
         """Makes the losses exact over micro-batches and ranks; some losses refuse."""
         try:
             made = {k: WindowLoss(v, statistics=self.statistics) for k, v in self.losses.items()}
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"with train.accumulate or several processes: {error}") from error
         self.windows = made
 
@@ -85,22 +87,26 @@ class Objective(nn.Module):
         value = self._sum({k: self.losses[k](logits[k], y) for k, y in targets.items()})
         return self._weigh(value, count_targets(targets)), value.detach()
 
+    def count(self, batches: Sequence[Batch]) -> None:
+        """Before both passes: how many targets the step has, over all ranks."""
+        if self.expected is None:
+            return
+        self.kept = torch.stack([count_targets(batch.targets) for batch in batches]).sum()
+        if count_ranks() > 1:
+            distributed.all_reduce(self.kept)
+
     def collect(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
         """First pass, from logits."""
-        self._keep(targets)
         for key, target in targets.items():
             self.windows[key].collect(logits[key], target)
 
     def collect_counts(self, batch: Batch) -> None:
         """First pass, from the targets alone."""
-        self._keep(batch.targets)
         for key, target in batch.targets.items():
             self.windows[key].collect_counts(target, self._shape(key, target, batch))
 
     def reduce(self) -> None:
         """Between the passes, on every rank."""
-        if self.kept is not None and distributed.is_initialized():
-            distributed.all_reduce(self.kept)
         for window in self.windows.values():
             window.reduce()
 
@@ -120,8 +126,8 @@ class Objective(nn.Module):
 
     def go_on(self, running: Mapping[str, list[list[float]]]) -> None:
         """Goes on with the running statistics of a checkpoint."""
-        for key, found in running.items():
-            self.windows[key].set_extra_state(torch.tensor(found))
+        for key in running.keys() & self.windows.keys():  # there are none in one piece
+            self.windows[key].set_extra_state(torch.tensor(running[key]))
 
     def advance(self) -> None:
         """Moves schedules of losses on by one step."""
@@ -130,10 +136,6 @@ class Objective(nn.Module):
 
     def _weigh(self, value: Tensor, targets: Tensor) -> Tensor:
         return value if self.expected is None else value * (targets / self.expected)
-
-    def _keep(self, targets: Mapping[str, Tensor]) -> None:
-        found = count_targets(targets)
-        self.kept = found if self.kept is None else self.kept + found
 
     def _sum(self, values: Mapping[str, Tensor]) -> Tensor:
         return torch.stack([self.weights.get(k, 1.0) * v for k, v in values.items()]).sum()
@@ -185,7 +187,7 @@ def make_objective(
     def make(key: str) -> nn.Module:
         weight = _weight(section, counts.get(key), key)
         loss = _built(section.name, options if weight is None else {**options, "weight": weight})
-        if key not in counts and has_batch_level(loss):
+        if key not in counts and _is_over_batch(loss):
             raise InputError(
                 f'over="batch" is refused for {key}: position 7 of two texts is not one class; '
                 'use over="example" or task.positions="sigmoid"'
@@ -199,6 +201,13 @@ def make_objective(
         statistics=section.statistics,
         expected=expected,
     )
+
+
+def _is_over_batch(loss: nn.Module) -> bool:
+    try:
+        return has_batch_level(loss)
+    except TypeError:  # of another package: nobody knows
+        return False
 
 
 def _built(name: str, options: dict[str, Any]) -> nn.Module:

@@ -18,14 +18,14 @@ def parameter_groups(model: nn.Module, task: Task, train: TrainSection) -> list[
     """Parameters in up to four groups: encoder and head, with and without decay.
 
     Vectors (biases, scales of norms) have no decay. The head is all that the pretrained encoder
-    does not have; of a model without one, the output layers.
+    does not have; of a model without one, the output layers. What no loss reaches is there too: it
+    never has a gradient, and the groups are the same whoever freezes it.
     """
     head = _head_parameters(model, task)
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
-        if parameter.requires_grad:
-            kind = (parameter in head, parameter.ndim >= 2)
-            groups.setdefault(kind, []).append(parameter)
+        kind = (parameter in head, parameter.ndim >= 2)
+        groups.setdefault(kind, []).append(parameter)
     return [
         {
             "params": parameters,

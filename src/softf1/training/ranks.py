@@ -20,6 +20,12 @@ def own_rank() -> int:
     return distributed.get_rank() if count_ranks() > 1 else 0
 
 
+def leave() -> None:
+    """Ends the connection of the processes, at the end of a program."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
 def share(value: T) -> T:
     """What rank 0 has; every rank must call it.
 

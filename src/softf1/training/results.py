@@ -12,13 +12,16 @@ import transformers
 
 from softf1 import __version__
 from softf1.training.evaluation import find, write_predictions
+from softf1.training.model import make_model
 from softf1.training.processes import unwrap
 from softf1.training.progress import peak_memory
 from softf1.training.publish import publish_model
+from softf1.training.quiet import quiet_transformers
 from softf1.training.recipe import describe_recipe, hash_recipe
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import nn
 
     from softf1.tasks.base import Found, Task
     from softf1.training.engine import Engine
@@ -32,25 +35,37 @@ def conclude(engine: Engine) -> dict[str, Any]:
     engine.take_best()
     parts: list[str] = [name for name in ("dev", "test") if name in engine.material.examples]
     found = {name: _find(engine, name) for name in parts}
-    result: dict[str, Any] = {}
-    if engine.processes.main:
-        plain = {name: _score(engine, engine.material.task, name, found[name]) for name in parts}
-        task, tuned = engine.material.task, {}
-        if engine.recipe.eval.tune:
-            features, examples = engine.material.features["dev"], engine.material.examples["dev"]
-            task = task.tune(found["dev"], features, examples)
-            tuned = {name: _score(engine, task, name, found[name], ".tuned") for name in parts}
-        engine.at.evaluate_seconds += monotonic() - start
-        result = describe_result(engine, scores=plain, tuned=tuned)
-        publish_model(
-            engine.folder / "model",
-            model=unwrap(engine.stepper.model),
-            task=task,
-            codec=engine.material.codec,
-            recipe=engine.recipe,
-            result=result,
-        )
+    return engine.processes.agree(lambda: _write(engine, found, start))
+
+
+def _write(engine: Engine, found: dict[str, Found], start: float) -> dict[str, Any]:
+    task, tuned = engine.material.task, {}
+    plain = {name: _score(engine, task, name, own) for name, own in found.items()}
+    if engine.recipe.eval.tune:
+        features, examples = engine.material.features["dev"], engine.material.examples["dev"]
+        task = task.tune(found["dev"], features, examples)
+        tuned = {name: _score(engine, task, name, own, ".tuned") for name, own in found.items()}
+    engine.at.evaluate_seconds += monotonic() - start
+    result = describe_result(engine, scores=plain, tuned=tuned)
+    publish_model(
+        engine.folder / "model",
+        model=_plain_model(engine),
+        task=task,
+        codec=engine.material.codec,
+        recipe=engine.recipe,
+        result=result,
+    )
     return result
+
+
+def _plain_model(engine: Engine) -> nn.Module:
+    """The model with the best weights; of one that is sharded, another that is not."""
+    if not engine.processes.sharded:
+        return unwrap(engine.stepper.model)
+    with quiet_transformers():
+        model = make_model(engine.recipe, engine.material)
+    model.load_state_dict(engine.best)
+    return model
 
 
 def describe_result(
@@ -74,7 +89,7 @@ def describe_result(
         "best": {"epoch": at.best_epoch, "step": at.best_step, "score": at.best},
         "epochs": round(at.step / len(engine.plan.epoch(0)), 4),
         "steps": at.step,
-        "examples": at.examples * engine.processes.world,
+        "examples": at.examples,
         "class_counts": _class_counts(engine),
         "seconds": {
             "total": round(at.train_seconds + at.evaluate_seconds, 3),
@@ -82,8 +97,8 @@ def describe_result(
             "evaluate": round(at.evaluate_seconds, 3),
             "warmup": round(getattr(engine.stepper, "seconds", 0.0), 3),
         },
-        "tokens_per_second": round(at.tokens * engine.processes.world / seconds, 1),
-        "examples_per_second": round(at.examples * engine.processes.world / seconds, 1),
+        "tokens_per_second": round(at.tokens / seconds, 1),
+        "examples_per_second": round(at.examples / seconds, 1),
         "peak_memory": peak_memory(engine.processes.device),
         "warnings": engine.guard.warnings,
         "notes": material.notes,

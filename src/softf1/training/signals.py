@@ -21,13 +21,14 @@ class Stop:
 
 @contextmanager
 def watch_signals() -> Iterator[Stop]:
-    """Inside, the first SIGINT or SIGTERM only asks to stop; the second acts as ever."""
+    """Inside, the first SIGINT or SIGTERM only asks to stop; the second of any acts as ever."""
     stop = Stop()
     before: dict[int, Any] = {}
 
     def ask(number: int, frame: Any) -> None:  # noqa: ARG001 - what a handler is given
         stop.asked = True
-        signal.signal(number, before[number])
+        for known, handler in before.items():
+            signal.signal(known, handler)
 
     if current_thread() is main_thread():  # only there Python takes handlers
         before.update({number: signal.signal(number, ask) for number in SIGNALS})

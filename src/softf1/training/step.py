@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from softf1.tasks.base import Batch, Task
     from softf1.training.objective import Objective
 
-LOSS, STEPS, SKIPPED, NORM = range(4)
+LOSS, STEPS, SKIPPED, NORM, RUN = range(5)
 
 
 class Stepper:
@@ -22,7 +22,8 @@ class Stepper:
 
     Attributes:
         meter: Sum of the losses, steps, steps left out because their gradient was not finite, and
-            the largest gradient norm, since the last reading.
+            the largest gradient norm, since the last reading; then how many steps were left out
+            in a row up to now.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Stepper:
         self.autocast = autocast
         self.scaler = scaler or torch.amp.GradScaler(device.type, enabled=False)
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.meter = torch.zeros(4, dtype=torch.float32, device=device)
+        self.meter = torch.zeros(5, dtype=torch.float32, device=device)
         self.fused = all(group.get("fused") for group in optimizer.param_groups)
 
     def step(self, batches: Sequence[Batch]) -> None:
@@ -63,6 +64,7 @@ class Stepper:
         if self.alone and len(batches) == 1:
             return self.whole(batches[0])
         moved = [batch.to(self.device) for batch in batches]
+        self.objective.count(moved)
         self._first_pass(moved)
         for left, batch in zip(reversed(range(len(moved))), moved, strict=True):
             with self._no_sync() if left else nullcontext(), self._replay():
@@ -85,15 +87,16 @@ class Stepper:
         if self.fused and not self.scaler.is_enabled():
             # What a fused AdamW leaves out on its own, without a question to the device.
             self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
-        self.scaler.step(self.optimizer)
+        if self.fused or self.scaler.is_enabled() or bool(finite):
+            self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
         self._note(loss, norm, finite)
 
     def read_meter(self) -> list[float]:
-        """The meter, which begins anew."""
+        """The meter, which begins anew but for the steps in a row."""
         found: list[float] = self.meter.tolist()
-        self.meter.zero_()
+        self.meter[:RUN].zero_()
         return found
 
     def _first_pass(self, batches: Sequence[Batch]) -> None:
@@ -125,7 +128,8 @@ class Stepper:
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def _note(self, loss: Tensor, norm: Tensor, finite: Tensor) -> None:
-        self.meter[LOSS] += loss
+        self.meter[LOSS] += torch.where(finite, loss, 0.0)
         self.meter[STEPS] += 1
         self.meter[SKIPPED] += ~finite
         self.meter[NORM] = torch.maximum(self.meter[NORM], norm)
+        self.meter[RUN] = (self.meter[RUN] + 1) * ~finite
