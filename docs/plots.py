@@ -136,6 +136,16 @@ def draw_focal(axes: Axes) -> None:
     draw_pushes(axes, curves, negatives=False)
 
 
+def draw_la(axes: Axes) -> None:
+    """Logit adjustment for a class with 9 negatives to a positive."""
+    curves = [
+        ("tau 0 (ce)", BLUE, summed("ce")),
+        ("tau 0.5", RED, summed("la", weight=[9.0], tau=0.5)),
+        ("tau 1", GREEN, summed("la", weight=[9.0])),
+    ]
+    draw_pushes(axes, curves)
+
+
 def draw_dice(axes: Axes) -> None:
     """Dice of one example, squared and linear, and a smaller smooth."""
     curves = [
@@ -291,6 +301,7 @@ PLOTS: dict[str, Callable[[Axes], None]] = {
     "figure1-derivatives": draw_figure_1,
     "figure1-optimum": draw_optimum,
     "focal": draw_focal,
+    "la": draw_la,
     "positive-share": draw_positive_share,
     "tversky": draw_tversky,
     "weights": draw_weights,

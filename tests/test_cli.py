@@ -41,15 +41,6 @@ def test_bad_input_is_one_line_and_exit_2(capsys):
     assert capsys.readouterr().err == "softf1 demo: wanted --seeds from 1 up, got 0\n"
 
 
-def test_demo_prints_a_line_a_loss(capsys, monkeypatch):
-    monkeypatch.setattr("softf1.experiments.demo.STEPS", 30)
-    assert main(["demo", "--seeds", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith(("cross entropy", "dice", "self-adjusting")) for line in lines) == 4
-    scores = [float(line.split()[-2]) for line in lines if line.startswith("cross entropy")]
-    assert all(0 <= score <= 100 for score in scores)
-
-
 def test_a_full_disk_is_one_line_and_exit_1(capsys, monkeypatch):
     def full(_options):
         raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""The one class of error that a user's input can cause."""
+"""Errors that are printed as one line: what the input caused, and what a run ended with."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ class InputError(ValueError):
         self.line = line
         place = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
         super().__init__(f"{place}{message}")
+
+
+class RunError(RuntimeError):
+    """A run that could not go on: the command line prints it as one line and exits with 1."""

@@ -67,6 +67,7 @@ SEEDS = {
     "jsonl": '{"text": "a", "label": ["x"], "first": "a", "second": "b"}\n{"text": "b"}',
     "json": '[{"text": "a", "label": 1, "first": "a", "second": "b"},\n {"text": "b", "label": 0}]',
     "lines": "1 a fine film\n0 an odd one\n1 again\n",
+    "plain": "a fine film\tan odd one\n\nagain\tand again\n",
 }
 PIECES = [
     *(b"", b"\n", b"\n\n", b"\r", b"\t", b" ", b"\x00", b"\xff", b"\xef\xbb\xbf", b"\x1f\x8b"),
@@ -109,6 +110,7 @@ OPTIONS = {
     "tsv": [{}, {"label_separator": "|"}, {"text": 0, "first": 0, "second": 1, "label": "2"}],
     "csv": [{}, {"header": False, "text": 0, "first": 0, "second": 1}],
     "lines": [{}, {"label_separator": ","}],
+    "plain": [{}, {"characters": True}],
 }
 
 

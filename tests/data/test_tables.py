@@ -83,6 +83,13 @@ def test_short_news_lines(write):
     assert [e.labels for e in corpus.of(TextExample)] == [("103",), ("104",)]
 
 
+def test_columns_of_json_by_name(write):
+    path = write('{"label": "3", "name": "far", "body": "It is far.", "text": "no"}\n')
+    assert texts(path, kind="jsonl", text="body", label="name") == [("It is far.", ("far",))]
+    path = write('[{"label": "3", "name": "far", "body": "It is far.", "text": "no"}]\n')
+    assert texts(path, kind="json", text="body", label="name") == [("It is far.", ("far",))]
+
+
 def test_pairs_of_json_lines(write):
     rows = '{"sentence1": "a b", "sentence2": "b a", "label": true}\n' * 2
     corpus = read(write(rows))

@@ -20,6 +20,7 @@ OPTIONS = {
     "wce": [{"weight": WEIGHT}],
     "focal": [{}, {"gamma": 0.0}, {"gamma": 0.3}, {"gamma": 5.0}],
     "wfocal": [{"weight": WEIGHT}],
+    "la": [{"weight": WEIGHT}, {"weight": WEIGHT, "tau": 0.5}],
     "dice": [level | form for level in LEVELS for form in ({}, {"squared": False})],
     "tversky": [
         level | form

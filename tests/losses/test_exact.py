@@ -51,6 +51,36 @@ def test_micro_batches_give_value_and_gradient_of_the_batch(name, options, mode)
     assert relative_error(got_gradient, gradient) < 1e-12
 
 
+def is_batch_level(name, options):
+    parts = [options, *(v for v in options.values() if isinstance(v, dict))]
+    return has_ohem(name, options) or any(part.get("over") == "batch" for part in parts)
+
+
+@every_mode
+@every_case(but=is_batch_level)
+def test_a_mean_over_rows_needs_no_forward_in_the_first_pass(name, options, mode):
+    logits, target = batch(mode, n=12)
+    loss = build(name, options)
+    value, gradient = whole(loss, logits, target)
+    window, x = WindowLoss(loss), logits.clone().requires_grad_()
+    assert not window.needs_logits
+    parts = [slice(*ends) for ends in pairwise(CUTS)]
+    for rows in parts:
+        window.collect_counts(target[rows], x[rows].shape)
+    window.reduce()
+    for rows in parts:
+        window(x[rows], target[rows]).backward()
+    torch.testing.assert_close(window.finish(), value, rtol=1e-6, atol=0)
+    assert relative_error(x.grad, gradient) < 1e-6
+
+
+def test_a_ratio_of_sums_needs_the_logits():
+    window = WindowLoss(make_loss("ce+dice", dice={"over": "batch"}))
+    assert window.needs_logits
+    with pytest.raises(RuntimeError, match="needs the logits"):
+        window.collect_counts(torch.zeros(3, dtype=torch.long), (3, 2))
+
+
 @every_mode
 @every_case(but=has_ohem)
 def test_in_float32_the_error_is_rounding(name, options, mode):

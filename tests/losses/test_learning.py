@@ -36,13 +36,13 @@ def f1_after_training(loss, *, sigmoid, distance=2.5, steps=200):
 
 @pytest.mark.parametrize("sigmoid", [False, True])
 @pytest.mark.parametrize(
-    "name", ["ce", "wce", "focal", "wfocal", "dice", "tversky", "dsc", "ce+dice"]
+    "name", ["ce", "wce", "focal", "wfocal", "la", "dice", "tversky", "dsc", "ce+dice"]
 )
 def test_every_loss_at_its_defaults_beats_the_majority_baseline(name, sigmoid):
     # The majority baseline predicts no positive at all: F1 0. Calling everything positive gives
     # 2 · 0.01 / 1.01 = 0.02.
     options = {}
-    if name in {"wce", "wfocal"}:
+    if name in {"wce", "wfocal", "la"}:
         options["weight"] = class_weights([ROWS - POSITIVES, POSITIVES], sigmoid=sigmoid)
     assert f1_after_training(make_loss(name, **options), sigmoid=sigmoid) > 0.8
 

@@ -10,7 +10,7 @@ from tests.losses.cases import WEIGHT, batch
 
 
 def test_our_losses_are_known():
-    assert loss_names() == ["ce", "dice", "dsc", "focal", "tversky", "wce", "wfocal"]
+    assert loss_names() == ["ce", "dice", "dsc", "focal", "la", "tversky", "wce", "wfocal"]
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ def test_our_losses_are_known():
     [
         ("ce", losses.cross_entropy_loss),
         ("focal", losses.focal_loss),
+        ("la", losses.logit_adjusted_loss),
         ("dice", losses.dice_loss),
         ("tversky", losses.tversky_loss),
         ("dsc", losses.self_adjusting_dice_loss),

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from softf1.data.examples import MrcExample
+from softf1.errors import InputError
 from softf1.models.encoders import make_codec
 from softf1.tasks.base import join
 from softf1.tasks.registry import load_task, make_task, save_task
@@ -192,6 +193,16 @@ def test_the_model_trains_saves_and_loads(encoder, match, request, tmp_path):
     assert again == task
     found = again.gather(again.logits(other, batch), batch)
     assert len(again.decode(found, features, EXAMPLES)) == len(EXAMPLES)
+
+
+def test_tags_that_the_scheme_does_not_allow_are_repaired_when_asked(tmp_path):
+    path = tmp_path / "train.conll"
+    path.write_text("Ann I-PER\nBo B-PER\nsat O\n\nOslo I-LOC\n\nRome B-LOC\n")  # no O B- in IOB1
+    with pytest.raises(InputError, match=":7: wanted a tag that can follow 'O' in IOB1"):
+        list(make_task("mrc_ner", queries=QUERIES, format="conll").read(path))
+    task = make_task("mrc_ner", queries=QUERIES, format="conll", repair=True)
+    found = [(item.label, item.spans) for item in task.read(path) if item.spans]
+    assert found == [("PER", ((0, 1), (1, 2))), ("LOC", ((0, 1),)), ("LOC", ((0, 1),))]
 
 
 def test_queries_make_items_of_a_tagging_file(tmp_path):

@@ -1,7 +1,8 @@
-"""Trains a small model on made-up data with 1% positives, once a loss, and prints F1 of each."""
+"""Compares losses on real data, names in spoken Cantonese, and writes a page about it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,28 +12,28 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the verb."""
     parser.add_argument("--seeds", type=int, default=3, help="runs for each loss (default: 3)")
+    parser.add_argument("--jobs", type=int, default=0, help="runs at a time; one a core by default")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="the folder to write")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the demonstration and prints a line a loss as they come."""
-    import torch
+    """Trains, prints the table with its verdict, and says where the page is."""
+    from contextlib import closing
 
+    from softf1.cli.compare import finish
     from softf1.errors import InputError
-    from softf1.experiments.demo import ROWS, SHARE, run_demo
+    from softf1.experiments.demo import count_jobs, introduce, run_demo
+    from softf1.experiments.hkcancor import NOTICE
+    from softf1.experiments.workers import Pool
+    from softf1.reports import write_report
 
-    torch.set_num_threads(1)  # the model is too small to share between cores
     if options.seeds < 1:
         raise InputError(f"wanted --seeds from 1 up, got {options.seeds}")
-    print(
-        f"Made-up data: {ROWS:,} rows to train on, {ROWS:,} held out, {SHARE:.0%} positive; "
-        f"{options.seeds} seeds. Scores of the positive class, held-out rows:\n"
-    )
-    print(f"{'loss':<26}{'precision':>10}{'recall':>10}{'F1':>10}   ± over seeds")
-    for line in run_demo(seeds=options.seeds):
-        numbers = f"{line.precision:>10.1f}{line.recall:>10.1f}{line.f1:>10.1f}"
-        print(f"{line.title:<26}{numbers}{line.deviation:>10.1f}", flush=True)
-    print(
-        "\nAll losses but the first start from the log class prior as the head's bias. Tversky's "
-        "alpha weighs\nfalse positives (precision), its beta false negatives (recall)."
-    )
-    return 0
+    print(introduce(options.seeds), flush=True)
+    with closing(Pool(options.jobs or count_jobs(), logs=options.out / "logs")) as pool:
+        found = run_demo(options.out, execute=pool, seeds=options.seeds, quiet=options.quiet)
+    code = finish(found, options.out)
+    page = write_report([options.out], options.out / "report.html", notices=[NOTICE])
+    print(f"The page, to open in a browser: {page}")
+    return code

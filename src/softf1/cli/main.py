@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from softf1 import __version__
-from softf1.errors import InputError
+from softf1.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +17,18 @@ if TYPE_CHECKING:
 # verb → one line of help. The module softf1.cli.<verb> offers add_options(parser) and run(options),
 # and imports what it needs inside run, so that --help answers at once.
 VERBS = {
-    "demo": "train on made-up imbalanced data with several losses and print their F1",
+    "demo": "compare losses on names in spoken Cantonese; a table and a page",
+    "new": "look at your files, write a recipe for them with comments",
+    "train": "train as a recipe says, into a run folder",
+    "evaluate": "score the model of a run on its test data, or on any other file",
+    "predict": "predict on a file of any length; a line of JSON an example",
+    "export": "write the model of a run as ONNX",
+    "report": "one HTML page of a comparison, a sweep or runs",
+    "compare": "train with every loss, same seeds for all, and say with intervals which helps",
+    "sweep": "train over lists of values of any recipe keys",
+    "reproduce": "the paper's tables beside our own figures, as far as the data is there",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
+    "list": "losses, tasks, encoders and recipes that there are",
 }
 
 
@@ -50,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a full disk, say: nothing that the input could mend
+    except (OSError, RunError) as error:  # a full disk, say: nothing that the input could mend
         print(f"softf1 {options.verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

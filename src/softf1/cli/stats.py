@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from softf1.cli.settings import add_settings, read_settings
+
 if TYPE_CHECKING:
     import argparse
 
     from softf1.data.registry import Corpus
     from softf1.data.stats import Stats
-
-_OWN_OPTIONS = ("path", "format", "task", "on_error")
-"""What the command has options of its own for."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,13 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="examples a batch")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the reader, such as tag=3 or label=category",
-    )
+    add_settings(parser)
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
 
 
@@ -39,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from softf1.data.counts import describe_unseen
     from softf1.data.stats import describe
 
-    extra = dict(_setting(item) for item in options.set)
+    extra = read_settings(options.set)
     corpora = [
         read(path, format=options.format, task=options.task, on_error=options.on_error, **extra)
         for path in options.data
@@ -49,20 +42,6 @@ def run(options: argparse.Namespace) -> int:
     show = _print_json if options.json else _print_tables
     show(stats, corpora, [note for note in unseen if note])
     return 0
-
-
-def _setting(item: str) -> tuple[str, object]:
-    from softf1.errors import InputError
-
-    key, found, value = item.partition("=")
-    if not found or not key:
-        raise InputError(f"wanted --set KEY=VALUE, got {item!r}")
-    if key in _OWN_OPTIONS:
-        raise InputError(f"wanted --set of an option of the reader, got {key}; see --help")
-    words: dict[str, object] = {"true": True, "false": False, "none": None}
-    if value.lower() in words:
-        return key, words[value.lower()]
-    return key, int(value) if value.lstrip("-").isdecimal() else value
 
 
 def _print_json(stats: list[Stats], corpora: list[Corpus], unseen: list[str]) -> None:

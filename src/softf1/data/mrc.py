@@ -96,6 +96,14 @@ def from_tagged(
             yield MrcExample(name, query, label, sentence.words, own, sentence.line)
 
 
+def ask(sentences: Iterable[TaggedSentence], queries: Mapping[str, str]) -> Iterator[MrcExample]:
+    """Asks every query of every sentence, whose tags are not looked at: text to predict on."""
+    for index, sentence in enumerate(sentences):
+        for number, (label, query) in enumerate(queries.items(), 1):
+            name = f"{index}.{number}"
+            yield MrcExample(name, query, label, sentence.words, line=sentence.line)
+
+
 def _read_item(node: Node, default_id: str) -> MrcExample:
     query, context = node.get("query", str), node.get("context", str)
     words = tuple(context.split(" "))

@@ -56,12 +56,14 @@ class Problems:
         changes: Repaired records by what was done.
         first: The first few messages of each reason.
         notes: Remarks, each once.
+        unique: Whether an id that comes twice is a bad record; to know it, readers remember all.
     """
 
-    def __init__(self, on_error: OnError = "raise") -> None:
+    def __init__(self, on_error: OnError = "raise", *, unique: bool = True) -> None:
         if on_error not in ("raise", "skip"):
             raise InputError(f'wanted on_error "raise" or "skip", got {on_error!r}')
         self.on_error = on_error
+        self.unique = unique
         self.counts: Counter[str] = Counter()
         self.changes: Counter[str] = Counter()
         self.first: dict[str, list[str]] = {}

@@ -69,6 +69,9 @@ FORMATS: dict[str, Format] = {
     "jsonl": Format("tables", ("classification", "pairs"), "one object a line", {"kind": "jsonl"}),
     "json": Format("tables", ("classification", "pairs"), "a list of objects", {"kind": "json"}),
     "lines": Format("lines", ("classification",), "label, a space, the text"),
+    "plain": Format(
+        "plain", ("tagging", "classification", "pairs"), "one text a line, no labels, to predict"
+    ),
     "hf": Format(
         "hf", ("tagging", "qa", "pairs", "classification"), "hf:NAME, the datasets library"
     ),

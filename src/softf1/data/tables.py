@@ -57,7 +57,8 @@ def iterate(
     problems = problems or Problems()
     roles = {"text": text} if task == "classification" else {"first": first, "second": second}
     asked = {**roles, "label": label, "id": id}
-    if header is None and any(isinstance(c, str) and not c.isdecimal() for c in asked.values()):
+    named = any(isinstance(column, str) and not column.isdecimal() for column in asked.values())
+    if header is None and named and kind in ("tsv", "csv"):
         header = True
     rows = read_rows(
         path, kind, problems, header=header, delimiter=delimiter, encoding_errors=encoding_errors
@@ -80,7 +81,7 @@ class RowReader:
     columns: dict[str, str]
     path: Path | str
     label_separator: str | None
-    ids: set[str]
+    ids: set[str] | None
 
     @classmethod
     def start(
@@ -101,7 +102,7 @@ class RowReader:
             problems.note(
                 f"{path}: no column of labels among {', '.join(names)}: read as unlabelled"
             )
-        return cls(columns, path, label_separator, set())
+        return cls(columns, path, label_separator, set() if problems.unique else None)
 
     def read(self, row: Row, line: int) -> TextExample | PairExample:
         """The example of one row."""
@@ -147,6 +148,8 @@ class RowReader:
     def _id(self, row: Row, line: int) -> str:
         value = self._cell(row, "id", line)
         name = "" if value is None else str(value)
+        if self.ids is None:
+            return name
         if name and name in self.ids:
             raise self._error("duplicate id", f"wanted a new id, got {name!r} again", line)
         self.ids.add(name)

@@ -10,6 +10,7 @@ from softf1.losses.dice import DiceLoss, dice_loss
 from softf1.losses.dsc import SelfAdjustingDiceLoss, self_adjusting_dice_loss
 from softf1.losses.exact import WindowLoss, backward_exact
 from softf1.losses.focal import FocalLoss, focal_loss
+from softf1.losses.la import LogitAdjustedLoss, logit_adjusted_loss
 from softf1.losses.registry import loss_names, make_loss, register_loss
 from softf1.losses.tversky import TverskyLoss, tversky_loss
 from softf1.losses.weights import class_weights, prior_bias
@@ -19,6 +20,7 @@ __all__ = [
     "CrossEntropyLoss",
     "DiceLoss",
     "FocalLoss",
+    "LogitAdjustedLoss",
     "SelfAdjustingDiceLoss",
     "TverskyLoss",
     "WindowLoss",
@@ -27,6 +29,7 @@ __all__ = [
     "cross_entropy_loss",
     "dice_loss",
     "focal_loss",
+    "logit_adjusted_loss",
     "loss_names",
     "make_loss",
     "prior_bias",

@@ -40,6 +40,11 @@ def check_sums(loss: nn.Module) -> None:
             )
 
 
+def has_batch_level(loss: nn.Module) -> bool:
+    """Says whether any part of the loss is a ratio of sums over the batch."""
+    return any(_options(part).get("over") == "batch" for part in _parts(loss))
+
+
 def is_sum_of_rows(loss: nn.Module) -> bool:
     """True for a single loss that is Σ loss, divided by a count or not."""
     return isinstance(loss, LossModule) and _options(loss).get("over") != "batch"

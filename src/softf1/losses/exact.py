@@ -22,10 +22,10 @@ from torch import Tensor, distributed, nn
 
 from softf1.losses._core import check_choice, divide
 from softf1.losses._random import keep_random_state
-from softf1.losses._sums import check_sums, fold_sums, take_sums
+from softf1.losses._sums import check_sums, fold_sums, has_batch_level, take_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from softf1.losses._core import Statistics
 
@@ -85,11 +85,17 @@ class WindowLoss(nn.Module):
         self._collected, self._seen = _Total(), _Total()
         self._random: deque[Callable[[], None]] = deque()
         self._solved: tuple[Tensor, Tensor] | None = None
+        self._counted = False
 
     @property
     def needs_statistics(self) -> bool:
         """True until `reduce`; with running statistics in the first window only."""
         return self._solved is None and self._average is None
+
+    @property
+    def needs_logits(self) -> bool:
+        """False for a mean over rows: how many rows there are is known from the targets alone."""
+        return has_batch_level(self.loss)
 
     @contextmanager
     def micro_batch(self) -> Iterator[None]:
@@ -108,6 +114,20 @@ class WindowLoss(nn.Module):
     def collect(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
         """First pass: adds the statistics of a micro-batch."""
         self._collected.add(take_sums(self.loss, logits, target, mask))
+
+    @torch.no_grad()
+    def collect_counts(self, target: Tensor, shape: Sequence[int]) -> None:
+        """First pass without a forward, for a loss that is a mean over rows.
+
+        Args:
+            target: Of a micro-batch.
+            shape: Of the logits that will come.
+        """
+        if self.needs_logits:
+            raise RuntimeError("wanted collect(logits, target): a ratio of sums needs the logits")
+        logits = torch.zeros(*shape, device=target.device)
+        self._collected.add(take_sums(self.loss, logits, target, None))
+        self._counted = True
 
     def reduce(self) -> None:
         """Between the passes: sums the statistics over the ranks, each of which must call it."""
@@ -140,7 +160,9 @@ class WindowLoss(nn.Module):
                 f"got {seen}"
             )
         value, _ = self._solved
-        if self._collected.sums is not None:
+        if self._counted:  # the first pass knew how many rows, not their loss
+            value = fold_sums(self.loss, self._over_ranks(self._seen.sums))
+        elif self._collected.sums is not None:
             off = (self._seen.sums - self._collected.sums).abs().amax()
             self.mismatch = divide(off, self._collected.sums.abs().amax())
         if self.statistics == "running":

@@ -10,6 +10,7 @@ from softf1.losses.compound import CompoundLoss
 from softf1.losses.dice import DiceLoss
 from softf1.losses.dsc import SelfAdjustingDiceLoss
 from softf1.losses.focal import FocalLoss
+from softf1.losses.la import LogitAdjustedLoss
 from softf1.losses.tversky import TverskyLoss
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ register_loss("ce", CrossEntropyLoss)
 register_loss("wce", _weighted("wce", CrossEntropyLoss))
 register_loss("focal", FocalLoss)
 register_loss("wfocal", _weighted("wfocal", FocalLoss))
+register_loss("la", _weighted("la", LogitAdjustedLoss))
 register_loss("dice", DiceLoss)
 register_loss("tversky", TverskyLoss)
 register_loss("dsc", SelfAdjustingDiceLoss)

@@ -170,7 +170,7 @@ def turned(lengths: Tensor, width: int) -> Tensor:
     tensor([[1, 0, 2],
             [2, 1, 0]])
     """
-    place = torch.arange(width, device=lengths.device).expand(len(lengths), -1)
+    place = torch.arange(width, device=lengths.device).expand(lengths.shape[0], -1)
     ends = lengths[:, None]
     return torch.where(place < ends, ends - 1 - place, place)
 

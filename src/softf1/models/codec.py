@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -126,6 +127,7 @@ class TokenizerCodec:
         encoded = self.backend.encode_batch(list(texts), add_special_tokens=False)
         return [(item.ids, item.offsets) for item in encoded]
 
+    @cache  # noqa: B019 - two entries of a codec that lives as long as its run
     def layout(self, *, pair: bool) -> Layout:
         """Read off an encoded probe, so that no family of models is named here."""
         probe = self.backend.encode(*(["a"], ["a"])[: 1 + pair], is_pretokenized=True)

@@ -82,14 +82,14 @@ def count_positions(config: Any) -> int:
     return found - found % 8 if found > 0 else UNLIMITED
 
 
-def load_config(encoder: str) -> Any:
+def load_config(encoder: str, **options: Any) -> Any:
     """The configuration of an encoder; of a BERT-MRC model, that of the encoder inside."""
     from transformers import AutoConfig
 
     found = _read_config(encoder)
     if found.get("model_type") == "softf1-mrc":
         return AutoConfig.for_model(**found["encoder"])
-    return AutoConfig.from_pretrained(encoder)
+    return AutoConfig.from_pretrained(encoder, **options)
 
 
 def build_model(
@@ -139,7 +139,7 @@ def _import(scratch: str, name: str) -> Any:
 
 def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
     try:
-        return load(find_encoder(encoder), **options)
+        return load(find_encoder(encoder), trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         known = ", ".join(["minilm", *SCRATCH])

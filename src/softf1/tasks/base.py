@@ -130,8 +130,8 @@ class Task(Protocol):
     def notes(self, features: Features) -> list[str]:
         """What a user should be told of a file, once: what is scored but cannot be predicted."""
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
-        """An encoder with the head for this task's labels."""
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
+        """An encoder with the head for this task's labels; `options` go to its configuration."""
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """The layer behind each key, for its bias and its learning rate."""
@@ -164,6 +164,9 @@ class Task(Protocol):
 
     def score(self, predictions: Sequence[Prediction], examples: Sequence[Any]) -> dict[str, Any]:
         """The field's own scores."""
+
+    def show(self, example: Any) -> dict[str, Any]:
+        """What a line of predictions says of its example, ready for JSON; `gold` as in the file."""
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How often each class is a target, by key.

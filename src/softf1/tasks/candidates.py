@@ -56,8 +56,11 @@ def pair_tensors(
     golds: Sequence[Sequence[Pair]],
     columns: Sequence[NDArray[Any]],
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Pairs as columns (B, K, 2) and their targets (B, K, 1); missing ones are ignored."""
-    most = max(1, *map(len, chosen))
+    """Pairs as columns (B, K, 2) and their targets (B, K, 1); missing ones are ignored.
+
+    K is a power of 2: training compiles for few shapes.
+    """
+    most = 1 << (max(1, *map(len, chosen)) - 1).bit_length()
     pairs = np.zeros((len(chosen), most, 2), np.int64)
     target = np.full((len(chosen), most, 1), IGNORE, np.float32)
     for row, (own, gold, column) in enumerate(zip(chosen, golds, columns, strict=True)):

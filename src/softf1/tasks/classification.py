@@ -165,13 +165,18 @@ class Classification:
         """Labels that training never saw."""
         return describe_unseen(features.names["labels"], self.labels)
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with a linear layer over its summary of the text."""
         problem = (
             "multi_label_classification" if self.multi_label else "single_label_classification"
         )
         model: nn.Module = build_model(
-            encoder, head="text", labels=self.labels, codec=codec, problem_type=problem
+            encoder,
+            head="text",
+            labels=self.labels,
+            codec=codec,
+            problem_type=problem,
+            **options,
         )
         return model
 
@@ -204,8 +209,9 @@ class Classification:
         return {"labels": output.logits}
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
-        """All logits."""
-        return {"item": batch.items, "logits": logits["labels"].detach().float().cpu().numpy()}
+        """The logits of every item; rows after these are padding."""
+        chosen = logits["labels"][: len(batch.items)]
+        return {"item": batch.items, "logits": chosen.detach().float().cpu().numpy()}
 
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
         """Thresholds or biases, by cross-fitting on the dev set."""
@@ -232,6 +238,12 @@ class Classification:
             line = asked[gold.index(())].line
             raise InputError(f"wanted a label to score by, got none (line {line})")
         return score_labels(predictions, gold, self)
+
+    def show(self, example: Example) -> dict[str, Any]:
+        """The text or texts with their labels."""
+        names = ("first", "second") if isinstance(example, PairExample) else ("text",)
+        texts = dict(zip(names, split(example), strict=True))
+        return texts | {"gold": list(labels_of(example))}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many texts have each label; (without, with) for every label of several."""

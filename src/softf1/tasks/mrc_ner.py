@@ -50,6 +50,8 @@ class MrcNer:
     Attributes:
         queries: The query of each label, or a file of them: makes items of a tagging file. None
             reads BERT-MRC files, which have their queries.
+        repair: Tags of a tagging file that their scheme does not allow become the spans that
+            conlleval sees in them; otherwise they are an error.
         match: How a start and an end are judged as a pair; "none" joins nearest ones.
         candidates: Pairs that the span head is trained on.
         answerable: A head says whether there is any span; where it says no, none is given.
@@ -65,6 +67,7 @@ class MrcNer:
     """
 
     queries: dict[str, str] | str | Path | None = None
+    repair: bool = False
     match: Literal["none", "concat", "biaffine"] = "concat"
     candidates: Candidates = "gold_random"
     answerable: bool = False
@@ -92,7 +95,9 @@ class MrcNer:
             return read_examples(self, path, MrcExample, problems)
         found = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
         sentences = (example for example in found if isinstance(example, TaggedSentence))
-        return from_tagged(sentences, self.queries, path=path, problems=problems)
+        return from_tagged(
+            sentences, self.queries, repair=self.repair, path=path, problems=problems
+        )
 
     def texts(self, examples: Iterable[MrcExample]) -> Iterator[Sequence[str]]:
         """The words of each context."""
@@ -116,11 +121,11 @@ class MrcNer:
         """Nothing: any label can be asked for."""
         return []
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with heads for starts, ends, pairs and answers."""
         from softf1.models.mrc import MrcNer as Model
 
-        return Model.build(encoder, codec, match=self.match, answerable=self.answerable)
+        return Model.build(encoder, codec, match=self.match, answerable=self.answerable, **options)
 
     def heads(self, model: Any) -> dict[str, Head]:
         """Where the logits come from."""
@@ -236,6 +241,11 @@ class MrcNer:
             {(start, end, item["label"]) for start, end in item["spans"]} for item in predictions
         ]
         return describe(count_span_sets(gold, found))
+
+    def show(self, example: MrcExample) -> dict[str, Any]:
+        """The words and the query with the spans."""
+        asked = {"query": example.query, "label": example.label}
+        return {"words": list(example.words), **asked, "gold": [list(s) for s in example.spans]}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """(negative, positive) words, windows and candidates."""

@@ -114,9 +114,9 @@ class QA:
         """Answers that are too long to be found, or not where they should be."""
         return describe_lost(features, longest=self.longest)
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with two outputs a token."""
-        model: nn.Module = build_model(encoder, head="span", codec=codec)
+        model: nn.Module = build_model(encoder, head="span", codec=codec, **options)
         return model
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
@@ -206,6 +206,11 @@ class QA:
     ) -> dict[str, Any]:
         """Exact match and F1 by the rules of the corpus."""
         return score_answers(predictions, list(examples), self)
+
+    def show(self, example: QAExample) -> dict[str, Any]:
+        """Question and context with the answers, each of one span or several."""
+        gold = [list(answer.texts) for answer in example.answers]
+        return {"question": example.question, "context": example.context, "gold": gold}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """(negative, positive) positions for sigmoid; softmax over positions has no classes."""

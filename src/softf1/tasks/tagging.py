@@ -128,9 +128,11 @@ class Tagging:
         labels = tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
         return replace(self, labels=labels, spans=self.target_scheme or find_scheme(features))
 
-    def build_model(self, encoder: str | Path, codec: Codec) -> nn.Module:
+    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with a linear layer over every token."""
-        model: nn.Module = build_model(encoder, head="tokens", labels=self.labels, codec=codec)
+        model: nn.Module = build_model(
+            encoder, head="tokens", labels=self.labels, codec=codec, **options
+        )
         return model
 
     def notes(self, features: Features) -> list[str]:
@@ -215,6 +217,11 @@ class Tagging:
         if any(not tags and item["tags"] for tags, item in zip(gold, predictions, strict=True)):
             raise InputError("wanted tags to score by, got sentences without")
         return score_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
+
+    def show(self, example: TaggedSentence) -> dict[str, Any]:
+        """The words or characters with their tags."""
+        words, tags = self.units(example)
+        return {"words": list(words), "gold": list(tags)}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many words have each label."""

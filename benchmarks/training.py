@@ -1,0 +1,352 @@
+"""Fine-tuning a tagger: sentences a second of softf1 and of the transformers Trainer.
+
+    python benchmarks/training.py                            # corpus and encoder of ../shared
+    python benchmarks/training.py --encoder bert-base        # that size, random weights
+    python benchmarks/training.py --sentences 640 --cases softf1,trainer   # on a CPU
+
+All train on the same sentences, epochs, batch size (32), precision (bf16 on a GPU), learning rate,
+schedule and AdamW, with cross entropy. The first epoch is warm-up; `sentences_per_second` is the
+median of `WINDOWS` equal windows of steps of the epochs after it. `warmup_seconds` is what the
+first epoch took more than a later one, compiling and capturing; `break_even` is the number of
+sentences after which that is earned back against the Trainer. `floor_share` is the time of moving
+weights, gradients and optimizer state once at copy bandwidth, over the time of a step. `waiting`
+is the share of a step in which the loop waits for the next batch. Then both predict the dev file
+and score it, the Trainer with seqeval. Without the data folder it says so and ends.
+Writes benchmarks/results/training-DEVICE.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from softf1.training import loop as loop_module
+from softf1.training.evaluation import evaluate
+from softf1.training.material import load_material
+from softf1.training.model import make_model
+from softf1.training.processes import choose_precision, make_autocast
+from softf1.training.quiet import quiet_transformers
+from softf1.training.recipe import build_recipe
+from softf1.training.run import train_run
+
+RESULTS = Path(__file__).parent / "results"
+BATCH, RATE, WINDOWS = 32, 1e-4, 5
+CASES = (
+    "softf1",
+    "softf1-eager",
+    "softf1-inductor",
+    "trainer",
+    "trainer-grouped",
+    "trainer-compiled",
+)
+
+
+def main() -> None:
+    """Run the cases that were asked for and write a line for each."""
+    options = parse()
+    if not options.data.is_dir():
+        sys.exit(f"{options.data}: no such folder; nothing is measured without the corpus")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        encoder = (
+            random_base(folder, options.tokenizer)
+            if options.encoder == "bert-base"
+            else options.encoder
+        )
+        recipe = make_recipe(options, encoder, folder)
+        with quiet_transformers():
+            material = load_material(recipe)
+        rows: list[dict[str, Any]] = []
+        for case in options.cases.split(","):
+            measure = measure_softf1 if case.startswith("softf1") else measure_trainer
+            row = {"case": case, "encoder": options.encoder_name or Path(str(options.encoder)).name}
+            row |= measure(case, recipe, material, folder / case, device)
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    write(add_ratios(rows, device), options.output or RESULTS / f"training-{device.type}.csv")
+
+
+def parse() -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    shared = Path(__file__).parents[2] / "shared"
+    parser.add_argument("--data", type=Path, default=shared / "data" / "conll2003_en")
+    parser.add_argument("--encoder", default=str(shared / "encoders" / "en-minilm-l6"))
+    parser.add_argument("--encoder-name", default="")
+    parser.add_argument("--tokenizer", default=str(shared / "encoders" / "en-minilm-l6"))
+    parser.add_argument("--sentences", type=int, default=0, help="of the training file; 0 is all")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--cases", default="softf1,softf1-eager,trainer,trainer-grouped")
+    parser.add_argument("--output", type=Path)
+    return parser.parse_args()
+
+
+def random_base(folder: Path, tokenizer: str) -> str:
+    """An encoder of BERT-base size with random weights and the tokenizer of another."""
+    path = folder / "bert-base"
+    known = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    transformers.BertModel(transformers.BertConfig(vocab_size=len(known))).save_pretrained(path)
+    known.save_pretrained(path)
+    return str(path)
+
+
+def make_recipe(options: argparse.Namespace, encoder: str, folder: Path) -> Any:
+    """The recipe of all cases; a part of the sentences goes into a file of its own."""
+    train = cut(options.data / "eng.train", folder, options.sentences)
+    dev = cut(options.data / "eng.testa", folder, options.sentences)
+    return build_recipe(
+        {
+            "name": "training",
+            "task": {
+                "kind": "tagging",
+                "train": str(train),
+                "dev": str(dev),
+            },
+            "encoder": {"name": encoder},
+            "loss": {"name": "ce"},
+            "train": {
+                "epochs": options.epochs,
+                "batch_size": BATCH,
+                "lr": RATE,
+                "eval_every": float(options.epochs),
+                "checkpoint_seconds": 1e9,
+            },
+        }
+    )
+
+
+def cut(path: Path, folder: Path, sentences: int) -> Path:
+    """The first sentences of a file, in a file of their own; 0 is all."""
+    if not sentences:
+        return path
+    parts = path.read_text("utf-8").split("\n\n")[:sentences]
+    (folder / path.name).write_text("\n\n".join(parts) + "\n", "utf-8")
+    return folder / path.name
+
+
+def measure_softf1(
+    case: str, recipe: Any, material: Any, folder: Path, device: torch.device
+) -> dict[str, Any]:
+    """Train by the recipe; times come from a clock around every step."""
+    from softf1.training.recipe import with_values
+
+    ways = {"softf1": "auto", "softf1-eager": "off", "softf1-inductor": "inductor"}
+    recipe = with_values(recipe, {"train.compile": ways[case]})
+    clock = Clock(device, per_epoch=-(-len(material.features["train"]) // BATCH))
+    step, waits = loop_module.Loop.step, []
+
+    def timed(self: Any, batches: Any) -> None:
+        waits.append(time.perf_counter() - clock.last)
+        step(self, batches)
+        clock.tick()
+
+    loop_module.Loop.step = timed  # type: ignore[method-assign]
+    try:
+        clock.start()
+        result = train_run(recipe, folder, quiet=True)
+    finally:
+        loop_module.Loop.step = step  # type: ignore[method-assign]
+    later = waits[clock.per_epoch :]
+    return {
+        **clock.describe(),
+        "waiting": sum(later) / clock.later_seconds,
+        "dev_f1": result["scores"]["dev"]["f1"],
+        "captured_seconds": result["seconds"]["warmup"],
+        **time_evaluation(recipe, material, device),
+    }
+
+
+def time_evaluation(recipe: Any, material: Any, device: torch.device) -> dict[str, float]:
+    """Predict and score the dev file, the second time."""
+    with quiet_transformers():
+        model = make_model(recipe, material).to(device)
+    how = {"device": device, "autocast": make_autocast(choose_precision("auto", device), device)}
+    for _ in range(2):
+        start = time.perf_counter()
+        evaluate(
+            model,
+            material.task,
+            material.features["dev"],
+            material.examples["dev"],
+            material.codec,
+            **how,
+        )
+    return {"evaluate_seconds": time.perf_counter() - start}
+
+
+def measure_trainer(
+    case: str, recipe: Any, material: Any, folder: Path, device: torch.device
+) -> dict[str, Any]:
+    """The transformers Trainer on the same encoded sentences."""
+    task, codec = material.task, material.codec
+    with quiet_transformers():
+        model = make_model(recipe, material)
+    clock = Clock(device, per_epoch=-(-len(material.features["train"]) // BATCH))
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=BATCH,
+        per_device_eval_batch_size=128,
+        num_train_epochs=recipe.train.epochs,
+        learning_rate=RATE,
+        weight_decay=0.01,
+        warmup_steps=0.1,
+        bf16=device.type == "cuda",
+        use_cpu=device.type == "cpu",
+        torch_compile=case == "trainer-compiled",
+        train_sampling_strategy="group_by_length" if case == "trainer-grouped" else "random",
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        logging_strategy="no",
+    )
+    trainer = transformers.Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=as_rows(task, material.features["train"], codec),
+        eval_dataset=(dev := as_rows(task, material.features["dev"], codec)),
+        data_collator=transformers.DataCollatorForTokenClassification(codec.tokenizer),
+        callbacks=[clock.callback()],
+    )
+    clock.start()
+    trainer.train()
+    return {**clock.describe(), **predict_with_trainer(trainer, dev, task)}
+
+
+def predict_with_trainer(trainer: Any, dev: Any, task: Any) -> dict[str, float]:
+    """Predict and score the dev file, the second time."""
+    try:
+        from seqeval.metrics import f1_score
+    except ImportError:
+        return {}
+    for _ in range(2):
+        start = time.perf_counter()
+        found = trainer.predict(dev)
+        best = found.predictions.argmax(-1)
+        rows = list(zip(best.tolist(), found.label_ids.tolist(), strict=True))
+        gold = [[task.labels[y] for y in ys if y >= 0] for _, ys in rows]
+        said = [[task.labels[x] for x, y in zip(xs, ys, strict=True) if y >= 0] for xs, ys in rows]
+        score = f1_score(gold, said)
+    return {"evaluate_seconds": time.perf_counter() - start, "dev_f1": float(score)}
+
+
+def as_rows(task: Any, features: Any, codec: Any) -> list[dict[str, list[int]]]:
+    """Sentences as the Trainer takes them: lists of ids."""
+    out = []
+    for item in range(len(features)):
+        batch = task.collate(features, [item], codec)
+        inputs = {name: value[0].tolist() for name, value in batch.inputs.items()}
+        out.append({**inputs, "labels": batch.targets["tags"][0].tolist()})
+    return out
+
+
+class Clock:
+    """Notes the time after every step of all but the first epoch in windows."""
+
+    def __init__(self, device: torch.device, *, per_epoch: int) -> None:
+        self.device, self.per_epoch = device, per_epoch
+        self.times: list[float] = []
+        self.last = 0.0
+
+    def start(self) -> None:
+        """Begin."""
+        self.began = self.last = time.perf_counter()
+
+    def tick(self) -> None:
+        """A step is done; the device is waited for at the edges of windows only."""
+        done = len(self.times) + 1
+        edge = done % max(1, self.per_epoch // WINDOWS) == 0 or done % self.per_epoch == 0
+        if edge and self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.last = time.perf_counter()
+        self.times.append(self.last)
+
+    def callback(self) -> Any:
+        """The clock as the Trainer takes it."""
+        clock = self
+
+        class Ticks(transformers.TrainerCallback):
+            def on_train_begin(self, *_: Any, **__: Any) -> None:
+                clock.start()
+
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                clock.tick()
+
+        return Ticks()
+
+    @property
+    def later_seconds(self) -> float:
+        """Of all epochs but the first."""
+        return self.times[-1] - self.times[self.per_epoch - 1]
+
+    def describe(self) -> dict[str, float]:
+        """The median speed and what warming up took."""
+        size = max(1, self.per_epoch // WINDOWS)
+        edges = range(self.per_epoch - 1, len(self.times), size)
+        windows = [self.times[b] - self.times[a] for a, b in pairwise(edges)]
+        if not windows:
+            raise SystemExit(f"wanted more than {self.per_epoch} steps, got {len(self.times)}")
+        step = statistics.median(windows) / size
+        first = self.times[self.per_epoch - 1] - self.began
+        return {
+            "step_ms": 1000 * step,
+            "sentences_per_second": BATCH / step,
+            "warmup_seconds": max(0.0, first - self.per_epoch * step),
+        }
+
+
+def add_ratios(rows: list[dict[str, Any]], device: torch.device) -> list[dict[str, Any]]:
+    """Speed against the Trainer, break-even, and the machine."""
+    trainer = next((row for row in rows if row["case"] == "trainer"), None)
+    for row in rows:
+        if trainer is not None:
+            row["times_trainer"] = row["sentences_per_second"] / trainer["sentences_per_second"]
+            gain = trainer["step_ms"] - row["step_ms"]
+            more = row["warmup_seconds"] - trainer["warmup_seconds"]
+            row["break_even"] = max(0.0, more) * 1000 / gain * BATCH if gain > 0 else None
+            if "evaluate_seconds" in row and "evaluate_seconds" in trainer:
+                row["times_evaluate"] = trainer["evaluate_seconds"] / row["evaluate_seconds"]
+        row["device"] = (
+            torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu"
+        )
+        row["threads"] = torch.get_num_threads()
+        row["torch"], row["transformers"] = torch.__version__, transformers.__version__
+        row["date"] = datetime.now(UTC).date().isoformat()
+    return rows
+
+
+def write(rows: list[dict[str, Any]], path: Path) -> None:
+    """A tidy file, and a table to read."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    new = not path.is_file()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+    for row in rows:
+        print(
+            f"{row['encoder']:16} {row['case']:18} {row['sentences_per_second']:9.0f} sentences/s "
+            f"{row['step_ms']:7.2f} ms  x{row.get('times_trainer', 0):.2f}  "
+            f"warm-up {row['warmup_seconds']:.1f} s  "
+            f"evaluate {row.get('evaluate_seconds', 0):.2f} s  F1 {row.get('dev_f1', 0):.4f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Which loss is better on your data: all tuned alike, same seeds, intervals you can defend."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from softf1.experiments.cells import Execute
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 compare`."""
+    parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe")
+    parser.add_argument(
+        "values", nargs="*", metavar="key=value", help="changes to the recipe for every run"
+    )
+    parser.add_argument(
+        "--losses", metavar="A,B,…", help="what to compare with ce (default: baselines and all)"
+    )
+    add_grid_options(parser)
+    parser.add_argument(
+        "--tune",
+        choices=("none", "small", "full"),
+        default="small",
+        help="settings of each loss tried on dev: none, 4 for up to a third of the steps, or 9",
+    )
+
+
+def add_grid_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what all experiments over a grid have in common."""
+    parser.add_argument(
+        "--seeds", type=int, default=5, metavar="N", help="runs of each (default 5)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)"
+    )
+    parser.add_argument("--out", type=Path, metavar="GRID", help="folder (default: runs/NAME-VERB)")
+    parser.add_argument(
+        "--gain", type=float, default=0.5, metavar="POINTS", help="gain that matters (default 0.5)"
+    )
+    parser.add_argument(
+        "--on", choices=("here", "ray"), default="here", help="where runs go (ray: optional extra)"
+    )
+    parser.add_argument("--no-models", action="store_true", help="keep no weights of the runs")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs what is missing of the grid, prints the table and the verdict."""
+    from softf1.experiments.compare import compare
+    from softf1.experiments.search import check_losses, default_losses
+    from softf1.training.recipe import read_recipe
+
+    check_grid_options(options)
+    recipe = read_recipe(options.recipe, options.values)
+    asked = options.losses.split(",") if options.losses else default_losses(recipe)
+    losses = check_losses([name.strip() for name in asked], recipe)
+    folder = options.out or Path("runs") / f"{recipe.name}-compare"
+    with choose_executor(options, folder) as execute:
+        found = compare(
+            recipe,
+            folder,
+            losses=losses,
+            seeds=range(recipe.train.seed, recipe.train.seed + options.seeds),
+            execute=execute,
+            tune=options.tune,
+            gain=options.gain / 100,
+            keep_models=not options.no_models,
+            quiet=options.quiet,
+        )
+    return finish(found, folder)
+
+
+def check_grid_options(options: argparse.Namespace) -> None:
+    """Refuses numbers that make no sense."""
+    from softf1.errors import InputError
+
+    for name in ("seeds", "jobs"):
+        if getattr(options, name) < 1:
+            raise InputError(f"wanted --{name} from 1 up, got {getattr(options, name)}")
+    if not 0 < options.gain < 100:
+        raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
+
+
+@contextmanager
+def choose_executor(options: argparse.Namespace, folder: Path) -> Iterator[Execute]:
+    """What runs the cells."""
+    from contextlib import closing
+
+    if options.on == "ray":
+        from softf1.experiments.on_ray import Cluster
+
+        with closing(Cluster(options.jobs)) as cluster:
+            yield cluster
+        return
+    from softf1.experiments.workers import Pool
+
+    with closing(Pool(options.jobs, logs=folder / "logs")) as pool:
+        yield pool
+
+
+def finish(found: dict[str, object], folder: Path) -> int:
+    """Prints the comparison, and what failed; gives the exit code."""
+    import sys
+
+    from softf1.experiments.show import show_comparison
+
+    show_comparison(found)
+    print(f"{folder}/comparison.json, {folder}/comparison.csv")
+    failed = found["failed"]
+    assert isinstance(failed, dict)  # noqa: S101 - errors by cell
+    for name, error in failed.items():
+        print(f"failed: {name}: {error}", file=sys.stderr)
+    return 1 if failed else 0

@@ -1,0 +1,57 @@
+"""Scores the model of a run on the test data of its recipe, or on any other labelled file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from softf1.cli.places import add_places, choose_places
+from softf1.cli.settings import add_settings, read_settings
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 evaluate`."""
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or with --data a model folder")
+    parser.add_argument("--data", metavar="FILE", help="a labelled file (default: the recipe's)")
+    parser.add_argument(
+        "--split", choices=("dev", "test"), help="of the recipe (default: test, else dev)"
+    )
+    parser.add_argument("--format", help="how to read FILE (default: as the training data)")
+    add_settings(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    add_places(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluates and prints; nothing is written."""
+    import json
+    import sys
+
+    from softf1.errors import InputError
+    from softf1.training.lines import finite
+    from softf1.training.rescore import as_json, rescore
+    from softf1.training.summary import format_labels, format_scores
+
+    if options.data and options.split:
+        raise InputError("wanted --data or --split, got both")
+    found = rescore(
+        options.folder,
+        data=options.data,
+        split=options.split,
+        format=options.format,
+        options=read_settings(options.set),
+        **choose_places(options),
+    )
+    if options.json:
+        print(json.dumps(finite(as_json(options.folder, found)), ensure_ascii=False, indent=1))
+        return 0
+    name = found.split or "scores"
+    print(f"{found.data}: {found.examples:,} examples\n")
+    print(format_scores({"headline": found.headline, "scores": {name: found.scores}}))
+    if found.scores.get("labels"):
+        print(f"\n{format_labels(found.scores['labels'])}")
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return 0

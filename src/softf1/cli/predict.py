@@ -1,0 +1,63 @@
+"""Predicts on a file of any length: a line of JSON an example, in the order of the file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from softf1.cli.places import add_places, choose_places
+from softf1.cli.settings import add_settings, read_settings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 predict`."""
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder")
+    parser.add_argument("input", metavar="INPUT", help="a file with labels or without, or -")
+    parser.add_argument("--format", help="how to read it (default: as the training data)")
+    add_settings(parser)
+    parser.add_argument("--out", metavar="FILE", help="write to FILE, there once it is complete")
+    parser.add_argument("--on-error", choices=("raise", "skip"), default="raise")
+    add_places(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reads, predicts and writes, some examples at a time."""
+    import sys
+    from pathlib import Path
+
+    from softf1.data.problems import Problems
+    from softf1.training.files import new_file
+    from softf1.training.predict import predict_lines, read_input
+    from softf1.training.publish import load_model
+
+    how = choose_places(options)
+    loaded = load_model(options.folder)
+    loaded.model.to(how["device"])
+    problems = Problems(options.on_error, unique=False)
+    settings = read_settings(options.set)
+    examples = read_input(
+        loaded.task, options.input, format=options.format, options=settings, problems=problems
+    )
+    lines = predict_lines(loaded, examples, **how)
+    if options.out:
+        with new_file(Path(options.out)) as file:
+            count = _write(lines, file)
+        print(f"{options.out}: {count:,} predictions", file=sys.stderr)
+    else:
+        _write(lines, sys.stdout.buffer)
+    for note in problems.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if problems.skipped or problems.changes:
+        print(f"{options.input}: {problems}", file=sys.stderr)
+    return 0
+
+
+def _write(lines: Iterable[bytes], file: object) -> int:
+    count = 0
+    for line in lines:
+        file.write(line)  # type: ignore[attr-defined]
+        count += 1
+    return count

@@ -1,0 +1,32 @@
+"""Writes one HTML page of a grid or of runs: verdict, plots, changed examples, settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 report`."""
+    parser.add_argument(
+        "folders",
+        nargs="+",
+        metavar="RUN|GRID",
+        help="folders of runs, or the one of a comparison or sweep",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE.html", help="the page (default: report.html in the first folder)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the page and prints where it is."""
+    from pathlib import Path
+
+    from softf1.reports import write_report
+
+    out = options.out or Path(options.folders[0]) / "report.html"
+    print(write_report(options.folders, out))
+    return 0

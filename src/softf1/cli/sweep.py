@@ -1,0 +1,55 @@
+"""Trains over lists of values of any recipe keys: precision, recall and F1 against them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from softf1.cli.compare import add_grid_options, check_grid_options, choose_executor, finish
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 sweep`."""
+    parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe")
+    parser.add_argument(
+        "values",
+        nargs="+",
+        metavar="key=a,b,c",
+        help="values to go through, such as loss.alpha=0.1,0.3,0.5; one value holds for all",
+    )
+    parser.add_argument(
+        "--complement",
+        action="append",
+        default=[],
+        metavar="KEY:OTHER",
+        help="OTHER is 1 − KEY, such as loss.alpha:loss.beta",
+    )
+    add_grid_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs what is missing of the sweep and prints the table."""
+    from softf1.experiments.sweep import parse_axes, parse_complements, sweep
+    from softf1.training.recipe import read_recipe
+
+    check_grid_options(options)
+    axes, rest = parse_axes(options.values)
+    complements = parse_complements(options.complement)
+    recipe = read_recipe(options.recipe, rest)
+    folder = options.out or Path("runs") / f"{recipe.name}-sweep"
+    with choose_executor(options, folder) as execute:
+        found = sweep(
+            recipe,
+            folder,
+            axes=axes,
+            seeds=range(recipe.train.seed, recipe.train.seed + options.seeds),
+            execute=execute,
+            complements=complements,
+            gain=options.gain / 100,
+            keep_models=not options.no_models,
+            quiet=options.quiet,
+        )
+    return finish(found, folder)

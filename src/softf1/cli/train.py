@@ -1,0 +1,50 @@
+"""Trains as a recipe says: a run folder with model, predictions and result comes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 train`."""
+    parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe (softf1 list)")
+    parser.add_argument(
+        "values",
+        nargs="*",
+        metavar="key=value",
+        help="changes to the recipe, such as train.lr=3e-5",
+    )
+    parser.add_argument("--out", type=Path, help="the run folder; runs/NAME-LOSS-sSEED by default")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check recipe, data and memory; train nothing"
+    )
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trains; prints the scores."""
+    from softf1.training.ranks import leave, own_rank
+    from softf1.training.recipe import check_recipe, read_recipe
+    from softf1.training.summary import default_folder, format_result
+
+    recipe = read_recipe(options.recipe, options.values)
+    check_recipe(recipe, path=options.recipe, overrides=options.values)
+    folder = options.out or default_folder(recipe)
+    if options.dry_run:
+        from softf1.training.dry_run import describe_run
+
+        text = describe_run(recipe, folder, resume=options.resume)
+    else:
+        from softf1.training.run import train_run
+
+        found = train_run(recipe, folder, resume=options.resume, quiet=options.quiet)
+        text = format_result(found, folder)
+    if own_rank() == 0:
+        print(text)
+    leave()
+    return 0

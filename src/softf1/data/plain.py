@@ -1,0 +1,49 @@
+"""Plain text to predict on: one example a line, no labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from softf1.data._text import EncodingErrors, lines
+from softf1.data.examples import PairExample, TaggedSentence, TextExample
+from softf1.data.problems import Problems, RecordError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def iterate(
+    path: Path | str,
+    *,
+    task: Literal["tagging", "classification", "pairs"] = "classification",
+    characters: bool = False,
+    encoding_errors: EncodingErrors = "strict",
+    problems: Problems | None = None,
+) -> Iterator[TaggedSentence | TextExample | PairExample]:
+    """Reads one example a line; empty lines are left out.
+
+    Args:
+        path: The file.
+        task: "classification" takes the line, "tagging" its words, which spaces divide as the
+            training data did, "pairs" two texts with a tab between.
+        characters: Every character of the line is a word (Chinese, one character a tag).
+        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
+        problems: Decides about bad lines; None raises at the first.
+    """
+    problems = problems or Problems()
+    for number, line in lines(path, problems, errors=encoding_errors):
+        if not line.strip():
+            continue
+        if task == "tagging":
+            words = "".join(line.split()) if characters else line.split()
+            yield TaggedSentence(tuple(words), (), number)
+        elif task == "classification":
+            yield TextExample(line.strip(), (), number)
+        else:
+            first, _, second = line.partition("\t")
+            if first.strip() and second.strip():
+                yield PairExample(first, second, None, number)
+                continue
+            message = f"wanted two texts with a tab between, got {short(line)}"
+            problems.add(RecordError("no two texts", message, path=path, line=number))

@@ -1,0 +1,93 @@
+"""Progress over a whole grid, with the time left: a bar on a terminal, plain lines otherwise."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+def format_seconds(seconds: float) -> str:
+    """A time in words.
+
+    >>> format_seconds(42.3), format_seconds(125), format_seconds(7_300)
+    ('42 s', '2 min', '2 h 2 min')
+    """
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class Meter:
+    """Counts cells, each with its cost, and says when the rest will be done.
+
+    Args:
+        total: The cost of all cells, in whole runs.
+        cells: How many there are.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, total: float, cells: int, *, quiet: bool = False) -> None:
+        self.total, self.cells, self.quiet = total, cells, quiet
+        self.done, self.count, self.worked = 0.0, 0, 0.0
+        self.start = monotonic()
+        self.bar: Any = None
+        self.task: Any = None
+
+    def __enter__(self) -> Self:
+        """Show a bar where there is a terminal."""
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[left]}"),
+            )
+            self.bar = Progress(*columns, console=Console(stderr=True))
+            self.task = self.bar.add_task("", total=self.total, left="")
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
+
+    def skip(self, cost: float) -> None:
+        """A cell that was finished before: it says nothing about the time of the others."""
+        self.done += cost
+        self.count += 1
+
+    def advance(self, cost: float, said: str) -> None:
+        """A cell was run."""
+        self.skip(cost)
+        self.worked += cost
+        self._show(f"[{self.count}/{self.cells}] {said}")
+
+    @property
+    def left(self) -> float:
+        """Seconds until all is done, as far as can be known."""
+        return (monotonic() - self.start) / self.worked * max(0.0, self.total - self.done)
+
+    def _show(self, said: str) -> None:
+        if self.quiet:
+            return
+        left = (
+            f"about {format_seconds(self.left)} left" if self.total - self.done > 1e-9 else "done"
+        )
+        if self.bar is None:
+            print(f"{said}, {left}", file=sys.stderr, flush=True)
+        else:
+            self.bar.print(said, markup=False, highlight=False)
+            self.bar.update(self.task, completed=self.done, left=left)

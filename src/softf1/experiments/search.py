@@ -1,0 +1,161 @@
+"""What each loss is tuned over: the learning rate, and its own main option. As much for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from softf1.training.recipe import Recipe
+
+Level = Literal["none", "small", "full"]
+Values = dict[str, Any]
+
+TUNED = "+tuned"
+"""Ends the name of a row that takes the runs of a loss with thresholds or biases tuned on dev."""
+
+DEFAULT = ("ce", "ce+tuned", "wce", "la", "focal", "wfocal", "dice", "tversky", "dsc", "ce+dice")
+BASELINE = "ce"
+
+WEIGHTED = ("wce", "wfocal", "la")
+"""Losses that need classes with counts, which positions in a text have not."""
+
+RATES = {"small": (1.0, 2.5), "full": (1.0, 0.4, 2.5)}
+"""Factors of the recipe's learning rate."""
+
+MORE_RATES = {
+    "small": (1.0, 2.5, 0.4, 5.0),
+    "full": (1.0, 0.6, 1.6, 0.4, 2.5, 0.25, 4.0, 0.16, 6.3),
+}
+"""The same for a loss that has no option to choose, so that it gets as many settings."""
+
+SHARES = {"none": (), "small": (1 / 3,), "full": (1 / 3, 1.0)}
+"""The share of a whole run that a setting gets in each round of halving.
+
+Four settings are too few to halve: a round at a ninth saves a quarter of the time, and most losses
+have not begun to find anything by then."""
+
+KEEP = {"none": 1, "small": 2, "full": 3}
+"""Of that many settings, one gets into the next round."""
+
+OPTIONS: dict[str, list[Values]] = {
+    "ce": [{}, {"label_smoothing": 0.1}, {"label_smoothing": 0.05}],
+    "wce": [{"weights": "balanced"}, {"weights": "log"}, {"weights": "effective"}],
+    "focal": [{"gamma": 2.0}, {"gamma": 1.0}, {"gamma": 0.5}],
+    "wfocal": [{"gamma": 2.0}, {"gamma": 1.0}, {"gamma": 0.5}],
+    "la": [{"tau": 1.0}, {"tau": 0.5}, {"tau": 1.5}],
+    "dice": [{"over": "example"}, {"over": "batch"}, {"over": "example", "smooth": 0.1}],
+    # The linear form falls into p = 0 everywhere on real data, whatever alpha is.
+    "tversky": [
+        {"over": "batch", "squared": True, "alpha": alpha, "beta": beta}
+        for alpha, beta in ((0.5, 0.5), (0.3, 0.7), (0.7, 0.3))
+    ],
+    "dsc": [
+        {"alpha": 0.01, "squared": True},
+        {"alpha": 1.0, "squared": True},
+        {"alpha": 0.01, "squared": True, "over": "batch"},
+    ],
+    "ce+dice": [{"dice.over": "example"}, {"dice.over": "batch"}, {"mix": [1.0, 0.5]}],
+}
+"""The main option of each loss, its usual value first."""
+
+POSITIONS: dict[str, list[Values]] = {
+    "dice": [{}, {"squared": False}, {"smooth": 0.1}],
+    "tversky": [
+        {"squared": True, "alpha": alpha, "beta": beta}
+        for alpha, beta in ((0.5, 0.5), (0.3, 0.7), (0.7, 0.3))
+    ],
+    "dsc": [{"alpha": alpha, "squared": True} for alpha in (0.01, 1.0, 0.1)],
+    "ce+dice": [{}, {"mix": [1.0, 0.5]}, {"mix": [0.5, 1.0]}],
+}
+"""The same where a softmax chooses one position of a text: there is nothing to sum over a batch."""
+
+
+def check_losses(losses: Sequence[str], recipe: Recipe) -> tuple[str, ...]:
+    """The losses without doubles, cross entropy first; those that cannot be are refused."""
+    from softf1.losses import make_loss
+
+    wanted = tuple(dict.fromkeys((BASELINE, *losses)))
+    for name in wanted:
+        own = name.removesuffix(TUNED)
+        parts = set(own.split("+"))
+        if chooses_position(recipe) and parts & set(WEIGHTED):
+            raise InputError(f"wanted losses for positions in a text, which have no class: {own}")
+        try:
+            make_loss(own, **({"weight": [1.0, 1.0]} if parts & set(WEIGHTED) else {}))
+        except (ValueError, TypeError) as error:
+            raise InputError(str(error)) from error
+    return wanted
+
+
+def default_losses(recipe: Recipe) -> tuple[str, ...]:
+    """What is compared where nothing is said: the baselines of an expert, and the paper's losses.
+
+    Cross entropy with tuned thresholds, weighted cross entropy and logit adjustment are what an F1
+    loss must beat to be worth having.
+    """
+    if chooses_position(recipe):
+        return tuple(name for name in DEFAULT if name not in WEIGHTED)
+    return DEFAULT
+
+
+def chooses_position(recipe: Recipe) -> bool:
+    """Whether the output is a softmax over the positions of a text."""
+    positions = recipe.task.options.get("positions", "softmax")
+    return recipe.task.kind == "qa" and positions == "softmax"
+
+
+def list_settings(loss: str, recipe: Recipe, level: Level) -> list[Values]:
+    """The settings to choose from: as many for each loss, the usual one first."""
+    if level == "none":
+        return [_with_loss(loss, {})]
+    count = len(RATES[level])
+    options = _options(loss, recipe)[:count]
+    rates = RATES[level] if len(options) == count else MORE_RATES[level]
+    return [_with_loss(loss, own) | _rate(recipe, factor) for factor in rates for own in options]
+
+
+def _options(loss: str, recipe: Recipe) -> list[Values]:
+    known = OPTIONS | POSITIONS if chooses_position(recipe) else OPTIONS
+    found = known.get(loss, [{}])
+    if recipe.loss.name != loss or not recipe.loss.options:
+        return found
+    # What the recipe says of its own loss stands first, then the others that say something else.
+    others = [own for own in found if not own.items() <= recipe.loss.options.items()]
+    return [{}, *others] if len(found) > 1 else found
+
+
+def _with_loss(loss: str, options: Values) -> Values:
+    return {"loss.name": loss} | {f"loss.{key}": value for key, value in options.items()}
+
+
+def _rate(recipe: Recipe, factor: float) -> Values:
+    if factor == 1.0:
+        return {}
+    rates = {"train.lr": recipe.train.lr, "train.head_lr": recipe.train.head_lr}
+    return {key: float(f"{rate * factor:.3g}") for key, rate in rates.items() if rate is not None}
+
+
+def same_start(loss: str, recipe: Recipe) -> Values:
+    """Values by which every loss starts from the same probabilities, for the same steps.
+
+    Logit adjustment adds the class prior itself, so that a bias at the prior would count it twice.
+    """
+    values: Values = {"train.patience": 0}
+    if loss == "la" and recipe.train.head_bias == "prior":
+        values["train.head_bias"] = "zero"
+    return values
+
+
+def shorten(recipe: Recipe, share: float) -> Values:
+    """Values for a run over a share of the steps."""
+    if share == 1.0:
+        return {}
+    values: Values = {"train.epochs": recipe.train.epochs * share}
+    values["train.eval_every"] = min(recipe.train.eval_every, values["train.epochs"])
+    if recipe.train.max_steps:
+        values["train.max_steps"] = max(1, round(recipe.train.max_steps * share))
+    return values

@@ -1,0 +1,88 @@
+"""A comparison as a table for people: in colour-free columns, with points instead of shares."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from softf1.experiments.verdicts import name_score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+def show_comparison(found: Mapping[str, Any]) -> None:
+    """Print the table, the labels and the verdict."""
+    if not found["rows"]:
+        print("No run is done, so there is nothing to compare.")
+        return
+    units = f", {found['units']:,} independent" if found["units"] != found["examples"] else ""
+    name, split = name_score(found["headline"]), found["split"]
+    print(f"{name} on {split}, {found['examples']:,} examples{units}")
+    print_table(*_rows(found))
+    if found["groups"] and len(found["labels"]) > 2:
+        print_table(*_groups(found))
+    for note in found["notes"]:
+        print(f"note: {note}")
+    print(f"\n{found['verdict']}")
+
+
+def _rows(found: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    first = "loss" if found["kind"] == "compare" else "values"
+    heads = [first, "seeds", "mean", "± sd", "P", "R", "difference", "95%", "p", "better?", ""]
+    return heads, [list(_row(row)) for row in found["rows"]]
+
+
+def _row(row: Mapping[str, Any]) -> Iterator[str]:
+    yield row["loss"]
+    yield str(row["n"])
+    for key in ("mean", "sd", "precision", "recall"):
+        yield points(row[key])
+    yield points(row["difference"], sign="+")
+    yield f"{points(row['low'])} … {points(row['high'])}" if _number(row["low"]) else ""
+    yield f"{row['p_holm']:.3f}" if _number(row["p_holm"]) else ""
+    yield f"{row['probability']:.0%}" if _number(row["probability"]) else ""
+    yield row["verdict"]
+
+
+def _groups(found: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    heads = ["F1 of labels", *(row["loss"] for row in found["rows"])]
+    rows: list[Sequence[str]] = [
+        [
+            f"{one['group']} ({len(one['labels'])})",
+            *(points(one["scores"][row["loss"]]["f1"]) for row in found["rows"]),
+        ]
+        for one in found["groups"]
+    ]
+    return heads, rows
+
+
+def points(share: float | None, *, sign: str = "") -> str:
+    """A share in points of a hundred; nothing for nothing.
+
+    >>> points(0.81234), points(0.004, sign="+"), points(None)
+    ('81.23', '+0.40', '')
+    """
+    return f"{100 * share:{sign}.2f}" if share is not None and _number(share) else ""
+
+
+def _number(value: float | None) -> bool:
+    return value is not None and value == value  # NaN differs from itself
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on a terminal, columns divided by tabs in a pipe."""
+    if not sys.stdout.isatty():
+        print(*("\t".join(row) for row in (heads, *rows)), sep="\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads)
+    for column in table.columns[1:-1]:
+        column.justify = "right"
+        column.no_wrap = True
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)

@@ -1,0 +1,235 @@
+"""Does a loss help? Paired differences over seeds and over test examples, with honest intervals.
+
+Score two losses on the same test set with the same S seeds. The difference of seed s is
+
+    d_s = δ + (what seed s does) + (what this test set does) + (both together)
+
+because all seeds are judged on the same N examples: averaging over seeds never takes away what
+the choice of those examples did. So the variance of the mean difference has two parts,
+
+    var(mean d) = sd_seeds² / S  +  sd_examples²
+
+- `sd_seeds²` is the variance of d_s over the seeds, as measured on this one test set.
+- `sd_examples²` is what is common to all seeds: from the jackknife of the mean difference, which
+  leaves out one example at a time (for F1, a ratio of sums, too), less what it shares with the
+  first part, where it would be counted twice.
+
+In the words of the analysis of variance for S × N crossed effects, with the mean squares of seeds
+A, examples B and the rest E of the jackknife's pseudo-values:
+
+    sd_seeds² = max(A, E) / N          sd_examples² = max(B − E, 0) / (S·N)
+
+The interval is `mean ± t · se` with Student's t of Satterthwaite's degrees of freedom. With 5
+seeds that count alone, those are 4; where the examples decide, they are about N.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from softf1.experiments.student import t_cdf, t_quantile, t_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+POWER = 0.80
+BLOCK = 1 << 22
+"""Numbers that the jackknife holds at once: with a thousand labels, all examples are too many."""
+
+MOST_SEEDS = 1000
+"""Where the search for a number of seeds ends: nobody runs more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A mean difference to the baseline, and how sure it is.
+
+    Attributes:
+        mean: The mean over seeds, above 0 where the loss is better.
+        low: Lower end of the 95% interval; NaN with a single seed.
+        high: Upper end.
+        p: Two-sided p-value of "no difference".
+        probability: That the true difference is above 0.
+        df: Satterthwaite's degrees of freedom.
+        sd_seeds: Standard deviation of a seed's difference on this test set.
+        sd_examples: Standard deviation that the choice of test examples adds to every mean.
+        seeds: How many seeds were paired.
+        examples: How many test examples were resampled; 0 for none, then seeds alone count.
+    """
+
+    mean: float
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    probability: float = math.nan
+    df: float = math.nan
+    sd_seeds: float = math.nan
+    sd_examples: float = math.nan
+    seeds: int
+    examples: int = 0
+
+
+def jackknife(counts: NDArray[Any], score: Callable[[Floats], Floats]) -> Floats:
+    """Pseudo-values (N,) of a score over examples: `N·f(all) − (N − 1)·f(all but this one)`.
+
+    Their mean is the score but for its bias, their variance over N the score's own variance.
+
+    Args:
+        counts: What each example adds, (N, …).
+        score: From sums (…, …) to scores, over any leading axes.
+
+    >>> table = np.array([[1.0, 1.0], [0.0, 1.0], [5.0, 1.0]])
+    >>> jackknife(table, lambda sums: sums[..., 0] / sums[..., 1])  # of a mean: the values
+    array([1., 0., 5.])
+    """
+    total = counts.sum(axis=0, dtype=float)
+    size = len(counts)
+    rows = max(BLOCK // max(total.size, 1), 1)
+    left = [score(total - counts[first : first + rows]) for first in range(0, size, rows)]
+    pseudo: Floats = size * score(total) - (size - 1) * np.concatenate(left)
+    return pseudo
+
+
+def estimate_difference(differences: ArrayLike, pseudo: ArrayLike | None = None) -> Difference:
+    """The mean difference with its interval.
+
+    Args:
+        differences: Score less the baseline's, one a seed, (S,).
+        pseudo: Jackknife pseudo-values of those differences, (S, N); without them the interval
+            knows nothing of the test examples.
+
+    >>> found = estimate_difference([0.01, 0.02, 0.03])
+    >>> f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] p {found.p:.3f}"
+    '0.020 [-0.005, 0.045] p 0.074'
+    """
+    d = np.asarray(differences, float)
+    values = None if pseudo is None else np.asarray(pseudo, float)
+    if d.ndim != 1 or not d.size or (values is not None and values.shape[:1] != d.shape):
+        got = f"{d.shape}" if values is None else f"{d.shape} and {values.shape}"
+        raise ValueError(f"wanted (seeds,) differences and (seeds, examples) values, got {got}")
+    mean, seeds = float(d.mean()), len(d)
+    if values is not None and values.shape[1] < 2:
+        values = None
+    examples = 0 if values is None else values.shape[1]
+    if seeds == 1:
+        return Difference(mean=mean, seeds=1, examples=examples)
+    over_seeds, over_examples, rest = _mean_squares(d, values)
+    variance = max(over_seeds, rest) + max(over_examples - rest, 0.0)
+    # Where seeds differ no more than the rest does, their few degrees of freedom decide nothing.
+    parts = [(over_seeds if over_seeds > rest else 0.0, seeds - 1)]
+    parts += [(over_examples, examples - 1), (rest, (seeds - 1) * (examples - 1))]
+    spread = math.fsum(part**2 / df for part, df in parts if part)
+    df = min(variance**2 / spread, 1e9) if spread else float(seeds - 1)
+    size = seeds * max(examples, 1)
+    return _interval(
+        mean,
+        math.sqrt(variance / size),
+        df,
+        sd_seeds=math.sqrt(max(over_seeds, rest) / max(examples, 1)),
+        sd_examples=math.sqrt(max(over_examples - rest, 0.0) / size),
+        seeds=seeds,
+        examples=examples,
+    )
+
+
+def _mean_squares(d: Floats, values: Floats | None) -> tuple[float, float, float]:
+    """Mean squares of seeds, of examples and of the rest; without examples, of seeds alone."""
+    if values is None:
+        return float(d.var(ddof=1)), 0.0, 0.0
+    seeds, examples = values.shape
+    by_example = values.mean(axis=0)
+    rest = values - values.mean(axis=1, keepdims=True) - by_example + values.mean()
+    return (
+        examples * float(d.var(ddof=1)),
+        seeds * float(by_example.var(ddof=1)),
+        float(np.square(rest).sum()) / ((seeds - 1) * (examples - 1)),
+    )
+
+
+def _interval(
+    mean: float,
+    se: float,
+    df: float,
+    *,
+    sd_seeds: float,
+    sd_examples: float,
+    seeds: int,
+    examples: int,
+) -> Difference:
+    half = t_quantile((1 + LEVEL) / 2, df) * se
+    t = mean / se if se else math.copysign(math.inf, mean) if mean else 0.0
+    return Difference(
+        mean=mean,
+        low=mean - half,
+        high=mean + half,
+        p=min(2 * t_tail(abs(t), df), 1.0) if math.isfinite(t) else 0.0,
+        probability=t_cdf(t, df),
+        df=df,
+        sd_seeds=sd_seeds,
+        sd_examples=sd_examples,
+        seeds=seeds,
+        examples=examples,
+    )
+
+
+def correct_holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's p-values: the chance of one false alarm among all of them stays below the level.
+
+    The smallest is multiplied by their number, the next by one less, and so on; none gets smaller
+    than one before it. NaN (no test was made) stays NaN and does not count.
+
+    >>> correct_holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    tested = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
+    corrected = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, (p, place) in enumerate(tested):
+        largest = max(largest, min((len(tested) - rank) * p, 1.0))
+        corrected[place] = largest
+    return corrected
+
+
+def seeds_needed(sd_seeds: float, sd_examples: float, gain: float) -> int | None:
+    """How many seeds show a true difference of `gain` in 4 of 5 tries; None for no number of them.
+
+    >>> seeds_needed(0.004, 0.0, 0.003)
+    16
+    >>> seeds_needed(0.004, 0.002, 0.003) is None  # 2.8 · 0.002 is above the gain
+    True
+    """
+    if not gain > 0:
+        raise ValueError(f"wanted a gain above 0, got {gain}")
+
+    def shows(seeds: int) -> bool:
+        of_seeds = sd_seeds**2 / seeds
+        se = math.sqrt(of_seeds + sd_examples**2)
+        df = (se**2 / of_seeds) ** 2 * (seeds - 1) if of_seeds else math.inf
+        return (t_quantile((1 + LEVEL) / 2, df) + t_quantile(POWER, df)) * se <= gain
+
+    if not shows(MOST_SEEDS):
+        return None
+    low, high = 1, MOST_SEEDS  # one seed has no variance to judge by
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if shows(middle) else (middle, high)
+    return high
+
+
+def examples_needed(sd_examples: float, examples: int, gain: float) -> int:
+    """How many test examples would show `gain` in 4 of 5 tries, with seeds without end.
+
+    >>> examples_needed(0.01, 300, 0.01)  # (1.96 + 0.84)² = 7.85 times as many
+    2355
+    """
+    wanted = t_quantile((1 + LEVEL) / 2, math.inf) + t_quantile(POWER, math.inf)
+    return math.ceil(examples * (wanted * sd_examples / gain) ** 2)

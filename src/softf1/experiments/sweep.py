@@ -1,0 +1,144 @@
+"""`softf1 sweep`: any keys of a recipe over lists of values, each combination with every seed."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+from softf1.experiments.rows import run_rows
+from softf1.training.toml import parse_override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from softf1.experiments.cells import Execute
+    from softf1.training.recipe import Recipe
+
+Axes = dict[str, list[Any]]
+
+OPEN, CLOSE = "[{", "]}"
+
+
+def parse_axes(words: Sequence[str]) -> tuple[Axes, list[str]]:
+    """Keys with several values, and the words that change the recipe for all runs.
+
+    >>> parse_axes(["loss.alpha=0.1,0.3", "loss.name=dice,tversky", "train.lr=1e-4"])
+    ({'loss.alpha': [0.1, 0.3], 'loss.name': ['dice', 'tversky']}, ['train.lr=1e-4'])
+    """
+    axes: Axes = {}
+    rest = []
+    for word in words:
+        key, _, text = word.partition("=")
+        values = list(split_values(text))
+        if len(values) < 2:
+            rest.append(word)
+            continue
+        axes[key.strip()] = [parse_override(f"{key}={value}")[1] for value in values]
+    return axes, rest
+
+
+def split_values(text: str) -> Iterator[str]:
+    """The values of a list, at commas that are in no bracket and no quotes.
+
+    >>> list(split_values("[1, 0.5],[1, 1]"))
+    ['[1, 0.5]', '[1, 1]']
+    """
+    depth, quote, start = 0, "", 0
+    for place, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter == "," and depth == 0:
+            yield text[start:place].strip()
+            start = place + 1
+        else:
+            depth += (letter in OPEN) - (letter in CLOSE)
+    yield text[start:].strip()
+
+
+def parse_complements(words: Sequence[str]) -> dict[str, str]:
+    """Pairs of keys that add up to 1: the second follows the first.
+
+    >>> parse_complements(["loss.alpha:loss.beta"])
+    {'loss.alpha': 'loss.beta'}
+    """
+    pairs = {}
+    for word in words:
+        first, found, second = word.partition(":")
+        if not found or not first or not second:
+            raise InputError(f"wanted --complement KEY:OTHER, got {word!r}")
+        pairs[first] = second
+    return pairs
+
+
+def combine(axes: Axes, complements: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every combination of values, with the keys that follow from them.
+
+    >>> combine({"loss.alpha": [0.3]}, {"loss.alpha": "loss.beta"})
+    [{'loss.alpha': 0.3, 'loss.beta': 0.7}]
+    """
+    for first, second in complements.items():
+        if first not in axes or second in axes:
+            raise InputError(f"wanted --complement of a key of the sweep and another, got {first}")
+        for value in axes[first]:
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise InputError(f"wanted numbers for {first}, got {value!r}")
+    combined = []
+    for values in product(*axes.values()):
+        own = dict(zip(axes, values, strict=True))
+        own |= {other: round(1 - own[key], 12) for key, other in complements.items()}
+        combined.append(own)
+    return combined
+
+
+def sweep(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    axes: Axes,
+    seeds: Sequence[int],
+    execute: Execute,
+    complements: Mapping[str, str] | None = None,
+    gain: float = 0.005,
+    keep_models: bool = True,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing of the sweep and write `comparison.json`; the first row is the baseline.
+
+    Args:
+        recipe: What is trained.
+        folder: The grid folder.
+        axes: Values by key.
+        seeds: The seeds of every combination.
+        execute: Runs the cells.
+        complements: Keys that are 1 less the value of another: Tversky's beta beside its alpha.
+        gain: The gain that would matter, as a share.
+        keep_models: Keep the model of each cell.
+        quiet: Show no progress.
+    """
+    if not axes or "train.seed" in axes:
+        raise InputError("wanted key=a,b,… with two values or more (for seeds: --seeds N)")
+    rows = {name_row(values, axes): values for values in combine(axes, complements or {})}
+    return run_rows(
+        recipe,
+        folder,
+        rows=rows,
+        seeds=seeds,
+        execute=execute,
+        about={"kind": "sweep", "axis": list(axes), "values": axes},
+        gain=gain,
+        keep_models=keep_models,
+        quiet=quiet,
+    )
+
+
+def name_row(values: Mapping[str, Any], axes: Axes) -> str:
+    """The values of a row in words; the section is left out.
+
+    >>> name_row({"loss.alpha": 0.1, "loss.beta": 0.9}, {"loss.alpha": [0.1]})
+    'alpha=0.1'
+    """
+    return " ".join(f"{key.rpartition('.')[2]}={values[key]}" for key in axes)

@@ -1,0 +1,158 @@
+"""The tables of the paper and of an independent study, as data; what of them can be run here."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+from softf1.training.fields import nearest
+from softf1.training.recipe import read_recipe, with_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from softf1.training.recipe import Recipe
+
+CITED = "cited"
+"""Marks a figure that was not measured by those who print it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The rows of a table that one recipe gives.
+
+    Attributes:
+        dataset: Its name, as printed.
+        recipe: The recipe.
+        encoder: The encoder of the printed figures.
+        rows: Model, loss and figures of each row.
+        values: Changes to the recipe.
+        rebalance: How the training pairs are re-balanced, if they are.
+        losses: Whose losses these are: the paper's, or those of the study on news.
+        note: What a reader should know.
+    """
+
+    dataset: str
+    recipe: str
+    encoder: str
+    rows: list[list[Any]]
+    values: dict[str, Any] = field(default_factory=dict)
+    rebalance: str | None = None
+    losses: str = "paper"
+    note: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The name of its grid; parts with the same runs share it."""
+        encoder = "" if not self.values else f"-{self.encoder}"
+        return f"{self.recipe}{encoder}{self.rebalance or ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table as printed.
+
+    Attributes:
+        id: Its name on the command line.
+        title: What it shows.
+        source: Where it was printed.
+        kind: scores, counts, weights, labels or figure.
+        scores: The scores of its columns; the last one decides.
+        split: The part of the data they are of; None for test, or dev where there is no test.
+        parts: Rows by dataset.
+        rest: What a table of another kind has.
+    """
+
+    id: str
+    title: str
+    source: str
+    kind: str = "scores"
+    scores: list[str] = field(default_factory=list)
+    split: str | None = None
+    parts: list[Part] = field(default_factory=list)
+    rest: dict[str, Any] = field(default_factory=dict)
+
+    def recipes(self) -> list[str]:
+        """The recipes that it needs, each once."""
+        named = [part.recipe for part in self.parts]
+        if self.kind == "counts":
+            named += [row[1] for row in self.rest["rows"]]
+        named += [self.rest["recipe"]] if "recipe" in self.rest else []
+        return list(dict.fromkeys(named))
+
+
+def read_tables() -> dict[str, Table]:
+    """All tables by name."""
+    text = resources.files("softf1.experiments").joinpath("paper.toml").read_text("utf-8")
+    return {name: _table(name, values) for name, values in tomllib.loads(text).items()}
+
+
+def _table(name: str, values: dict[str, Any]) -> Table:
+    parts = [Part(**part) for part in values.pop("parts", [])]
+    known = {
+        key: values.pop(key)
+        for key in ("title", "source", "kind", "scores", "split")
+        if key in values
+    }
+    return Table(id=name, parts=parts, rest=values, **known)
+
+
+def find_table(name: str) -> Table:
+    """A table by name; `table3` and `Table 3` are 3."""
+    tables = read_tables()
+    plain = name.lower().replace(" ", "")
+    found = tables.get(plain) or tables.get(plain.removeprefix("table"))
+    if found is None:
+        raise InputError(
+            f"wanted a table, got {name!r}{nearest(name, tables)}; known: {', '.join(tables)}"
+        )
+    return found
+
+
+def load_part(
+    name: str, overrides: Sequence[str], data: Path | None, values: dict[str, Any] | None = None
+) -> Recipe:
+    """The recipe of a part, with its files looked for in another folder than `data` if asked.
+
+    Args:
+        name: The recipe.
+        overrides: Changes by the user, which hold for all parts.
+        data: The folder that stands for `data/` of the recipes.
+        values: Changes by the table.
+    """
+    recipe = with_values(read_recipe(name), values or {})
+    if data is not None:
+        moved = {key: _moved(path, data) for key, path in _paths(recipe)}
+        recipe = with_values(recipe, moved)
+    if overrides:
+        from softf1.training.toml import parse_override
+
+        recipe = with_values(recipe, dict(map(parse_override, overrides)))
+    return recipe
+
+
+def _paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    for key in ("train", "dev", "test"):
+        path = getattr(recipe.task, key)
+        if path is not None:
+            yield f"task.{key}", path
+
+
+def _moved(path: str, data: Path) -> str:
+    parts = Path(path).parts
+    return str(data.joinpath(*parts[parts.index("data") + 1 :])) if "data" in parts else path
+
+
+def missing_files(recipe: Recipe) -> list[str]:
+    """The files of a recipe that are not there."""
+    return [p for _, p in _paths(recipe) if not p.startswith("hf:") and not Path(p).exists()]
+
+
+def is_printed(figure: Any) -> bool:
+    """Whether there is a figure; nan is none."""
+    return not (isinstance(figure, float) and math.isnan(figure))

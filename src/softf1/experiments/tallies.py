@@ -1,0 +1,278 @@
+"""From the lines of a predictions file to what each test example adds to a score.
+
+Every score here is a ratio of sums over examples. The parts of the sums are counted by
+`softf1.metrics` one example at a time, so that there is no second evaluator: `Tally.score` over all
+of them is what `task.score` gave. Questions over one context, and queries over one sentence, are
+no independent examples: they are summed to one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from softf1.errors import InputError
+from softf1.experiments.statistics import jackknife
+from softf1.metrics.classification import count_classes, count_label_sets, subset_accuracy
+from softf1.metrics.cmrc import score_cmrc
+from softf1.metrics.counts import Counts, Mean, divide, ratios_of
+from softf1.metrics.quoref import score_quoref
+from softf1.metrics.spans import count_lenient, count_span_sets, count_strict
+from softf1.metrics.squad import score_squad, score_squad2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.tasks.base import Task
+
+    Line = dict[str, Any]
+    Floats = NDArray[np.float64]
+    Parts = Mapping[str, Counts | Mean]
+
+PRECISION, RECALL, F1 = 0, 1, 2
+MICRO = {"precision": PRECISION, "recall": RECALL, "f1": F1}
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What each example adds.
+
+    Attributes:
+        parts: By name, (N, labels, 3) of tp, fp, fn, or (N, 2) of total and count of a mean.
+        labels: The labels of each part that has labels.
+        positive: The label that alone counts for precision, recall and F1, if one does.
+        lines: How many predictions these N are made of.
+    """
+
+    parts: Mapping[str, NDArray[Any]]
+    labels: Mapping[str, tuple[str, ...]]
+    positive: str | None = None
+    lines: int = 0
+
+    def __len__(self) -> int:
+        """How many independent examples there are."""
+        return len(next(iter(self.parts.values())))
+
+    def score(self, name: str) -> float:
+        """A score over all examples, by the name it has in `task.score`."""
+        part, ratio = self._ratio(name)
+        return float(ratio(self.parts[part].sum(axis=0, dtype=float)))
+
+    def pseudo_values(self, name: str) -> Floats:
+        """Jackknife pseudo-values of a score, (N,)."""
+        part, ratio = self._ratio(name)
+        return jackknife(self.parts[part], ratio)
+
+    def knows(self, name: str) -> bool:
+        """Whether the score is a ratio of sums over examples."""
+        return self._find(name) is not None
+
+    def by_label(self) -> dict[str, dict[str, float]]:
+        """Precision, recall, F1 and support of each label; empty where there are no labels."""
+        if "counts" not in self.parts:
+            return {}
+        counts = Counts(self.labels["counts"], self.parts["counts"].sum(axis=0))
+        return {
+            label: {"precision": s.precision, "recall": s.recall, "f1": s.f, "support": s.support}
+            for label, s in counts.items()
+        }
+
+    def _ratio(self, name: str) -> tuple[str, Callable[[Floats], Floats]]:
+        found = self._find(name)
+        if found is None:
+            raise InputError(f"wanted a score that is a ratio over examples, got {name!r}")
+        return found
+
+    def _find(self, name: str) -> tuple[str, Callable[[Floats], Floats]] | None:
+        if name in self.parts and name not in self.labels:
+            return name, _mean
+        if "counts" not in self.parts:
+            return None
+        if name in MICRO and self.positive is not None:
+            names = self.labels["counts"]
+            row = names.index(self.positive) if self.positive in names else None
+            return "counts", partial(_of_label, row=row, column=MICRO[name])
+        ways: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
+            **{name: ("counts", partial(_micro, column=column)) for name, column in MICRO.items()},
+            "macro_f1": ("counts", _macro),
+            "accuracy": ("counts", partial(_micro, column=RECALL)),
+            "conlleval_f1": ("lenient", partial(_micro, column=F1)),
+        }
+        found = ways.get(name)
+        return found if found and found[0] in self.parts else None
+
+
+def _micro(sums: Floats, *, column: int) -> Floats:
+    ratio: Floats = ratios_of(sums.sum(axis=-2))[..., column]
+    return ratio
+
+
+def _of_label(sums: Floats, *, row: int | None, column: int) -> Floats:
+    if row is None:
+        return np.zeros(sums.shape[:-2])
+    ratio: Floats = ratios_of(sums[..., row, :])[..., column]  # type: ignore[arg-type]
+    return ratio
+
+
+def _macro(sums: Floats) -> Floats:
+    """The mean over the labels that occur, in gold or prediction."""
+    f = ratios_of(sums)[..., F1]  # type: ignore[arg-type]
+    return divide(f.sum(axis=-1), (sums.sum(axis=-1) > 0).sum(axis=-1))
+
+
+def _mean(sums: Floats) -> Floats:
+    return divide(sums[..., 0], sums[..., 1])
+
+
+def read_predictions(path: Path | str) -> list[Line]:
+    """The lines of a predictions file."""
+    lines = []
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            for number, text in enumerate(file, 1):
+                lines.append(_parse(text, path, number))
+    except FileNotFoundError as error:
+        raise InputError("wanted a predictions file, found none", path=path) from error
+    return lines
+
+
+def _parse(text: str, path: Path | str, number: int) -> Line:
+    try:
+        line = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"wanted JSON, got {error}", path=path, line=number) from error
+    if not isinstance(line, dict) or line.get("schema") != 1 or "gold" not in line:
+        raise InputError("wanted a prediction of schema 1", path=path, line=number)
+    return line
+
+
+def tally_lines(task: Task, lines: Sequence[Line]) -> Tally:
+    """Count every example of a predictions file, by the rules of its task."""
+    from softf1.tasks.classification import Classification
+    from softf1.tasks.mrc_ner import MrcNer
+    from softf1.tasks.qa import QA
+    from softf1.tasks.tagging import Tagging
+
+    if isinstance(task, Tagging):
+        return _stack(
+            [_count_tags(_words(x["gold"]), _words(x["tags"]), task.spans) for x in lines]
+        )
+    if isinstance(task, Classification):
+        count = _count_sets if task.multi_label else _count_one
+        parts = [count(_words(x["gold"]), _given(x)) for x in lines]
+        return _stack(parts, positive=task.positive_label)
+    if isinstance(task, QA):
+        return _stack(
+            [_count_answer(x, _rules(task)) for x in lines], [x["context"] for x in lines]
+        )
+    if isinstance(task, MrcNer):
+        groups = [_words(x["words"]) for x in lines]
+        return _stack([_count_spans(x) for x in lines], groups)
+    raise InputError(f"wanted a task whose examples can be counted one by one, got {task.kind}")
+
+
+def _words(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
+def _given(line: Line) -> tuple[str, ...]:
+    return _words(line["labels"]) if "labels" in line else (line["label"],)
+
+
+@lru_cache(maxsize=200_000)  # most predictions are the same from run to run
+def _count_tags(gold: tuple[str, ...], tags: tuple[str, ...], scheme: str | None) -> Parts:
+    if scheme is None:
+        return {"counts": count_classes(gold, tags)}
+    strict = count_strict([gold], [tags], scheme=scheme)
+    return {"counts": strict, "lenient": count_lenient([gold], [tags])}
+
+
+@lru_cache(maxsize=100_000)
+def _count_one(gold: tuple[str, ...], given: tuple[str, ...]) -> Parts:
+    return {"counts": count_classes(gold[:1], given)}
+
+
+@lru_cache(maxsize=100_000)
+def _count_sets(gold: tuple[str, ...], given: tuple[str, ...]) -> Parts:
+    right = subset_accuracy([gold], [given])
+    return {"counts": count_label_sets([gold], [given]), "subset_accuracy": right}
+
+
+def _count_spans(line: Line) -> Parts:
+    gold, found = (
+        {(start, end, line["label"]) for start, end in line[key]} for key in ("gold", "spans")
+    )
+    return {"counts": count_span_sets([gold], [found])}
+
+
+def _rules(task: Any) -> str:
+    """The rules by which `score_answers` scores this task."""
+    return task.rules or ("squad2" if task.no_answer else "quoref" if task.several else "squad")
+
+
+def _count_answer(line: Line, rules: str) -> Parts:
+    given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
+    return _count_texts(_words(given), tuple(map(_words, line["gold"])), rules)
+
+
+@lru_cache(maxsize=200_000)
+def _count_texts(given: tuple[str, ...], gold: tuple[tuple[str, ...], ...], rules: str) -> Parts:
+    if rules == "quoref":
+        scores = score_quoref([given], [gold])
+        return {"exact": scores.exact, "f1": scores.f1}
+    texts = list(chain.from_iterable(gold))
+    if rules == "squad2":
+        found = score_squad2(given, [texts])
+        split = {"has_answer_f1": found.has_answer.f1, "no_answer_f1": found.no_answer.f1}
+        return {"exact": found.all.exact, "f1": found.all.f1, **split}
+    scores = (score_cmrc if rules == "cmrc" else score_squad)(given, [texts])
+    return {"exact": scores.exact, "f1": scores.f1}
+
+
+def _stack(
+    found: Sequence[Parts], groups: Sequence[Any] | None = None, *, positive: str | None = None
+) -> Tally:
+    """The parts of all lines as arrays, lines of one group summed."""
+    if not found:
+        raise InputError("wanted predictions to count, got none")
+    group, units = _number(groups, len(found))
+    tables: dict[str, NDArray[Any]] = {}
+    labels = {}
+    for name, first in found[0].items():
+        if isinstance(first, Mean):
+            rows = np.array([[part[name].total, part[name].count] for part in found])  # type: ignore[union-attr]
+            tables[name] = np.zeros((units, 2))
+            np.add.at(tables[name], group, rows)
+        else:
+            labels[name], tables[name] = _table((part[name] for part in found), group, units)
+    return Tally(tables, labels, positive, len(found))
+
+
+def _number(groups: Sequence[Any] | None, size: int) -> tuple[NDArray[np.int64], int]:
+    if groups is None:
+        return np.arange(size), size
+    number: dict[Any, int] = {}
+    index = [number.setdefault(group, len(number)) for group in groups]
+    return np.array(index, np.int64), len(number)
+
+
+def _table(
+    found: Iterator[Any], group: NDArray[np.int64], units: int
+) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Counts of every line as (units, labels, 3), labels in order."""
+    counts = list(found)
+    names = tuple(sorted({label for one in counts for label in one.labels}))
+    index = {label: row for row, label in enumerate(names)}
+    table = np.zeros((units, len(names), 3), np.int32)
+    for unit, one in zip(group.tolist(), counts, strict=True):
+        for label, row in zip(one.labels, one.table, strict=True):
+            table[unit, index[label]] += row.astype(np.int32)
+    return names, table

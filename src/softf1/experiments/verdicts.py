@@ -1,0 +1,129 @@
+"""Verdicts in words, from differences and their p-values."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from softf1.experiments.statistics import LEVEL, examples_needed, seeds_needed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from softf1.experiments.statistics import Difference
+
+NAMES = {"f1": "F1", "macro_f1": "macro F1", "exact": "exact match", "conlleval_f1": "F1"}
+"""How scores are called in a sentence; the others by their own name."""
+
+ALPHA = 1 - LEVEL
+
+
+def name_score(headline: str) -> str:
+    """The score's name in a sentence.
+
+    >>> name_score("macro_f1"), name_score("subset_accuracy")
+    ('macro F1', 'subset accuracy')
+    """
+    return NAMES.get(headline, headline.replace("_", " "))
+
+
+def name_gain(found: Difference, headline: str) -> str:
+    """The difference in points, with its interval.
+
+    >>> from softf1.experiments.statistics import Difference
+    >>> name_gain(Difference(mean=0.008, low=0.003, high=0.013, seeds=5), "f1")
+    '+0.8 F1 [0.3, 1.3]'
+    """
+    gain = f"{_signed(found.mean)} {name_score(headline)}"
+    if math.isnan(found.low):
+        return gain
+    return f"{gain} [{_points(found.low)}, {_points(found.high)}]"
+
+
+def judge(found: Difference, p_holm: float, *, losses: int, gain: float) -> str:
+    """What the figures allow to say.
+
+    Args:
+        found: The difference to the baseline.
+        p_holm: Its p-value, corrected for the number of losses.
+        losses: That number.
+        gain: The gain that would matter, as a share (0.005 is half a point).
+    """
+    if math.isnan(found.p):
+        return "one seed cannot tell"
+    if p_holm < ALPHA:
+        return "helps" if found.mean > 0 else "hurts"
+    if found.p < ALPHA:
+        way = "may help" if found.mean > 0 else "may hurt"
+        return f"{way}, but among {losses} losses one like this comes by chance too"
+    return f"no difference that {found.seeds} seeds can show; {name_needs(found, gain=gain)}"
+
+
+def name_needs(found: Difference, *, gain: float) -> str:
+    """What it would take to see a gain of that size.
+
+    >>> from softf1.experiments.statistics import Difference
+    >>> name_needs(Difference(mean=0.0, seeds=5, sd_seeds=0.004, sd_examples=0.0), gain=0.003)
+    '16 seeds would be needed for 0.3'
+    """
+    points = f"{100 * gain:g}"
+    seeds = seeds_needed(found.sd_seeds, found.sd_examples, gain)
+    if seeds is not None and seeds <= found.seeds:
+        return f"a true {points} would have been seen 4 times of 5"
+    if seeds is not None:
+        return f"{seeds} seeds would be needed for {points}"
+    if not found.examples:
+        return f"no number of seeds would do for {points}"
+    examples = examples_needed(found.sd_examples, found.examples, gain)
+    if examples <= found.examples:
+        return f"no number of seeds would do for {points}"
+    return (
+        f"no number of seeds shows {points} on {found.examples:,} test examples, "
+        f"about {_rounded(examples):,} would be needed"
+    )
+
+
+def conclude(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, headline: str) -> str:
+    """One sentence over all losses: what helps, or that nothing does.
+
+    Args:
+        rows: Difference and corrected p-value of each loss.
+        baseline: What they are compared with.
+        headline: The score.
+    """
+    if not rows:
+        return f"Nothing to compare with {baseline}."
+    named = {loss: f"{loss} {name_gain(found, headline)}" for loss, (found, _) in rows.items()}
+    if all(math.isnan(found.p) for found, _ in rows.values()):
+        return f"One seed cannot tell: {'; '.join(named.values())} against {baseline}."
+    sure = {loss: found.mean for loss, (found, p) in rows.items() if p < ALPHA}
+    better = sorted((loss for loss in sure if sure[loss] > 0), key=lambda loss: -sure[loss])
+    worse = [loss for loss in sure if sure[loss] < 0]
+    parts = []
+    if better:
+        verb = "helps" if len(better) == 1 else "help"
+        parts.append(f"{', '.join(named[loss] for loss in better)} over {baseline}: {verb}.")
+    else:
+        best = max(rows, key=lambda loss: rows[loss][0].mean)
+        ahead = "the best is" if rows[best][0].mean > 0 else "none is ahead of it, nearest is"
+        parts.append(f"No loss is surely better than {baseline}; {ahead} {named[best]}.")
+    if worse:
+        verb = "hurts" if len(worse) == 1 else "hurt"
+        parts.append(f"{', '.join(worse)} {verb}.")
+    return " ".join(parts)
+
+
+def _points(share: float) -> str:
+    text = f"{100 * share:.1f}"
+    return "0.0" if text == "-0.0" else text.replace("-", "−")
+
+
+def _signed(share: float) -> str:
+    text = _points(share)
+    return text if text.startswith("−") else f"+{text}"
+
+
+def _rounded(number: int) -> int:
+    """Two digits that count: the rest would be a show of precision."""
+    unit = int("1" + "0" * max(len(str(number)) - 2, 0))
+    return -(-number // unit) * unit

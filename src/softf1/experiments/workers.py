@@ -1,0 +1,206 @@
+"""Cells in processes of this machine, `jobs` at a time; one that dies costs its cell one retry."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from typing import IO, TYPE_CHECKING, Any
+
+from softf1.experiments.cells import TRAIN, Done, Job
+from softf1.experiments.worker import run_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+PATIENCE = 20.0
+"""Seconds that a worker has to save what it is doing when it is told to stop."""
+
+
+def run_inline(run: Callable[..., dict[str, Any]], jobs: Sequence[Job]) -> Iterator[Done]:
+    """One job after the other in this process."""
+    for job in jobs:
+        yield run_job(job, run)
+
+
+class Pool:
+    """Processes that run jobs, as many at a time as `count`; they stay for the next round of jobs.
+
+    Args:
+        count: Processes; each gets its share of the cores, and of the GPUs if there are some.
+        logs: Folder for what the processes print.
+        target: The function to call, as `module:name`.
+        devices: Names of the GPUs; those that torch sees by default.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        logs: Path,
+        target: str = TRAIN,
+        devices: Sequence[str] | None = None,
+    ) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        found = find_devices() if devices is None else devices
+        self.workers = [
+            Worker(
+                share_machine(os.environ, number, count, devices=found),
+                logs / f"worker-{number}.log",
+                target,
+            )
+            for number in range(count)
+        ]
+
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[Done]:
+        """Run all jobs; give back each as it is done."""
+        waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        for job in jobs:
+            waiting.put(job)
+        done: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
+        for worker in self.workers[: len(jobs)]:
+            threading.Thread(target=_drive, args=(worker, waiting, done), daemon=True).start()
+        left = len(jobs)
+        try:
+            while left:
+                found = done.get()
+                if isinstance(found, BaseException):
+                    raise found
+                left -= 1
+                yield found
+        finally:
+            if left:  # somebody asked to stop
+                self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self.workers:
+            worker.stop()
+
+
+def _drive(
+    worker: Worker, waiting: queue.SimpleQueue[Job], done: queue.SimpleQueue[Done | BaseException]
+) -> None:
+    try:
+        while True:
+            job = waiting.get_nowait()
+            first = worker.do(job)
+            # A run goes on from its checkpoint: a worker killed for memory may well get through.
+            found = worker.do(job) if first is None else first
+            done.put(found or Done(job.id, None, worker.last_words()))
+    except queue.Empty:
+        return
+    except BaseException as error:  # noqa: BLE001 - raised where the answers are awaited
+        done.put(error)
+
+
+class Worker:
+    """A process that does one job after the other, started when there is one to do."""
+
+    def __init__(self, environment: dict[str, str], log: Path, target: str) -> None:
+        self.command = [sys.executable, "-m", "softf1.experiments.worker", target]
+        self.environment, self.log = environment, log
+        self.process: subprocess.Popen[str] | None = None
+        self.stopped = False
+
+    def do(self, job: Job) -> Done | None:
+        """Hand over a job and wait; None where the process died over it."""
+        process = self._started()
+        try:
+            _pipe(process.stdin).write(json.dumps(job._asdict()) + "\n")
+            _pipe(process.stdin).flush()
+            answer = _pipe(process.stdout).readline()
+        except BrokenPipeError:
+            answer = ""
+        if answer:
+            return Done(**json.loads(answer))
+        process.wait()
+        if self.stopped:
+            raise KeyboardInterrupt
+        return None
+
+    def last_words(self) -> str:
+        """How the process ended, and what it said last."""
+        code = self.process.returncode if self.process else None
+        lines = self.log.read_text("utf-8", errors="replace").strip().splitlines()
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
+        return f"the process ended {how}" + (f": {lines[-1]}" if lines else "")
+
+    def stop(self) -> None:
+        """End the process: politely while it works, so that it can save what it does."""
+        self.stopped = True
+        if self.process is None:
+            return
+        self.process.terminate()  # nothing happens where it has ended
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        _close(self.process)
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self.process is not None and self.process.poll() is not None:
+            _close(self.process)
+            self.process = None
+        if self.process is None:
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(  # noqa: S603 - our own module
+                    self.command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=self.environment,
+                    encoding="utf-8",
+                    start_new_session=True,  # Ctrl-C is for us, who then ask them to stop
+                )
+        return self.process
+
+
+def share_machine(
+    environment: Any, number: int, count: int, *, devices: Sequence[str] = ()
+) -> dict[str, str]:
+    """The environment of one worker of several: its share of the cores, and one GPU.
+
+    >>> share_machine({"HOME": "/"}, 2, 3, devices=["0", "1"])["CUDA_VISIBLE_DEVICES"]
+    '0'
+    """
+    threads = max(1, count_cores() // count)
+    # What this process can import, a worker can: also from a folder that was added by hand.
+    shared = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    shared |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    if devices:
+        shared["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]
+    return shared
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def find_devices() -> list[str]:
+    """Names of the GPUs that can be seen."""
+    import torch
+
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = torch.cuda.device_count()
+    return named.split(",")[:found] if named else [str(number) for number in range(found)]
+
+
+def _close(process: subprocess.Popen[str]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(BrokenPipeError):  # what was not read by a process that died
+            _pipe(pipe).close()
+
+
+def _pipe(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None  # noqa: S101 - every process is started with pipes
+    return pipe

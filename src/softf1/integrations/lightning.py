@@ -1,0 +1,103 @@
+"""For Lightning: a module whose steps are exact over micro-batches and processes.
+
+Lightning takes the mean over micro-batches (`accumulate_grad_batches`) and over processes. For a
+ratio of sums that is another loss, and for any mean it is another mean where batches differ in how
+many labels they have. The mixin collects the micro-batches of a step and runs both passes over them
+(`backward_exact`), with Lightning's manual optimization.
+
+Works with `lightning` and `pytorch_lightning` alike: it imports neither.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from softf1.losses import CompoundLoss, backward_exact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor
+
+    from softf1.losses import WindowLoss
+
+
+class ExactLossMixin:
+    """Goes before `LightningModule`: `class Tagger(ExactLossMixin, LightningModule)`.
+
+    A module sets `window` and writes `predict_batch`; the mixin writes `training_step`. Clipping is
+    here, since Lightning has none in manual optimization. Schedulers step after each optimizer
+    step, whatever their interval.
+
+    Attributes:
+        window: `WindowLoss(make_loss(…))`.
+        accumulate: Micro-batches in a step; an epoch's last step takes what is left.
+        clip: The largest norm of the gradient; None does not clip.
+    """
+
+    window: WindowLoss
+    accumulate: int = 1
+    clip: float | None = None
+
+    # Of LightningModule.
+    automatic_optimization: bool
+    trainer: Any
+    log: Callable[..., None]
+    optimizers: Callable[[], Any]
+    lr_schedulers: Callable[[], Any]
+    manual_backward: Callable[[Tensor], None]
+    clip_gradients: Callable[..., None]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.automatic_optimization = False
+        self._micro_batches: list[Any] = []
+
+    def predict_batch(self, batch: Any) -> tuple[Tensor, ...]:
+        """Returns `(logits, target)` or `(logits, target, mask)` of a batch; yours to write."""
+        raise NotImplementedError("wanted predict_batch(batch), which gives (logits, target)")
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+        """Keeps the micro-batch, and takes a step once there are enough."""
+        self._micro_batches.append(batch)
+        if len(self._micro_batches) >= self.accumulate or self.trainer.is_last_batch:
+            value = self._step(self._micro_batches)
+            self._micro_batches = []
+            self.log("train_loss", value)
+
+    def _step(self, micro_batches: list[Any]) -> Tensor:
+        optimizer = self.optimizers()
+        if isinstance(optimizer, list):
+            raise TypeError(f"wanted one optimizer, got {len(optimizer)}")
+        optimizer.zero_grad()
+        value = backward_exact(
+            self.window,
+            self.predict_batch,
+            micro_batches,
+            backward=self.manual_backward,
+            no_sync=self._no_sync,
+        )
+        if self.clip is not None:
+            self.clip_gradients(
+                optimizer, gradient_clip_val=self.clip, gradient_clip_algorithm="norm"
+            )
+        optimizer.step()
+        self._advance()
+        return value
+
+    def _advance(self) -> None:
+        schedulers = self.lr_schedulers() or []
+        for scheduler in schedulers if isinstance(schedulers, list) else [schedulers]:
+            scheduler.step()
+        if isinstance(self.window.loss, CompoundLoss):
+            self.window.loss.advance()
+
+    def _no_sync(self) -> AbstractContextManager[Any]:
+        """Leaves gradients where they are until the last micro-batch."""
+        strategy = self.trainer.strategy
+        if not hasattr(strategy, "block_backward_sync"):  # one process
+            return nullcontext()
+        blocked: AbstractContextManager[Any] = strategy.block_backward_sync()
+        return blocked

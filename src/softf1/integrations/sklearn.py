@@ -1,0 +1,267 @@
+"""For scikit-learn: a classifier of texts that trains through the one loop of this package."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from softf1.data.examples import PairExample, TextExample
+from softf1.models.encoders import SCRATCH
+from softf1.training.evaluation import find
+from softf1.training.publish import load_model
+from softf1.training.recipe import (
+    EncoderSection,
+    EvalSection,
+    LossSection,
+    Recipe,
+    TaskSection,
+    TrainSection,
+)
+from softf1.training.run import train_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from softf1.losses._core import Scheme
+
+    Text = str | tuple[str, str]
+
+RATES = {True: 1e-3, False: 2e-5}
+"""The usual learning rate of encoders that start from nothing, and of pretrained ones."""
+
+
+class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped
+    """Texts in, labels out.
+
+    X is a list, an array or a Series of texts, or of pairs of texts: two columns. y has one label
+    each, or is a 0/1 matrix of labels (multi-label). Part of the data is put aside, evenly over
+    the classes, to choose the best epoch.
+
+    Args:
+        encoder: A Hub name, a folder, `minilm`, or `textcnn`, which starts from nothing.
+        loss: As in `make_loss`, such as `ce`, `wce`, `focal`, `dice`, `ce+dice`.
+        loss_options: Options of the loss, such as `{"dice": {"over": "batch"}}`.
+        weights: Class weights from the training data: `balanced`, `inverse`, `log`, `effective`.
+        epochs: Passes over the data.
+        batch_size: Texts in an optimizer step.
+        lr: The highest learning rate; by default 1e-3 for `textcnn` and 2e-5 for others.
+        max_length: Tokens of a text at most; longer ones are cut.
+        dev_share: The share of the data that is put aside.
+        tune: Whether `predict` decides by thresholds or biases tuned on that share.
+        metric: The score that chooses the epoch: `f1`, `macro_f1`, `accuracy`,
+            `subset_accuracy`; by default F1 of the second class of two, macro F1 of more.
+        train_options: Other keys of a recipe's `[train]`, such as `{"clip": 0.0}`.
+        random_state: A number, a RandomState, or None for another result each time.
+        verbose: Whether to show progress.
+
+    Attributes:
+        classes_: The labels; for multi-label the numbers of the columns.
+        result_: What a run writes to `result.json`.
+        loaded_: Model, task and codec.
+
+    >>> texts = ["a fine day", "what a fine meal", "fine", "an awful day", "awful food", "awful"]
+    >>> classifier = SoftF1Classifier(epochs=20, random_state=0)
+    >>> classifier.fit(texts, ["good"] * 3 + ["bad"] * 3).predict(["a fine film", "awful, awful"])
+    array(['good', 'bad'], dtype='<U4')
+    """
+
+    def __init__(
+        self,
+        *,
+        encoder: str = "textcnn",
+        loss: str = "ce",
+        loss_options: dict[str, Any] | None = None,
+        weights: Scheme | None = None,
+        epochs: float = 10.0,
+        batch_size: int = 32,
+        lr: float | None = None,
+        max_length: int | None = None,
+        dev_share: float = 0.1,
+        tune: bool = False,
+        metric: str | None = None,
+        train_options: dict[str, Any] | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.encoder = encoder
+        self.loss = loss
+        self.loss_options = loss_options
+        self.weights = weights
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.max_length = max_length
+        self.dev_share = dev_share
+        self.tune = tune
+        self.metric = metric
+        self.train_options = train_options
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803 — scikit-learn's name
+        """Trains a model."""
+        texts, (labels, several) = read_texts(X), self._read_labels(y)
+        check_consistent_length(texts, labels)
+        examples = [make_example(*pair) for pair in zip(texts, labels, strict=True)]
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        data = split_dev(examples, labels, share=self.dev_share, seed=seed)
+        recipe = self._recipe(seed, pairs=isinstance(examples[0], PairExample), several=several)
+        with TemporaryDirectory() as folder:
+            self.result_ = train_run(recipe, folder, quiet=not self.verbose, data=data)
+            self.loaded_ = load_model(folder)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Returns the probability of each class, in the order of `classes_`."""
+        names = [str(label) for label in self._found().classes_]
+        rows = [
+            [item["probabilities"].get(name, 0.0) for name in names] for item in self._decide(X)
+        ]
+        return np.array(rows).reshape(-1, len(names))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """Returns a label each, or a 0/1 matrix of them."""
+        numbers = {str(label): i for i, label in enumerate(self._found().classes_)}
+        found = self._decide(X)
+        if self.multi_label_:
+            matrix = np.zeros((len(found), len(numbers)), dtype=np.int64)
+            for row, item in enumerate(found):
+                matrix[row, [numbers[name] for name in item["labels"]]] = 1
+            return matrix
+        chosen: NDArray[Any] = self.classes_[[numbers[item["label"]] for item in found]]
+        return chosen
+
+    def _found(self) -> Self:
+        check_is_fitted(self)
+        return self
+
+    def _decide(self, texts: ArrayLike) -> list[dict[str, Any]]:
+        model, task, codec = self.loaded_
+        examples = [make_example(text, ()) for text in read_texts(texts)]
+        if not examples:
+            return []
+        wanted = PairExample if task.kind == "pairs" else TextExample
+        if not isinstance(examples[0], wanted):
+            raise ValueError(f"wanted {task.kind}, as in fit, got {type(examples[0]).__name__}")
+        device = torch.accelerator.current_accelerator() or torch.device("cpu")
+        features = task.encode(examples, codec)
+        found = find(model.to(device), task, features, codec, device=device)
+        return task.decode(found, features, examples)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles the model as it is on the CPU, so that any machine can load it."""
+        if hasattr(self, "loaded_"):
+            self.loaded_.model.cpu()
+        state: dict[str, Any] = super().__getstate__()
+        return state
+
+    def _read_labels(self, y: ArrayLike) -> tuple[list[tuple[str, ...]], bool]:
+        """Sets `classes_`; returns the names of the labels of each text."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target is None"
+            )
+        check_classification_targets(y)
+        given = np.asarray(y)
+        self.multi_label_ = type_of_target(y) == "multilabel-indicator"
+        if self.multi_label_:
+            self.classes_ = np.arange(given.shape[1])
+            return [tuple(map(str, np.flatnonzero(row))) for row in given], True
+        self.classes_ = np.unique(given)
+        if len(self.classes_) < 2:
+            raise ValueError(f"wanted 2 classes or more, got only one class, {self.classes_}")
+        return [(str(label),) for label in given.ravel()], False
+
+    def _recipe(self, seed: int, *, pairs: bool, several: bool) -> Recipe:
+        options: dict[str, Any] = {"multi_label": several, "max_length": self.max_length}
+        if len(self.classes_) == 2 and not several:
+            options["positive"] = str(self.classes_[1])
+        lr = RATES[self.encoder in SCRATCH] if self.lr is None else self.lr
+        train = {"epochs": float(self.epochs), "batch_size": self.batch_size, "lr": lr}
+        kind = "pairs" if pairs else "classification"
+        return Recipe(
+            name=type(self).__name__,
+            task=TaskSection(
+                kind=kind,
+                train="memory",
+                options={k: v for k, v in options.items() if v is not None},
+            ),
+            encoder=EncoderSection(name=self.encoder),
+            loss=LossSection(
+                name=self.loss, weights=self.weights, options=dict(self.loss_options or {})
+            ),
+            train=TrainSection(**(train | {"seed": seed} | (self.train_options or {}))),
+            eval=EvalSection(metric=self.metric, tune=self.tune),
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        """Says that X is texts, not numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def read_texts(texts: Any) -> list[Text]:
+    """Returns texts, or pairs of them, from whatever holds them."""
+    if isinstance(texts, str):
+        raise ValueError("wanted a list of texts, got one text")
+    rows = texts.tolist() if hasattr(texts, "tolist") else getattr(texts, "values", texts)
+    rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
+    if all(isinstance(row, str) for row in rows):
+        return rows
+    pairs: list[Any] = [tuple(row) if isinstance(row, list | tuple) else (row,) for row in rows]
+    wrong = next((row for row in pairs if not _is_pair(row)), None)
+    if wrong is not None:
+        got = repr(wrong[0] if len(wrong) == 1 else wrong)
+        raise ValueError(f"wanted texts, or two columns of them, got {got[:80]}")
+    return pairs
+
+
+def make_example(text: Text, labels: tuple[str, ...]) -> TextExample | PairExample:
+    """Returns what the task takes."""
+    if isinstance(text, str):
+        return TextExample(text, labels, line=0)
+    if len(labels) > 1:
+        raise ValueError("wanted one label for each pair, got several")
+    return PairExample(*text, labels[0] if labels else None, line=0)
+
+
+def split_dev(
+    examples: Sequence[Any], labels: Sequence[Any], *, share: float, seed: int
+) -> dict[str, list[Any]]:
+    """Puts a share of each class aside; all is both where there is too little to split.
+
+    >>> parts = split_dev(range(30), ["a"] * 20 + ["b"] * 9 + ["c"], share=0.1, seed=0)
+    >>> len(parts["train"]), len(parts["dev"])
+    (27, 3)
+    """
+    rng = np.random.default_rng(seed)
+    members: dict[Any, list[int]] = {}
+    for number, label in enumerate(labels):
+        members.setdefault(label, []).append(number)
+    aside: set[int] = set()
+    for found in members.values():
+        count = min(round(share * len(found)), len(found) - 1)
+        aside |= set(rng.permutation(found)[:count].tolist())
+    if not aside:
+        return {"train": list(examples), "dev": list(examples)}
+    parts: dict[str, list[Any]] = {"train": [], "dev": []}
+    for number, example in enumerate(examples):
+        parts["dev" if number in aside else "train"].append(example)
+    return parts
+
+
+def _is_pair(row: tuple[Any, ...]) -> bool:
+    return len(row) == 2 and all(isinstance(text, str) for text in row)

@@ -1,0 +1,191 @@
+"""A loss as the Trainer's `compute_loss_func`, with the step that one whole batch would take.
+
+The Trainer adds up the gradients of the micro-batches i without dividing them, and over W
+processes it takes their mean. It passes I, the number of labels of the whole step:
+
+    average_tokens_across_devices    I                  what the Trainer does to the loss
+    yes (its default)                of all processes   times W
+    no                               of this process    nothing
+
+So Σ loss_i / I is the mean over the step in the first case, and in the second where all processes
+have the same I. Where they differ, which happens in the second case only, it is W · Σ loss_i / Σ I.
+A mean that is not over labels (class weights of cross entropy, batch level) is not to be had from
+I. It is exact where the step is one micro-batch a process, and refused where it is more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from softf1.integrations.transformers.step import Counted, Step, ranks
+from softf1.integrations.transformers.targets import IGNORE, pair_up
+from softf1.losses import CompoundLoss, CrossEntropyLoss, FocalLoss, WindowLoss, make_loss
+from softf1.losses._sums import take_sums
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softf1.losses._core import Statistics
+
+MIXIN = "SoftF1Trainer, or your Trainer with ExactLossMixin, takes the same compute_loss_func"
+
+
+def loss(
+    name: str | nn.Module,
+    *,
+    shift: bool | None = None,
+    statistics: Statistics = "exact",
+    decay: float = 0.9,
+    **options: Any,
+) -> TrainerLoss:
+    """Returns a loss for `Trainer(…, compute_loss_func=…)`.
+
+    For token classification, sequence classification (one label or, with labels of the shape of the
+    logits, several), question answering (with `AnswerLabels` as data collator) and language models.
+
+    Args:
+        name: As in `make_loss`, or a loss made already.
+        shift: True for causal language models, whose labels stand under their own token.
+        statistics: For `SoftF1Trainer`: `exact`, or `running` without the extra pass.
+        decay: For `running`, as in `WindowLoss`.
+        options: As in `make_loss`.
+
+    >>> compute_loss = loss("dsc", alpha=0.5)
+    >>> outputs = {"logits": torch.zeros(2, 3, 4)}
+    >>> compute_loss(outputs, torch.tensor([[0, 1, -100], [0, 0, 2]]))
+    tensor(0.2219)
+    """
+    made = name if isinstance(name, nn.Module) else make_loss(name, **options)
+    return TrainerLoss(made, shift=shift, statistics=statistics, decay=decay)
+
+
+class TrainerLoss:
+    """What `loss` returns: called as `(outputs, labels, num_items_in_batch)`."""
+
+    def __init__(
+        self, loss: nn.Module, *, shift: bool | None, statistics: Statistics, decay: float
+    ) -> None:
+        for part in parts(loss):
+            _check_part(getattr(part, "options", {}))
+        self.loss, self.shift = loss, shift
+        self.statistics, self.decay = statistics, decay
+        self._step: Step | None = None
+
+    def __repr__(self) -> str:
+        """Shows the loss."""
+        return f"TrainerLoss({self.loss!r})"
+
+    def pair(
+        self, outputs: Any, labels: Tensor, *, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns logits and target, checked for what the loss can do with them."""
+        logits, target = pair_up(outputs, labels, shift=self.shift, attention_mask=attention_mask)
+        answers = not isinstance(outputs, torch.Tensor) and "start_logits" in outputs
+        if answers and any(over_batch(part) for part in parts(self.loss)):
+            raise ValueError(
+                'over="batch" is refused for question answering: position 7 of two texts is not '
+                'one class; use over="example"'
+            )
+        return logits, target
+
+    def __call__(
+        self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None
+    ) -> Tensor:
+        """Returns the loss of a micro-batch, such that those of a step add up."""
+        if labels is None:
+            raise ValueError(
+                "wanted labels, got none: the Trainer passes on `labels` only; for answers use the "
+                f"data collator AnswerLabels, or: {MIXIN}"
+            )
+        logits, target = self.pair(outputs, labels)
+        self.loss.to(logits.device)
+        if num_items_in_batch is None:
+            return self._whole(logits, target)
+        items = _one_number(num_items_in_batch)
+        counts = torch.stack([(target != IGNORE).sum(), (labels != IGNORE).sum()])
+        here = Counted(*counts.tolist())
+        if not torch.is_grad_enabled():
+            # Evaluation: the loss of this batch, where the Trainer is about to multiply it.
+            return self._whole(logits, target) / (1 if items in here else ranks())
+        if getattr(self.loss, "schedule", None) is not None:
+            raise ValueError(f"a schedule needs to know the step: {MIXIN}")
+        step = self._enter(num_items_in_batch, items, here, logits.device)
+        step.add(here)
+        return self._part(step, logits, target, here)
+
+    def _enter(self, key: Any, items: int, here: Counted, device: torch.device) -> Step:
+        """Returns the step that this micro-batch is of; the Trainer passes one object a step."""
+        if self._step is None or self._step.key is not key:
+            self._step = Step(key, items, here, before=self._step, device=device)
+        return self._step
+
+    def _part(self, step: Step, logits: Tensor, target: Tensor, here: Counted) -> Tensor:
+        if step.is_whole and ranks() == 1:
+            return self._whole(logits, target)
+        softmax = target.shape != logits.shape and logits.shape[-1] > 1
+        if (obstacle := self._obstacle(softmax=softmax)) or step.scale is None:
+            if not step.is_whole:
+                raise ValueError(
+                    f"{obstacle} over several micro-batches takes two passes over them: {MIXIN}"
+                )
+            value = self._over_ranks(logits, target)
+            return value / ranks() if step.multiplied else value
+        sums = take_sums(self.loss, logits, target, None)
+        labels_in_row = 1 if softmax else logits.shape[-1]
+        if any(rows * labels_in_row != here.seen for rows in sums[1].tolist()):
+            raise ValueError(
+                f"wanted every row to have all of its labels or none, got {here.seen} labels in "
+                f"{sums[1].tolist()[0]:g} rows of {labels_in_row}: {MIXIN}"
+            )
+        shares = self.loss.shares() if isinstance(self.loss, CompoundLoss) else sums.new_ones(1)
+        return step.scale * labels_in_row * (shares * sums[0]).sum()
+
+    def _whole(self, logits: Tensor, target: Tensor) -> Tensor:
+        value: Tensor = self.loss(logits, target)
+        return value
+
+    def _over_ranks(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Returns the loss of one micro-batch of each rank, whose logits serve both passes."""
+        window = WindowLoss(self.loss)
+        window.collect(logits, target)
+        window.reduce()
+        value: Tensor = window(logits, target)
+        return value
+
+    def _obstacle(self, *, softmax: bool) -> str | None:
+        """Returns why the number of labels is not what the loss divides by, if so."""
+        for part in parts(self.loss):
+            if over_batch(part):
+                return 'over="batch"'
+            entropy = isinstance(part, CrossEntropyLoss | FocalLoss)
+            if entropy and softmax and part.weight is not None:
+                return f"{type(part).__name__} with class weights"
+        return None
+
+
+def parts(loss: nn.Module) -> list[nn.Module]:
+    """Returns the losses of a sum, or the one loss."""
+    return list(loss.parts) if isinstance(loss, CompoundLoss) else [loss]
+
+
+def over_batch(part: nn.Module) -> bool:
+    """Returns whether this is a ratio of sums over the batch."""
+    return bool(getattr(part, "options", {}).get("over") == "batch")
+
+
+def _check_part(options: dict[str, Any]) -> None:
+    for name, wanted in (("reduction", "mean"), ("ignore_index", IGNORE)):
+        if options.get(name, wanted) != wanted:
+            raise ValueError(f"the Trainer needs {name}={wanted!r}, got {options[name]!r}")
+
+
+def _one_number(items: Any) -> int:
+    if isinstance(items, torch.Tensor) and items.numel() > 1:
+        raise ValueError(
+            "wanted one process a GPU (torchrun or accelerate launch), got DataParallel, in which "
+            f"the Trainer scales a loss by the number of GPUs; or: {MIXIN}"
+        )
+    return int(items)

@@ -1,0 +1,165 @@
+"""Functions for the Trainer's `compute_metrics`, from softf1.metrics.
+
+Each also knows how to count some decisions, which is what `Tune` needs to tune them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from softf1.integrations.transformers.targets import IGNORE
+from softf1.metrics.biases import tune_biases
+from softf1.metrics.classification import accuracy, count_classes_ids, count_label_matrix
+from softf1.metrics.schemes import OUTSIDE
+from softf1.metrics.spans import count_lenient_ids, count_strict_ids
+from softf1.metrics.thresholds import tune_thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.metrics.counts import Average, Counts
+
+Decision = dict[str, Any]
+"""What was tuned, ready for JSON: `rule`, `honest` scores, and `biases` or `thresholds`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagMetrics:
+    """Span scores of token classification; tokens labelled −100 are left out.
+
+    Attributes:
+        labels: The tag of each class.
+        scheme: Take only spans that follow it to the letter, such as "BIO"; None goes by
+            conlleval's rules.
+
+    >>> metrics = TagMetrics(labels=["O", "B-X", "I-X"])
+    >>> logits = np.eye(3)[[[0, 1, 2], [1, 0, 0]]]  # as if sure
+    >>> scores = metrics((logits, np.array([[-100, 1, 2], [0, 0, -100]])))
+    >>> scores["precision"], scores["recall"], scores["f1"]
+    (0.5, 1.0, 0.666...)
+    """
+
+    labels: Sequence[str]
+    scheme: str | None = None
+
+    def __call__(self, prediction: Any) -> dict[str, float]:
+        """Returns micro precision, recall and F1 of spans, and their macro F1."""
+        logits, gold, lengths = self._flat(prediction)
+        return _describe(self._count(gold, logits.argmax(-1), lengths))
+
+    def tune(self, prediction: Any) -> Decision:
+        """Returns a bias for O, where it is clearly better than none."""
+        logits, gold, lengths = self._flat(prediction)
+        outside = list(self.labels).index(OUTSIDE)
+        tuned = tune_biases(
+            logits, gold, background=outside, count=self._count, average="micro", lengths=lengths
+        )
+        return {"rule": tuned.rule, "biases": list(tuned.biases), "honest": dict(tuned.honest)}
+
+    def _count(self, gold: Any, chosen: Any, lengths: Any) -> Counts:
+        where = {"lengths": lengths, "tags": self.labels}
+        if self.scheme is None:
+            return count_lenient_ids(gold, chosen, **where)
+        return count_strict_ids(gold, chosen, scheme=self.scheme, **where)
+
+    def _flat(self, prediction: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        logits, labels = unpack(prediction)
+        kept = labels != IGNORE
+        return logits[kept], labels[kept], kept.sum(-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMetrics:
+    """Scores of one label each.
+
+    Attributes:
+        labels: The name of each class.
+        positive: The class whose precision, recall and F1 are given; None gives macro F1 only.
+
+    >>> metrics = ClassMetrics(labels=["no", "yes"], positive="yes")
+    >>> metrics((np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1, 1])))["f1"]
+    0.666...
+    """
+
+    labels: Sequence[str]
+    positive: str | None = None
+
+    def __call__(self, prediction: Any) -> dict[str, float]:
+        """Returns accuracy, macro F1 and the scores of the positive class."""
+        logits, gold = self._flat(prediction)
+        counts = count_classes_ids(gold, logits.argmax(-1), labels=self.labels)
+        scores = {"accuracy": accuracy(counts), "macro_f1": counts.macro().f}
+        if self.positive is not None:
+            one = counts[self.positive]
+            scores |= {"precision": one.precision, "recall": one.recall, "f1": one.f}
+        return scores
+
+    def tune(self, prediction: Any) -> Decision:
+        """Returns a bias for the most frequent class, where it is clearly better than none."""
+        logits, gold = self._flat(prediction)
+        tuned = tune_biases(
+            logits,
+            gold,
+            background=int(np.bincount(gold).argmax()),
+            count=self._count,
+            average="macro" if self.positive is None else "micro",
+        )
+        return {"rule": tuned.rule, "biases": list(tuned.biases), "honest": dict(tuned.honest)}
+
+    def _count(self, gold: Any, chosen: Any, _: Any) -> Counts:
+        counts = count_classes_ids(gold, chosen, labels=self.labels)
+        return counts if self.positive is None else counts.only([self.positive])
+
+    def _flat(self, prediction: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        logits, labels = unpack(prediction)
+        kept = labels != IGNORE
+        return logits[kept], labels[kept]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSetMetrics:
+    """Scores of any number of labels each, given where their probability is a half or more.
+
+    Attributes:
+        labels: The name of each label.
+        average: The F1 that is tuned for.
+
+    >>> metrics = LabelSetMetrics(labels=["a", "b"])
+    >>> metrics((np.array([[3.0, -3.0], [3.0, 3.0]]), np.array([[1, 0], [0, 1]])))["f1"]
+    0.8
+    """
+
+    labels: Sequence[str]
+    average: Average = "micro"
+
+    def __call__(self, prediction: Any) -> dict[str, float]:
+        """Returns micro precision, recall and F1, macro F1, and the share of sets all right."""
+        logits, gold = unpack(prediction)
+        chosen, right = logits >= 0, gold > 0
+        scores = _describe(count_label_matrix(right, chosen, labels=self.labels))
+        return scores | {"subset_accuracy": float((chosen == right).all(-1).mean())}
+
+    def tune(self, prediction: Any) -> Decision:
+        """Returns thresholds of probability: the usual, one for all, or one a label."""
+        logits, gold = unpack(prediction)
+        scores = np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+        tuned = tune_thresholds(scores, gold > 0, average=self.average)
+        decision = {"rule": tuned.rule, "thresholds": list(tuned.thresholds)}
+        return decision | {"honest": dict(tuned.honest)}
+
+
+def unpack(prediction: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns logits and labels; a model that gives more than logits gives them first."""
+    logits, labels = prediction[0], prediction[1]
+    return np.asarray(logits[0] if isinstance(logits, tuple) else logits), np.asarray(labels)
+
+
+def _describe(counts: Counts) -> dict[str, float]:
+    micro = counts.micro()
+    scores = {"precision": micro.precision, "recall": micro.recall, "f1": micro.f}
+    return scores | {"macro_f1": counts.macro().f}

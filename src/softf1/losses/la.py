@@ -1,0 +1,83 @@
+"""Logit adjustment (Menon et al. 2021): cross entropy that is told the class prior."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from softf1.losses._core import check_at_least, check_weight
+from softf1.losses._module import LossModule
+from softf1.losses.ce import cross_entropy_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from softf1.losses._core import Backend, Reduction
+
+
+def logit_adjusted_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    tau: float = 1.0,
+    weight: Tensor | Sequence[float] | None = None,
+    mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    check_labels: bool | None = None,
+    backend: Backend | None = None,
+) -> Tensor:
+    r"""Cross entropy of `logits − tau · log weight`, with the weights of inverse class frequency.
+
+    With `weight = 1 / π` that is `logits + tau · log π`: the prior π stands beside the logits in
+    training and is missing in use, so that a rare class needs less evidence to be chosen. The
+    decision is the one with the best balanced accuracy, whatever the shares of the classes.
+
+    Args:
+        logits: (..., C), classes last.
+        target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
+        tau: How much of the prior is taken out, from 0 (this is then cross entropy) up; more
+            raises the recall of rare classes and lowers their precision.
+        weight: Inverse class frequencies, as `class_weights` gives them with `balanced` or
+            `inverse`: a common factor changes nothing for softmax, for sigmoid it is
+            negatives / positives. A class with weight 0, never seen, is treated as the rarest.
+            No weights are no adjustment.
+        mask: (...), True = counts.
+        ignore_index: Target value that does not count.
+        reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
+        check_labels: Check labels for their range; by default on the CPU only.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
+
+    Returns:
+        A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.
+
+    >>> import torch
+    >>> from softf1.losses import class_weights
+    >>> weight = class_weights([90, 10])
+    >>> logit_adjusted_loss(torch.zeros(1, 2), torch.tensor([1]), weight=weight)  # −log 0.1
+    tensor(2.3026)
+    """
+    check_at_least("tau", tau, 0.0)
+    adjusted = logits if logits.dtype == torch.float64 else logits.float()
+    weights = check_weight(weight, adjusted)
+    if weights is not None and tau:
+        seen = torch.where(weights > 0, weights, weights.amax())
+        adjusted = adjusted - tau * seen.log()
+    return cross_entropy_loss(
+        adjusted,
+        target,
+        mask=mask,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        check_labels=check_labels,
+        backend=backend,
+    )
+
+
+class LogitAdjustedLoss(LossModule):
+    """`logit_adjusted_loss` as a module with the same options."""
+
+    function = staticmethod(logit_adjusted_loss)

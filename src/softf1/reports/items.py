@@ -1,0 +1,158 @@
+"""Lines of predictions as items that can be judged alike, whatever the task.
+
+An item has units, which are what is right or wrong by itself: spans `(start, end, label)` of a
+tagged sentence, labels of a text, the answer to a question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+from softf1.metrics.schemes import decode_lenient, decode_strict, detect_scheme
+from softf1.reports.files import items_of, number, read_lines, section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+Span = tuple[int, int, str]
+Unit = Span | str
+
+_SEEN_FOR_SCHEME = 5000
+LENIENT = "lenient"
+NO_ANSWER = "(no answer)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """One example with what was wanted and what was found.
+
+    Attributes:
+        id: Its name in the data.
+        words: Its words, for tasks over words.
+        text: Its text, for the others.
+        gold: The right units; for questions, the answers that all count as right.
+        found: The units that the model gave.
+        scores: The probability of every label, where the line has them.
+    """
+
+    id: str
+    words: tuple[str, ...] = ()
+    text: str = ""
+    gold: frozenset[Unit]
+    found: frozenset[Unit]
+    scores: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def errors(self) -> int:
+        """How many units are missing or too many."""
+        return len(self.gold ^ self.found)
+
+
+def find_scheme(path: Path) -> str | None:
+    """The scheme of the gold tags of a file; None where they are plain tags, or no tags.
+
+    Where predictions have tags that it lacks (a few gold sentences may not show all of it), spans
+    are read by conlleval's rules, which know the letters of all schemes.
+    """
+    lines = [line for line in islice(read_lines(path), _SEEN_FOR_SCHEME) if "tags" in line]
+    try:
+        scheme = detect_scheme([items_of(line.get("gold")) for line in lines])
+    except (AttributeError, TypeError, ValueError):
+        return None
+    known = all(scheme.has(str(tag)) for line in lines for tag in items_of(line["tags"]))
+    return scheme.name if known else LENIENT
+
+
+def read_items(path: Path, *, scheme: str | None) -> Iterator[Item]:
+    """The items of a file of predictions; lines of tasks that are not known are left out."""
+    try:
+        for line in _join_queries(read_lines(path)):
+            item = _read_item(line, scheme)
+            if item is not None:
+                yield item
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"wanted predictions of a task, got: {error}", path=path) from None
+
+
+def _read_item(line: dict[str, Any], scheme: str | None) -> Item | None:
+    name = str(line.get("id", ""))
+    if "tags" in line and len(line["gold"]) != len(line["words"]):
+        return None  # no gold tags to judge by
+    if "tags" in line:
+        gold, found = (_units(line[key], scheme) for key in ("gold", "tags"))
+        return Item(id=name, words=tuple(map(str, line["words"])), gold=gold, found=found)
+    if "units" in line:
+        gold, found = map(frozenset, line["units"])
+        return Item(id=name, words=tuple(map(str, line["words"])), gold=gold, found=found)
+    if "answer" in line:
+        return _read_answer(name, line)
+    if "label" in line or "labels" in line:
+        labels = line["labels"] if "labels" in line else [line["label"]]
+        parts = (line.get(key) for key in ("text", "first", "second"))
+        return Item(
+            id=name,
+            text=" ⇄ ".join(str(part) for part in parts if part),
+            gold=frozenset(map(str, line.get("gold") or ())),
+            found=frozenset(map(str, labels)),
+            scores={x: number(p) or 0.0 for x, p in section(line, "probabilities").items()},
+        )
+    return None
+
+
+def _units(tags: list[str], scheme: str | None) -> frozenset[Unit]:
+    if scheme is None:
+        return frozenset((place, place + 1, str(tag)) for place, tag in enumerate(tags))
+    return frozenset(decode_lenient(tags) if scheme == LENIENT else decode_strict(tags, scheme))
+
+
+def _read_answer(name: str, line: dict[str, Any]) -> Item:
+    """A question: the best answer counts as the gold one when it equals any of them."""
+    answers = [_normal(part) for part in line.get("answers") or [line["answer"]]]
+    found = " + ".join(answers) or NO_ANSWER
+    golds = [
+        " + ".join(map(_normal, _listed(gold))) or NO_ANSWER for gold in line.get("gold") or ()
+    ]
+    gold = found if found in golds else (golds or [NO_ANSWER])[0]
+    text = f"{line.get('question', '')} — {line.get('context', '')}"
+    return Item(id=name, text=text, gold=frozenset([gold]), found=frozenset([found]))
+
+
+def _listed(gold: Any) -> list[str]:
+    return [str(part) for part in gold] if isinstance(gold, list) else [str(gold)]
+
+
+def _normal(answer: Any) -> str:
+    return " ".join(str(answer).split()).casefold()
+
+
+def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Lines that ask several queries of one sentence, one after another, as one line."""
+    held: dict[str, Any] | None = None
+    for line in lines:
+        if "spans" not in line or "words" not in line:
+            yield line
+            continue
+        units = [_labelled(line[key], str(line.get("label", ""))) for key in ("gold", "spans")]
+        if held is not None and held["words"] == line["words"]:
+            for place, more in enumerate(units):
+                held["units"][place].extend(more)
+            continue
+        if held is not None:
+            yield held
+        held = {"id": line.get("id", ""), "words": line["words"], "units": units}
+    if held is not None:
+        yield held
+
+
+def _labelled(spans: list[Any], label: str) -> list[Span]:
+    out = [(int(start), int(end), label) for start, end in spans]
+    for start, end, _ in out:
+        if not 0 <= start < end:
+            raise ValueError(f"a span from {start} to {end}")
+    return out

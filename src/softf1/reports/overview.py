@@ -1,0 +1,188 @@
+"""The top of the page: the verdict in words, the figures that it rests on, and its limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from softf1.reports.files import items_of, number, section
+from softf1.reports.groups import chosen_on, deviation, in_order, mean, name_score
+from softf1.reports.settings import find_mismatches
+from softf1.reports.tables import Column, Table, show
+
+if TYPE_CHECKING:
+    from softf1.reports.groups import Group
+    from softf1.reports.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A figure that stands out, with what it is and what to know of it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def say_verdict(study: Study, groups: list[Group]) -> str:
+    """The verdict of the grid; of runs, what can be said without statistics."""
+    verdict = study.comparison.get("verdict")
+    if verdict:
+        return str(verdict)
+    means = {g.label: mean(g.scores(study.split, study.headline)) for g in groups}
+    known = {label: value for label, value in means.items() if value is not None}
+    score = f"{name_score(study.headline)} on {study.split}"
+    if not known:
+        return f"No run has {score}."
+    top = max(known, key=lambda label: known[label])
+    if len(known) == 1:
+        return f"{top}: {show(known[top], 'score')} {score}."
+    return (
+        f"{top} has the highest mean, {show(known[top], 'score')} {score}, of {len(known)}. "
+        "Whether that is more than chance, these files do not say: softf1 compare does."
+    )
+
+
+def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fact]:
+    """The baseline, the best loss, their difference, and the size of the evidence."""
+    score, split = name_score(study.headline), chosen_on(groups, study.headline)
+    facts = []
+    for group in [groups[0]] + ([best] if best else []):
+        values = group.scores(study.split, study.headline)
+        spread = deviation(values)
+        note = (
+            f"± {show(spread, 'score')} over {len(values)} seeds" if spread is not None else "1 run"
+        )
+        role = (
+            "baseline" if group.rank == 0 and best else f"best other on {split}" if best else score
+        )
+        facts.append(Fact(f"{group.label} ({role})", show(mean(values), "score"), note))
+    if best and number(best.row.get("difference")) is not None:
+        low, high = (show(number(best.row.get(key)), "points") for key in ("low", "high"))
+        value = show(number(best.row.get("difference")), "points")
+        facts.append(Fact(f"{best.label} − {groups[0].label}", value, f"95%: {low} to {high}"))
+        chance = number(best.row.get("probability"))
+        if chance is not None:
+            facts.append(
+                Fact(
+                    "probability that it helps",
+                    f"{show(chance, 'chance')}%",
+                    str(best.row.get("verdict") or "").partition(";")[0],
+                )
+            )
+    return facts
+
+
+def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[str]:
+    """What a reader has to know before believing the verdict."""
+    notes = [_say_noise(study, best)] if best else []
+    notes += [_say_support(study)]
+    if study.unfinished:
+        names = ", ".join(f"{name} ({state})" for name, state in study.unfinished[:8])
+        more = f" and {len(study.unfinished) - 8} more" if len(study.unfinished) > 8 else ""
+        cells = (
+            "1 cell has" if len(study.unfinished) == 1 else f"{len(study.unfinished)} cells have"
+        )
+        notes.append(f"{cells} no result: {names}{more}.")
+    parts = find_mismatches(study)
+    if parts:
+        notes.append(f"The runs differ in their {' and '.join(parts)} data: scores do not compare.")
+    sizes = {len(group.runs) for group in groups}
+    if len(sizes) > 1:
+        notes.append(f"Rows have from {min(sizes)} to {max(sizes)} runs.")
+    notes += [
+        f"{note[:1].upper()}{note[1:]}."
+        for note in map(str, items_of(study.comparison.get("notes")))
+    ]
+    return [note for note in notes if note]
+
+
+def _say_noise(study: Study, best: Group | None) -> str:
+    if best is None:
+        return ""
+    seeds, examples = (number(best.row.get(key)) for key in ("sd_seeds", "sd_examples"))
+    runs = number(best.row.get("n")) or len(best.runs)
+    if seeds is None or examples is None:
+        return ""
+    of_seeds = seeds / math.sqrt(runs)
+    larger = "more test data" if examples > of_seeds else "more seeds"
+    count = number(study.comparison.get("examples"))
+    which = (
+        f"which {count:,.0f} examples are tested on" if count else "which examples are tested on"
+    )
+    return (
+        f"The difference of {best.label} has a standard error of {show(of_seeds, 'score')} points "
+        f"from its {runs:.0f} seeds and {show(examples, 'score')} from {which}: "
+        f"{larger} would narrow the interval most."
+    )
+
+
+def _say_support(study: Study) -> str:
+    """How well a share can be known at all on so many gold items."""
+    scores = section(study.runs[0].result, "scores", study.split)
+    labels = section(scores, "labels")
+    total = math.fsum(number(section(labels, name).get("support")) or 0.0 for name in labels)
+    recall = number(scores.get("recall"))
+    if not total or recall is None or not 0 <= recall <= 1:
+        return ""
+    half = 1.96 * math.sqrt(recall * (1 - recall) / total)
+    return (
+        f"The {study.split} set has {total:,.0f} gold items of {len(labels)} labels: one recall of "
+        f"{show(recall, 'share')}% measured on so many is known to about ±{show(half, 'share')} "
+        "points. Paired differences are known better than single scores."
+    )
+
+
+def make_comparison(study: Study, groups: list[Group]) -> Table:
+    """One row a loss, the best first."""
+    score = name_score(study.headline)
+    tested = any(group.row for group in groups)
+    ordered = sorted(
+        groups, key=lambda g: -(g.mean(study.split, study.headline, row="mean") or 0.0)
+    )
+    if study.kind == "sweep":
+        ordered = in_order(study, groups)
+    columns = [
+        Column("loss", "Loss" if study.kind != "sweep" else "Setting"),
+        Column("n", "Runs", "int"),
+        Column("mean", score, "score"),
+        Column("sd", "sd", "score"),
+    ]
+    if tested:
+        columns += [
+            Column("difference", f"Δ {study.baseline}", "points"),
+            Column("low", "95% low", "points"),
+            Column("high", "95% high", "points"),
+            Column("p_holm", "p (Holm)", "p"),
+            Column("probability", "P(helps) %", "chance"),
+        ]
+    columns += [Column("precision", "Precision", "score"), Column("recall", "Recall", "score")]
+    columns += [Column("verdict", "Verdict")] if tested else []
+    rows = [[_value(study, group, column.key) for column in columns] for group in ordered]
+    base = next(i for i, group in enumerate(ordered) if group.rank == 0)
+    return Table(
+        id="comparison",
+        caption=f"{score} on {study.split}, ×100: means over seeds",
+        columns=tuple(columns),
+        rows=rows,
+        marked=frozenset([base]),
+    )
+
+
+def _value(study: Study, group: Group, key: str) -> object:
+    scores = group.scores(study.split, study.headline)
+    own = number(group.row.get(key))
+    if key == "loss":
+        return group.label
+    if key == "n":
+        return int(own) if own is not None else len(group.runs)
+    if key == "mean":
+        return own if own is not None else mean(scores)
+    if key == "sd":
+        return own if own is not None else deviation(scores)
+    if key in ("precision", "recall"):
+        return own if own is not None else mean(group.scores(study.split, key))
+    if group.rank == 0:
+        return "baseline" if key == "verdict" else None
+    return str(group.row.get(key) or "") if key == "verdict" else own

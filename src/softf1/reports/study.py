@@ -1,0 +1,243 @@
+"""What a report is about: finished runs, put together by loss, and the comparison of a grid."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+from softf1.reports.files import flatten, items_of, need, number, read_object, section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+TUNED = "+tuned"
+"""Ends the label of a row that takes the runs of a loss with thresholds or biases tuned on dev."""
+
+_UNTOLD = ("train.seed", "name", "train.checkpoint_seconds", "train.trackers")
+"""Settings that tell no two rows apart."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One finished run.
+
+    Attributes:
+        id: Its name on the page.
+        label: The row it belongs to: its loss, or the values that a sweep gave it.
+        seed: Its seed.
+        folder: Where its files are.
+        result: Its result.json.
+        values: What a grid set for this run.
+        tuned: Whether this is the same run once more, with what was tuned on dev.
+    """
+
+    id: str
+    label: str
+    seed: int
+    folder: Path
+    result: dict[str, Any]
+    values: dict[str, Any] = field(default_factory=dict)
+    tuned: bool = False
+
+    def predictions(self, split: str) -> Path:
+        """The file of its predictions."""
+        return self.folder / f"predictions.{split}{'.tuned' if self.tuned else ''}.jsonl"
+
+    def score(self, split: str, name: str) -> float | None:
+        """One number of its scores."""
+        return number(section(self.result, "scores", split).get(name))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """Runs that go on one page.
+
+    Attributes:
+        kind: `compare`, `sweep`, or `runs` for folders without a grid.
+        runs: The finished ones.
+        unfinished: (cell, state) of the others.
+        baseline: The label that others are compared with.
+        headline: The score that decides.
+        split: The part of the data that scores are shown of.
+        axis: Keys that a sweep varied.
+        comparison: comparison.json of a grid; empty without.
+        grid: grid.json; empty without.
+    """
+
+    kind: str
+    runs: tuple[Run, ...]
+    unfinished: tuple[tuple[str, str], ...] = ()
+    baseline: str
+    headline: str
+    split: str
+    axis: tuple[str, ...] = ()
+    comparison: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> list[Run]:
+        """The runs, each once."""
+        return [run for run in self.runs if not run.tuned]
+
+
+def read_study(paths: Sequence[Path]) -> Study:
+    """The study of one grid folder, or of one or more run folders."""
+    if not paths:
+        raise InputError("wanted a grid folder or run folders, got none")
+    for path in paths:
+        if not path.is_dir():
+            raise InputError("wanted the folder of a run or of a grid, got none", path=path)
+    grids = [path for path in paths if (path / "grid.json").is_file()]
+    if grids and len(paths) > 1:
+        raise InputError(f"wanted one grid, or runs, got {len(paths)} folders", path=grids[0])
+    return _read_grid(grids[0]) if grids else _read_runs(paths)
+
+
+def _read_grid(folder: Path) -> Study:
+    path = folder / "grid.json"
+    grid = read_object(path)
+    runs, unfinished = [], []
+    for cell in need(grid, "cells", list, path):
+        if not isinstance(cell, dict):
+            raise InputError(f"wanted objects in cells, got {type(cell).__name__}", path=path)
+        run = _read_cell(folder, cell, path)
+        if run is None:
+            unfinished.append((str(cell.get("id")), str(cell.get("state", "missing"))))
+        else:
+            runs.append(run)
+    if not runs:
+        raise InputError("wanted at least one finished cell, got none", path=path)
+    file = folder / "comparison.json"
+    comparison = _check_comparison(read_object(file), file) if file.is_file() else {}
+    headline = comparison.get("headline") or grid.get("headline") or runs[0].result.get("headline")
+    baseline = str(grid.get("baseline") or "ce")
+    labels = [run.label for run in runs]
+    return Study(
+        kind=str(grid.get("kind", "compare")),
+        runs=(*runs, *_tuned(runs, only=_rows_of(grid, comparison))),
+        unfinished=tuple(unfinished),
+        baseline=baseline if baseline in labels else labels[0],
+        headline=str(headline),
+        split=str(comparison.get("split") or _common_split(runs)),
+        axis=tuple(map(str, items_of(grid.get("axis")))),
+        comparison=comparison,
+        grid=grid,
+    )
+
+
+def _check_comparison(comparison: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The comparison, whose rows and labels must be lists of objects."""
+    for key in ("rows", "labels"):
+        for one in items_of(comparison.get(key)):
+            if not isinstance(one, dict):
+                got = type(one).__name__
+                raise InputError(f'wanted objects in "{key}", got {got}', path=path)
+    return comparison
+
+
+def _read_cell(folder: Path, cell: dict[str, Any], path: Path) -> Run | None:
+    """The run of a cell; None where it has not finished."""
+    place = folder / need(cell, "folder", str, path)
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"wanted cells inside the grid, got {cell['folder']!r}", path=path)
+    if not (place / "result.json").is_file():
+        return None
+    result = _read_result(place / "result.json")
+    return Run(
+        id=str(cell.get("id") or place.name),
+        label=str(cell.get("label") or cell.get("loss") or result.get("loss")),
+        seed=int(number(cell.get("seed")) or 0),
+        folder=place,
+        result=result,
+        values=section(cell, "values"),
+    )
+
+
+def _rows_of(grid: dict[str, Any], comparison: dict[str, Any]) -> set[str]:
+    """The rows that a grid was asked for, and those that its comparison has."""
+    rows = {str(row.get("loss")) for row in items_of(comparison.get("rows"))}
+    return rows | {str(loss) for loss in items_of(grid.get("losses"))}
+
+
+def _tuned(runs: Iterable[Run], *, only: set[str] | None = None) -> list[Run]:
+    """The runs that have scores with thresholds or biases tuned, as rows of their own."""
+    return [
+        replace(
+            run,
+            id=f"{run.id}{TUNED}",
+            label=f"{run.label}{TUNED}",
+            result={**run.result, "scores": section(run.result, "tuned")},
+            tuned=True,
+        )
+        for run in runs
+        if section(run.result, "tuned") and (only is None or f"{run.label}{TUNED}" in only)
+    ]
+
+
+def _read_runs(paths: Iterable[Path]) -> Study:
+    runs = name_runs([_read_run(path) for path in dict.fromkeys(paths)])
+    labels = [run.label for run in runs]
+    return Study(
+        kind="runs",
+        runs=(*runs, *_tuned(runs)),
+        baseline="ce" if "ce" in labels else labels[0],
+        headline=str(runs[0].result.get("headline") or "f1"),
+        split=_common_split(runs),
+    )
+
+
+def _read_run(folder: Path) -> Run:
+    path = folder / "result.json"
+    if not path.is_file():
+        raise InputError("wanted a finished run with a result.json, got none", path=folder)
+    result = _read_result(path)
+    return Run(
+        id=folder.resolve().name,
+        label=str(result.get("loss") or "?"),
+        seed=int(number(result.get("seed")) or 0),
+        folder=folder,
+        result=result,
+    )
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    result = read_object(path)
+    need(result, "scores", dict, path)
+    return result
+
+
+def name_runs(runs: list[Run]) -> list[Run]:
+    """The runs with labels and names that tell them apart by the settings in which they differ."""
+    settings = [flatten(section(run.result, "recipe")) for run in runs]
+    crowded = Counter((run.label, run.seed) for run in runs)
+    split = {label for (label, _), count in crowded.items() if count > 1}
+    out = []
+    for run, own in zip(runs, settings, strict=True):
+        if run.label not in split:
+            out.append(run)
+            continue
+        beside = [s for r, s in zip(runs, settings, strict=True) if r.label == run.label]
+        told = [key for key in own if key not in _UNTOLD and _differs(key, beside)]
+        tail = ", ".join(f"{key.rpartition('.')[2]}={own[key]}" for key in told)
+        out.append(replace(run, label=f"{run.label} {tail}".rstrip()))
+    names = Counter(run.id for run in out)
+    return [
+        replace(run, id=f"{run.folder.resolve().parent.name}/{run.id}")
+        if names[run.id] > 1
+        else run
+        for run in out
+    ]
+
+
+def _differs(key: str, settings: Iterable[dict[str, Any]]) -> bool:
+    return len({json.dumps(own.get(key), sort_keys=True, default=str) for own in settings}) > 1
+
+
+def _common_split(runs: Sequence[Run]) -> str:
+    """Test where every run was tested, else dev."""
+    tested = all(section(run.result, "scores", "test") for run in runs)
+    return "test" if tested else "dev"

@@ -1,0 +1,1 @@
+"""Training: recipes, batches, the one loop, checkpoints, evaluation and model folders."""

@@ -1,0 +1,218 @@
+"""Which items form which optimizer step, and which part of a step each rank and pass has.
+
+The items of an epoch are drawn (`samplers`), cut into large pools, each sorted by length and cut
+into steps, and the steps are shuffled: rows of a step are about equally long, steps come in any
+order. All of it follows from the seed and the number of the epoch, so a resumed run needs to know
+nothing but its epoch and step, and from the whole step a rank takes its share: which items make
+up a step depends neither on the number of ranks nor on accumulation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+import numpy as np
+
+from softf1.errors import InputError
+from softf1.training.padding import collate_rows
+from softf1.training.prefetch import prefetch
+from softf1.training.samplers import Sampler, draw_items, find_strata
+from softf1.training.widths import MOST, make_ladder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Ints = NDArray[np.int64]
+
+__all__ = ["MicroBatch", "Plan", "collate_rows", "eval_batches", "find_strata", "prefetch"]
+
+POOL = 128
+"""Steps in a pool: enough that rows of a step differ little, few enough to stay random."""
+
+
+class MicroBatch(NamedTuple):
+    """The items of one forward pass.
+
+    Attributes:
+        items: Numbers of the items, longest first; none for a rank without data.
+        width: Ids in a row.
+        rows: Rows to pad to, the same for all micro-batches of this width.
+    """
+
+    items: NDArray[np.int64]
+    width: int
+    rows: int
+
+
+class Plan:
+    """The steps of every epoch.
+
+    Args:
+        lengths: Ids in each item's row.
+        batch_size: Items of one optimizer step, over all ranks and micro-batches.
+        batch_tokens: Padded ids of one optimizer step instead, where it is not 0.
+        accumulate: Micro-batches into which a rank cuts its share.
+        sampler: See `softf1.training.samplers`.
+        strata: A number for each item, for samplers other than "shuffle".
+        seed: The same seed gives the same steps.
+        world: How many ranks there are.
+        rank: Which of them this is.
+        max_width: Widths never exceed it; the longest item by default.
+        max_widths: How many widths there are at most; 0 pads no further than to the longest row,
+            which is best where a new shape costs nothing (on the CPU, not compiled).
+
+    >>> plan = Plan([3, 9, 4, 8, 2], batch_size=2)
+    >>> [[micro.items.tolist() for micro in step] for step in plan.epoch(0)]
+    [[[1]], [[3, 2]], [[0, 4]]]
+    >>> plan.shapes
+    [(2, 8), (2, 9)]
+    """
+
+    def __init__(
+        self,
+        lengths: ArrayLike,
+        *,
+        batch_size: int,
+        batch_tokens: int = 0,
+        accumulate: int = 1,
+        sampler: Sampler = "shuffle",
+        strata: ArrayLike | None = None,
+        seed: int = 0,
+        world: int = 1,
+        rank: int = 0,
+        max_width: int | None = None,
+        max_widths: int = MOST,
+    ):
+        self.lengths = _check_lengths(lengths)
+        _check_at_least(0, batch_tokens=batch_tokens, seed=seed, rank=rank)
+        _check_at_least(1, batch_size=batch_size, accumulate=accumulate, world=world - rank)
+        if sampler not in get_args(Sampler):
+            known = ", ".join(get_args(Sampler))
+            raise InputError(f"wanted sampler to be one of {known}, got {sampler!r}")
+        self.batch_size, self.batch_tokens, self.accumulate = batch_size, batch_tokens, accumulate
+        self.sampler, self.seed, self.world, self.rank = sampler, seed, world, rank
+        self.strata = None if strata is None else np.asarray(strata, np.int64)
+        self.widths = make_ladder(self.lengths, most=max_widths, max_width=max_width)
+        self._width = self.widths[np.searchsorted(self.widths, self.lengths)]
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Every (rows, width) that a micro-batch may have, narrow ones first."""
+        return [(self._rows(width), width) for width in self.widths.tolist()]
+
+    def epoch(self, n: int) -> list[list[MicroBatch]]:
+        """This rank's micro-batches of each optimizer step; as many of either as other ranks have.
+
+        There is at least one a step; without data it has no items.
+        """
+        random = np.random.default_rng([self.seed, n])
+        order = draw_items(self.sampler, len(self.lengths), self.strata, random)
+        steps = list(self._by_tokens(order) if self.batch_tokens else self._by_size(order, random))
+        return [self._deal(steps[i]) for i in random.permutation(len(steps)).tolist()]
+
+    def _by_size(self, order: Ints, random: np.random.Generator) -> Iterator[Ints]:
+        """Steps of `batch_size` items; the one that is not full is at a random place."""
+        size = self.batch_size
+        for pool in _pools(order, POOL * size):
+            items = self._sort(pool)
+            full, rest = divmod(len(items), size)
+            sizes = [size] * full
+            if rest:
+                sizes.insert(int(random.integers(full + 1)), rest)
+            yield from np.split(items, np.cumsum(sizes)[:-1])
+
+    def _by_tokens(self, order: Ints) -> Iterator[Ints]:
+        """Steps of `batch_tokens` padded ids; what does not fill one goes to the next pool."""
+        left = order[:0]
+        for pool in _pools(order, POOL * self._size(int(self._width.mean()))):
+            items = self._sort(np.concatenate([left, pool]))
+            *parts, left = _cut(items, self._width, self._size)
+            yield from parts
+        yield left
+
+    def _sort(self, items: Ints) -> Ints:
+        """Longest first; equally long ones stay in random order."""
+        return items[np.argsort(-self.lengths[items], kind="stable")]
+
+    def _size(self, width: int) -> int:
+        """Items of a full step."""
+        return max(1, self.batch_tokens // width) if self.batch_tokens else self.batch_size
+
+    def _rows(self, width: int) -> int:
+        return -(-self._size(width) // (self.world * self.accumulate))
+
+    def _deal(self, items: Ints) -> list[MicroBatch]:
+        """This rank's share: every `world`-th item, so that ranks have equally long rows."""
+        top = int(self._width[items[0]])
+        rows = self._rows(top)
+        passes = -(-len(items) // (self.world * rows))
+        own = items[self.rank :: self.world]
+        parts = [own[i * rows : (i + 1) * rows] for i in range(passes)]
+        return [
+            MicroBatch(part, top if self.batch_tokens else self._fit(part), rows) for part in parts
+        ]
+
+    def _fit(self, items: Ints) -> int:
+        return int(self._width[items[0]] if len(items) else self.widths[0])
+
+
+def eval_batches(
+    lengths: ArrayLike,
+    *,
+    batch_tokens: int,
+    world: int = 1,
+    rank: int = 0,
+    max_widths: int = MOST,
+) -> list[MicroBatch]:
+    """Every item exactly once over all ranks, longest first, in rows of few widths.
+
+    A micro-batch has up to `batch_tokens` padded ids. Every rank has the same number of them, as
+    sharded models need; the last may have no items.
+
+    >>> [batch.items.tolist() for batch in eval_batches([3, 9, 4, 8, 2], batch_tokens=18)]
+    [[1, 3], [2, 0], [4]]
+    """
+    known = np.asarray(lengths, np.int64)
+    if not len(known):
+        return []
+    widths = make_ladder(_check_lengths(known), most=max_widths)
+    _check_at_least(1, batch_tokens=batch_tokens, world=world - rank)
+    width = widths[np.searchsorted(widths, known)]
+    order = np.argsort(-known, kind="stable")
+
+    def rows(width: int) -> int:
+        return max(1, batch_tokens // width)
+
+    out = []
+    for part in _cut(order, width, lambda width: rows(width) * world):
+        top = int(width[part[0]])
+        out.append(MicroBatch(part[rank::world], top, rows(top)))
+    return out
+
+
+def _pools(order: Ints, size: int) -> Iterator[Ints]:
+    return (order[start : start + size] for start in range(0, len(order), size))
+
+
+def _cut(items: Ints, width: Ints, size: Callable[[int], int]) -> Iterator[Ints]:
+    """Parts of sorted items, each as large as `size` says of the width of its first."""
+    start, widths = 0, width[items]
+    while start < len(items):
+        stop = start + size(int(widths[start]))
+        yield items[start:stop]
+        start = stop
+
+
+def _check_lengths(lengths: ArrayLike) -> Ints:
+    known = np.asarray(lengths, np.int64)
+    if known.ndim != 1 or not len(known) or known.min() < 0:
+        raise ValueError(f"wanted the length of one item or more, got shape {known.shape}")
+    return known
+
+
+def _check_at_least(lowest: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < lowest:
+            raise InputError(f"wanted {name} of {lowest} or more, got {value}")

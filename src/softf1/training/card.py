@@ -1,0 +1,228 @@
+"""The model card: what a model is, how good, how it is used, and where not to trust it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softf1.training.decisions import describe_decisions
+from softf1.training.recipe import format_recipe, with_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from softf1.tasks.base import Task
+    from softf1.training.recipe import Recipe
+
+PIPELINES = {
+    "tagging": "token-classification",
+    "mrc_ner": "token-classification",
+    "classification": "text-classification",
+    "pairs": "text-classification",
+    "qa": "question-answering",
+}
+METRICS = {
+    "f1": ("f1", "F1"),
+    "macro_f1": ("f1", "macro F1"),
+    "precision": ("precision", "precision"),
+    "recall": ("recall", "recall"),
+    "accuracy": ("accuracy", "accuracy"),
+    "subset_accuracy": ("accuracy", "subset accuracy"),
+    "exact": ("exact_match", "exact match"),
+}
+"""Scores that the Hub has a name for: (its metric, what we call it)."""
+
+TRANSFORMERS = {
+    "tagging": """from transformers import pipeline
+
+tag = pipeline("token-classification", model="{folder}", aggregation_strategy="first")
+tag("A sentence to tag.")""",
+    "classification": """from transformers import pipeline
+
+classify = pipeline("text-classification", model="{folder}", top_k=None)
+classify("A text to classify.")""",
+    "pairs": """from transformers import pipeline
+
+compare = pipeline("text-classification", model="{folder}", top_k=None)
+compare({{"text": "The first text.", "text_pair": "The second text."}})""",
+    "qa": """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+model = AutoModelForQuestionAnswering.from_pretrained("{folder}")
+tokenizer = AutoTokenizer.from_pretrained("{folder}")""",
+}
+
+
+def write_card(
+    folder: Path, *, task: Task, model: Any, recipe: Recipe | str, result: Mapping[str, Any]
+) -> None:
+    """Write README.md beside the weights."""
+    own = str(model.config.model_type).startswith("softf1-")
+    parts = [
+        f"---\n{front_matter(task, result, own=own)}\n---",
+        f"# {result.get('name', 'model')}",
+        _summary(task, result),
+        *_scores(task, result),
+        *_usage(task, own=own),
+        "## From logits to decisions",
+        *describe_decisions(task, pieces=not own),
+        *_training(recipe, result),
+        *_limits(task, result),
+    ]
+    (folder / "README.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def front_matter(task: Task, result: Mapping[str, Any], *, own: bool) -> str:
+    """What the Hub reads: the task, tags, metrics and the scores."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    kind = PIPELINES.get(task.kind)
+    name = str(result.get("name", "model"))
+    scores = [
+        EvalResult(
+            task_type=kind or task.kind,
+            dataset_type=name,
+            dataset_name=name,
+            dataset_split=split,
+            metric_type=METRICS[metric][0],
+            metric_name=METRICS[metric][1],
+            metric_value=round(value, 4),
+        )
+        for split, metric, value in _known_scores(result)
+    ]
+    data = ModelCardData(
+        library_name="softf1" if own else "transformers",
+        pipeline_tag=kind,
+        tags=["softf1", "imbalanced-data", f"{result.get('loss', 'ce')}-loss"],
+        metrics=sorted({metric.metric_type for metric in scores}) or None,
+        model_name=name if scores else None,
+        eval_results=scores or None,
+    )
+    return data.to_yaml().rstrip()
+
+
+def _known_scores(result: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    final = {**result.get("scores", {}), **result.get("tuned", {})}
+    for split, scores in final.items():
+        for metric in METRICS:
+            if isinstance(scores.get(metric), float):
+                yield split, metric, scores[metric]
+
+
+def _summary(task: Task, result: Mapping[str, Any]) -> str:
+    what = f"`{bare(str(result.get('encoder', 'an encoder')))}` trained for {task.kind}"
+    loss = result.get("loss", "ce")
+    labels = getattr(task, "labels", ())
+    named = f" Its labels: {', '.join(f'`{one}`' for one in labels)}." if labels else ""
+    return f"{what} with the loss `{loss}` by softf1.{named}"
+
+
+def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
+    found = list(_known_scores(result))
+    if not found:
+        return
+    headline = result.get("headline", task.headline)
+    yield f"## Scores\n\nThe checkpoint was chosen by `{headline}` on dev."
+    splits = dict.fromkeys(split for split, _, _ in found)
+    names = dict.fromkeys(metric for _, metric, _ in found)
+    values = {(split, metric): f"{value:.4f}" for split, metric, value in found}
+    rows = [[split, *(values.get((split, name), "") for name in names)] for split in splits]
+    yield table(["split", *(METRICS[name][1] for name in names)], rows)
+    split = "test" if "test" in splits else next(iter(splits))
+    final = {**result.get("scores", {}), **result.get("tuned", {})}[split]
+    rows = [
+        [f"`{label}`", *(f"{one[k]:.4f}" for k in ("precision", "recall", "f1")), one["support"]]
+        for label, one in sorted(
+            final.get("labels", {}).items(), key=lambda item: -item[1]["support"]
+        )
+    ]
+    if rows:
+        yield f"Of each label, on {split}:"
+        yield table(["label", "precision", "recall", "F1", "support"], rows)
+
+
+def table(heads: list[str], rows: list[list[Any]]) -> str:
+    """A table in Markdown.
+
+    >>> print(table(["a"], [["x"]]))
+    | a |
+    |---|
+    | x |
+    """
+    lines = [heads, *rows]
+    out = [f"| {' | '.join(str(c).replace('|', chr(92) + '|') for c in line)} |" for line in lines]
+    return "\n".join([out[0], "|" + "---|" * len(heads), *out[1:]])
+
+
+def _usage(task: Task, *, own: bool) -> Iterator[str]:
+    yield "## Use it"
+    code = None if own else TRANSFORMERS.get(task.kind)
+    if code:
+        shown = code.format(folder="path/to/this")
+        yield f"In transformers, without softf1:\n\n```python\n{shown}\n```"
+    elif own:
+        yield "The network is one of softf1's own, so softf1 loads it."
+    yield (
+        "In softf1:\n\n```sh\nsoftf1 predict path/to/this input.file\n```\n\n```python\n"
+        "from softf1.training.publish import load_model\n\n"
+        'model, task, codec = load_model("path/to/this")\n```'
+    )
+
+
+def _training(recipe: Recipe | str, result: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Training"
+    rows = [
+        [split, Path(str(one.get("path") or "")).name, one.get("examples", ""), f"`{hashed[:16]}`"]
+        for split, one in result.get("data", {}).items()
+        for hashed in [str(one.get("sha256") or "")]
+    ]
+    if rows:
+        yield table(["split", "file", "examples", "sha256 begins"], rows)
+    counts = result.get("class_counts", {})
+    shown = [f"`{key}`: {_counts(one)}" for key, one in counts.items() if one]
+    if shown:
+        yield "Targets of each class in the training data: " + "; ".join(shown) + "."
+    facts = ("steps", "epochs", "seed", "precision", "device")
+    yield ", ".join(f"{name} {result[name]}" for name in facts if name in result) + "."
+    yield f"The recipe:\n\n```toml\n{recipe_text(recipe).strip()}\n```"
+
+
+def _counts(counts: Mapping[str, Any]) -> str:
+    shown = [f"{name} {count}" for name, count in list(counts.items())[:50]]
+    return ", ".join(shown) + (", …" if len(counts) > 50 else "")
+
+
+def recipe_text(recipe: Recipe | str) -> str:
+    """The recipe as TOML, with the names of files but not where they were."""
+    if isinstance(recipe, str):
+        return recipe
+    paths = {split: getattr(recipe.task, split) for split in ("train", "dev", "test")}
+    names = {f"task.{split}": Path(path).name for split, path in paths.items() if path}
+    return format_recipe(with_values(recipe, names | {"encoder.name": bare(recipe.encoder.name)}))
+
+
+def bare(name: str) -> str:
+    """A Hub name as it is, a folder without the folders that it was in.
+
+    >>> bare("google-bert/bert-base-cased"), bare("/home/somebody/bert")
+    ('google-bert/bert-base-cased', 'bert')
+    """
+    return Path(name).name if Path(name).is_absolute() or Path(name).is_dir() else name
+
+
+def _limits(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Limits"
+    chosen = "the checkpoint, thresholds and biases" if result.get("tuned") else "the checkpoint"
+    tested = "test scores do not" if "test" in result.get("scores", {}) else "no test was given"
+    limits = [
+        "The scores hold for the files named above; on text of another kind expect less.",
+        f"Dev chose {chosen}, so dev scores flatter the model; {tested}.",
+    ]
+    if getattr(task, "labels", ()) and task.kind != "mrc_ner":
+        limits.append("A label that is not in the training data is never predicted.")
+    length = getattr(task, "max_length", None)
+    if task.kind in ("classification", "pairs"):
+        limits.append(
+            f"Texts are cut to {length or 'what the encoder takes'}{' ids' if length else ''}."
+        )
+    limits += [str(warning) for warning in result.get("warnings", [])]
+    yield "\n".join(f"- {limit}" for limit in limits)

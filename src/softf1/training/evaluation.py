@@ -1,0 +1,192 @@
+"""A model over a whole file: logits of every item once, predictions, scores, lines of JSON.
+
+The device is kept busy: batches are put together by another thread, results come back while the
+next batch runs, and the host waits for a result only when a later batch is already queued.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+from softf1.tasks.base import join
+from softf1.training.batching import MicroBatch, eval_batches, prefetch
+from softf1.training.files import new_file
+from softf1.training.lines import format_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from torch import nn
+
+    from softf1.models.codec import Codec
+    from softf1.tasks.base import Batch, Features, Found, Prediction, Task
+
+QUEUED = 2
+"""Batches that run before the host waits for the first."""
+
+
+class Evaluated(NamedTuple):
+    """Predictions in the order of the examples, and their scores; nothing but on rank 0."""
+
+    predictions: list[Prediction]
+    scores: dict[str, Any]
+
+
+def find(
+    model: nn.Module,
+    task: Task,
+    features: Features,
+    codec: Codec,
+    *,
+    device: torch.device | str,
+    batch_tokens: int = 16384,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    world: int = 1,
+    rank: int = 0,
+    step: Callable[..., Any] | None = None,
+) -> Found:
+    """What the model says of every item, for `task.decode` and `task.tune`.
+
+    Args:
+        model: Any model of the task, wrapped by DDP or FSDP or not; left in the mode it was in.
+        task: Collates and gathers.
+        features: Encoded examples.
+        codec: The encoder's own.
+        device: Where the model is.
+        batch_tokens: Padded tokens of a batch.
+        autocast: Makes the context of a forward.
+        world: How many processes share the items.
+        rank: Which of them this is.
+        step: Called in place of the model, with the same inputs and always with as many rows as
+            the plan says, such as a captured graph; what it gives may be overwritten by its next
+            call.
+
+    Returns:
+        The joined parts of all ranks on rank 0, each item once; an empty dict on the others.
+    """
+    target = torch.device(device)
+    run = step or _unwrap(model)
+
+    def make(micro: MicroBatch) -> tuple[Batch, dict[str, Tensor]]:
+        items = micro.items if len(micro.items) else np.zeros(1, np.int64)
+        batch = task.collate(features, items.tolist(), codec, width=micro.width)
+        rows = micro.rows if step is not None else len(items)
+        inputs = {name: pad_rows(value, rows) for name, value in batch.inputs.items()}
+        return batch, {k: v.pin_memory() if target.type == "cuda" else v for k, v in inputs.items()}
+
+    parts: list[Found] = []
+    # As many on every rank, since all shards of a model run at once.
+    work = eval_batches(features["length"], batch_tokens=batch_tokens, world=world, rank=rank)
+    queued = QUEUED if target.type == "cuda" else 0
+    waiting: deque[Callable[[], Found]] = deque()
+    with evaluating(model), no_gradients(model):
+        for micro, (batch, inputs) in zip(work, prefetch(make, work), strict=True):
+            with autocast():
+                output = run(**{k: v.to(target, non_blocking=True) for k, v in inputs.items()})
+            if len(micro.items):  # others only keep this rank in step
+                waiting.append(bring(output, batch, task))
+            if len(waiting) > queued:
+                parts.append(waiting.popleft()())
+        parts.extend(found() for found in waiting)
+    return gather_ranks(parts, world=world, rank=rank)
+
+
+def pad_rows(value: Tensor, rows: int) -> Tensor:
+    """More rows, copies of the first, so that nothing odd is in them.
+
+    >>> pad_rows(torch.tensor([[1, 2]]), 2)
+    tensor([[1, 2],
+            [1, 2]])
+    """
+    missing = rows - len(value)
+    return torch.cat([value, value[:1].expand(missing, *value.shape[1:])]) if missing > 0 else value
+
+
+def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Found]:
+    """Start to copy the rows of a batch to the host; calling the result waits for them."""
+    rows = len(batch.items)
+    tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}
+    here = {key: value[:rows].to("cpu", non_blocking=True) for key, value in tensors.items()}
+    done = None
+    if any(value.is_cuda for value in tensors.values()):
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record()
+
+    def wait() -> Found:
+        if done is not None:
+            done.synchronize()
+        return task.gather(task.logits(type(output)(**here), batch), batch)
+
+    return wait
+
+
+def gather_ranks(parts: list[Found], *, world: int, rank: int) -> Found:
+    """The parts of all ranks put together on rank 0."""
+    if world == 1:
+        return join(parts)
+    mine = join(parts) if parts else None
+    held: list[Any] | None = [None] * world if rank == 0 else None
+    distributed.gather_object(mine, held, dst=0)
+    return join(part for part in held if part is not None) if held is not None else {}
+
+
+def evaluate(
+    model: nn.Module,
+    task: Task,
+    features: Features,
+    examples: Sequence[Any],
+    codec: Codec,
+    **how: Any,
+) -> Evaluated:
+    """Predict and score all examples; `how` is what `find` takes."""
+    found = find(model, task, features, codec, **how)
+    if how.get("rank", 0) != 0:
+        return Evaluated([], {})
+    predictions = task.decode(found, features, examples)
+    return Evaluated(predictions, task.score(predictions, examples))
+
+
+def write_predictions(
+    path: Path, task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]
+) -> None:
+    """Write a line of JSON an example; the file is there as a whole or not at all."""
+    with new_file(path) as file:
+        for example, prediction in zip(examples, predictions, strict=True):
+            file.write(format_line(task, example, prediction))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Every module in evaluation mode inside, in its own mode again after."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def no_gradients(model: nn.Module) -> AbstractContextManager[Any]:
+    """Inference mode; but what FSDP gathers in it could not be trained with again."""
+    if not distributed.is_available() or not distributed.is_initialized():
+        return torch.inference_mode()
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    kinds = (FSDPModule, FullyShardedDataParallel)
+    sharded = any(isinstance(module, kinds) for module in model.modules())
+    return torch.no_grad() if sharded else torch.inference_mode()
+
+
+def _unwrap(model: nn.Module) -> nn.Module:
+    """DDP's own forward would send buffers round, which evaluation does not need."""
+    wrapped = isinstance(model, torch.nn.parallel.DistributedDataParallel)
+    return cast("nn.Module", model.module) if wrapped else model

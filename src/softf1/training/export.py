@@ -1,0 +1,210 @@
+"""A trained model as ONNX, compared with torch on several shapes before it is given out."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import io
+import json
+import logging
+import warnings
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from softf1 import __version__
+from softf1.errors import InputError
+from softf1.training.lstm import replace_lstms
+from softf1.training.publish import find_model, load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from softf1.tasks.base import Task
+    from softf1.training.publish import Loaded
+
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+SHAPES = ((1, 1), (1, 7), (3, 16), (5, 33))
+"""Rows and ids in a row at which the two are compared."""
+CLOSE = 1e-4
+LARGEST = 2**31 - 2**24
+"""Bytes of weights that one ONNX file can hold; more go to a file beside it."""
+
+
+class Exported(NamedTuple):
+    """What was written.
+
+    Attributes:
+        path: The ONNX file.
+        inputs: Names of its inputs, (batch, sequence) and perhaps more.
+        outputs: Names of its outputs.
+        difference: The largest one between torch and onnxruntime.
+    """
+
+    path: Path
+    inputs: list[str]
+    outputs: list[str]
+    difference: float
+
+
+def export_onnx(run: Path | str, out: Path | str | None = None) -> Exported:
+    """Write the model of a run as ONNX, with any number of rows and of ids in a row.
+
+    Args:
+        run: A run or a model folder.
+        out: The file; None is `model.onnx` in the folder.
+
+    Raises:
+        InputError: A package is missing, the exporter refuses the model, or what it made differs.
+    """
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        got = f"without {', '.join(missing)}"
+        raise InputError(f"export wants the packages of softf1[onnx], got an installation {got}")
+    loaded = load_model(run)
+    if loaded.task.kind == "mrc_ner":
+        why = "which pairs of start and end its model judges depends on the text"
+        raise InputError(f"task mrc_ner has no ONNX form: {why}", path=run)
+    path = Path(out) if out is not None else Path(run) / "model.onnx"
+    names = list(sample(loaded, 2, 8))
+    outputs = list(_run(loaded.model, sample(loaded, 2, 8)))
+    program = _export(loaded, outputs, find_model(run))
+    describe(program, loaded.task)
+    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        program.save(made, external_data=weights > LARGEST)
+        difference = compare(loaded, made)
+        for part in sorted(made.parent.iterdir(), reverse=True):  # the file that names others last
+            part.replace(path.with_name(part.name))
+    return Exported(path, names, outputs, difference)
+
+
+def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:
+    """Random inputs of a shape; the last row is half as long."""
+    model, _, codec = loaded
+    config: Any = model.config
+    random = torch.Generator().manual_seed(rows * 1000 + width)
+    mask = torch.ones(rows, width, dtype=torch.int64)
+    mask[-1, (width + 1) // 2 :] = 0
+
+    def below(most: int, *more: int) -> Tensor:
+        return torch.randint(0, max(1, most), (rows, width, *more), generator=random)
+
+    known = {
+        "input_ids": below(config.vocab_size),
+        "attention_mask": mask,
+        "token_type_ids": below(getattr(config, "type_vocab_size", 1)),
+        "char_ids": below(getattr(config, "char_vocab_size", 1), getattr(codec, "letters", 1)),
+    }
+    taken = inspect.signature(model.forward).parameters
+    return {name: value for name, value in known.items() if name in taken and name in codec.names}
+
+
+def _export(loaded: Loaded, outputs: list[str], folder: Path) -> Any:
+    """Let the exporter of torch trace the model; all that it prints is kept from the user."""
+    inputs = sample(loaded, 2, 8)
+    batch, sequence = torch.export.Dim("batch"), torch.export.Dim("sequence")
+    try:
+        with torch.no_grad(), quiet():
+            return torch.onnx.export(
+                Tensors(replace_lstms(loaded.model), list(inputs)),
+                tuple(inputs.values()),
+                dynamic_shapes={"values": ({0: batch, 1: sequence},) * len(inputs)},
+                input_names=list(inputs),
+                output_names=outputs,
+                verbose=False,
+            )
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        kind = type(loaded.model).__name__
+        raise InputError(f"the exporter refuses {kind}: {reason(error)}", path=folder) from error
+
+
+def describe(program: Any, task: Task) -> None:
+    """Write into the file what its numbers mean."""
+    about = {"softf1": __version__, "task": task.kind}
+    about["labels"] = json.dumps(getattr(task, "labels", ()), ensure_ascii=False)
+    program.model.metadata_props.update(about)
+
+
+def compare(loaded: Loaded, path: Path) -> float:
+    """The largest difference between the file in onnxruntime and the model in torch."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
+    differences = []
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        for rows, width in SHAPES:
+            inputs = sample(loaded, rows, min(width, loaded.codec.limit))
+            wanted = _run(loaded.model, inputs)
+            given = {name: value.numpy() for name, value in inputs.items()}
+            found = session.run(list(wanted), given)
+            mask = given["attention_mask"].astype(bool)
+            differences += [_apart(a, b, mask) for a, b in zip(found, wanted.values(), strict=True)]
+    except Exception as error:
+        raise InputError(f"onnxruntime refuses what was exported: {reason(error)}") from error
+    largest = float(np.max(differences))
+    if not largest <= CLOSE:  # nor if it is no number
+        raise InputError(f"wanted outputs within {CLOSE} of torch's, got {largest:.2g} apart")
+    return largest
+
+
+def _apart(found: NDArray[Any], wanted: NDArray[Any], mask: NDArray[np.bool_]) -> Any:
+    """The largest difference, but for what is said of padding, where kernels differ."""
+    apart = np.abs(found - wanted)
+    return np.max(apart[mask] if apart.shape[:2] == mask.shape else apart)
+
+
+class Tensors(nn.Module):
+    """A model with inputs in order that gives its tensors alone, no memories as XLNet does."""
+
+    def __init__(self, model: nn.Module, names: list[str]):
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *values: Tensor) -> dict[str, Tensor]:
+        """The outputs by name."""
+        found = self.model(**dict(zip(self.names, values, strict=True)))
+        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+def _run(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Any]:
+    with torch.no_grad():
+        found = Tensors(model, list(inputs))(*inputs.values())
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what went wrong first."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings, logs or printing inside."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

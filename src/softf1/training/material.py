@@ -1,0 +1,116 @@
+"""What a training works on: the files of a recipe read, split and encoded, and the task fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from softf1.errors import InputError
+from softf1.models.encoders import make_codec
+from softf1.tasks.cache import hash_file
+from softf1.tasks.registry import make_task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from softf1.models.codec import Codec
+    from softf1.tasks.base import Features, Task
+    from softf1.training.recipe import Recipe
+
+SPLITS = ("train", "dev", "test")
+SPLIT_SEED = 2020
+"""The dev part of a training file is the same for every seed, so that seeds can be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """All that is known before there is a model.
+
+    Attributes:
+        task: With the labels of the training part.
+        codec: Text to ids.
+        examples: Of `train`, `dev` and, where there is one, `test`.
+        features: The same, encoded.
+        sources: Path, hash and number of examples of each part.
+        notes: What a user should be told of the files.
+    """
+
+    task: Task
+    codec: Codec
+    examples: dict[str, list[Any]]
+    features: dict[str, Features]
+    sources: dict[str, dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+
+def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = None) -> Material:
+    """Reads and encodes the files of a recipe, or examples that are at hand.
+
+    Args:
+        recipe: Names files, task and encoder.
+        given: Examples of `train`, and `dev` and `test` where there are any, instead of files.
+    """
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    examples, sources = _given(given) if given is not None else _read(recipe, task)
+    if not examples.get("train"):
+        path = sources.get("train", {}).get("path")
+        raise InputError("wanted examples to use as train, got none", path=path)
+    if "dev" not in examples:
+        split_dev(examples, sources, recipe.task.dev_share)
+    for name, found in examples.items():
+        sources[name]["examples"] = len(found)
+        if not found:
+            raise InputError(
+                f"wanted examples to use as {name}, got none", path=sources[name]["path"]
+            )
+    codec = make_codec(recipe.encoder.name, task.texts(examples["train"]))
+    features = {name: task.encode(found, codec) for name, found in examples.items()}
+    task = task.fit(features["train"])
+    notes = [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
+    return Material(task, codec, examples, features, sources, notes)
+
+
+def _given(
+    given: Mapping[str, Sequence[Any]],
+) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
+    return {name: list(found) for name, found in given.items()}, {
+        name: {"path": None} for name in given
+    }
+
+
+def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
+    paths = {name: getattr(recipe.task, name) for name in SPLITS}
+    found = {name: path for name, path in paths.items() if path}
+    sources = {
+        name: {"path": path, "sha256": hash_file(path) if Path(path).is_file() else None}
+        for name, path in found.items()
+    }
+    return {name: list(task.read(path)) for name, path in found.items()}, sources
+
+
+def split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:
+    """Takes dev from train: whole texts where questions share them, else single examples."""
+    groups: dict[Any, list[Any]] = {}
+    for number, example in enumerate(examples["train"]):
+        groups.setdefault(_text(example) or number, []).append(example)
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(groups))
+    chosen = set(order[: max(1, round(share * len(groups)))].tolist())
+    if len(chosen) >= len(groups):
+        raise InputError(
+            f"wanted several examples to split a dev part off, got {len(groups)}",
+            path=sources["train"]["path"],
+        )
+    parts = list(groups.values())
+    sources["dev"] = {**sources["train"], "share": share}
+    examples["dev"] = [e for i, part in enumerate(parts) if i in chosen for e in part]
+    examples["train"] = [e for i, part in enumerate(parts) if i not in chosen for e in part]
+
+
+def _text(example: Any) -> Any:
+    """What questions are about: an article, a context, a sentence (`12` of query `12.3`)."""
+    if hasattr(example, "query"):
+        return example.id.rpartition(".")[0] or example.words
+    return getattr(example, "title", "") or getattr(example, "context", "")

@@ -1,0 +1,245 @@
+"""What training minimises: the losses of all targets of a task, over micro-batches and ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from softf1.errors import InputError
+from softf1.losses import WindowLoss, class_weights, make_loss
+from softf1.losses._sums import has_batch_level
+from softf1.tasks.base import IGNORE
+from softf1.training.ranks import count_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from softf1.tasks.base import Batch
+    from softf1.training.recipe import LossSection
+
+Counts = dict[str, "NDArray[np.int64]"]
+
+
+class Objective(nn.Module):
+    """Σ weight · loss over the target keys of a task.
+
+    One micro-batch on one rank is the whole: call `whole`. Otherwise `count` all micro-batches,
+    `collect` (or `collect_counts`) each where `needs_statistics`, `reduce`, call `part` with each,
+    `finish`.
+
+    Rows of a step are about equally long, so steps differ in their number of targets. With
+    `expected`, the gradient of a step counts by its share of that: a target then weighs the same
+    wherever it stands, as it does in steps of random rows.
+
+    Attributes:
+        windows: A loss for each key, exact over micro-batches and ranks.
+        weights: The factor of each key.
+        counts: How often each class of a key occurs, where it has classes.
+        expected: Targets of an average step; None weighs all steps the same.
+    """
+
+    def __init__(
+        self,
+        losses: Mapping[str, nn.Module],
+        *,
+        weights: Mapping[str, float],
+        counts: Counts,
+        statistics: Any = "exact",
+        expected: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.expected = expected
+        self.kept: Tensor | None = None
+        self.losses = nn.ModuleDict(losses)
+        self.weights, self.counts, self.statistics = weights, counts, statistics
+        self.windows: dict[str, WindowLoss] = {}
+
+    def open_windows(self) -> None:
+        """Makes the losses exact over micro-batches and ranks; some losses refuse."""
+        try:
+            made = {k: WindowLoss(v, statistics=self.statistics) for k, v in self.losses.items()}
+        except (TypeError, ValueError) as error:
+            raise InputError(f"with train.accumulate or several processes: {error}") from error
+        self.windows = made
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether the first pass is a forward pass; otherwise the targets tell enough."""
+        return any(window.needs_logits for window in self.windows.values())
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether there is a first pass at all."""
+        return any(window.needs_statistics for window in self.windows.values())
+
+    def whole(
+        self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the loss of a step that is one micro-batch on one rank.
+
+        Twice: weighed, to differentiate, and as it is, to show.
+        """
+        value = self._sum({k: self.losses[k](logits[k], y) for k, y in targets.items()})
+        return self._weigh(value, count_targets(targets)), value.detach()
+
+    def count(self, batches: Sequence[Batch]) -> None:
+        """Before both passes: how many targets the step has, over all ranks."""
+        if self.expected is None:
+            return
+        self.kept = torch.stack([count_targets(batch.targets) for batch in batches]).sum()
+        if count_ranks() > 1:
+            distributed.all_reduce(self.kept)
+
+    def collect(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
+        """First pass, from logits."""
+        for key, target in targets.items():
+            self.windows[key].collect(logits[key], target)
+
+    def collect_counts(self, batch: Batch) -> None:
+        """First pass, from the targets alone."""
+        for key, target in batch.targets.items():
+            self.windows[key].collect_counts(target, self._shape(key, target, batch))
+
+    def reduce(self) -> None:
+        """Between the passes, on every rank."""
+        for window in self.windows.values():
+            window.reduce()
+
+    def part(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Tensor:
+        """Second pass: this micro-batch's gradient of the whole step."""
+        value = self._sum({k: self.windows[k](logits[k], y) for k, y in targets.items()})
+        return value if self.kept is None else self._weigh(value, self.kept)
+
+    def finish(self) -> Tensor:
+        """Returns the value of the whole step."""
+        self.kept = None
+        return self._sum({key: window.finish() for key, window in self.windows.items()})
+
+    def running(self) -> dict[str, list[list[float]]]:
+        """The running statistics of each key, for a checkpoint."""
+        return {k: w.get_extra_state().tolist() for k, w in self.windows.items()}
+
+    def go_on(self, running: Mapping[str, list[list[float]]]) -> None:
+        """Goes on with the running statistics of a checkpoint."""
+        for key in running.keys() & self.windows.keys():  # there are none in one piece
+            self.windows[key].set_extra_state(torch.tensor(running[key]))
+
+    def advance(self) -> None:
+        """Moves schedules of losses on by one step."""
+        for loss in self.losses.values():
+            getattr(loss, "advance", lambda: None)()
+
+    def _weigh(self, value: Tensor, targets: Tensor) -> Tensor:
+        return value if self.expected is None else value * (targets / self.expected)
+
+    def _sum(self, values: Mapping[str, Tensor]) -> Tensor:
+        return torch.stack([self.weights.get(k, 1.0) * v for k, v in values.items()]).sum()
+
+    def _shape(self, key: str, target: Tensor, batch: Batch) -> tuple[int, ...]:
+        counts = self.counts.get(key)
+        if counts is None:  # softmax over positions
+            return (*target.shape, batch.inputs["input_ids"].shape[1])
+        if counts.ndim == 1:
+            return (*target.shape, len(counts))
+        same = target.shape[-1:] == (len(counts),) and len(counts) > 1
+        return tuple(target.shape) if same else (*target.shape, 1)
+
+
+def count_targets(targets: Mapping[str, Tensor]) -> Tensor:
+    """How many targets are not ignored.
+
+    >>> count_targets({"tags": torch.tensor([[1, -100], [0, 2]])})
+    tensor(3)
+    """
+    return torch.stack([(target != IGNORE).sum() for target in targets.values()]).sum()
+
+
+def make_objective(
+    section: LossSection,
+    *,
+    keys: Iterable[str],
+    counts: Counts,
+    labels: tuple[str, ...],
+    steps: int,
+    expected: float | None = None,
+) -> Objective:
+    """Returns the objective that a recipe asks for.
+
+    Args:
+        section: The recipe's `[loss]`.
+        keys: The keys of the task's logits.
+        counts: The task's class counts.
+        labels: Names of the classes, for `exclude`.
+        steps: Steps of the training, over which a schedule runs unless it says otherwise.
+        expected: Targets of an average step, by which steps are weighed.
+    """
+    options = _named_classes(dict(section.options), labels)
+    if options.get("schedule") is not None:
+        options.setdefault("schedule_steps", steps)
+    for key in set(section.keys) - set(keys):
+        raise InputError(f"loss.keys: wanted one of {', '.join(keys)}, got {key!r}")
+
+    def make(key: str) -> nn.Module:
+        weight = _weight(section, counts.get(key), key)
+        loss = _built(section.name, options if weight is None else {**options, "weight": weight})
+        if key not in counts and _is_over_batch(loss):
+            raise InputError(
+                f'over="batch" is refused for {key}: position 7 of two texts is not one class; '
+                'use over="example" or task.positions="sigmoid"'
+            )
+        return loss
+
+    return Objective(
+        {key: make(key) for key in keys},
+        weights=section.keys,
+        counts=counts,
+        statistics=section.statistics,
+        expected=expected,
+    )
+
+
+def _is_over_batch(loss: nn.Module) -> bool:
+    try:
+        return has_batch_level(loss)
+    except TypeError:  # of another package: nobody knows
+        return False
+
+
+def _built(name: str, options: dict[str, Any]) -> nn.Module:
+    try:
+        return make_loss(name, **options)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"[loss]: {error}") from error
+
+
+def _weight(section: LossSection, counts: NDArray[np.int64] | None, key: str) -> Tensor | None:
+    scheme: Any = section.scheme
+    if scheme is None:
+        return None
+    if counts is None:
+        raise InputError(f"class weights: {key} are positions, not classes")
+    return class_weights(torch.from_numpy(counts), scheme, sigmoid=counts.ndim == 2)
+
+
+def _named_classes(options: dict[str, Any], labels: tuple[str, ...]) -> dict[str, Any]:
+    """Labels in `exclude` as indices, in the tables of a compound loss too."""
+    return {
+        k: _indices(v, labels) if k == "exclude" else _inside(v, labels) for k, v in options.items()
+    }
+
+
+def _inside(value: Any, labels: tuple[str, ...]) -> Any:
+    return _named_classes(value, labels) if isinstance(value, dict) else value
+
+
+def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
+    found = [names] if isinstance(names, str | int) else list(names)
+    for name in found:
+        if isinstance(name, str) and name not in labels:
+            raise InputError(f"loss.exclude: wanted one of {', '.join(labels)}, got {name!r}")
+    return tuple(labels.index(n) if isinstance(n, str) else n for n in found)

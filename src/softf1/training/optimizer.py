@@ -1,0 +1,95 @@
+"""AdamW with its groups, and the learning rate over training."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from softf1.tasks.base import Task
+    from softf1.training.recipe import TrainSection
+
+
+def parameter_groups(model: nn.Module, task: Task, train: TrainSection) -> list[dict[str, Any]]:
+    """Parameters in up to four groups: encoder and head, with and without decay.
+
+    Vectors (biases, scales of norms) have no decay. The head is all that the pretrained encoder
+    does not have; of a model without one, the output layers. What no loss reaches is there too: it
+    never has a gradient, and the groups are the same whoever freezes it.
+    """
+    head = _head_parameters(model, task)
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        kind = (parameter in head, parameter.ndim >= 2)
+        groups.setdefault(kind, []).append(parameter)
+    return [
+        {
+            "params": parameters,
+            "peak": train.head_lr if in_head and train.head_lr is not None else train.lr,
+            "weight_decay": train.weight_decay if decays else 0.0,
+        }
+        for (in_head, decays), parameters in sorted(groups.items())
+    ]
+
+
+def make_optimizer(
+    groups: list[dict[str, Any]], train: TrainSection, *, fused: bool, capturable: bool
+) -> torch.optim.AdamW:
+    """AdamW over the groups; for CUDA graphs its rate and step count live on the device."""
+    rate: Any = train.lr
+    if capturable:
+        device = groups[0]["params"][0].device
+        for group in groups:
+            group["lr"] = torch.tensor(group["peak"], device=device)
+    return torch.optim.AdamW(
+        groups,
+        lr=rate,
+        betas=train.betas,
+        eps=train.eps,
+        weight_decay=train.weight_decay,
+        fused=fused,
+        capturable=capturable,
+    )
+
+
+def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Each group's peak rate times `factor`, in place where a graph reads it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(group["peak"] * factor)
+        else:
+            group["lr"] = group["peak"] * factor
+
+
+def rate_factor(step: int, *, steps: int, train: TrainSection) -> float:
+    """The share of the peak rate at a step, counted from 0.
+
+    >>> from softf1.training.recipe import TrainSection
+    >>> train = TrainSection(schedule="linear", warmup=0.2)
+    >>> [round(rate_factor(s, steps=10, train=train), 3) for s in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 1.0, 0.5, 0.125]
+    """
+    rise = round(train.warmup * steps)
+    if step < rise:
+        return (step + 1) / rise
+    done = (step - rise) / max(1, steps - rise)
+    shapes: dict[str, float] = {
+        "constant": 1.0,
+        "linear": 1.0 - done,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * done)),
+        "polynomial": (1.0 - done) ** train.power,
+    }
+    return train.lr_end + (1.0 - train.lr_end) * shapes[train.schedule]
+
+
+def _head_parameters(model: nn.Module, task: Task) -> set[nn.Parameter]:
+    encoder: Any = getattr(model, "base_model", model)
+    encoder = getattr(model, "encoder", encoder) if encoder is model else encoder
+    inside = set() if encoder is model else set(encoder.parameters())
+    if inside:
+        return set(model.parameters()) - inside
+    return {p for head in task.heads(model).values() for p in head.layer.parameters()}

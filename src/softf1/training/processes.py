@@ -1,0 +1,197 @@
+"""The processes of a training: one, or many that accelerate or torchrun launched."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import torch
+from torch import distributed, nn
+
+from softf1.errors import InputError, RunError
+from softf1.training.ranks import share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+T = TypeVar("T")
+
+FSDP = "ACCELERATE_USE_FSDP"
+"""The variable with which `accelerate launch --use_fsdp` asks for sharded weights."""
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Processes:
+    """This process among its like: where it computes, what it shares.
+
+    Attributes:
+        device: Where this process computes.
+        rank: Which of the processes it is; 0 writes files.
+        world: How many there are.
+        sharded: Weights are split over processes (FSDP) instead of copied to each (DDP).
+    """
+
+    def __init__(self, *, trackers: tuple[str, ...] = (), folder: Path | None = None) -> None:
+        from accelerate import Accelerator
+
+        _check_trackers(trackers)
+        try:
+            with _hidden(FSDP):  # we shard on our own, and accelerate's way wants GPUs
+                # Without a word it takes several processes without a GPU for one each.
+                self.accelerator = Accelerator(
+                    cpu=not torch.accelerator.is_available(),
+                    log_with=list(trackers) or None,
+                    project_dir=folder,
+                )
+        except (ValueError, ImportError) as error:
+            raise InputError(f"train.trackers: {error}") from error
+        self.device: torch.device = self.accelerator.device
+        self.rank: int = self.accelerator.process_index
+        self.world: int = self.accelerator.num_processes
+        self.main: bool = self.rank == 0
+        asked = os.environ.get(FSDP, "").lower() in ("1", "true")
+        self.sharded = asked and self.world > 1
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model on its device, its gradients averaged over the processes."""
+        model = model.to(self.device)
+        if self.world == 1:
+            return model
+        if self.sharded:
+            return shard(model)
+        on = [self.device] if self.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=on)
+
+    def any(self, flag: bool) -> bool:  # noqa: FBT001 - what is asked
+        """Whether the flag is up on any process; all must ask."""
+        if self.world == 1:
+            return flag
+        told = torch.tensor(int(flag), device=self.device)
+        distributed.all_reduce(told, distributed.ReduceOp.MAX)
+        return bool(told.item())
+
+    def add(self, numbers: Sequence[int]) -> list[int]:
+        """The sums over all processes; all must ask."""
+        if self.world == 1:
+            return list(numbers)
+        total = torch.tensor(numbers, device=self.device)
+        distributed.all_reduce(total)
+        found: list[int] = total.tolist()
+        return found
+
+    def agree(self, decide: Callable[[], T]) -> T:
+        """What rank 0 finds, on all, or its error: nobody waits for one that has failed."""
+        found: T | Exception | None = None
+        if self.main:
+            try:
+                found = decide()
+            except (InputError, OSError, RunError) as error:
+                found = error
+        found = share(found)
+        if isinstance(found, Exception):
+            raise found
+        return cast("T", found)
+
+    def wait(self) -> None:
+        """Until all are here."""
+        self.accelerator.wait_for_everyone()
+
+    def start_trackers(self, config: Mapping[str, Any]) -> None:
+        """Opens TensorBoard, MLflow, W&B where the recipe names them."""
+        if not self.accelerator.log_with:
+            return
+        try:
+            self.accelerator.init_trackers("softf1", config=dict(config))
+        except Exception as error:  # whatever a service without a key or a network raises
+            reason = str(error).strip().partition("\n")[0]
+            raise RunError(f"train.trackers: {reason or type(error).__name__}") from error
+
+    def track(self, values: Mapping[str, float], step: int) -> None:
+        """Gives the trackers some numbers."""
+        if self.accelerator.log_with:
+            self.accelerator.log(dict(values), step=step)
+
+    def end(self) -> None:
+        """Closes the trackers; accelerate's own way would end the processes' connection too."""
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
+
+
+@contextmanager
+def _hidden(variable: str) -> Iterator[None]:
+    """The environment without a variable."""
+    value = os.environ.pop(variable, None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[variable] = value
+
+
+def _check_trackers(names: tuple[str, ...]) -> None:
+    """Accelerate itself would go on without those that it cannot find."""
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+    for name in names:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            known = ", ".join(LOGGER_TYPE_TO_CLASS)
+            raise InputError(f"train.trackers: wanted some of {known}, got {name!r}")
+        if name not in map(str, get_available_trackers()):
+            raise InputError(f"train.trackers: the package of {name} is not installed")
+
+
+def choose_precision(wanted: str, device: torch.device) -> str:
+    """`auto` as what the device does well.
+
+    >>> choose_precision("auto", torch.device("cpu"))
+    'fp32'
+    """
+    if wanted == "fp16" and device.type == "cpu":
+        raise InputError('train.precision="fp16" needs a GPU; use "bf16" or "fp32"')
+    if wanted != "auto":
+        return wanted
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def make_autocast(
+    precision: str, device: torch.device
+) -> Callable[[], AbstractContextManager[Any]]:
+    """Makes the context of a forward pass."""
+    if precision == "fp32":
+        return nullcontext
+    return partial(torch.autocast, device.type, dtype=DTYPES[precision])
+
+
+def shard(model: nn.Module) -> nn.Module:
+    """Splits the weights over the processes, layer by layer (FSDP2)."""
+    from torch.distributed.fsdp import fully_shard
+
+    # It warns of changes in place to what a model gives: there are none here.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    layers = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
+    for layer in max(layers, key=len, default=()):
+        fully_shard(layer)
+    fully_shard(model)
+    return model
+
+
+def freeze_unused(model: nn.Module, loss: torch.Tensor) -> None:
+    """Parameters that a loss never reaches (a pooler, say) wait for no gradient: DDP would."""
+    loss.backward()  # type: ignore[no-untyped-call]
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.requires_grad_(False)  # noqa: FBT003 - torch's own
+    model.zero_grad()
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model inside DDP."""
+    ddp = isinstance(model, nn.parallel.DistributedDataParallel)
+    return cast("nn.Module", model.module) if ddp else model

@@ -1,0 +1,157 @@
+"""What a user sees of a training: a bar on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLAIN_SECONDS = 15.0
+"""Between two plain lines about steps."""
+
+
+class Display(Protocol):
+    """Is told what happens."""
+
+    def start(self, *, step: int, steps: int, about: str) -> None:
+        """The training begins, or goes on at a step."""
+
+    def advance(self, values: Mapping[str, Any]) -> None:
+        """Some steps are done: step, epoch, loss, tokens_per_second, memory, score, left."""
+
+    def say(self, message: str) -> None:
+        """Something to read: an evaluation, a warning."""
+
+    def stop(self) -> None:
+        """The training has ended."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, *, step: int, steps: int, about: str) -> None:
+        """Nothing."""
+
+    def advance(self, values: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def say(self, message: str) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+class Plain:
+    """A line now and then, on standard error."""
+
+    def __init__(self) -> None:
+        self.steps, self.next = 0, 0.0
+
+    def start(self, *, step: int, steps: int, about: str) -> None:
+        """Says what begins."""
+        self.steps, self.next = steps, monotonic() + PLAIN_SECONDS
+        self.say(about if not step else f"{about}; going on at step {step:,}")
+
+    def advance(self, values: Mapping[str, Any]) -> None:
+        """A line after some seconds."""
+        if monotonic() >= self.next:
+            self.next = monotonic() + PLAIN_SECONDS
+            self.say(f"step {values['step']:,}/{self.steps:,} · {describe(values)}")
+
+    def say(self, message: str) -> None:
+        """A line."""
+        print(message, file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        """Nothing is left open."""
+
+
+class Bar:
+    """A progress bar with the numbers beside it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self.progress = Progress(
+            TextColumn("epoch {task.fields[epoch]:.1f}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}", markup=False),
+            console=Console(stderr=True),
+        )
+        self.bar = self.progress.add_task("training", total=None, epoch=0.0, numbers="")
+
+    def start(self, *, step: int, steps: int, about: str) -> None:
+        """Shows the bar."""
+        self.say(about)
+        self.progress.update(self.bar, total=steps, completed=step)
+        self.progress.start()
+
+    def advance(self, values: Mapping[str, Any]) -> None:
+        """Moves the bar."""
+        self.progress.update(
+            self.bar,
+            completed=values["step"],
+            epoch=values["epoch"],
+            numbers=describe(values, epoch=False),
+        )
+
+    def say(self, message: str) -> None:
+        """A line above the bar."""
+        self.progress.console.print(message, markup=False, highlight=False)
+
+    def stop(self) -> None:
+        """Leaves the bar as it is."""
+        self.progress.stop()
+
+
+def choose_display(*, quiet: bool, main: bool) -> Display:
+    """A bar on a terminal, lines elsewhere; one process speaks for all."""
+    if quiet or not main:
+        return Silent()
+    return Bar() if sys.stderr.isatty() else Plain()
+
+
+def describe(values: Mapping[str, Any], *, epoch: bool = True) -> str:
+    """The numbers of a moment in one line.
+
+    >>> describe({"epoch": 0.5, "loss": 0.25, "tokens_per_second": 1234, "memory": 2**30,
+    ...           "score": 0.5, "headline": "f1", "left": 75})
+    'epoch 0.50 · loss 0.2500 · dev f1 50.00 · 1,234 tokens/s · 1:15 left · 1.0 GiB'
+    """
+    parts = [f"epoch {values['epoch']:.2f}"] if epoch else []
+    parts.append(f"loss {values['loss']:.4f}")
+    if values.get("score") is not None:
+        parts.append(f"dev {values['headline']} {100 * values['score']:.2f}")
+    parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
+    if values.get("left") is not None:
+        parts.append(f"{format_seconds(values['left'])} left")
+    parts.append(f"{values['memory'] / 2**30:.1f} GiB")
+    return " · ".join(parts)
+
+
+def format_seconds(seconds: float) -> str:
+    """Minutes and seconds, hours before them where there are any.
+
+    >>> format_seconds(3661), format_seconds(59.4)
+    ('1:01:01', '0:59')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes that were in use at most: on the GPU, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else size * 1024

@@ -1,0 +1,128 @@
+"""Model folders: weights, tokenizer, task and model card, for softf1 and for plain transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from softf1.errors import InputError
+from softf1.models.codec import TokenizerCodec
+from softf1.models.encoders import make_codec
+from softf1.tasks.registry import FILE, load_task, save_task
+from softf1.training.card import write_card
+from softf1.training.files import new_folder
+from softf1.training.quiet import quiet_transformers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import nn
+
+    from softf1.models.codec import Codec
+    from softf1.tasks.base import Task
+    from softf1.training.recipe import Recipe
+
+WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
+DAMAGED = (
+    *(OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError),
+    SafetensorError,
+)
+"""What reading a folder that was changed by hand can raise."""
+
+
+class Loaded(NamedTuple):
+    """All that is needed to predict; the model is in evaluation mode, in float32, on the CPU."""
+
+    model: nn.Module
+    task: Task
+    codec: Codec
+
+
+def publish_model(
+    folder: Path | str,
+    *,
+    model: Any,
+    task: Task,
+    codec: Codec,
+    recipe: Recipe | str,
+    result: Mapping[str, Any],
+) -> None:
+    """Write a model folder; it takes the place of an older one once it is complete.
+
+    Args:
+        folder: Where to, `model` of a run.
+        model: As `task.build_model` made it, not wrapped.
+        task: With its labels, thresholds and biases.
+        codec: Tokenizer or vocabulary.
+        recipe: For the card, as a value or as TOML.
+        result: What `result.json` holds, for the card.
+    """
+    with new_folder(Path(folder)) as made:
+        with quiet_transformers():
+            model.save_pretrained(made)
+            codec.save_pretrained(made)
+        save_task(task, made)
+        write_card(made, task=task, model=model, recipe=recipe, result=result)
+
+
+def find_model(folder: Path | str) -> Path:
+    """The model folder of a run, or the folder itself where it is one."""
+    path = Path(folder).resolve()
+    for found in (path / "model", path):
+        if (found / FILE).is_file():
+            return found
+    if not path.is_dir():
+        raise InputError("wanted a run or a model folder, found no such folder", path=folder)
+    raise InputError(
+        f"wanted a run that has finished or a model folder, found no model/{FILE} and no {FILE}",
+        path=folder,
+    )
+
+
+def load_model(folder: Path | str) -> Loaded:
+    """The model of a run or of a model folder; no code from the folder is ever run.
+
+    Raises:
+        InputError: The folder is no model of softf1, or it is damaged.
+    """
+    path = find_model(folder)
+    try:
+        task = load_task(path)
+        with quiet_transformers():
+            codec = make_codec(path)
+            model = task.build_model(path, codec)
+        _check_tokenizer(codec, path)
+        _check_head(model, task, path)
+    except DAMAGED as error:
+        reason = str(error).strip().partition("\n")[0]
+        if str(path) in reason:
+            raise InputError(reason) from error
+        raise InputError(f"wanted a whole model, got {reason}", path=path) from error
+    return Loaded(model.eval(), task, codec)
+
+
+def _check_tokenizer(codec: Codec, folder: Path) -> None:
+    """The tokenizer is in the folder: transformers would make up an empty one."""
+    if isinstance(codec, TokenizerCodec) and not (folder / TOKENIZER).is_file():
+        raise InputError("wanted a tokenizer, got none", path=folder / TOKENIZER)
+
+
+def _check_head(model: nn.Module, task: Task, folder: Path) -> None:
+    """The head is in the file: transformers would make up what is not."""
+    heads = {id(head.layer.weight): key for key, head in task.heads(model).items()}
+    wanted = {name for name, weight in model.named_parameters() if id(weight) in heads}
+    missing = sorted(wanted - _stored(folder))
+    if missing:
+        raise InputError(f"wanted weights of {', '.join(missing)}, got none", path=folder)
+
+
+def _stored(folder: Path) -> set[str]:
+    """The names of the weights of a folder, in one file or in several."""
+    index = folder / f"{WEIGHTS}.index.json"
+    if index.is_file():
+        return set(json.loads(index.read_text("utf-8"))["weight_map"])
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        return set(file.keys())

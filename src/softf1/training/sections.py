@@ -1,0 +1,194 @@
+"""The sections of a recipe: what each key means, its type, its range and its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+from softf1.training.fields import Range, RecipeError, check_fields
+
+Share = Range(least=0, below=1)
+Positive = Range(above=0)
+Counting = Range(least=0)
+AtLeastOne = Range(least=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskSection:
+    """`[task]`: what is learned from which files.
+
+    Attributes:
+        kind: tagging, mrc_ner, qa, pairs, classification, or one of another package.
+        train: The training file, or hf:NAME.
+        dev: The file that chooses the best checkpoint; without it a share of train is put aside.
+        test: The file that is scored once, at the end.
+        dev_share: The share of train that is put aside where there is no dev.
+        options: Every other key: options of the task, such as format, unit or max_length.
+    """
+
+    kind: str
+    train: str
+    dev: str | None = None
+    test: str | None = None
+    dev_share: Annotated[float, Range(above=0, below=1)] = 0.1
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check types and ranges."""
+        check_fields(self, "task")
+        _refuse_known(self, "task")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncoderSection:
+    """`[encoder]`: the network below the head.
+
+    Attributes:
+        name: A Hub name, a folder, minilm, bilstm or textcnn.
+        dropout: Dropout of the encoder and its head; by default what the encoder says.
+        options: Every other key: sizes of bilstm or textcnn, such as hidden_size or filters.
+    """
+
+    name: str
+    dropout: Annotated[float | None, Share] = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check types and ranges."""
+        check_fields(self, "encoder")
+        _refuse_known(self, "encoder")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossSection:
+    """`[loss]`: what is minimised.
+
+    Attributes:
+        name: A loss, or several joined by a plus, such as ce+dice.
+        weights: Class weights from the counts of the training data; wce, wfocal and la take
+            balanced where nothing is said.
+        statistics: How a loss over the batch sums over micro-batches and processes: exact sums
+            first and differentiates then, running keeps sums over past steps.
+        keys: The weight of each output of the task, such as start, end, span; 1 where not said.
+        options: Every other key: options of the loss; in a sum those of a part are a table of
+            its name, such as [loss.dice].
+    """
+
+    name: str = "ce"
+    weights: Literal["balanced", "inverse", "log", "effective"] | None = None
+    statistics: Literal["exact", "running"] = "exact"
+    keys: Annotated[dict[str, float], Counting] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check; `[loss.dice]` is the same as `[loss]` where the loss is dice alone."""
+        check_fields(self, "loss")
+        own = self.options.get(self.name)
+        if isinstance(own, dict):
+            rest = {key: value for key, value in self.options.items() if key != self.name}
+            object.__setattr__(self, "options", rest | own)
+        _refuse_known(self, "loss")
+
+    @property
+    def scheme(self) -> str | None:
+        """The scheme of class weights that applies: that of `weights`, or of the loss itself."""
+        weighted = {"wce", "wfocal", "la"} & set(self.name.split("+"))
+        return self.weights or ("balanced" if weighted else None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSection:
+    """`[train]`: how it is minimised.
+
+    Attributes:
+        epochs: Passes over the training data; 0.5 is half of one.
+        max_steps: Optimizer steps at most; 0 is no limit.
+        batch_size: Examples in one optimizer step, over all processes and micro-batches.
+        batch_tokens: Padded tokens in one optimizer step, in place of batch_size; 0 is off.
+        accumulate: Micro-batches into which each process cuts its share of a step.
+        lr: The highest learning rate.
+        head_lr: The same for the layers above the encoder; by default lr.
+        weight_decay: Decay of AdamW; biases and norms have none.
+        betas: Decay of AdamW's two averages.
+        eps: Constant of AdamW.
+        schedule: How the learning rate falls after the warm-up.
+        warmup: Share of the steps over which the learning rate rises.
+        lr_end: Share of lr that is left at the end.
+        power: Power of the polynomial schedule.
+        clip: Largest norm of the gradient; 0 is off.
+        precision: Type of the computation; auto is bf16 where the device has it.
+        compile: How steps are compiled; auto chooses what pays.
+        head_bias: Where output biases start: at the log class prior, or at 0.
+        sampler: How examples are drawn: each once, or classes balanced in the ways of the paper.
+        step_weights: What a step weighs: as much as it has targets, so that a target weighs the
+            same in long and in short rows, or the same as any other.
+        seed: Of everything random.
+        patience: Evaluations without gain before training stops; 0 is off.
+        eval_every: Epochs between two evaluations.
+        checkpoint_seconds: Seconds between two checkpoints.
+        trackers: Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow.
+    """
+
+    epochs: Annotated[float, Positive] = 3.0
+    max_steps: Annotated[int, Counting] = 0
+    batch_size: Annotated[int, AtLeastOne] = 32
+    batch_tokens: Annotated[int, Counting] = 0
+    accumulate: Annotated[int, AtLeastOne] = 1
+    lr: Annotated[float, Positive] = 2e-5
+    head_lr: Annotated[float | None, Positive] = None
+    weight_decay: Annotated[float, Counting] = 0.01
+    betas: Annotated[tuple[float, float], Share] = (0.9, 0.999)
+    eps: Annotated[float, Positive] = 1e-8
+    schedule: Literal["linear", "cosine", "polynomial", "constant"] = "linear"
+    warmup: Annotated[float, Share] = 0.1
+    lr_end: Annotated[float, Range(least=0, most=1)] = 0.0
+    power: Annotated[float, Positive] = 1.0
+    clip: Annotated[float, Counting] = 1.0
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    compile: Literal["auto", "off", "graphs", "inductor"] = "auto"
+    head_bias: Literal["prior", "zero"] = "prior"
+    sampler: Literal["shuffle", "balanced", "oversample", "undersample"] = "shuffle"
+    step_weights: Literal["targets", "equal"] = "targets"
+    seed: Annotated[int, Range(least=0, below=2**32)] = 0
+    patience: Annotated[int, Counting] = 0
+    eval_every: Annotated[float, Positive] = 1.0
+    checkpoint_seconds: Annotated[float, Counting] = 60.0
+    trackers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check types and ranges."""
+        check_fields(self, "train")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalSection:
+    """`[eval]`: how it is judged.
+
+    Attributes:
+        metric: The score that chooses the checkpoint; by default the task's headline.
+        tune: Tune thresholds and biases on dev, and report those scores too.
+        batch_tokens: Padded tokens in one batch of an evaluation.
+    """
+
+    metric: str | None = None
+    tune: bool = False
+    batch_tokens: Annotated[int, AtLeastOne] = 16384
+
+    def __post_init__(self) -> None:
+        """Check types and ranges."""
+        check_fields(self, "eval")
+
+
+SECTIONS: dict[str, type] = {
+    "task": TaskSection,
+    "encoder": EncoderSection,
+    "loss": LossSection,
+    "train": TrainSection,
+    "eval": EvalSection,
+}
+
+
+def _refuse_known(section: Any, where: str) -> None:
+    """A key of the section under `options` would be lost when it is written."""
+    for name in {one.name for one in fields(section)} & set(section.options):
+        raise RecipeError(f"{where}.{name}", f"wanted a key of [{where}], got an option")

@@ -1,0 +1,103 @@
+"""Where recipes are: a path, or the name of one that is shipped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import softf1
+from softf1.errors import InputError
+from softf1.training.fields import nearest
+
+if TYPE_CHECKING:
+    from softf1.training.recipe import Recipe
+
+
+NO_FOLDERS = ("minilm", "bilstm", "textcnn")
+"""Encoders whose name a folder may have by chance, such as that of a run."""
+
+
+_HEADER = re.compile(r"# (Run|Paper|Files|From): +(.+)")
+
+
+class Header(NamedTuple):
+    """What the comments at the top of a recipe say; empty where they do not.
+
+    Attributes:
+        title: The first line.
+        run: The command.
+        paper: The figure to compare with.
+    """
+
+    title: str
+    run: str
+    paper: str
+
+
+def recipe_folder() -> Path:
+    """The shipped recipes: inside the installed package, or beside `src` in a checkout."""
+    package = Path(softf1.__file__).parent
+    inside = package / "recipes"
+    return inside if inside.is_dir() else package.parents[1] / "recipes"
+
+
+def list_recipes() -> dict[str, Path]:
+    """The shipped recipes by name."""
+    return dict(sorted((path.stem, path) for path in recipe_folder().glob("*.toml")))
+
+
+def read_header(path: Path) -> Header:
+    """The comments at the top of a recipe."""
+    lines = path.read_text("utf-8").splitlines()
+    found = {match[1]: match[2] for line in lines if (match := _HEADER.match(line))}
+    title = lines[0].removeprefix("# ") if lines and lines[0].startswith("# ") else ""
+    return Header(title, found.get("Run", ""), found.get("Paper", ""))
+
+
+def find_recipe(path_or_name: Path | str) -> Path:
+    """The file of a recipe that is given by path or by name."""
+    path = Path(path_or_name)
+    if _exists(path) and not path.is_dir():
+        return path
+    shipped = list_recipes()
+    name = str(path_or_name)
+    if name in shipped:
+        return shipped[name]
+    if path.suffix == ".toml" or path.name != name:
+        raise InputError("wanted a recipe, found no such file", path=path)
+    raise InputError(
+        f"wanted a recipe file or one of the shipped recipes, got {name!r}"
+        f"{nearest(name, shipped)}; known: {', '.join(shipped)}"
+    )
+
+
+def resolve_paths(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe with files that the current folder does not have taken from the recipe's own."""
+    task, encoder, options = recipe.task, recipe.encoder, recipe.task.options
+    if isinstance(queries := options.get("queries"), str):
+        options = options | {"queries": _resolve(queries, folder)}
+    if encoder.name not in NO_FOLDERS and _exists(folder / encoder.name / "config.json"):
+        encoder = replace(encoder, name=_resolve(encoder.name, folder))
+    task = replace(
+        task,
+        train=_resolve(task.train, folder),
+        dev=task.dev and _resolve(task.dev, folder),
+        test=task.test and _resolve(task.test, folder),
+        options=options,
+    )
+    return replace(recipe, task=task, encoder=encoder)
+
+
+def _resolve(name: str, folder: Path) -> str:
+    here, beside = Path(name), folder / name
+    return str(beside) if _exists(beside) and not _exists(here) else name
+
+
+def _exists(path: Path) -> bool:
+    """Whether a path is there; what no file can be called is not."""
+    try:
+        return path.exists()
+    except OSError:  # too long for a name
+        return False

@@ -1,0 +1,234 @@
+"""What a model and an optimizer know, as tensors by name, and back.
+
+Models may be plain, compiled, in DistributedDataParallel or sharded with `fully_shard` (FSDP of
+version 2): names and tensors are those of the plain model, so that a run goes on with another
+number of processes. Every rank must call these functions; the tensors are on rank 0, other ranks
+are given none and need to give none.
+
+Tensors are the live ones wherever that can be, not copies: write them before the next step.
+Loading copies into the tensors that are there, so that CUDA graphs keep their addresses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from softf1.errors import InputError
+from softf1.training.ranks import count_ranks, own_rank, share
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import nn
+    from torch.optim import Optimizer
+
+_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+_OWN = {"params", "fused", "capturable", "foreach", "differentiable"}
+"""How this process computes, which may be on another device than the one that saved."""
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers of any module, of those that are shared only the first.
+
+    Extra state must be a tensor, as that of `WindowLoss` is.
+    """
+    named: dict[int, str] = {}
+    found = {}
+    for name, value in _entries(model).items():
+        if named.setdefault(id(value), name) == name:
+            found[_plain(name)] = value
+    return _collect(found)
+
+
+def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy the tensors into the module; every one must be there and fit."""
+    entries, spread = _entries(model), _Spread(model, tensors)
+    first = {id(value): _plain(name) for name, value in reversed(entries.items())}
+    _check_names(set(first.values()), set(spread.known))
+    found = {}
+    for value in entries.values():
+        name = first[id(value)]
+        wanted, got = tuple(value.shape), spread.known[name][0]
+        if wanted != got and not name.endswith("_extra_state"):
+            raise InputError(
+                f"the checkpoint is of another model: {name} has shape {got} instead of {wanted}"
+            )
+        if name not in found:
+            found[name] = spread(name, value)
+    whole = {name: found[first[id(value)]] for name, value in entries.items()}
+    _unwrap(model).load_state_dict(whole)
+
+
+def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """The optimizer's tensors, "exp_avg/encoder.weight" and so on; none before its first step."""
+    names, inner = _parameters(model), _inner(optimizer)
+    found = {
+        f"{key}/{names[id(parameter)]}": value
+        for parameter, state in inner.state.items()
+        for key, value in state.items()
+    }
+    return _collect(found)
+
+
+def optimizer_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The parameter groups for JSON: the names of their parameters, learning rates and the rest."""
+    names = _parameters(model)
+    out = []
+    for group in _inner(optimizer).param_groups:
+        options = {key: value for key, value in group.items() if key != "params"}
+        out.append({"params": [names[id(p)] for p in group["params"]]} | options)
+    return out
+
+
+def load_optimizer_tensors(
+    model: nn.Module,
+    optimizer: Optimizer,
+    tensors: Mapping[str, Tensor],
+    groups: Sequence[Mapping[str, Any]],
+) -> None:
+    """Copy the tensors into the optimizer, and set the options of its groups."""
+    inner, spread = _inner(optimizer), _Spread(model, tensors)
+    names = _parameters(model)
+    own = [sorted(names[id(p)] for p in group["params"]) for group in inner.param_groups]
+    if own != [sorted(group["params"]) for group in groups]:
+        raise InputError("the checkpoint is of another optimizer: its groups have other parameters")
+    for group, saved in zip(inner.param_groups, groups, strict=True):
+        for key in group.keys() & saved.keys() - _OWN:
+            _set_option(group, key, saved[key])
+        for parameter in group["params"]:
+            _fill(inner.state, parameter, group, names[id(parameter)], spread)
+
+
+def _fill(
+    states: dict[Tensor, Any],
+    parameter: Tensor,
+    group: Mapping[str, Any],
+    name: str,
+    spread: _Spread,
+) -> None:
+    """Bring the state of one parameter to what was saved."""
+    saved = {full: full.partition("/")[0] for full in spread.known if full.endswith(f"/{name}")}
+    if not saved:
+        states.pop(parameter, None)
+    for full, key in saved.items():
+        state = states.setdefault(parameter, {})
+        if key not in state:
+            state[key] = _make(key, parameter, group, *spread.known[full])
+        state[key].copy_(spread(full, state[key]))
+
+
+def _unwrap(model: nn.Module) -> nn.Module:
+    """The model inside DistributedDataParallel and torch.compile."""
+    inner: Any = model
+    while isinstance(inner, DistributedDataParallel) or hasattr(inner, "_orig_mod"):
+        wraps = isinstance(inner, DistributedDataParallel)
+        inner = getattr(inner, "module" if wraps else "_orig_mod")
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in inner.modules()):
+        raise InputError("FSDP of version 1 has no checkpoints here: set fsdp_version: 2")
+    found: nn.Module = inner
+    return found
+
+
+def _inner(optimizer: Any) -> Any:
+    """The optimizer inside that of accelerate."""
+    while hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def _plain(name: str) -> str:
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _entries(model: nn.Module) -> dict[str, Tensor]:
+    """The live tensors of the state dict; shared ones are the same object."""
+    entries: dict[str, Tensor] = dict(_unwrap(model).state_dict(keep_vars=True))
+    for name, value in entries.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"wanted a tensor as {name}, got {type(value).__name__}")
+    return entries
+
+
+def _parameters(model: nn.Module) -> dict[int, str]:
+    """The name of each parameter, by its identity."""
+    inner = _unwrap(model)
+    inner.state_dict()  # after an evaluation whole tensors stand in for shards: this undoes it
+    return {id(p): _plain(name) for name, p in inner.named_parameters()}
+
+
+def _collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put sharded tensors together, one at a time, on the host of rank 0."""
+    out = {}
+    for name, value in tensors.items():
+        whole = value.detach()
+        if hasattr(whole, "full_tensor"):  # sharded; its class takes a second to import
+            whole = whole.full_tensor()  # all ranks take part
+            whole = whole if own_rank() else whole.cpu()
+        if not own_rank():
+            out[name] = whole
+    return out
+
+
+class _Spread:
+    """The tensors of rank 0 on every rank.
+
+    Attributes:
+        known: Shape and dtype of each tensor.
+    """
+
+    def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]):
+        self.tensors = tensors
+        self.known = share({k: (tuple(v.shape), v.dtype) for k, v in tensors.items()})
+        # Where ranks can exchange tensors; the device of a tensor itself may be no such place.
+        self.device = next((p.device for p in model.parameters()), None)
+
+    def __call__(self, name: str, like: Any) -> Tensor:
+        """A tensor, sharded as `like` is; it has the shape and dtype that were saved."""
+        shape, dtype = self.known[name]
+        if count_ranks() == 1:
+            whole = self.tensors[name]
+        elif self.device is None:
+            return share(self.tensors.get(name, torch.empty(0)))
+        elif own_rank():
+            whole = torch.empty(shape, dtype=dtype, device=self.device)
+        else:
+            whole = self.tensors[name].to(self.device)
+        if hasattr(like, "full_tensor"):
+            from torch.distributed.tensor import distribute_tensor
+
+            return distribute_tensor(whole, like.device_mesh, like.placements)
+        if count_ranks() > 1:
+            distributed.broadcast(whole, src=0)
+        return whole
+
+
+def _make(
+    key: str, parameter: Tensor, group: Mapping[str, Any], shape: tuple[int, ...], dtype: Any
+) -> Tensor:
+    """An empty entry of the optimizer's state, where the optimizer itself would have it."""
+    if shape == tuple(parameter.shape) and key != "step":
+        return torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
+    on_device = group.get("capturable") or group.get("fused")
+    return torch.zeros(shape, dtype=dtype, device=parameter.device if on_device else "cpu")
+
+
+def _set_option(group: dict[str, Any], key: str, value: Any) -> None:
+    old = group[key]
+    if isinstance(old, Tensor):
+        old.fill_(value)
+    else:
+        group[key] = tuple(value) if isinstance(old, tuple) else value
+
+
+def _check_names(wanted: set[str], known: set[str]) -> None:
+    if wanted != known:
+        missing, more = sorted(wanted - known), sorted(known - wanted)
+        which = f"{missing[0]} is missing" if missing else f"{more[0]} is not in the model"
+        count = len(missing) + len(more)
+        raise InputError(f"the checkpoint is of another model: {which} ({count} such names)")

@@ -1,0 +1,88 @@
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from softf1.cli.main import main
+from softf1.experiments.workers import run_inline
+from softf1.training.recipe import format_recipe
+from tests.experiments import fake
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """A recipe whose runs take no time, in the current folder."""
+
+    @contextmanager
+    def here(_options, _folder):
+        yield partial(run_inline, fake.train_run)
+
+    for verb in ("compare", "sweep"):
+        monkeypatch.setattr(f"softf1.cli.{verb}.choose_executor", here)
+    monkeypatch.chdir(tmp_path)
+
+    def write(**encoder):
+        (tmp_path / "my.toml").write_text(format_recipe(fake.make_recipe("my", **encoder)), "utf-8")
+        return "my.toml"
+
+    return write
+
+
+def test_compare_prints_table_verdict_and_files(recipe, capsys):
+    arguments = ["--losses", "dice, dsc", "--seeds", "3", "--tune", "none", "--quiet"]
+    assert main(["compare", recipe(), *arguments]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert [line.split("\t")[0] for line in lines[1:5]] == ["loss", "ce", "dice", "dsc"]
+    assert lines[-2].endswith("dsc hurts.")
+    assert lines[-1] == "runs/my-compare/comparison.json, runs/my-compare/comparison.csv"
+    assert captured.err == ""
+
+
+def test_failed_cells_are_listed_and_exit_is_1(recipe, capsys):
+    arguments = ["--losses", "dice,dsc", "--seeds", "2", "--tune", "none", "--quiet"]
+    assert main(["compare", recipe(fail="dice"), *arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == [
+        "failed: dice-s0: RuntimeError: no memory for dice",
+        "failed: dice-s1: RuntimeError: no memory for dice",
+    ]
+    assert "dsc" in captured.out
+
+
+def test_values_change_the_recipe_for_every_run(recipe, tmp_path):
+    arguments = ["train.epochs=2", "--losses", "dice", "--seeds", "1", "--tune", "none", "--quiet"]
+    assert main(["compare", recipe(), *arguments, "--out", "grid", "--no-models"]) == 0
+    text = (tmp_path / "grid/cells/dice-s0/result.json").read_text("utf-8")
+    assert '"steps": 20' in text
+    assert not list((tmp_path / "grid").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seeds", "0"], "wanted --seeds from 1 up, got 0"),
+        (["--jobs", "0"], "wanted --jobs from 1 up, got 0"),
+        (["--gain", "0"], "wanted --gain between 0 and 100 points, got 0"),
+        (["--losses", "dise"], "unknown loss 'dise'"),
+        (["train.lrr=1"], "unknown key"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(recipe, capsys, arguments, said):
+    assert main(["compare", recipe(), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_sweep_prints_a_row_for_every_value(recipe, capsys):
+    words = ["loss.name=tversky", "loss.alpha=0.1,0.9", "--complement", "loss.alpha:loss.beta"]
+    assert main(["sweep", recipe(), *words, "--seeds", "2", "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in lines[1:4]] == ["values", "alpha=0.1", "alpha=0.9"]
+    assert lines[-1].startswith("runs/my-sweep/comparison.json")
+
+
+def test_a_sweep_over_nothing_is_refused(recipe, capsys):
+    assert main(["sweep", recipe(), "loss.gamma=2"]) == 2
+    assert "wanted key=a,b,… with two values or more" in capsys.readouterr().err

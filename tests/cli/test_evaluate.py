@@ -1,0 +1,93 @@
+import json
+import shutil
+
+import pytest
+
+from softf1.cli.main import main
+from tests.cli.conftest import SENTENCES, as_columns
+
+
+def test_headline_first_then_every_label(run, capsys):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert main(["evaluate", str(run)]) == 0
+    out, err = capsys.readouterr()
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == [f"{run.parent}/test.txt:", "2", "examples"]
+    assert lines[2][0] == "f1"
+    assert lines[3][:2] == ["test", "100.00"]
+    assert lines[5] == ["label", "precision", "recall", "f1", "support"]
+    assert lines[6:] == [
+        ["PER", "100.00", "100.00", "100.00", "3"],
+        ["LOC", "100.00", "100.00", "100.00", "1"],
+    ]
+    assert err == ""
+    after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_dev_is_the_part_that_training_held_out(run, capsys):
+    assert main(["evaluate", str(run), "--split", "dev", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["examples"] == 2  # dev_share 0.5 of four
+    assert (found["split"], found["headline"], found["schema"]) == ("dev", "f1", 1)
+    assert found["scores"]["f1"] == 1.0
+
+
+def test_a_label_that_training_never_saw_is_told(run, tmp_path, capsys):
+    other = tmp_path / "other.txt"
+    other.write_text(as_columns(SENTENCES).replace("LOC", "CITY"))
+    assert main(["evaluate", str(run), "--data", str(other)]) == 0
+    out, err = capsys.readouterr()
+    assert err == "note: B-CITY not in the training data: scored, never predicted\n"
+    assert ["CITY", "0.00", "0.00", "0.00", "2"] in [line.split() for line in out.splitlines()]
+
+
+def test_another_format_can_be_named(run, tmp_path, capsys):
+    other = tmp_path / "other"
+    other.write_text("Ann/B-PER ran/O\n")
+    command = ["evaluate", str(run), "--data", str(other), "--json"]
+    assert main([*command, "--format", "tagged", "--set", "separator=/"]) == 0
+    assert json.loads(capsys.readouterr().out)["scores"]["labels"]["PER"]["support"] == 1
+
+
+BAD = {
+    "both": (["--data", "x", "--split", "dev"], "wanted --data or --split, got both"),
+    "no file": (["--data", "nowhere.txt"], "nowhere.txt: wanted a file to read"),
+    "device": (["--device", "toaster"], "wanted --device that is here, got toaster"),
+    "tokens": (["--batch-tokens", "0"], "wanted --batch-tokens from 1 up, got 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_exit_2(run, capsys, name):
+    options, message = BAD[name]
+    assert main(["evaluate", str(run), *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"softf1 evaluate: {message}")
+    assert err.count("\n") == 1
+
+
+def test_without_labels_there_is_nothing_to_score(run, tmp_path, capsys):
+    other = tmp_path / "other.txt"
+    other.write_text("Ann ran\n")
+    assert main(["evaluate", str(run), "--data", str(other), "--format", "plain"]) == 2
+    assert "wanted tags to score by, got sentences without" in capsys.readouterr().err
+
+
+def test_the_recipes_file_has_gone(run, capsys):
+    (run.parent / "test.txt").unlink()
+    assert main(["evaluate", str(run)]) == 2
+    assert "the test file of the recipe is not there: give --data" in capsys.readouterr().err
+
+
+def test_a_model_folder_needs_data(run, capsys):
+    assert main(["evaluate", str(run / "model")]) == 2
+    assert "wanted --data" in capsys.readouterr().err
+    assert main(["evaluate", str(run / "model"), "--data", str(run.parent / "test.txt")]) == 0
+
+
+def test_a_run_that_has_not_finished_has_no_model(run, capsys):
+    shutil.rmtree(run / "model")
+    assert main(["evaluate", str(run)]) == 2
+    assert "wanted a run that has finished or a model folder" in capsys.readouterr().err

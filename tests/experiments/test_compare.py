@@ -1,0 +1,274 @@
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from softf1.errors import InputError
+from softf1.experiments.compare import compare
+from softf1.experiments.grid import lock
+from softf1.experiments.workers import Pool, run_inline
+from tests.experiments import fake
+
+LOSSES = ("ce", "ce+tuned", "dice", "dsc", "focal")
+ROOT = Path(__file__).parents[2]
+TARGET = f"{fake.__name__}:train_run"
+here = partial(run_inline, fake.train_run)
+
+
+def run(folder, *, losses=LOSSES, seeds=range(4), tune="none", execute=here, **encoder):
+    recipe = fake.make_recipe(**encoder)
+    return compare(
+        recipe, folder, losses=losses, seeds=seeds, tune=tune, execute=execute, quiet=True
+    )
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("grid")
+    return folder, run(folder)
+
+
+def rows_of(found):
+    return {row["loss"]: row for row in found["rows"]}
+
+
+def test_what_helps_is_said_to_help_and_what_hurts_to_hurt(found):
+    rows = rows_of(found[1])
+    assert list(rows) == list(LOSSES)
+    assert rows["ce"]["verdict"] == "baseline"
+    assert rows["dice"]["verdict"] == "helps"
+    assert rows["dsc"]["verdict"] == "hurts"
+    assert rows["dice"]["low"] > 0 > rows["dsc"]["high"]
+    assert found[1]["verdict"].startswith("dice +")
+    assert "dsc hurts" in found[1]["verdict"]
+    assert found[1]["failed"] == {}
+
+
+def test_rows_are_means_over_seeds_and_paired_differences(found):
+    folder, comparison = found
+    rows = rows_of(comparison)
+    scores = {
+        loss: [
+            json.loads((folder / f"cells/{loss}-s{seed}/result.json").read_text("utf-8"))
+            for seed in range(4)
+        ]
+        for loss in ("ce", "dice")
+    }
+    f1 = {loss: [one["scores"]["test"]["f1"] for one in own] for loss, own in scores.items()}
+    assert rows["dice"]["n"] == 4
+    assert rows["dice"]["mean"] == pytest.approx(sum(f1["dice"]) / 4)
+    gains = [a - b for a, b in zip(f1["dice"], f1["ce"], strict=True)]
+    assert rows["dice"]["difference"] == pytest.approx(sum(gains) / 4)
+    assert rows["dice"]["p_holm"] >= rows["dice"]["p"]
+    assert rows["dice"]["sd_examples"] > 0
+    tuned = [one["tuned"]["test"]["f1"] for one in scores["ce"]]
+    assert rows["ce+tuned"]["mean"] == pytest.approx(sum(tuned) / 4)
+    assert comparison["examples"] == comparison["units"] == 400
+
+
+def test_files_follow_the_contract(found):
+    folder, _ = found
+    grid = json.loads((folder / "grid.json").read_text("utf-8"))
+    assert grid["schema"] == 1
+    assert (grid["kind"], grid["axis"], grid["baseline"]) == ("compare", ["loss"], "ce")
+    assert grid["losses"] == list(LOSSES)
+    assert grid["seeds"] == [0, 1, 2, 3]
+    assert grid["headline"] == "f1"
+    assert len(grid["cells"]) == 16
+    cell = grid["cells"][-1]
+    assert cell["id"] == "focal-s3"
+    assert cell["values"]["loss.name"] == "focal"
+    assert (cell["state"], cell["folder"]) == ("done", "cells/focal-s3")
+    assert (folder / cell["folder"] / "predictions.test.jsonl").is_file()
+    comparison = json.loads((folder / "comparison.json").read_text("utf-8"))
+    wanted = {"loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"}
+    wanted |= {"verdict", "precision", "recall", "sd_seeds", "sd_examples", "df"}
+    assert all(wanted <= row.keys() for row in comparison["rows"])
+    text = (folder / "comparison.csv").read_text("utf-8")
+    table = list(csv.DictReader(text.splitlines()))
+    assert [row["loss"] for row in table] == list(LOSSES)
+    assert set(table[0]) == wanted
+    label = comparison["labels"][0]
+    assert (label["label"], label["support_train"], label["group"]) == ("no", 900, "head")
+    assert set(label["scores"]["dice"]) == {"precision", "recall", "f1"}
+    assert "NaN" not in (folder / "comparison.json").read_text("utf-8")
+
+
+def test_one_seed_gives_rows_without_intervals(tmp_path):
+    rows = rows_of(run(tmp_path, losses=("ce", "dice"), seeds=[7]))
+    assert rows["dice"]["verdict"] == "one seed cannot tell"
+    text = (tmp_path / "comparison.json").read_text("utf-8")
+    assert json.loads(text)["rows"][1]["low"] is None
+
+
+def test_finished_cells_are_never_redone(tmp_path):
+    calls = tmp_path / "calls"
+    first = run(tmp_path / "grid", calls=str(calls))
+    assert len(calls.read_text("utf-8").split()) == 16
+    assert run(tmp_path / "grid", calls=str(calls)) == first
+    assert len(calls.read_text("utf-8").split()) == 16
+    more = run(tmp_path / "grid", calls=str(calls), seeds=range(5), losses=(*LOSSES, "tversky"))
+    assert len(calls.read_text("utf-8").split()) == 16 + 4 + 5
+    assert rows_of(more)["dice"]["n"] == 5
+
+
+def test_a_grid_of_another_recipe_is_refused(tmp_path):
+    run(tmp_path, losses=("ce",), seeds=[0])
+    with pytest.raises(InputError, match="holds a grid of another recipe; give another --out"):
+        run(tmp_path, losses=("ce",), seeds=[0], pause=0.001)
+
+
+def test_a_damaged_result_of_other_settings_is_refused(tmp_path):
+    run(tmp_path, losses=("ce",), seeds=[0])
+    path = tmp_path / "cells/ce-s0/result.json"
+    path.write_text(path.read_text("utf-8").replace('"hash": "', '"hash": "0'), "utf-8")
+    with pytest.raises(InputError, match="ce-s0: this is the result of another recipe"):
+        run(tmp_path, losses=("ce",), seeds=[0])
+
+
+def test_a_failed_cell_leaves_the_others_alone(tmp_path):
+    found = run(tmp_path, fail="dice")
+    assert set(found["failed"]) == {f"dice-s{seed}" for seed in range(4)}
+    assert found["failed"]["dice-s0"] == "RuntimeError: no memory for dice"
+    assert "dice" not in rows_of(found)
+    assert rows_of(found)["dsc"]["verdict"] == "hurts"
+    assert "Traceback" in (tmp_path / "cells/dice-s0/error.txt").read_text("utf-8")
+    cells = json.loads((tmp_path / "grid.json").read_text("utf-8"))["cells"]
+    failed = {cell["id"]: cell["error"] for cell in cells if cell["state"] == "failed"}
+    assert failed == found["failed"]
+
+
+def test_without_a_baseline_there_are_rows_but_no_differences(tmp_path):
+    found = run(tmp_path, fail="ce", losses=("ce", "dice"))
+    assert rows_of(found)["dice"]["difference"] is None
+    assert "no run of ce is done" in found["notes"][0]
+    assert found["verdict"] == "Nothing to compare with ce."
+
+
+def test_predictions_that_do_not_add_up_leave_the_seeds(tmp_path):
+    run(tmp_path, losses=("ce", "dice"))
+    path = tmp_path / "cells/dice-s1/predictions.test.jsonl"
+    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:-50]), "utf-8")
+    found = run(tmp_path, losses=("ce", "dice"))
+    assert any("predictions.test.jsonl does not add up to f1" in note for note in found["notes"])
+    assert rows_of(found)["dice"]["sd_examples"] == 0
+    assert rows_of(found)["dice"]["df"] == 3
+
+
+def test_every_loss_is_tuned_alike_and_its_best_setting_taken(tmp_path):
+    calls = tmp_path / "calls"
+    run(tmp_path / "grid", losses=("ce", "focal"), seeds=[0, 1], tune="small", calls=str(calls))
+    grid = json.loads((tmp_path / "grid/grid.json").read_text("utf-8"))
+    by_loss = {loss: [t for t in grid["tuning"] if t["loss"] == loss] for loss in ("ce", "focal")}
+    for trials in by_loss.values():
+        assert [t["share"] for t in trials] == pytest.approx([1 / 3] * 4)
+        assert [t["steps"] for t in trials] == [30] * 4  # of 90
+        assert {t["values"]["train.seed"] for t in trials} == {9_999_999}
+    # The stand-in is best at 2.5 times the learning rate, focal at gamma 2
+    values = {cell["loss"]: cell["values"] for cell in grid["cells"]}
+    assert values["ce"]["train.lr"] == 0.0025
+    assert values["focal"]["train.lr"] == 0.0025
+    assert values["focal"]["loss.gamma"] == 2.0
+    assert "train.epochs" not in values["ce"]
+    assert len(calls.read_text("utf-8").split()) == 2 * 4 + 2 * 2
+    assert not (tmp_path / "grid/tuning/ce-0-33/model/model.safetensors").exists()
+    assert (tmp_path / "grid/cells/ce-s0/model/model.safetensors").exists()
+
+
+def test_full_tuning_halves_nine_settings(tmp_path):
+    run(tmp_path, losses=("ce", "focal"), seeds=[0, 1], tune="full")
+    tuning = json.loads((tmp_path / "grid.json").read_text("utf-8"))["tuning"]
+    for loss in ("ce", "focal"):
+        shares = [t["share"] for t in tuning if t["loss"] == loss]
+        assert shares == pytest.approx([1 / 3] * 9 + [1.0] * 3)
+    best = max((t for t in tuning if t["loss"] == "focal"), key=lambda t: (t["share"], t["score"]))
+    cells = json.loads((tmp_path / "grid.json").read_text("utf-8"))["cells"]
+    assert cells[-1]["values"]["loss.gamma"] == best["values"]["loss.gamma"]
+
+
+def test_models_can_be_left_out(tmp_path):
+    recipe = fake.make_recipe()
+    options = {"losses": ("ce", "dice"), "seeds": [0, 1], "tune": "none", "quiet": True}
+    found = compare(recipe, tmp_path, execute=here, keep_models=False, **options)
+    assert not list(tmp_path.rglob("*.safetensors"))
+    assert rows_of(found)["dice"]["sd_examples"] > 0  # the task is kept, and so the counting
+
+
+def test_workers_give_the_same_results(tmp_path, found):
+    folder, comparison = found
+    with closing(Pool(2, logs=tmp_path, target=TARGET, devices=())) as pool:
+        assert run(tmp_path / "grid", execute=pool) == comparison
+    for cell in ("ce-s0", "dice-s3"):
+        path = f"cells/{cell}/predictions.test.jsonl"
+        assert (tmp_path / "grid" / path).read_bytes() == (folder / path).read_bytes()
+
+
+def test_a_worker_that_dies_costs_only_its_cell(tmp_path):
+    calls = tmp_path / "calls"
+    options = {"losses": ("ce", "dice", "dsc"), "seeds": [0, 1], "calls": str(calls)}
+    with closing(Pool(2, logs=tmp_path, target=TARGET, devices=())) as pool:
+        found = run(tmp_path / "grid", execute=pool, crash="dice", **options)
+    assert set(found["failed"]) == {"dice-s0", "dice-s1"}
+    assert found["failed"]["dice-s0"].startswith("the process ended by signal 9")
+    assert calls.read_text("utf-8").split().count("dice-s0") == 2  # tried once more
+    assert rows_of(found)["dsc"]["n"] == 2
+
+
+COMMAND = """
+import sys
+from pathlib import Path
+from tests.experiments.test_compare import Pool, TARGET, run
+folder = Path(sys.argv[1])
+pool = Pool(2, logs=folder, target=TARGET, devices=())
+how = {"losses": ("ce", "dice"), "seeds": range(3), "tune": "small", "pause": 0.1}
+run(folder / "grid", execute=pool, calls=str(folder / "calls"), **how)
+"""
+
+
+def test_killed_anywhere_the_same_command_goes_on(tmp_path):
+    command = [sys.executable, "-c", COMMAND, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    calls = tmp_path / "calls"
+    for wanted in (3, 11):
+        process = subprocess.Popen(command, env=environment)
+        while not (calls.is_file() and len(calls.read_text("utf-8").split()) >= wanted):
+            time.sleep(0.02)
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    time.sleep(0.4)  # were a worker still at it, it would now write what the next run writes
+    subprocess.run(command, env=environment, check=True)
+    begun = calls.read_text("utf-8").split()
+    trials, cells = 2 * 4, 2 * 3
+    assert trials + cells <= len(begun) <= trials + cells + 4  # two at a time, killed twice
+    how = {"losses": ("ce", "dice"), "seeds": range(3), "tune": "small"}
+    whole = run(tmp_path / "whole", **how)
+    again = run(tmp_path / "grid", **how, pause=0.1, calls=str(calls))
+    assert again["rows"] == whole["rows"]
+    assert calls.read_text("utf-8").split() == begun
+
+
+def test_two_commands_do_not_meet_in_a_folder(tmp_path):
+    with lock(tmp_path), pytest.raises(InputError, match="another softf1 is at work"):
+        run(tmp_path)
+    run(tmp_path, losses=("ce",), seeds=[0])
+
+
+def test_progress_is_plain_lines_in_a_pipe(tmp_path, capsys):
+    recipe = fake.make_recipe(fail="dice")
+    options = {"losses": ("ce", "dice"), "seeds": [0, 1], "tune": "none"}
+    compare(recipe, tmp_path, execute=here, **options)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("[1/4] ce-s0 test f1 ")
+    assert "left" in lines[0]
+    assert lines[-1].startswith("[4/4] dice-s1 failed after 0 s: RuntimeError: no memory for dice")
+    assert lines[-1].endswith(", done")

@@ -1,0 +1,133 @@
+import json
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+from softf1.experiments.compare import compare
+from softf1.experiments.comparison import Run, compare_runs, mean_scores, summarize
+from softf1.experiments.labels import group_labels, train_support
+from softf1.experiments.show import show_comparison
+from softf1.experiments.workers import run_inline
+from softf1.tasks import make_task
+from tests.experiments import fake
+
+
+def run_of(score, pseudo=None):
+    return Run(score=score, pseudo=pseudo, scores={}, dev={}, labels={})
+
+
+def test_seeds_are_paired_by_number_not_by_place():
+    ours = {3: run_of(0.9), 1: run_of(0.6), 7: run_of(0.1)}
+    theirs = {1: run_of(0.5), 2: run_of(0.0), 3: run_of(0.7)}
+    found = compare_runs(ours, theirs)
+    assert found.seeds == 2
+    assert found.mean == pytest.approx(0.15)  # 0.6 − 0.5 and 0.9 − 0.7
+
+
+def test_runs_over_other_examples_are_compared_by_seeds_alone():
+    ours = {0: run_of(0.5, np.zeros(4)), 1: run_of(0.6, np.zeros(4))}
+    theirs = {0: run_of(0.5, np.zeros(4)), 1: run_of(0.5, None)}
+    assert compare_runs(ours, theirs).examples == 0
+    assert compare_runs(ours, ours).examples == 4
+
+
+def test_means_of_all_scores():
+    labels = {"a": {"precision": 1.0, "recall": 0.5}, "b": {"precision": 0.0, "recall": 0.5}}
+    found = mean_scores([{"f1": 0.5, "labels": labels}, {"f1": 0.7, "labels": labels}])
+    assert found == pytest.approx({"f1": 0.6, "macro_precision": 0.5, "macro_recall": 0.5})
+
+
+def test_spans_are_counted_by_the_tags_that_begin_them():
+    counts = {"tags": {"O": 90, "B-PER": 4, "I-PER": 6, "E-PER": 2, "S-PER": 3, "S-LOC": 1}}
+    task = make_task("tagging", scheme="BIOES")
+    fitted = task.__class__(spans="BIOES")
+    assert train_support(counts, [fitted], ["PER", "LOC"]) == {"PER": 7, "LOC": 1}
+    iob1 = task.__class__(spans="IOB1")  # an I may begin a span or not: tokens are counted
+    assert train_support({"tags": {"I-PER": 6, "B-PER": 1}}, [iob1], ["PER"]) == {"PER": 7}
+
+
+def test_labels_of_several_outputs():
+    counts = {"labels": {"a": [90, 10], "b": [99, 1]}}  # (negative, positive)
+    assert train_support(counts, [], ["a", "b"]) == {"a": 10, "b": 1}
+    assert train_support({"start": [[9, 1]]}, [], ["PER"]) == {"PER": None}
+
+
+def test_groups_are_thirds():
+    assert group_labels({"x": 5, "y": 5}) == {"x": "head", "y": "tail"}
+    assert group_labels({"x": 5}) == {"x": "head"}
+    found = group_labels({str(i): i for i in range(8)})
+    assert list(found.values()) == ["head"] * 3 + ["mid"] * 3 + ["tail"] * 2
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("grid")
+    options = {"losses": ("ce", "ce+tuned", "dice"), "seeds": range(3), "tune": "none"}
+    here = partial(run_inline, fake.train_run)
+    compare(fake.make_recipe(), folder, execute=here, quiet=True, **options)
+    return folder
+
+
+def test_a_grid_can_be_summed_up_again_for_another_gain(grid):
+    found = summarize(grid, gain=0.2)
+    assert found["gain"] == 0.2
+    first = json.loads((grid / "comparison.json").read_text("utf-8"))
+    assert [row["mean"] for row in found["rows"]] == [row["mean"] for row in first["rows"]]
+
+
+def test_what_precision_and_recall_traded_is_there(grid):
+    rows = {row["loss"]: row for row in summarize(grid)["rows"]}
+    for row in rows.values():
+        assert 0 < row["precision"] <= 1
+        f1 = row["means"]["test"]["f1"]
+        assert f1 == pytest.approx(row["mean"])
+        assert row["means"]["dev"]["f1"] != f1
+
+
+def test_without_test_dev_is_judged_and_said_to_flatter(grid, tmp_path):
+    for path in grid.rglob("*"):
+        if path.is_file():
+            copy = tmp_path / path.relative_to(grid)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    for path in tmp_path.glob("cells/*/result.json"):
+        result = json.loads(path.read_text("utf-8"))
+        del result["scores"]["test"]
+        result.get("tuned", {}).pop("test", None)
+        path.write_text(json.dumps(result), "utf-8")
+    found = summarize(tmp_path)
+    assert found["split"] == "dev"
+    assert any("flatters" in note for note in found["notes"])
+
+
+def test_table_in_a_pipe_has_tabs_and_the_verdict_last(grid, capsys):
+    found = summarize(grid)
+    show_comparison(found)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "F1 on test, 400 examples"
+    heads = lines[1].split("\t")
+    row = dict(zip(heads, lines[4].split("\t"), strict=True))
+    assert row["loss"] == "dice"
+    assert float(row["mean"]) == pytest.approx(100 * found["rows"][2]["mean"], abs=0.005)
+    assert row["difference"].startswith("+")
+    assert lines[-1] == found["verdict"]
+
+
+def test_nothing_done_is_said(capsys):
+    show_comparison({"rows": []})
+    assert "nothing to compare" in capsys.readouterr().out
+
+
+def test_numbers_that_are_none_stay_out_of_the_table(capsys):
+    row = dict.fromkeys(["mean", "sd", "precision", "recall", "difference"], None)
+    row |= {"loss": "x", "n": 1, "low": math.nan, "high": math.nan, "p_holm": math.nan}
+    row |= {"probability": math.nan, "verdict": "one seed cannot tell", "mean": 0.5}
+    found = {"rows": [row], "headline": "f1", "split": "test", "examples": 9, "units": 3}
+    found |= {"kind": "compare", "groups": [], "labels": [], "notes": ["look"], "verdict": "none"}
+    show_comparison(found)
+    out = capsys.readouterr().out
+    assert "nan" not in out
+    assert "F1 on test, 9 examples, 3 independent" in out
+    assert "note: look" in out

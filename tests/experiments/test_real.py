@@ -1,0 +1,67 @@
+"""Experiments over real training, as small as it gets."""
+
+import json
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from softf1.cli.main import main
+from softf1.experiments.compare import compare
+from softf1.experiments.workers import Pool, run_inline
+from softf1.training.recipe import read_recipe
+from softf1.training.run import train_run
+from tests.experiments.made_up import write_corpus
+
+OPTIONS = {"losses": ("ce", "ce+tuned", "la"), "seeds": [0, 1], "tune": "none", "quiet": True}
+here = partial(run_inline, train_run)
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("real")
+    recipe = read_recipe(write_corpus(folder))
+    return folder, recipe, compare(recipe, folder / "grid", execute=here, **OPTIONS)
+
+
+def test_predictions_add_up_to_the_scores(grid):
+    _, _, found = grid
+    assert found["notes"] == []
+    assert found["failed"] == {}
+    rows = {row["loss"]: row for row in found["rows"]}
+    assert rows["ce"]["mean"] > 0.5
+    assert (found["headline"], found["split"], found["examples"]) == ("f1", "test", 60)
+    assert [label["label"] for label in found["labels"]] == ["PER", "LOC"]
+    assert found["labels"][0]["support_train"] > found["labels"][1]["support_train"] > 20
+    assert rows["ce+tuned"]["n"] == 2
+
+
+def test_every_loss_has_the_same_steps_and_its_own_start(grid):
+    folder, _, _ = grid
+    results = [
+        json.loads((folder / f"grid/cells/{loss}-s1/result.json").read_text("utf-8"))
+        for loss in ("ce", "la")
+    ]
+    assert results[0]["steps"] == results[1]["steps"]
+    assert [r["recipe"]["train"]["head_bias"] for r in results] == ["prior", "zero"]
+
+
+def test_report_of_a_finished_grid_comes_at_once(grid, capsys):
+    folder, _, found = grid
+    arguments = ["--losses", "ce,ce+tuned,la", "--seeds", "2", "--tune", "none"]
+    arguments += ["--out", str(folder / "grid")]
+    assert main(["compare", str(folder / "tiny.toml"), *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("F1 on test, 60 examples\n")
+    assert found["verdict"] in printed
+
+
+@pytest.mark.slow
+def test_processes_train_the_same_models(grid, tmp_path):
+    folder, recipe, found = grid
+    with closing(Pool(2, logs=tmp_path)) as pool:
+        again = compare(recipe, tmp_path / "grid", execute=pool, **OPTIONS)
+    assert again["rows"] == found["rows"]
+    for name in ("ce-s0", "la-s1"):
+        path = f"grid/cells/{name}/predictions.test.jsonl"
+        assert (tmp_path / path).read_bytes() == (folder / path).read_bytes()

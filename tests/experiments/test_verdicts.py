@@ -1,0 +1,59 @@
+import math
+
+from softf1.experiments.statistics import Difference
+from softf1.experiments.verdicts import conclude, judge, name_gain
+
+SURE = Difference(mean=0.008, low=0.003, high=0.013, p=0.002, seeds=5, examples=900)
+WORSE = Difference(mean=-0.02, low=-0.03, high=-0.01, p=0.001, seeds=5)
+OPEN = Difference(
+    mean=0.001, low=-0.002, high=0.004, p=0.4, seeds=5, sd_seeds=0.004, sd_examples=0.0
+)
+SMALL = Difference(
+    mean=0.001, low=-0.04, high=0.04, p=0.9, seeds=5, sd_seeds=0.01, sd_examples=0.02, examples=292
+)
+ONE = Difference(mean=-0.004, seeds=1)
+
+
+def test_gain_is_in_points():
+    assert name_gain(SURE, "f1") == "+0.8 F1 [0.3, 1.3]"
+    assert name_gain(WORSE, "accuracy") == "−2.0 accuracy [−3.0, −1.0]"
+    assert name_gain(ONE, "macro_f1") == "−0.4 macro F1"
+
+
+def test_verdicts_of_one_loss():
+    assert judge(SURE, 0.01, losses=5, gain=0.005) == "helps"
+    assert judge(WORSE, 0.01, losses=5, gain=0.005) == "hurts"
+    assert judge(SURE, 0.08, losses=5, gain=0.005).startswith("may help, but among 5 losses")
+    assert judge(ONE, math.nan, losses=5, gain=0.005) == "one seed cannot tell"
+    said = judge(OPEN, 1.0, losses=5, gain=0.003)
+    assert said == "no difference that 5 seeds can show; 16 seeds would be needed for 0.3"
+
+
+def test_a_small_test_set_is_named_as_the_limit():
+    # (1.96 + 0.84)² · (0.02 / 0.005)² · 292 = 36,672
+    assert judge(SMALL, 1.0, losses=5, gain=0.005) == (
+        "no difference that 5 seeds can show; no number of seeds shows 0.5 on 292 test examples, "
+        "about 37,000 would be needed"
+    )
+
+
+def test_enough_seeds_are_said_to_be_enough():
+    said = judge(OPEN, 1.0, losses=5, gain=0.02)
+    assert said.endswith("a true 2 would have been seen 4 times of 5")
+
+
+def test_conclusion_names_what_is_sure():
+    rows = {"dice": (SURE, 0.01), "focal": (OPEN, 1.0), "dsc": (WORSE, 0.01)}
+    said = conclude(rows, baseline="ce", headline="f1")
+    assert said == "dice +0.8 F1 [0.3, 1.3] over ce: helps. dsc hurts."
+
+
+def test_conclusion_where_nothing_is_sure():
+    rows = {"focal": (OPEN, 1.0), "la": (SMALL, 1.0)}
+    said = conclude(rows, baseline="ce", headline="f1")
+    assert said.startswith("No loss is surely better than ce; the best is focal +0.1 F1")
+    behind = conclude({"dsc": (WORSE, 0.2)}, baseline="ce", headline="f1")
+    assert "none is ahead of it, nearest is dsc −2.0 F1" in behind
+    one = conclude({"dice": (ONE, math.nan)}, baseline="ce", headline="f1")
+    assert one == "One seed cannot tell: dice −0.4 F1 against ce."
+    assert conclude({}, baseline="ce", headline="f1") == "Nothing to compare with ce."

@@ -1,0 +1,141 @@
+"""Lightning modules: the weights of whole batches, however a step is cut."""
+
+import pytest
+import torch
+from torch.nn.utils import parameters_to_vector
+from torch.utils.data import DataLoader, DistributedSampler
+
+from softf1.integrations.lightning import ExactLossMixin
+from softf1.losses import WindowLoss, make_loss
+
+try:
+    from lightning import pytorch as lightning
+except ImportError:
+    lightning = pytest.importorskip("pytorch_lightning", reason="needs lightning")
+
+ROWS, STEP = 24, 8
+LOSSES = {
+    "dice": {"over": "batch"},
+    "wce": {"weight": [0.5, 1.0, 3.0]},
+    "ce+dice": {"dice": {"over": "batch"}, "schedule": "linear", "schedule_steps": 3},
+}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers", "ignore:.*isinstance.treespec, LeafSpec"
+)
+
+
+def make_rows():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(ROWS, 4, 5, generator=generator)
+    y = torch.randint(-2, 3, (ROWS, 4), generator=generator).clamp(min=0)
+    y[torch.rand(ROWS, 4, generator=generator) < torch.linspace(0, 0.9, ROWS).unsqueeze(1)] = -100
+    return list(zip(x, y, strict=True))
+
+
+class Tagger(ExactLossMixin, lightning.LightningModule):
+    def __init__(self, name, *, size=2, accumulate=1, clip=None, drop=0.0):
+        super().__init__()
+        torch.manual_seed(0)
+        layers = torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Dropout(drop)
+        self.body = torch.nn.Sequential(*layers, torch.nn.Linear(8, 3))
+        self.window = WindowLoss(make_loss(name, **LOSSES[name]))
+        self.size, self.accumulate, self.clip = size, accumulate, clip
+        self.values = []
+
+    def predict_batch(self, batch):
+        x, y = batch
+        return self.body(x), y
+
+    def train_dataloader(self):
+        # Lightning's own sampler would shuffle: rank r of two gets rows r, r + 2, … in this order.
+        ranks = {"num_replicas": self.trainer.world_size, "rank": self.global_rank}
+        sampler = DistributedSampler(make_rows(), shuffle=False, **ranks)
+        return DataLoader(make_rows(), batch_size=self.size, sampler=sampler)
+
+    def log(self, name, value):
+        assert name == "train_loss"
+        self.values.append(value.item())
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.5)
+        halve = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return {"optimizer": optimizer, "lr_scheduler": halve}
+
+
+def fit(model, folder, **options):
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        default_root_dir=folder,
+        **(quiet | {"devices": 1} | options),
+    )
+    trainer.fit(model)
+    return trainer
+
+
+def whole_batches(name, *, clip=None):
+    """Weights and losses of a plain loop over batches of 8."""
+    model, loss = Tagger(name), make_loss(name, **LOSSES[name])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    values = []
+    for step, (x, y) in enumerate(DataLoader(make_rows(), batch_size=STEP)):
+        optimizer.param_groups[0]["lr"] = 0.5 / 2**step
+        optimizer.zero_grad()
+        value = loss(model.body(x), y)
+        value.backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        if hasattr(loss, "advance"):
+            loss.advance()
+        values.append(value.item())
+    return parameters_to_vector(model.parameters()), values
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("size", "accumulate"), [(8, 1), (2, 4)])
+def test_micro_batches_are_one_batch(name, size, accumulate, tmp_path):
+    model = Tagger(name, size=size, accumulate=accumulate)
+    trainer = fit(model, tmp_path)
+    weights, values = whole_batches(name)
+    assert trainer.global_step == 3
+    torch.testing.assert_close(parameters_to_vector(model.parameters()), weights, rtol=0, atol=1e-5)
+    assert model.values == pytest.approx(values, rel=1e-5)
+    assert (weights - parameters_to_vector(Tagger(name).parameters())).abs().max() > 1e-2
+
+
+def test_the_last_step_takes_what_is_left(tmp_path):
+    model = Tagger("dice", accumulate=5)
+    assert fit(model, tmp_path).global_step == 3  # 5, 5 and 2 micro-batches
+
+
+def test_clipping(tmp_path):
+    model = Tagger("wce", accumulate=4, clip=0.01)
+    fit(model, tmp_path)
+    weights, _ = whole_batches("wce", clip=0.01)
+    torch.testing.assert_close(parameters_to_vector(model.parameters()), weights, rtol=0, atol=1e-6)
+
+
+def test_both_passes_have_the_same_dropout(tmp_path):
+    model = Tagger("dice", accumulate=4, drop=0.5)
+    fit(model, tmp_path)
+    assert model.window.mismatch < 1e-6
+
+
+def test_predict_batch_is_yours():
+    class Empty(ExactLossMixin, lightning.LightningModule):
+        pass
+
+    with pytest.raises(NotImplementedError, match="predict_batch"):
+        Empty().predict_batch(None)
+
+
+@pytest.mark.parametrize("name", ["dice", "wce"])
+def test_two_processes(name, tmp_path):
+    model = Tagger(name, accumulate=2)
+    fit(model, tmp_path, devices=2, strategy="ddp_fork")
+    weights, _ = whole_batches(name)
+    torch.testing.assert_close(parameters_to_vector(model.parameters()), weights, rtol=0, atol=1e-5)

@@ -1,0 +1,214 @@
+"""The classifier of texts is a scikit-learn estimator: its checks, its tools, its habits."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks, get_tags
+
+from softf1.integrations.sklearn import SoftF1Classifier, split_dev
+
+GOOD = ["a fine day", "a fine meal", "so fine", "all was fine", "fine food here", "a fine room"]
+BAD = ["an awful day", "awful food", "so awful", "all was awful", "awful rooms", "an awful bed"]
+DULL = ["a plain day", "plain food", "so plain", "all was plain", "plain rooms", "a plain bed"]
+TEXTS, LABELS = GOOD + BAD, ["good"] * 6 + ["bad"] * 6
+QUICK = {"epochs": 8, "random_state": 0, "lr": 3e-3}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return SoftF1Classifier(**QUICK).fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_estimator_cloneable,
+        estimator_checks.check_estimator_tags_renamed,
+        estimator_checks.check_valid_tag_types,
+        estimator_checks.check_estimator_repr,
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_do_not_raise_errors_in_init_or_set_params,
+        estimator_checks.check_mixin_order,
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_get_params_invariance,
+        estimator_checks.check_set_params,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_checks_that_need_no_numbers(check):
+    check("SoftF1Classifier", SoftF1Classifier())
+
+
+@pytest.mark.filterwarnings("ignore:Can't test estimator:sklearn.exceptions.SkipTestWarning")
+def test_the_tags_say_that_the_input_is_texts():
+    tags = get_tags(SoftF1Classifier())
+    assert tags.input_tags.string
+    assert not tags.input_tags.two_d_array
+    assert is_classifier(SoftF1Classifier())
+    results = estimator_checks.check_estimator(SoftF1Classifier())
+    assert {result["status"] for result in results} == {"passed"}
+
+
+def test_fit_learns_and_returns_itself(fitted):
+    assert fitted.score(TEXTS, LABELS) == 1.0
+    assert fitted.classes_.tolist() == ["bad", "good"]
+    np.testing.assert_array_equal(fitted.predict(["fine", "awful"]), ["good", "bad"])
+
+
+def test_probabilities_are_in_the_order_of_the_classes(fitted):
+    probabilities = fitted.predict_proba(["fine", "awful", "what"])
+    assert probabilities.shape == (3, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
+    assert probabilities[0, 1] > 0.5 > probabilities[1, 1]
+    assert fitted.predict_proba([]).shape == (0, 2)
+
+
+def test_fit_changes_no_parameter(fitted):
+    assert fitted.get_params() == SoftF1Classifier(**QUICK).get_params()
+
+
+def test_the_same_seed_gives_the_same_model(fitted):
+    again = clone(fitted).fit(TEXTS, LABELS)
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
+    refitted = again.fit(TEXTS, LABELS)  # nothing is left of the first time
+    np.testing.assert_array_equal(refitted.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
+
+
+def test_refit_forgets_old_labels():
+    model = SoftF1Classifier(epochs=1).fit(TEXTS, LABELS)
+    model.fit(GOOD + DULL, [3] * 6 + [1] * 6)
+    assert model.classes_.tolist() == [1, 3]
+    assert model.predict(GOOD).dtype == np.int64
+
+
+def test_rows_do_not_depend_on_each_other(fitted):
+    order = np.random.default_rng(0).permutation(len(TEXTS))
+    whole = fitted.predict_proba(TEXTS)
+    mixed = fitted.predict_proba([TEXTS[i] for i in order])
+    np.testing.assert_allclose(mixed, whole[order], atol=1e-6)
+    single = np.concatenate([fitted.predict_proba([text]) for text in TEXTS])
+    np.testing.assert_allclose(single, whole, atol=1e-6)
+
+
+def test_pickled_it_is_the_same(fitted):
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
+    assert again.get_params() == fitted.get_params()
+
+
+@pytest.mark.parametrize("hold", [np.array, pd.Series, tuple, lambda x: np.array(x, dtype=object)])
+def test_whatever_holds_the_texts(fitted, hold):
+    np.testing.assert_array_equal(fitted.predict(hold(TEXTS)), fitted.predict(TEXTS))
+
+
+def test_labels_of_a_series_and_bools():
+    model = SoftF1Classifier(**QUICK).fit(
+        pd.Series(TEXTS), pd.Series([x == "good" for x in LABELS])
+    )
+    assert model.classes_.tolist() == [False, True]
+    assert model.predict(["fine", "awful"]).tolist() == [True, False]
+
+
+def test_it_works_in_a_pipeline():
+    lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
+    model = Pipeline([("lower", lower), ("classify", SoftF1Classifier(**QUICK))])
+    model.fit([text.upper() for text in TEXTS], LABELS)
+    assert model.predict(["FINE", "AWFUL"]).tolist() == ["good", "bad"]
+
+
+def test_it_works_in_a_grid_search():
+    search = GridSearchCV(
+        SoftF1Classifier(**QUICK),
+        {"loss": ["ce", "ce+dice"], "weights": ["balanced"]},
+        scoring="f1_macro",
+        cv=2,
+        error_score="raise",
+    )
+    search.fit(np.array(TEXTS), np.array(LABELS))
+    assert set(search.cv_results_["param_loss"]) == {"ce", "ce+dice"}
+    assert search.best_score_ > 0.6
+    assert search.predict(["fine"]).tolist() == ["good"]
+
+
+def test_its_threshold_can_be_tuned():
+    model = TunedThresholdClassifierCV(SoftF1Classifier(**QUICK), scoring="accuracy", cv=2)
+    model.fit(np.array(TEXTS), np.array(LABELS))
+    reached = model.predict_proba(TEXTS)[:, 1] >= model.best_threshold_
+    np.testing.assert_array_equal(model.predict(TEXTS), np.where(reached, "good", "bad"))
+    assert model.best_score_ > 0.6
+
+
+def test_decisions_tuned_on_the_part_put_aside():
+    model = SoftF1Classifier(**QUICK, tune=True, dev_share=0.4)
+    model.fit(TEXTS + DULL, [*LABELS, *["dull"] * 6])
+    assert set(model.predict(TEXTS + DULL)) == {"good", "bad", "dull"}
+    assert "tuned" in model.result_
+
+
+def test_several_labels_each():
+    matrix = np.array([["fine" in text, "day" in text or "food" in text] for text in TEXTS], int)
+    model = SoftF1Classifier(**(QUICK | {"epochs": 30}), loss="dice", dev_share=0.2)
+    model.fit(TEXTS, matrix)
+    predicted = model.predict(TEXTS)
+    assert predicted.shape == matrix.shape
+    assert (predicted == matrix).mean() > 0.8
+    assert model.predict_proba(TEXTS).max() <= 1
+    assert model.classes_.tolist() == [0, 1]
+
+
+def test_pairs_in_two_columns():
+    pairs = [(a, b) for a in ("fine", "awful") for b in ("fine", "awful")] * 4
+    same = [int(a == "fine") for a, _ in pairs]
+    frame = pd.DataFrame(pairs, columns=["first", "second"])
+    model = SoftF1Classifier(**QUICK).fit(frame, same)
+    np.testing.assert_array_equal(model.predict(frame.to_numpy()), same)
+    with pytest.raises(ValueError, match="wanted pairs"):
+        model.predict(["fine"])
+
+
+def test_the_part_put_aside_has_all_frequent_classes_and_leaves_some_of_each():
+    labels = ["a"] * 40 + ["b"] * 20 + ["c"]
+    parts = split_dev(list(enumerate(labels)), labels, share=0.25, seed=0)
+    count = {name: [label for _, label in part] for name, part in parts.items()}
+    assert [count["dev"].count(x) for x in "abc"] == [10, 5, 0]
+    assert [count["train"].count(x) for x in "abc"] == [30, 15, 1]
+    assert split_dev(["x", "y"], ["a", "b"], share=0.1, seed=0) == {
+        "train": ["x", "y"],
+        "dev": ["x", "y"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        ([[0.5, 1.0], [1.0, 0.5]], [0, 1], r"wanted texts, or two columns of them, got \(0.5"),
+        ([1.0, 2.0], [0, 1], "got 1.0"),
+        ("one text", [0, 1], "got one text"),
+        (TEXTS, LABELS[1:], "inconsistent numbers of samples"),
+        (TEXTS, ["good"] * 12, "one class"),
+        (TEXTS, np.linspace(0, 1, 12), "continuous"),
+        (TEXTS, None, "requires y to be passed, but the target is None"),
+    ],
+)
+def test_what_is_wrong_is_told(texts, labels, message):
+    with pytest.raises(ValueError, match=message):
+        SoftF1Classifier().fit(texts, labels)
+
+
+def test_bad_parameters_are_told_in_fit():
+    with pytest.raises(ValueError, match="dise"):
+        SoftF1Classifier(loss="dise").fit(TEXTS, LABELS)
+
+
+def test_it_must_be_fitted():
+    with pytest.raises(NotFittedError):
+        SoftF1Classifier().predict(TEXTS)
+    with pytest.raises(NotFittedError):
+        SoftF1Classifier().predict_proba(TEXTS)

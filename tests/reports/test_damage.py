@@ -1,0 +1,107 @@
+"""Files with a value of another form: a page all the same, or one line that names the file."""
+
+import copy
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from softf1.errors import InputError
+from softf1.reports import page
+from softf1.reports.changes import collect, rank_changes
+from softf1.reports.confusion import confuse, label_order
+from softf1.reports.items import find_scheme, read_items
+from softf1.reports.ranking import rank
+from softf1.reports.study import read_study
+from tests.reports import grids
+
+OTHER = (None, 5, -1.5, "x", [], {}, [1], ["a"], {"a": 1}, True, float("nan"))
+FILES = (
+    "grid.json",
+    "comparison.json",
+    "cells/ce-s0/result.json",
+    "cells/ce-s0/metrics.jsonl",
+    "cells/ce-s0/predictions.test.jsonl",
+)
+
+
+def paths(value, at=()):
+    """The way to every value in a JSON value."""
+    for key in value if isinstance(value, dict) else range(min(len(value), 2)):
+        yield (*at, key)
+        if isinstance(value[key], (dict, list)):
+            yield from paths(value[key], (*at, key))
+
+
+def damages(value):
+    for path in paths(value):
+        for other in OTHER:
+            damaged = copy.deepcopy(value)
+            inner = damaged
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = other
+            yield damaged
+
+
+def check(folder, name, sample=None):
+    file = folder / name
+    whole = file.read_text(encoding="utf-8")
+    first, *rest = whole.splitlines() if name.endswith(".jsonl") else [whole]
+    tried = list(damages(json.loads(first)))
+    for damaged in random.Random(name).sample(tried, sample) if sample else tried:
+        file.write_text("\n".join([json.dumps(damaged), *rest]) + "\n", encoding="utf-8")
+        try:
+            page.render(read_study([folder]), library="")
+        except InputError as error:
+            assert ".json" in str(error)  # noqa: PT017 - a page is as good as this error
+
+
+@pytest.fixture
+def folder(tmp_path):
+    losses = ("ce", "ce+tuned", "dice")
+    return grids.write_compare(tmp_path / "g", losses=losses, seeds=1, sentences=12)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_some_damage(folder, name):
+    check(folder, name, sample=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_much_damage(folder, name):
+    check(folder, name, sample=300)
+
+
+LINES = (
+    {"id": "1", "words": ["Ada", "ran"], "gold": ["B-PER", "O"], "tags": ["O", "O"]},
+    {"id": "1", "words": ["it", "ran"], "gold": ["PRON", "VERB"], "tags": ["PRON", "NOUN"]},
+    {"id": "1", "words": ["Ada"], "query": "who", "label": "PER", "gold": [[0, 1]], "spans": []},
+    {"id": "1", "text": "a", "gold": ["x"], "label": "y", "probabilities": {"x": 0.1, "y": 0.9}},
+    {"id": "1", "first": "a", "second": "b", "gold": ["x"], "labels": ["x"]},
+    {"id": "1", "question": "a", "context": "b", "gold": [["x"]], "answer": "x", "answers": ["x"]},
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_damaged_lines_of_every_task(tmp_path, line):
+    path, refused = tmp_path / "p.jsonl", 0
+    tried = list(damages(line))
+    for damaged in tried:
+        grids.write_lines(path, [damaged, line])
+        try:
+            items = list(read_items(path, scheme=find_scheme(path)))
+        except InputError as error:
+            assert "p.jsonl" in str(error)  # noqa: PT017 - as above
+            refused += 1
+            continue
+        records = []
+        collect(records, items)
+        changes = rank_changes(records, records[::-1], runs=(1, 1))
+        assert all(isinstance(piece, str) for c in changes.kept for piece, _ in c.pieces)
+        labels = label_order(Counter(pair for item in items for pair in confuse(item)))
+        assert all(isinstance(label, str) for label in labels)
+        rank(items)
+    assert refused < len(tried)

@@ -1,0 +1,128 @@
+"""Every figure against Plotly's own schema, and against the numbers in its table."""
+
+import plotly.graph_objects as go
+import pytest
+
+from softf1.reports.evidence import gather
+from softf1.reports.groups import group_runs, pick_best
+from softf1.reports.sections import make_sections
+from softf1.reports.study import read_study
+
+
+def figures_of(paths):
+    study = read_study(paths)
+    groups = group_runs(study)
+    best = pick_best(groups, study.headline)
+    sections = make_sections(study, groups, best, gather(study, groups, best))
+    return {figure.id: figure for section in sections for figure in section.figures}
+
+
+@pytest.fixture(scope="module")
+def compared(grid):
+    return figures_of([grid])
+
+
+@pytest.fixture(scope="module")
+def swept(sweep):
+    return figures_of([sweep])
+
+
+@pytest.fixture(scope="module")
+def ranked(texts):
+    return figures_of(texts)
+
+
+def test_plotly_knows_all_that_figures_say(compared, swept, ranked):
+    every = [*compared.values(), *swept.values(), *ranked.values()]
+    assert len(every) > 15
+    for figure in every:
+        spec = figure.to_data()
+        for traces in [spec["data"], *(view["data"] for view in spec["views"])]:
+            go.Figure(_colored({"data": traces, "layout": spec["layout"]}))  # raises if unknown
+        assert figure.summary.endswith(".")
+        assert figure.table.rows
+
+
+def _colored(value):
+    """The figure with a colour for each name of one."""
+    if isinstance(value, dict):
+        return {key: _colored(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_colored(item) for item in value]
+    return "#123456" if isinstance(value, str) and value.startswith("var(--") else value
+
+
+def test_a_grid_has_the_figures_that_its_files_allow(compared, swept, ranked):
+    both = {"plot-scores", "plot-trade", "plot-confusion-left", "plot-confusion-right"}
+    learned = {"plot-progress", "plot-loss", "plot-frequency", "plot-labels"}
+    assert set(compared) == both | learned | {"plot-differences"}
+    assert set(swept) == both | learned | {"plot-sweep"}
+    assert set(ranked) == both | {"plot-recall"}
+
+
+def test_the_forest_shows_every_interval_filled_where_it_is_sure(compared):
+    figure = compared["plot-differences"]
+    rows = {row[0]: row[1:] for row in figure.table.rows}
+    names = figure.layout["yaxis"]["ticktext"]
+    assert len(figure.traces) == len(rows) == 8
+    assert set(names) == {*rows, "ce"}
+    symbols = set()
+    for trace in figure.traces:
+        middle, low, high = rows[names[trace["y"][0]]]
+        assert trace["x"] == [100 * middle]
+        assert trace["x"][0] + trace["error_x"]["array"][0] == pytest.approx(100 * high)
+        assert trace["x"][0] - trace["error_x"]["arrayminus"][0] == pytest.approx(100 * low)
+        assert trace["marker"]["symbol"] == ("circle" if low > 0 or high < 0 else "circle-open")
+        symbols.add(trace["marker"]["symbol"])
+    assert len(symbols) == 2
+
+
+def test_labels_stand_over_their_frequency(compared):
+    figure = compared["plot-frequency"]
+    trace = next(trace for trace in figure.traces if trace["meta"] == "dice")
+    rows = [row for row in figure.table.rows if row[4] == "dice"]
+    assert trace["x"] == [row[2] for row in rows]
+    assert trace["y"] == [100 * row[7] for row in rows]
+    shown = [trace["meta"] for trace in figure.traces if trace["visible"]]
+    assert shown[0] == "ce"
+    assert len(shown) == 2  # the baseline and the best on dev
+
+
+def test_lines_of_equal_f1_are(compared):
+    lines = [trace for trace in compared["plot-trade"].traces if trace["mode"] == "lines+text"]
+    assert lines
+    for line in lines:
+        wanted = float(line["text"][0].removeprefix("F1 "))
+        for recall, precision in zip(line["x"], line["y"], strict=True):
+            assert 2 * recall * precision / (recall + precision) == pytest.approx(wanted)
+
+
+def test_a_sweep_of_alpha_trades_recall_for_precision(swept):
+    figure = swept["plot-sweep"]
+    assert [row[0] for row in figure.table.rows] == [0.1, 0.3, 0.5, 0.7, 0.9]
+    precision, recall, f1 = figure.traces
+    assert precision["y"][0] < precision["y"][-1]
+    assert recall["y"][0] > recall["y"][-1]
+    assert f1["name"] == "F1"
+
+
+def test_a_label_is_text_for_plotly(compared):
+    names = compared["plot-confusion-left"].layout["yaxis"]["ticktext"]
+    assert any(name.startswith("&lt;script&gt;") for name in names)
+    assert not any("<" in name for name in names)
+
+
+def test_confusion_shows_the_baseline_beside_the_best(compared):
+    left, right = (compared[f"plot-confusion-{side}"] for side in ("left", "right"))
+    assert left.views[0][0] == "ce"
+    assert right.views[0][0] != "ce"
+    assert {name for name, _ in left.views} == {name for name, _ in right.views}
+    for row in left.traces[0]["z"]:
+        known = [share for share in row if share is not None]
+        assert not known or sum(known) == pytest.approx(100)
+
+
+def test_what_was_tuned_has_scores_but_no_curve_of_its_own(compared):
+    assert "ce+tuned" in compared["plot-scores"].layout["yaxis"]["ticktext"]
+    assert "ce+tuned" in {name for name, _ in compared["plot-confusion-left"].views}
+    assert "ce+tuned" not in {row[0] for row in compared["plot-progress"].table.rows}

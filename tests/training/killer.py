@@ -1,0 +1,139 @@
+"""Trainings that are killed, interrupted and run out of disk, each in a process of its own.
+
+    python -m tests.training.killer FOLDER KILLS SEED
+
+Children are forked from a process that has trained, so that all is imported once. What they print
+is in files beside the runs.
+"""
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from softf1.cli.main import main
+from softf1.training.step import Stepper
+from tests.training.toys import write_recipe
+
+PATIENCE = 60.0
+LATE = "train.checkpoint_seconds=1000"
+"""Only a signal saves."""
+
+
+def spawn(out, *words, name="", limit=0, slow=0.0):
+    """Starts a training that goes on in `out`; its output is in files beside it."""
+    child = os.fork()
+    if child:
+        return child
+    for number, kind in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(f"{out}.{name}{kind}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    if limit:  # as a disk that is full: no file may grow beyond
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if slow:
+        fast = Stepper.step
+        Stepper.step = lambda self, batches: (time.sleep(slow), fast(self, batches))
+    code = main(["train", str(out.parent / "toy.toml"), *words, "--out", str(out), "--resume"])
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def end(child):
+    """Waits; gives the exit code, negative for a signal."""
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def newest(out):
+    steps = [int(path.name[5:]) for path in (out / "checkpoints").glob("step-*")]
+    return max(steps, default=0)
+
+
+def wait(child, ready):
+    """Until something is so, or the child has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while not ready() and time.monotonic() < deadline:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+        time.sleep(0.001)
+
+
+def count_lines(out):
+    path = out / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def kill_often(out, times, seed, steps):
+    """SIGKILL at random moments, of which the last is after the last step."""
+    draw = random.Random(seed)
+    moments = [*sorted(draw.sample(range(steps), times - 1)), steps]
+    found = []
+    for moment in moments:
+        child = spawn(out)
+        wait(child, lambda moment=moment: newest(out) >= moment)
+        time.sleep(draw.uniform(0.0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        found.append((end(child), newest(out)))
+    return {"kills": found, "code": end(spawn(out))}
+
+
+def interrupt(out, number, name):
+    lines = count_lines(out)
+    child = spawn(out, LATE, name=name)
+    wait(child, lambda: count_lines(out) > lines)
+    os.kill(child, number)
+    return end(child), newest(out)
+
+
+def suffer(out):
+    """One training through everything; each child goes on where the one before it ended."""
+    found = {
+        "SIGINT": interrupt(out, signal.SIGINT, "int-"),
+        "SIGTERM": interrupt(out, signal.SIGTERM, "term-"),
+    }
+    saved = newest(out)
+    child = spawn(out)
+    wait(child, lambda: newest(out) >= saved + 4)
+    os.kill(child, signal.SIGKILL)
+    found["killed"] = end(child), newest(out)
+    damage(out / "checkpoints" / f"step-{newest(out):08d}" / "model.safetensors")
+    found["full"] = end(spawn(out, name="full-", limit=5_000)), newest(out)
+    found["last"] = end(spawn(out, name="last-")), newest(out)
+    return found
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def interrupt_twice(out):
+    """The second comes long before the step is over that the first waits for."""
+    child = spawn(out, slow=20.0)
+    wait(child, (out / "metrics.jsonl").exists)
+    time.sleep(0.3)
+    for _ in range(2):
+        os.kill(child, signal.SIGINT)
+        time.sleep(0.3)
+    start = time.monotonic()
+    return end(child), time.monotonic() - start, newest(out)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]).resolve()
+    torch.set_num_threads(1)
+    recipe = str(write_recipe(folder))
+    main(["train", recipe, "train.max_steps=1", "--out", str(folder / "warm"), "--quiet"])
+    found = {"whole": end(spawn(folder / "whole"))}
+    steps = json.loads((folder / "whole/result.json").read_text())["steps"]
+    found |= {"steps": steps}
+    found["often"] = kill_often(folder / "often", int(sys.argv[2]), int(sys.argv[3]), steps)
+    if int(sys.argv[2]) < 10:  # the long form is about kills alone
+        found |= {"suffer": suffer(folder / "suffer"), "twice": interrupt_twice(folder / "twice")}
+    (folder / "found.json").write_text(json.dumps(found))

@@ -1,0 +1,73 @@
+"""A dry run finds what is wrong, says what would be done, and writes nothing."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from softf1.errors import InputError
+from softf1.training.dry_run import activation_bytes, describe_run
+from softf1.training.recipe import EncoderSection, read_recipe, with_values
+from softf1.training.run import train_run
+from tests.training.toys import write_recipe
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return read_recipe(write_recipe(tmp_path))
+
+
+def test_it_says_what_would_be_done_and_writes_nothing(recipe, tmp_path, bert):
+    before = sorted(tmp_path.rglob("*"))
+    changed = replace(recipe, encoder=EncoderSection(name=str(bert)))
+    text = describe_run(changed, tmp_path / "run")
+    assert sorted(tmp_path.rglob("*")) == before
+    first, second, *_ = text.splitlines()
+    assert "60 train, 18 dev, 12 test examples; 40 steps on cpu" in first
+    assert 0.2 < float(second.removeprefix("loss of the first batch: ")) < 5
+    assert re.search(r"tags: 3 outputs, the rarest [\d.]+% of the targets", text)
+    assert re.search(r"memory: about [\d.]+ GiB, [\d.]+ of them weights and optimizer", text)
+    assert text.endswith(f"would write {tmp_path / 'run'}")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"eval.metric": "f3"}, "got 'f3'"),
+        ({"train.trackers": ["paper"]}, "got 'paper'"),
+        ({"loss.dice.exclude": ["B-ORG"]}, "got 'B-ORG'"),
+        ({"loss.keys": {"start": 1.0}}, "wanted one of tags, got 'start'"),
+        ({"task.test": "not there.txt"}, "not there.txt"),
+        ({"train.precision": "fp16"}, "needs a GPU"),
+    ],
+)
+def test_it_finds_what_is_wrong(recipe, tmp_path, values, message):
+    if "train.precision" in values and torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(InputError, match=message):
+        describe_run(with_values(recipe, values), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_encoder_that_is_not_there_is_named(recipe, tmp_path):
+    changed = replace(recipe, encoder=EncoderSection(name=str(tmp_path / "nothing")))
+    with pytest.raises(InputError, match=r"wanted an encoder .* got '.*nothing'"):
+        describe_run(changed, tmp_path / "run")
+
+
+def test_folders_that_a_training_would_refuse_are_refused(recipe, tmp_path):
+    short = with_values(recipe, {"train.max_steps": 1})
+    train_run(short, tmp_path / "run", quiet=True)
+    assert describe_run(short, tmp_path / "run").endswith("is finished: there is nothing to do")
+    with pytest.raises(InputError, match="result of another recipe"):
+        describe_run(recipe, tmp_path / "run")
+
+
+def test_a_token_of_bert_base_takes_about_two_thirds_of_a_megabyte():
+    """12 layers · (17 · 768 + 2 · 12 heads · 128) numbers of 4 bytes."""
+    from transformers import BertConfig, BertModel
+
+    with torch.device("meta"):
+        model = BertModel(BertConfig())
+    assert activation_bytes(model, 128) == 12 * (17 * 768 + 2 * 12 * 128) * 4

@@ -1,0 +1,242 @@
+import json
+import math
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from softf1.data.examples import QAExample, TaggedSentence, TextExample
+from softf1.tasks import join, make_task
+from softf1.training.batching import eval_batches
+from softf1.training.evaluation import evaluate, find, write_predictions
+from softf1.training.lines import format_line
+from tests.tasks.cases import CASES
+
+every_case = pytest.mark.parametrize("case", CASES, indirect=True)
+one_case = pytest.mark.parametrize("case", [("tagging", {}, "bilstm")], indirect=True)
+
+
+def by_hand(task, features, codec, model):
+    """One item a batch, no padding, in order."""
+    found = []
+    for item in range(len(features)):
+        batch = task.collate(features, [item], codec)
+        with torch.no_grad():
+            found.append(task.gather(task.logits(model.eval()(**batch.inputs), batch), batch))
+    return join(found)
+
+
+@every_case
+def test_evaluation_is_what_one_item_at_a_time_gives(case):
+    task, features, codec, model, examples = case
+    wanted = task.decode(by_hand(task, features, codec, model), features, examples)
+    for tokens in (1, 16384):  # a batch an item, and one for all
+        found = evaluate(model, task, features, examples, codec, device="cpu", batch_tokens=tokens)
+        assert found.scores == task.score(wanted, examples)
+        for got, want in zip(found.predictions, wanted, strict=True):
+            assert got.keys() == want.keys()
+            assert [v for v in got.values() if isinstance(v, str)] == [
+                v for v in want.values() if isinstance(v, str)
+            ]
+
+
+@every_case
+def test_a_step_gets_full_batches_and_may_overwrite_what_it_gave(case):
+    task, features, codec, model, _ = case
+    held, rows = [], []
+
+    def step(**inputs):
+        rows.append({len(value) for value in inputs.values()})
+        for buffer in held:
+            buffer.zero_()
+        output = model(**inputs)
+        held[:] = output.values()
+        return output
+
+    how = {"device": "cpu", "batch_tokens": 64}
+    got = find(model, task, features, codec, step=step, **how)
+    want = find(model, task, features, codec, **how)
+    micro = eval_batches(features["length"], batch_tokens=64)
+    assert rows == [{one.rows} for one in micro]
+    assert got.keys() == want.keys()
+    for key, value in want.items():
+        np.testing.assert_allclose(got[key], value, atol=1e-5)
+
+
+@one_case
+def test_every_module_is_left_in_the_mode_it_was_in(case):
+    task, features, codec, model, _ = case
+    model.train()
+    model.words.eval()  # frozen by somebody
+    seen = []
+    model.dropout.register_forward_hook(lambda module, *_: seen.append(module.training))
+    find(model, task, features, codec, device="cpu")
+    assert seen
+    assert not any(seen)
+    assert model.training
+    assert model.dropout.training
+    assert not model.words.training
+    with pytest.raises(TypeError):
+        find(model, task, features, codec, device="cpu", step=lambda: None)
+    assert model.dropout.training
+
+
+@one_case
+def test_no_random_numbers_are_used(case):
+    task, features, codec, model, _ = case
+    state = torch.get_rng_state()
+    find(model.train(), task, features, codec, device="cpu")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@one_case
+def test_forwards_run_in_the_context_that_was_asked_for(case):
+    task, features, codec, model, _ = case
+    inside = []
+
+    @contextmanager
+    def context():
+        inside.append(torch.is_inference_mode_enabled())
+        yield
+
+    find(model, task, features, codec, device="cpu", autocast=context)
+    assert inside
+    assert all(inside)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="wants a GPU")
+@every_case
+def test_a_gpu_finds_what_the_cpu_does(case):
+    task, features, codec, model, _ = case
+    wanted = find(model, task, features, codec, device="cpu", batch_tokens=8)
+    got = find(model.cuda(), task, features, codec, device="cuda", batch_tokens=8)
+    for key, value in wanted.items():
+        np.testing.assert_allclose(got[key], value, atol=1e-3)
+
+
+RANKS = """
+import sys
+import torch
+from torch import distributed
+from torch.distributed.fsdp import fully_shard
+from softf1.data.examples import TaggedSentence
+from softf1.models.encoders import make_codec
+from softf1.tasks import make_task
+from softf1.training.evaluation import evaluate, find
+
+rank, file = int(sys.argv[1]), sys.argv[2]
+torch.set_num_threads(1)
+distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+examples = [
+    TaggedSentence(tuple("abcdefg"[: 1 + i % 7]), tuple("XYZXYZX"[: 1 + i % 7]), i)
+    for i in range(23)
+]
+task = make_task("tagging")
+codec = make_codec("bilstm", task.texts(examples))
+features = task.encode(examples, codec)
+task = task.fit(features)
+
+
+def shard(model):
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    return fully_shard(model, mesh=mesh)
+
+
+for wrap in (torch.nn.parallel.DistributedDataParallel, shard):
+    torch.manual_seed(0)
+    model = task.build_model("bilstm", codec)
+    alone = evaluate(model, task, features, examples, codec, device="cpu")
+    wrapped = wrap(model)
+    ranks = {"device": "cpu", "world": 2, "rank": rank}
+    for tokens in (16384, 8):  # with one batch for all, the second rank has nothing of its own
+        got = evaluate(wrapped, task, features, examples, codec, batch_tokens=tokens, **ranks)
+        assert got == (alone if rank == 0 else ([], {})), (wrap, tokens)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)  # training goes on after it
+    batch = task.collate(features, range(4), codec)
+    task.logits(wrapped.train()(**batch.inputs), batch)["tags"].sum().backward()
+    optimizer.step()
+    find(wrapped, task, features, codec, **ranks)
+distributed.barrier()
+distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_find_what_one_does_with_ddp_and_fsdp(tmp_path):
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANKS, str(rank), str(tmp_path / "meet")],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [rank.communicate(timeout=200)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(errors)
+
+
+@every_case
+def test_lines_show_example_gold_and_prediction(case, tmp_path):
+    task, features, codec, model, examples = case
+    found = evaluate(model, task, features, examples, codec, device="cpu")
+    path = tmp_path / "run" / "predictions.dev.jsonl"
+    write_predictions(path, task, examples, found.predictions)
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in path.read_text().splitlines()]
+    assert list(path.parent.iterdir()) == [path]
+    assert len(lines) == len(examples)
+    for line, example, prediction in zip(lines, examples, found.predictions, strict=True):
+        assert list(line)[:2] == ["schema", "id"]
+        assert line["schema"] == 1
+        assert line["id"] == (example.id or str(example.line))
+        assert line["gold"]
+        assert prediction.keys() <= line.keys()
+        assert (line.keys() - prediction.keys()) <= {
+            *("schema", "id", "gold", "words", "text", "first", "second"),
+            *("question", "context", "query", "label"),
+        }
+
+
+def test_gold_is_in_the_units_that_are_tagged():
+    task = make_task("tagging", unit="character", scheme="BIO")
+    line = task.show(TaggedSentence(("Ann", "is"), ("B-PER", "O"), line=1))
+    assert line == {"words": list("Annis"), "gold": ["B-PER", "I-PER", "I-PER", "O", "O"]}
+
+
+def test_gold_of_answers_keeps_their_spans_apart():
+    task = make_task("qa", positions="sigmoid", several=True)
+    shown = task.show(QAExample("a", "who?", "Ann and Bob", ()))
+    assert shown == {"question": "who?", "context": "Ann and Bob", "gold": []}
+
+
+def test_lines_are_strict_json_whatever_is_in_them():
+    task = make_task("classification")
+    example = TextExample('half \ud83d, "quoted"\u2028', (), line=7)
+    line = format_line(task, example, {"label": "é", "score": math.inf, "own": [math.nan]})
+    assert line.count(b"\n") == 1
+    found = json.loads(line, parse_constant=pytest.fail)
+    assert found["text"] == example.text
+    assert (found["id"], found["label"]) == ("7", "é")
+    assert (found["score"], found["own"], found["gold"]) == (None, [None], [])
+    assert "gold" not in json.loads(format_line(task, example, {}, gold=False))
+
+
+def test_a_file_that_was_not_finished_is_not_there(tmp_path):
+    task, path = make_task("classification"), tmp_path / "predictions.jsonl"
+    examples = [TextExample("a", ("x",), line=1), TextExample("b", ("x",), line=2)]
+    write_predictions(path, task, examples, [{"label": "x"}] * 2)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="shorter"):
+        write_predictions(path, task, examples, [{"label": "y"}])
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

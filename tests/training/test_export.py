@@ -1,0 +1,160 @@
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from softf1.errors import InputError
+from softf1.models.bilstm import BiLstm
+from softf1.models.encoders import make_codec
+from softf1.tasks import make_task
+from softf1.training import export
+from softf1.training.export import export_onnx
+from softf1.training.publish import publish_model
+from tests.tasks.cases import EXAMPLES
+from tests.training.conftest import strengthen
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="wants onnxruntime (softf1[onnx])")
+pytest.importorskip("onnxscript", reason="wants onnxscript (softf1[onnx])")
+
+CASES = [
+    pytest.param(case, id=f"{case[0]}-{case[2]}", marks=[pytest.mark.slow] if slow else [])
+    for slow, case in [
+        (False, ("tagging", {}, "bert")),
+        (False, ("tagging", {}, "bilstm")),
+        (False, ("classification", {"multi_label": True}, "textcnn")),
+        (True, ("classification", {}, "bert")),
+        (True, ("qa", {}, "bert")),
+    ]
+]
+
+
+def publish(case, folder):
+    task, _, codec, model, _ = case
+    publish_model(folder, model=model, task=task, codec=codec, recipe="", result={})
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+def test_onnxruntime_gives_what_torch_gives_on_real_batches(case, tmp_path, capfd):
+    task, features, codec, model, _ = case
+    run = publish(case, tmp_path / "run" / "model").parent
+    made = export_onnx(run)
+    assert made.path == run / "model.onnx"
+    assert sorted(path.name for path in run.iterdir()) == ["model", "model.onnx"]
+    assert made.difference < 1e-4
+    assert capfd.readouterr() == ("", "")
+    session = onnxruntime.InferenceSession(made.path, providers=["CPUExecutionProvider"])
+    for one in session.get_inputs():
+        assert one.shape[:2] == ["batch", "sequence"]
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["labels"]) == list(getattr(task, "labels", ()))
+    for items, width in (([0], None), ([0, 1], None), ([1, 0, 1], 24)):
+        inputs = task.collate(features, items, codec, width=width).inputs
+        with torch.no_grad():
+            wanted = model.eval()(**inputs)
+        found = session.run(made.outputs, {k: v.numpy() for k, v in inputs.items()})
+        for name, value in zip(made.outputs, found, strict=True):
+            np.testing.assert_allclose(value, wanted[name].numpy(), atol=1e-4)
+
+
+TINY = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "pad_token_id": 0,
+    "intermediate_size": 32,
+    "max_position_embeddings": 66,
+}
+DISENTANGLED = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 32}
+SPECIALS = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+FAMILIES = {
+    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+    "roberta": TINY,
+    "electra": {**TINY, "embedding_size": 16},
+    "albert": {**TINY, "embedding_size": 8},
+    "deberta-v2": {**TINY, **DISENTANGLED},
+    "mpnet": TINY,
+    "modernbert": {**TINY, **SPECIALS, "global_attn_every_n_layers": 2, "local_attention": 16},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # transformers' DeBERTa
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_of_encoders(family, bert, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    typed = family in ("electra", "albert", "deberta-v2")
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if typed else [])]
+    tokenizer.model_input_names = names
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    config = AutoConfig.for_model(family, vocab_size=len(tokenizer), **FAMILIES[family])
+    AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
+    examples, task = EXAMPLES["tagging"], make_task("tagging")
+    codec = make_codec(tmp_path / "encoder")
+    task = task.fit(task.encode(examples, codec))
+    model = task.build_model(tmp_path / "encoder", codec)
+    folder = publish(strengthen((task, None, codec, model, None)), tmp_path / "model")
+    assert sorted(export_onnx(folder).inputs) == sorted(names)
+
+
+@pytest.mark.parametrize("case", [("tagging", {}, "bilstm")], indirect=True)
+def test_what_the_exporter_refuses_is_one_line(case, tmp_path, monkeypatch):
+    folder = publish(case, tmp_path / "model")
+
+    def forward(_self, input_ids, char_ids, attention_mask):
+        kept = char_ids if input_ids.sum() > 3 else attention_mask
+        return {"logits": kept.float()}
+
+    monkeypatch.setattr(BiLstm, "forward", forward)
+    with pytest.raises(InputError, match="the exporter refuses BiLstm: ") as error:
+        export_onnx(folder)
+    assert "\n" not in str(error.value)
+    assert not (folder / "model.onnx").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [("tagging", {}, "xlnet")], indirect=True)
+def test_a_family_that_the_exporter_cannot_do_is_one_line(case, tmp_path, capfd):
+    folder = publish(case, tmp_path / "model")
+    with pytest.raises(InputError, match="the exporter refuses XLNetForTokenClass") as error:
+        export_onnx(folder)
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("case", [("mrc_ner", {}, "bert")], indirect=True)
+def test_bert_mrc_is_refused_with_the_reason(case, tmp_path):
+    with pytest.raises(InputError, match="mrc_ner has no ONNX form: which pairs"):
+        export_onnx(publish(case, tmp_path / "model"))
+
+
+@pytest.mark.parametrize("case", [("tagging", {}, "bilstm")], indirect=True)
+def test_outputs_that_differ_are_not_given_out(case, tmp_path, monkeypatch):
+    folder = publish(case, tmp_path / "model")
+    before = sorted(folder.iterdir())
+    monkeypatch.setattr(export, "CLOSE", -1.0)
+    with pytest.raises(InputError, match=r"wanted outputs within -1\.0 of torch's, got"):
+        export_onnx(folder)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+
+    def without(name, *more):
+        return None if name == "onnxscript" else found(name, *more)
+
+    monkeypatch.setattr(export.importlib.util, "find_spec", without)
+    with pytest.raises(InputError, match=r"softf1\[onnx\].* without onnxscript"):
+        export_onnx(tmp_path)
+
+
+def test_only_a_plain_lstm_has_a_node():
+    with pytest.raises(ValueError, match="one layer"):
+        export.replace_lstms(nn.Sequential(nn.LSTM(2, 2, num_layers=2)))
+    plain = nn.Sequential(nn.Linear(2, 2))
+    assert export.replace_lstms(plain) is plain

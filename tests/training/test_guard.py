@@ -1,0 +1,90 @@
+"""Warnings in words, each once."""
+
+import math
+
+import pytest
+
+from softf1.errors import RunError
+from softf1.training.guard import MOST_SKIPPED, Guard
+
+GOOD = {"skipped": 0, "run": 0, "loss": 0.5}
+
+
+def test_nothing_wrong_is_nothing_said():
+    guard = Guard()
+    assert guard.watch_steps(**GOOD) == []
+    assert guard.watch_predictions([{"tags": ["O", "B-PER"]}], epoch=1.0) == []
+    assert guard.watch_predictions([], epoch=1.0) == []
+    assert guard.warnings == []
+
+
+def test_steps_left_out_are_told_once_with_what_to_try():
+    guard = Guard()
+    (said,) = guard.watch_steps(skipped=2, run=0, loss=0.5)
+    assert "gradient not finite" in said
+    assert "lower train.lr" in said
+    assert guard.watch_steps(skipped=3, run=1, loss=0.5) == []
+    assert guard.warnings == [said]
+
+
+def test_too_many_in_a_row_end_the_run():
+    Guard().watch_steps(skipped=900, run=MOST_SKIPPED - 1, loss=0.5)
+    with pytest.raises(RunError, match=f"not finite in {MOST_SKIPPED} steps in a row; try a lower"):
+        Guard().watch_steps(skipped=MOST_SKIPPED, run=MOST_SKIPPED, loss=0.5)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_is_told(loss):
+    (said,) = Guard().watch_steps(skipped=0, run=0, loss=loss)
+    assert said.startswith("the loss is not finite")
+
+
+NOTHING = [
+    {"tags": ["O", "O"]},
+    {"label": "PER", "spans": []},
+    {"labels": []},
+    {"answer": ""},
+]
+
+
+@pytest.mark.parametrize("prediction", NOTHING)
+def test_no_label_at_all_is_told_with_what_to_try(prediction):
+    (said,) = Guard().watch_predictions([prediction, prediction], epoch=1.5)
+    assert said.startswith("no label is predicted after 1.5 epochs: try a start with cross entropy")
+    for remedy in ("train.batch_size", 'exclude=["O"]', "lower alpha", "squared=true"):
+        assert remedy in said
+
+
+@pytest.mark.parametrize("prediction", [{"label": "0"}, {"tags": ["B-PER", "B-PER"]}])
+def test_a_collapse_names_the_class(prediction):
+    (said,) = Guard().watch_predictions([prediction] * 3, epoch=2.0)
+    (name,) = set(prediction.get("tags", [prediction.get("label")]))
+    assert said.startswith(f"collapse to one class after 2 epochs, all is {name!r}: try ")
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        [{"label": "0"}, {"label": "1"}],
+        [{"labels": ["a"]}, {"labels": ["a"]}],  # of several labels one may be all there is
+        [{"label": "PER", "spans": [[0, 1]]}, {"label": "PER", "spans": []}],
+        [{"answer": "Paris"}, {"answer": ""}],
+    ],
+)
+def test_other_predictions_are_fine(predictions):
+    assert Guard().watch_predictions(predictions, epoch=1.0) == []
+
+
+def test_in_the_first_epoch_nothing_may_be_predicted_yet():
+    guard = Guard()
+    assert guard.watch_predictions(NOTHING[:1], epoch=0.5) == []
+    assert len(guard.watch_predictions(NOTHING[:1], epoch=0.5, last=True)) == 1
+    assert guard.watch_predictions(NOTHING[:1], epoch=1.0) == []
+
+
+def test_what_was_said_before_a_restart_is_not_said_again():
+    before = Guard()
+    before.watch_predictions(NOTHING[:1], epoch=1.0)
+    after = Guard(before.warnings)
+    assert after.watch_predictions(NOTHING[:1], epoch=2.0) == []
+    assert len(after.watch_predictions([{"label": "0"}] * 2, epoch=2.0)) == 1

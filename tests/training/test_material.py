@@ -1,0 +1,94 @@
+"""Files read, split and encoded."""
+
+import pytest
+
+from softf1.data.examples import QAExample
+from softf1.errors import InputError
+from softf1.training.material import load_material
+from softf1.training.recipe import read_recipe, with_values
+from tests.training.test_run import case
+from tests.training.toys import make_data, make_recipe, write_recipe
+
+
+def test_files_are_read_with_their_hashes(tmp_path):
+    material = load_material(read_recipe(write_recipe(tmp_path)))
+    assert {name: len(found) for name, found in material.examples.items()} == {
+        "train": 60,
+        "dev": 18,
+        "test": 12,
+    }
+    assert set(material.task.labels) == {"B-LOC", "B-PER", "O"}
+    hashes = {source["sha256"] for source in material.sources.values()}
+    assert len(hashes) == 3
+    (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
+    changed = load_material(read_recipe(tmp_path / "toy.toml")).sources
+    assert changed["dev"]["sha256"] == changed["train"]["sha256"]
+
+
+def split(kind="tagging", share=0.25, train=None):
+    data = {"train": train or make_data(kind)["train"]}
+    recipe = with_values(make_recipe(), {"task.dev_share": share})
+    return load_material(recipe, data) if kind == "tagging" else data
+
+
+def test_without_a_dev_file_a_share_of_train_is_put_aside():
+    material = split()
+    train, dev = material.examples["train"], material.examples["dev"]
+    assert (len(train), len(dev)) == (45, 15)
+    everything = make_data()["train"]
+    assert sorted(train + dev, key=str) == sorted(everything, key=str)
+    assert train != everything[:45]  # not the end of the file
+    assert material.sources["dev"]["share"] == 0.25
+    assert split().examples["dev"] == dev
+
+
+def test_the_share_is_the_same_for_every_seed():
+    recipes = [make_recipe(train={"seed": seed}) for seed in (0, 1)]
+    first, second = (load_material(r, {"train": make_data()["train"]}) for r in recipes)
+    assert first.examples["dev"] == second.examples["dev"]
+
+
+def test_questions_about_one_text_stay_together(bert):
+    recipe, data = case("qa", bert)
+    train = [
+        QAExample(f"{e.id}.{i}", e.question, e.context, e.answers)
+        for e in data["train"]
+        for i in range(3)
+    ]
+    found = load_material(with_values(recipe, {"task.dev_share": 0.2}), {"train": train}).examples
+    assert len(found["dev"]) == 36
+    assert not {e.context for e in found["dev"]} & {e.context for e in found["train"]}
+
+
+def test_queries_about_one_sentence_stay_together(bert):
+    recipe, data = case("mrc_ner", bert)
+    found = load_material(recipe, {"train": data["train"]}).examples
+    sentences = [{e.id.split(".")[0] for e in found[name]} for name in ("train", "dev")]
+    assert not sentences[0] & sentences[1]
+    assert len(found["dev"]) == 12
+
+
+def test_labels_come_from_train_alone():
+    data = make_data()
+    data["test"] = [type(e)(e.words, ("B-NEW", *e.tags[1:]), line=0) for e in data["test"]]
+    material = load_material(make_recipe(), data)
+    assert "B-NEW" not in material.task.labels
+    assert any("NEW" in note and note.startswith("test: ") for note in material.notes)
+
+
+@pytest.mark.parametrize("data", [{}, {"train": []}, {"dev": make_data()["dev"]}])
+def test_nothing_to_train_on_is_an_error(data):
+    with pytest.raises(InputError, match="wanted examples to use as train, got none"):
+        load_material(make_recipe(), data)
+
+
+def test_an_empty_file_is_an_error_that_names_it(tmp_path):
+    recipe = read_recipe(write_recipe(tmp_path))
+    (tmp_path / "dev.txt").write_text("\n\n")
+    with pytest.raises(InputError, match=r"dev\.txt"):
+        load_material(recipe)
+
+
+def test_one_example_cannot_be_split():
+    with pytest.raises(InputError, match="wanted several examples to split a dev part off, got 1"):
+        load_material(make_recipe(), {"train": make_data()["train"][:1]})

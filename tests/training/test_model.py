@@ -1,0 +1,110 @@
+"""How a model starts: the seed, the bias of its head, dropout."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from softf1.training.material import load_material
+from softf1.training.model import make_model, set_dropout
+from softf1.training.recipe import with_values
+from tests.training.test_run import case
+from tests.training.toys import make_data, make_recipe
+
+
+def build(name, bert, **values):
+    recipe, data = case(name, bert)
+    material = load_material(recipe, data)
+    return make_model(with_values(recipe, values), material), material, data
+
+
+def test_the_bias_of_a_softmax_is_the_log_prior():
+    recipe = make_recipe()
+    material = load_material(recipe, make_data())
+    bias = make_model(recipe, material).classifier.bias
+    tags = [tag for example in make_data()["train"] for tag in example.tags]
+    # log((n_c + 1) / (n + C)) with the counts of the file
+    wanted = [math.log((tags.count(t) + 1) / (len(tags) + 3)) for t in material.task.labels]
+    torch.testing.assert_close(bias.detach(), torch.tensor(wanted))
+
+
+def test_the_bias_of_sigmoids_is_the_log_odds(bert):
+    model, material, data = build("multi-label", bert)
+    texts = len(data["train"])
+    for label, bias in zip(material.task.labels, model.classifier.bias.tolist(), strict=True):
+        positive = sum(label in example.labels for example in data["train"])
+        assert bias == pytest.approx(math.log((positive + 1) / (texts - positive + 1)), rel=1e-5)
+
+
+def test_starts_and_ends_have_their_own(bert):
+    model, material, data = build("mrc_ner", bert)
+    words = sum(len(example.words) for example in data["train"])
+    spans = sum(len(example.spans) for example in data["train"])
+    wanted = math.log((spans + 1) / (words - spans + 1))
+    assert model.start.bias.item() == pytest.approx(wanted, rel=1e-5)
+    assert model.end.bias.item() == pytest.approx(wanted, rel=1e-5)
+    found = material.task.class_counts(material.features["train"])["span"][0]
+    assert model.match.out.bias.item() == pytest.approx(math.log((found[1] + 1) / (found[0] + 1)))
+
+
+def test_positions_have_no_prior(bert):
+    model, _, _ = build("qa", bert)
+    assert model.qa_outputs.bias.tolist() == [0, 0]
+
+
+def test_zero_is_zero(bert):
+    for name in ("tagging", "multi-label", "qa-sigmoid"):
+        model, material, _ = build(name, bert, **{"train.head_bias": "zero"})
+        for head in material.task.heads(model).values():
+            assert head.layer.bias.abs().sum() == 0
+
+
+def test_a_head_without_a_bias_starts_without(bert):
+    recipe, data = case("tagging", bert)
+    material = load_material(recipe, data)
+    old = type(material.task).build_model
+
+    def build(task, *args, **options):
+        model = old(task, *args, **options)
+        model.classifier = nn.Linear(16, 3, bias=False)
+        return model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(material.task), "build_model", build)
+        assert make_model(recipe, material).classifier.bias is None
+
+
+def test_the_seed_makes_the_weights(bert):
+    def weights(seed):
+        model, _, _ = build("tagging-batch", bert, **{"train.seed": seed})
+        return model.classifier.weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_dropout_is_that_of_the_recipe_everywhere(bert):
+    model, _, _ = build("tagging-batch", bert, **{"encoder.dropout": 0.4})
+    found = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
+    assert len(found) > 3
+    assert set(found) == {0.4}
+    assert model.config.hidden_dropout_prob == model.config.attention_probs_dropout_prob == 0.4
+
+
+def test_dropout_that_is_kept_as_a_number_changes_too():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention_dropout, self.use_dropout, self.dropouts = 0.1, True, [0.1]
+
+    model = nn.ModuleList([Attention(), nn.LSTM(2, 2, num_layers=2, dropout=0.3)])
+    set_dropout(model, 0.0)
+    attention, lstm = model
+    assert (attention.attention_dropout, lstm.dropout) == (0.0, 0.0)
+    assert (attention.use_dropout, attention.dropouts) == (True, [0.1])
+
+
+def test_without_a_word_about_dropout_the_encoder_says(bert):
+    model, _, _ = build("tagging-batch", bert)
+    assert model.bert.embeddings.dropout.p == 0.1

@@ -1,0 +1,242 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from itertools import islice, repeat
+from pathlib import Path
+
+import pytest
+
+from softf1.data.examples import MrcExample, TextExample
+from softf1.data.problems import Problems
+from softf1.errors import InputError
+from softf1.models.encoders import make_codec
+from softf1.tasks import make_task
+from softf1.training.evaluation import evaluate
+from softf1.training.predict import cut, predict_lines, read_input
+from softf1.training.publish import Loaded
+from tests.tasks.cases import CASES
+
+every_case = pytest.mark.parametrize("case", CASES, indirect=True)
+texts = pytest.mark.parametrize("case", [("classification", {}, "textcnn")], indirect=True)
+
+
+def load(case):
+    task, _, codec, model, _ = case
+    return Loaded(model.eval(), task, codec)
+
+
+def told(lines):
+    return [json.loads(line) for line in lines]
+
+
+@every_case
+def test_chunks_change_nothing(case):
+    task, _, codec, model, examples = case
+    many = examples * 3
+    wanted = evaluate(model, task, task.encode(many, codec), many, codec, device="cpu").predictions
+    for chunk in (1, 4, 1000):
+        found = told(predict_lines(load(case), iter(many), chunk=chunk))
+        assert len(found) == len(many)
+        for line, prediction in zip(found, wanted, strict=True):
+            for key, value in prediction.items():
+                if isinstance(value, str | list):
+                    assert line[key] == json.loads(json.dumps(value)), key
+
+
+@texts
+def test_thresholds_of_the_model_are_used(case):
+    model, task, codec = load(case)
+    examples = [TextExample("Ann works", (), line=1)]
+    for threshold, label in ((0.0, "work"), (1.1, "travel")):
+        strict = Loaded(model, replace(task, thresholds=(threshold,)), codec)
+        (line,) = told(predict_lines(strict, examples))
+        assert line["label"] == label
+        assert "gold" not in line
+
+
+def test_queries_about_one_sentence_stay_together():
+    def item(words, label):
+        return MrcExample("", "?", label, tuple(words))
+
+    first = [item("ab", "PER"), item("ab", "LOC"), item("ab", "ORG")]
+    again = [item("ab", "PER"), item("ab", "LOC")]  # the same sentence a second time
+    other = [item("cd", "LOC"), item("cd", "PER")]
+    assert list(cut([*first, *again, *other], 2)) == [first, again, other]
+    assert list(cut([*first, *again, *other], 4)) == [first + again, other]
+
+
+def test_examples_are_taken_as_they_are_needed():
+    taken = []
+
+    def source():
+        for number in range(10_000):
+            taken.append(number)
+            yield TextExample("Ann works", (), line=number)
+
+    examples = [TextExample("Ann works", ("a",), 1), TextExample("Bob", ("b",), 2)]
+    task = make_task("classification")
+    codec = make_codec("textcnn", task.texts(examples))
+    task = task.fit(task.encode(examples, codec))
+    loaded = Loaded(task.build_model("textcnn", codec).eval(), task, codec)
+    lines = predict_lines(loaded, source(), chunk=10)
+    assert len(list(islice(lines, 5))) == 5
+    assert len(taken) <= 50  # this chunk, two made ready, two in making
+    before = threading.active_count()
+    lines.close()  # as when the reader of a pipe has gone
+    assert threading.active_count() < before
+
+
+@texts
+def test_an_error_comes_after_the_lines_before_it(case):
+    def source():
+        yield from repeat(TextExample("Ann works", (), line=1), 25)
+        raise InputError("wanted a text, got none", path="a.tsv", line=26)
+
+    lines = predict_lines(load(case), source(), chunk=10)
+    assert len(list(islice(lines, 20))) == 20
+    with pytest.raises(InputError, match=r"a\.tsv:26"):
+        list(lines)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="input"):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_words_without_tags_are_read_as_such(write):
+    path, problems = write("Ann\nworks\n\nBob\n"), Problems(unique=False)
+    for task in (make_task("tagging"), make_task("tagging", format="conll")):
+        found = list(read_input(task, path, problems=problems))
+        assert [(one.words, one.tags) for one in found] == [(("Ann", "works"), ()), (("Bob",), ())]
+    assert problems.notes == [f"{path}: read without labels"]
+
+
+def test_tags_that_are_there_stay_gold(write):
+    (one,) = read_input(make_task("tagging"), write("Ann B-PER\nworks O\n"))
+    assert one.tags == ("B-PER", "O")
+
+
+def test_a_column_of_labels_may_be_missing(write):
+    task = make_task("classification", format="tsv", reader={"text": "body", "label": "kind"})
+    (one,) = read_input(task, write("body\tother\nAnn works\tx\n"))
+    assert (one.text, one.labels) == ("Ann works", ())
+
+
+def test_another_error_is_told_as_it_is(write):
+    task = make_task("classification", format="tsv", reader={"text": "body", "label": "kind"})
+    with pytest.raises(InputError, match="wanted a column 'body' for the text"):
+        next(read_input(task, write("x\ty\nAnn\tBob\n")))
+    with pytest.raises(InputError, match="No such file"):
+        read_input(make_task("tagging"), "nowhere.txt")
+
+
+PLAIN = {
+    "tagging": ("Ann works .\n\nBob\n", lambda e: e.words, [("Ann", "works", "."), ("Bob",)]),
+    "classification": ("Ann works .\n\nBob\n", lambda e: e.text, ["Ann works .", "Bob"]),
+    "pairs": (
+        "Ann\tBob\nit\tthat\n",
+        lambda e: (e.first, e.second),
+        [("Ann", "Bob"), ("it", "that")],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_plain_lines(kind, write):
+    text, look, wanted = PLAIN[kind]
+    task = make_task(kind, format="csv" if kind == "pairs" else None, reader={})
+    found = list(read_input(task, write(text), format="plain"))
+    assert [look(one) for one in found] == wanted
+
+
+def test_plain_characters(write):
+    task, path = make_task("tagging"), write("王在 北京\n")
+    (one,) = read_input(task, path, format="plain", options={"characters": True})
+    assert one.words == tuple("王在北京")
+
+
+def test_a_bad_plain_pair_names_its_line(write):
+    found = read_input(make_task("pairs"), write("a\tb\nalone\n"), format="plain")
+    with pytest.raises(InputError, match=r":2: wanted two texts with a tab between, got 'alone'"):
+        list(found)
+
+
+def test_queries_are_asked_of_sentences_without_tags(write):
+    task = make_task("mrc_ner", queries={"PER": "who?", "LOC": "where?"})
+    found = list(read_input(task, write("Ann works\n"), format="plain"))
+    assert [(one.label, one.words, one.spans) for one in found] == [
+        ("PER", ("Ann", "works"), ()),
+        ("LOC", ("Ann", "works"), ()),
+    ]
+
+
+def test_ids_may_repeat_and_are_not_remembered(write):
+    path = write('{"id": "7", "text": "a"}\n{"id": "7", "text": "b"}\n')
+    assert [one.id for one in read_input(make_task("classification"), path)] == ["7", "7"]
+
+
+def test_the_standard_input_needs_a_format():
+    with pytest.raises(InputError, match="wanted --format with -"):
+        read_input(make_task("tagging"), "-")
+
+
+MEMORY = """
+import json, resource, sys
+import torch
+from softf1.models.encoders import make_codec
+from softf1.tasks import make_task
+from softf1.training.predict import predict_lines, read_input
+from softf1.training.publish import Loaded
+
+torch.set_num_threads(1)
+task = make_task("classification", max_length=16)
+short, long, chunk = sys.argv[1:]
+codec = make_codec("textcnn", [["a b c d e f"]])
+task = task.fit(task.encode(list(task.read(short)), codec))
+model = task.build_model("textcnn", codec).eval()
+seen = []
+for path in (short, short, long):
+    lines = predict_lines(Loaded(model, task, codec), read_input(task, path), chunk=int(chunk))
+    count = sum(1 for line in lines)
+    seen.append((count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+print(json.dumps(seen))
+"""
+
+
+def memory_growth(tmp_path, few, many, *, chunk):
+    """MiB by which the peak is higher after `many` lines of 2,000 characters than after `few`."""
+    line = '{"id": "%d", "text": "%s", "label": "%s"}\n'
+    paths = [tmp_path / "short", tmp_path / "long"]
+    for path, count in zip(paths, (few, many), strict=True):
+        with path.open("w") as file:
+            file.writelines(line % (i, "abcdefghi " * 200, "xy"[i % 2]) for i in range(count))
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, *map(str, paths), str(chunk)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    (first, _), (_, before), (last, after) = json.loads(done.stdout)
+    assert (first, last) == (few, many)
+    return after - before
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    # 3,400 lines more are 7 MB of text alone, in memory as text, as bytes and as ids.
+    assert memory_growth(tmp_path, 600, 4000, chunk=100) < 10
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_a_long_file_but_with_its_chunks(tmp_path):
+    assert memory_growth(tmp_path, 2000, 20_000, chunk=1000) < 15
+    assert memory_growth(tmp_path, 2000, 20_000, chunk=20_000) > 50

@@ -1,0 +1,94 @@
+"""What is shown: lines in a pipe, a bar on a terminal, nothing where nobody looks."""
+
+import io
+import sys
+
+import pytest
+import torch
+
+from softf1.training import progress
+from softf1.training.progress import Bar, Plain, Silent, choose_display, describe, peak_memory
+
+VALUES = {
+    "step": 10,
+    "epoch": 0.5,
+    "loss": 0.25,
+    "score": None,
+    "headline": "f1",
+    "tokens_per_second": 1000.0,
+    "left": 90.0,
+    "memory": 2**30,
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_one_process_speaks_and_only_if_it_may(monkeypatch):
+    assert isinstance(choose_display(quiet=True, main=True), Silent)
+    assert isinstance(choose_display(quiet=False, main=False), Silent)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert isinstance(choose_display(quiet=False, main=True), Plain)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert isinstance(choose_display(quiet=False, main=True), Bar)
+
+
+def test_plain_lines_come_now_and_then_on_standard_error(capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    display = Plain()
+    display.start(step=0, steps=40, about="a training")
+    for seconds in (1, 10, 16, 17, 31.5):
+        now[0] = 100.0 + seconds
+        display.advance(VALUES)
+    display.say("epoch 1.00 · dev f1 50.00")
+    display.stop()
+    out, err = capsys.readouterr()
+    assert out == ""
+    line = "step 10/40 · epoch 0.50 · loss 0.2500 · 1,000 tokens/s · 1:30 left · 1.0 GiB"
+    assert err.splitlines() == ["a training", line, line, "epoch 1.00 · dev f1 50.00"]
+
+
+def test_a_resumed_training_says_where_it_goes_on(capsys):
+    Plain().start(step=1234, steps=4000, about="a training")
+    assert capsys.readouterr().err == "a training; going on at step 1,234\n"
+
+
+def test_a_bar_shows_the_numbers(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("TERM", "xterm")
+    display = Bar()
+    display.start(step=0, steps=40, about="a training [of brackets]")
+    display.advance(VALUES | {"score": 0.5})
+    display.progress.refresh()
+    display.say("a line [above] the bar")
+    display.stop()
+    shown = screen.getvalue()
+    assert "a training [of brackets]" in shown
+    assert "a line [above] the bar" in shown
+    assert "10/40" in shown
+    assert "loss 0.2500 · dev f1 50.00 · 1,000 tokens/s · 1:30 left" in shown
+
+
+def test_silence_is_silent(capsys):
+    display = Silent()
+    display.start(step=0, steps=1, about="x")
+    display.advance(VALUES)
+    display.say("x")
+    display.stop()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_scores_are_shown_in_percent():
+    assert "dev f1 12.35" in describe(VALUES | {"score": 0.12345})
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_memory_of_this_process_is_in_bytes():
+    with open("/proc/self/status") as file:  # noqa: PTH123 - no file of ours
+        peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+    assert peak_memory(torch.device("cpu")) == pytest.approx(1024 * peak, rel=0.05)
