@@ -101,8 +101,6 @@ class Case:
         loss: Callable[[Tensor, Tensor], Tensor],
         logits: Tensor,
         target: Tensor,
-        *,
-        capture: bool,
     ):
         self.logits = logits.detach().requires_grad_()
         self.step = lambda: self._run(loss, target)
@@ -120,12 +118,10 @@ class Case:
         torch.cuda.synchronize()
         self.extra_bytes = torch.cuda.max_memory_allocated() - before
         self.logits.grad = None
-        self.replay = self.step
-        if capture:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self.step()
-            self.replay = graph.replay
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        self.replay = graph.replay
 
     def _run(self, loss: Callable[[Tensor, Tensor], Tensor], target: Tensor) -> None:
         self.logits.grad = None
@@ -142,8 +138,7 @@ def measure(n: int, c: int, rounds: int) -> list[dict[str, object]]:
     found = contenders(c)
     times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in found}
     memory: dict[str, int] = {}
-    # Where a step takes milliseconds, starting it costs nothing beside it: no graph is captured.
-    cases = {name: Case(loss, logits, target, capture=not large) for name, loss in found.items()}
+    cases = {name: Case(loss, logits, target) for name, loss in found.items()}
     repeats = 20 if n * c < 1_000_000 else 1 if large else 3
     for _ in range(5 if large else rounds):
         for name, case in cases.items():

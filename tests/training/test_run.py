@@ -457,3 +457,15 @@ def test_graphs_want_a_gpu(tmp_path):
         pytest.skip("there is one")
     with pytest.raises(InputError, match="needs one process with a CUDA"):
         train_run(make_recipe(train={"compile": "graphs"}), tmp_path, data=make_data(), quiet=True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch by torch
+def test_inductor_changes_no_more_than_rounding(bert, tmp_path):
+    losses = {}
+    for way in ("off", "inductor"):
+        recipe, data = case("tagging-batch", bert, compile=way, max_steps=10, lr=1e-3)
+        recipe = with_values(recipe, {"encoder.dropout": 0.0})  # it draws other random numbers
+        train_run(recipe, tmp_path / way, data=data, quiet=True)
+        (losses[way],) = (x["loss"] for x in read_journal(tmp_path / way) if x["event"] == "step")
+    assert losses["inductor"] == pytest.approx(losses["off"], rel=1e-4)

@@ -48,9 +48,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options; `key=value` may stand behind them too, where argparse takes none any more."""
+    parser = build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    changes = [word for word in rest if "=" in word and not word.startswith("-")]
+    if rest and (changes != rest or not hasattr(options, "values")):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.values = [*options.values, *rest]
+    return options
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns 0 for done, 1 for failed, 2 for bad input or usage."""
-    options = build_parser().parse_args(arguments)
+    options = parse(arguments)
     try:
         code: int = options.run(options)
         sys.stdout.flush()

@@ -110,9 +110,9 @@ def cut(n: int, c: int, vector: int, *, entries: int, warps: int, together: int,
 @lru_cache(maxsize=1024)
 def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """Rows of one tile, read once: a thread has much of a row, so that few share it."""
-    if c <= FEW:
-        return cut(n, c, vector, entries=4, warps=4, together=8, many=many)
-    return cut(n, c, vector, entries=32, warps=2, together=8, many=many)
+    entries, together = (4, 8) if c <= FEW else (32, 15)
+    tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
+    return tile._replace(programs=min(tile.programs, MOST_PROGRAMS))
 
 
 @lru_cache(maxsize=1024)
@@ -149,7 +149,7 @@ def batch_backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 def long_lanes(n: int, element_size: int, many: int) -> Lanes:
     """A long row is one program's; several on a multiprocessor hide each other's waiting."""
     v = 16 // element_size
-    return Lanes(8_192 // v, v, 8, min(n, many * 4))
+    return Lanes(4_096 // v, v, 8, min(n, many * 4, MOST_PROGRAMS))
 
 
 @lru_cache(maxsize=1024)

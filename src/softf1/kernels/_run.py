@@ -321,15 +321,10 @@ def _sum_wide(
     filler = x if mask is None else mask
     partial, sums = _floats(x, totals.grid[0], c), _floats(x, 1, 2, c)
     counts = torch.zeros((2, c), dtype=torch.int64, device=x.device)
-    launch(totals, x, _spare_row(x), target, filler, aux, partial)
+    launch(totals, x, target, filler, aux, partial)
     launch(gold, x, target, filler, aux, counts)
     launch(collect, partial, counts, sums)
     return sums
-
-
-def _spare_row(x: Tensor) -> Tensor:
-    """Returns what is read in place of a row that does not count, which may hold anything."""
-    return torch.zeros(x.shape[1], dtype=x.dtype, device=x.device)
 
 
 @lru_cache(maxsize=4096)
@@ -347,8 +342,7 @@ def _plan_wide(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -
         Plan(
             _wide.wide_totals_kernel, (programs, 1, 1),
             (n, c // vector, stride_n // vector, stride, ignore, alpha, fp),
-            (*formula, has_mask, vector, c % (lanes * v) == 0, lanes, v, triton.cdiv(c, lanes * v)),
-            warps,
+            (*formula, has_mask, vector, lanes, v, triton.cdiv(c, lanes * v)), warps,
         ),
         Plan(
             _wide.gold_kernel, (triton.cdiv(n, 128), 1, 1),
@@ -377,9 +371,7 @@ def run_batch_backward(
     plan = _plan_batch_backward(
         shape_of(x), strides, incoming.stride(), numbers, has_mask=mask is not None
     )
-    if plan.kernel is _wide.wide_backward_kernel:
-        launch(plan, x, _spare_row(x), target, aux, slopes, incoming, dx)
-    elif len(strides) == 1:
+    if len(strides) == 1:
         launch(plan, x, target, aux, slopes, incoming, dx)
     else:
         launch(plan, x, target, x if mask is None else mask, slopes, incoming, dx)
@@ -409,8 +401,7 @@ def _plan_batch_backward(
     elif (layout := _wide_lanes(shape, numbers)) is not None:
         lanes, v, warps, programs = layout
         constants = (
-            loss, power, decay, alpha == 1.0, vector, c % (lanes * v) == 0, lanes, v,
-            triton.cdiv(c, lanes * v),
+            loss, power, decay, alpha == 1.0, vector, lanes, v, triton.cdiv(c, lanes * v)
         )  # fmt: skip
         numbers_ = (*places, *strides, stride, alpha, fp, fn)
         kernel = _wide.wide_backward_kernel

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from softf1.kernels._batch import load_slope
-from softf1.kernels._long import keep_row, lane_columns, load_row, merge_sums
+from softf1.kernels._long import keep_row, lane_columns, load_row
 from softf1.kernels._read import (
     LOG_R,
     NUMBERS,
@@ -34,31 +34,26 @@ from softf1.kernels._tiles import (
     probabilities,
     shares,
     through_decay,
-    widen,
 )
 
 
 @triton.jit
-def load_wide(x, cols, c, EVEN: tl.constexpr, AGAIN: tl.constexpr):
-    """Returns logits as float32, LOW past the end; AGAIN: the cache is to keep them."""
-    policy: tl.constexpr = "evict_last" if AGAIN else "evict_first"
-    if EVEN:
-        return widen(tl.load(x + cols, eviction_policy=policy))
+def load_wide(x, cols, stop):
+    """Returns logits as float32, LOW from `stop` on, which is 0 where the row is not wanted."""
+    mask = cols < stop
     if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
-        found = tl.load(x + cols, mask=cols < c, other=0.0, eviction_policy=policy)
-        return tl.where(cols < c, found.to(tl.float32), LOW)
-    return widen(tl.load(x + cols, mask=cols < c, other=LOW, eviction_policy=policy))
+        return tl.where(mask, tl.load(x + cols, mask=mask, other=0.0).to(tl.float32), LOW)
+    return tl.load(x + cols, mask=mask, other=LOW).to(tl.float32)
 
 
 @triton.jit
 def look_and_add(
-    now, m, z, before, totals, m_before, log_r, cols, c, alpha, fp,
+    now, stop, m, z, before, stop_before, totals, m_before, log_r, cols, alpha, fp,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
-    EVEN: tl.constexpr,
 ):  # fmt: skip
     """Takes a part of this row into the softmax sums, and one of the row before into the totals."""
-    part = load_wide(now, cols, c, EVEN, True)
-    share = shares(load_wide(before, cols, c, EVEN, False), m_before, log_r)
+    part = load_wide(now, cols, stop)
+    share = shares(load_wide(before, cols, stop_before), m_before, log_r)
     _, q, _ = probabilities(share, False, log_r, alpha, DECAY, False, ALPHA_ONE)
     totals += negative_total(q, fp, LOSS, POWER)
     new = tl.maximum(m, tl.max(part, axis=1))
@@ -68,10 +63,10 @@ def look_and_add(
 
 @triton.jit(do_not_specialize=NUMBERS)
 def wide_totals_kernel(
-    x, spare, target, mask, aux, partial, n, units, sx_n, st_n, ignore, alpha, fp,
+    x, target, mask, aux, partial, n, units, sx_n, st_n, ignore, alpha, fp,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
-    HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
-    V: tl.constexpr, PARTS: tl.constexpr,
+    HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Writes (programs, C), totals of negatives, and the softmax sums of each row."""
     c = units * VECTOR
@@ -83,36 +78,38 @@ def wide_totals_kernel(
     totals_3 = tl.zeros([LANES, V], tl.float32)
     stride = sx_n.to(tl.int64) * VECTOR
     programs = tl.num_programs(0)
-    before, m_before, log_r = spare, 0.0, -float("inf")
+    before, stop_before = x, c * 0
+    m_before, log_r = LOW * 1.0, LOW * 1.0
     for row in tl.range(tl.program_id(0), n + programs, programs, num_stages=1):
         inside = row < n
         here = tl.minimum(row, n - 1)
         _, wanted = load_row(target, mask, here, n, st_n, ignore, HAS_MASK)
         wanted = wanted & inside
-        now = tl.where(wanted, x + here * stride, spare)
+        stop = tl.where(wanted, units, 0) * VECTOR
+        now = x + here * stride
         m = tl.full([LANES], LOW, tl.float32)
         z = tl.zeros([LANES], tl.float32)
         m, z, totals_0 = look_and_add(
-            now, m, z, before, totals_0, m_before, log_r, cols, c, alpha, fp,
-            LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
+            now, stop, m, z, before, stop_before, totals_0, m_before, log_r, cols, alpha, fp,
+            LOSS, POWER, DECAY, ALPHA_ONE,
         )  # fmt: skip
         m, z, totals_1 = look_and_add(
-            now, m, z, before, totals_1, m_before, log_r, cols + PART, c, alpha, fp,
-            LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
+            now, stop, m, z, before, stop_before, totals_1, m_before, log_r, cols + PART,
+            alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE,
         )  # fmt: skip
         if PARTS > 2:
             m, z, totals_2 = look_and_add(
-                now, m, z, before, totals_2, m_before, log_r, cols + 2 * PART, c, alpha, fp,
-                LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
+                now, stop, m, z, before, stop_before, totals_2, m_before, log_r,
+                cols + 2 * PART, alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE,
             )  # fmt: skip
         if PARTS > 3:
             m, z, totals_3 = look_and_add(
-                now, m, z, before, totals_3, m_before, log_r, cols + 3 * PART, c, alpha, fp,
-                LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
+                now, stop, m, z, before, stop_before, totals_3, m_before, log_r,
+                cols + 3 * PART, alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE,
             )  # fmt: skip
-        m_before, summed = tl.reduce((m, z), 0, merge_sums)
-        summed = tl.where(wanted, without_padding(m_before, summed), 0.0)
-        before, log_r = now, log_reciprocal(summed)
+        m_before = tl.max(m, axis=0)
+        summed = without_padding(m_before, tl.sum(z * numerators(m, m_before), axis=0))
+        before, stop_before, log_r = now, stop, log_reciprocal(summed)
         if inside:
             scale = tl.where(wanted & (summed != 0.0), 1.0, 0.0)
             keep_row(aux, row, n, m_before, log_r, scale, scale, scale, scale, 0, scale, False)
@@ -182,14 +179,13 @@ def gold_slope(
 
 @triton.jit
 def look_and_write(
-    now, m, log_r, sums, before, m_before, log_r_before,
-    dx, write, label, gold, summed, slope, cols, c, alpha, fp,
+    now, stop, m, log_r, sums, before, stop_before, m_before, log_r_before,
+    dx, write, label, gold, summed, slope, cols, alpha, fp,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
-    EVEN: tl.constexpr,
 ):  # fmt: skip
     """Adds h of a part of this row to its sums, and writes a part of the row before."""
-    part = load_wide(now, cols, c, EVEN, True)
-    share = shares(load_wide(before, cols, c, EVEN, False), m_before, log_r_before)
+    part = load_wide(now, cols, stop)
+    share = shares(load_wide(before, cols, stop_before), m_before, log_r_before)
     p, q, _ = probabilities(share, False, log_r, alpha, DECAY, False, ALPHA_ONE)
     h = negative_total(q, fp, LOSS, POWER) * slope
     h = tl.where(cols == label, gold, through_decay(h, p, False, alpha, DECAY, False))
@@ -201,11 +197,9 @@ def look_and_write(
 
 @triton.jit(do_not_specialize=NUMBERS)
 def wide_backward_kernel(
-    x, spare, target, aux, slopes, incoming, dx,
-    n, units, sx_n, st_n, incoming_stride, alpha, fp, fn,
+    x, target, aux, slopes, incoming, dx, n, units, sx_n, st_n, incoming_stride, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
-    VECTOR: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr,
-    PARTS: tl.constexpr,
+    VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """The gradient; `incoming` is one number a class, or one for all with stride 0."""
     c = units * VECTOR
@@ -221,44 +215,45 @@ def wide_backward_kernel(
         slope_3 = POWER * load_slope(of_total, incoming, incoming_stride, cols + 3 * PART, c)
     stride, wide = sx_n.to(tl.int64) * VECTOR, n.to(tl.int64)
     programs = tl.num_programs(0)
-    write, before, dx_before, label_before = c * 0, spare, dx, 0
-    m_before, log_r_before, gold_before, summed_before = 0.0, -float("inf"), 0.0, 0.0
+    stop_before, write, before, dx_before, label_before = c * 0, c * 0, x, dx, 0
+    m_before, log_r_before, gold_before, summed_before = LOW * 1.0, LOW * 1.0, 0.0, 0.0
     for row in tl.range(tl.program_id(0), n + programs, programs, num_stages=1):
         inside = row < n
         here = wide * 0 + tl.minimum(row, n - 1)
+        now = x + here * stride
         kept = (tl.load(aux + here * 4 + SCALE) != 0.0) & inside
-        m = tl.where(kept, tl.load(aux + here * 4 + M), 0.0)
-        log_r = tl.where(kept, tl.load(aux + here * 4 + LOG_R), -float("inf"))
-        now = tl.where(kept, x + here * stride, spare)
+        m = tl.load(aux + here * 4 + M)
+        log_r = tl.load(aux + here * 4 + LOG_R)
         label = tl.load(target + here * st_n, mask=kept, other=0).to(tl.int32)
         gold, more = gold_slope(
             now, label, kept, slopes, incoming, incoming_stride, c, m, log_r, alpha, fp, fn,
             LOSS, POWER, DECAY, ALPHA_ONE,
         )  # fmt: skip
+        stop = tl.where(kept, units, 0) * VECTOR
         sums = tl.zeros([LANES], tl.float32)
         sums = look_and_write(
-            now, m, log_r, sums, before, m_before, log_r_before,
-            dx_before, write, label_before, gold_before, summed_before, slope_0, cols, c,
-            alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
+            now, stop, m, log_r, sums, before, stop_before, m_before, log_r_before,
+            dx_before, write, label_before, gold_before, summed_before, slope_0, cols,
+            alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE,
         )  # fmt: skip
         sums = look_and_write(
-            now, m, log_r, sums, before, m_before, log_r_before,
-            dx_before, write, label_before, gold_before, summed_before, slope_1, cols + PART, c,
-            alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
+            now, stop, m, log_r, sums, before, stop_before, m_before, log_r_before,
+            dx_before, write, label_before, gold_before, summed_before, slope_1, cols + PART,
+            alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE,
         )  # fmt: skip
         if PARTS > 2:
             sums = look_and_write(
-                now, m, log_r, sums, before, m_before, log_r_before,
+                now, stop, m, log_r, sums, before, stop_before, m_before, log_r_before,
                 dx_before, write, label_before, gold_before, summed_before, slope_2,
-                cols + 2 * PART, c, alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
+                cols + 2 * PART, alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE,
             )  # fmt: skip
         if PARTS > 3:
             sums = look_and_write(
-                now, m, log_r, sums, before, m_before, log_r_before,
+                now, stop, m, log_r, sums, before, stop_before, m_before, log_r_before,
                 dx_before, write, label_before, gold_before, summed_before, slope_3,
-                cols + 3 * PART, c, alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE, EVEN,
+                cols + 3 * PART, alpha, fp, LOSS, POWER, DECAY, ALPHA_ONE,
             )  # fmt: skip
         before, dx_before, label_before, gold_before = now, dx + here * c, label, gold
-        m_before, log_r_before = m, log_r
+        m_before, log_r_before, stop_before = m, log_r, stop
         write = tl.where(inside, units, 0) * VECTOR
         summed_before = tl.sum(sums, axis=0) + more

@@ -41,8 +41,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False) -> str:
         rare = counts.min() / max(1, counts.sum()) if counts.ndim == 1 else _positive(counts)
         lines.append(f"{key}: {len(counts)} outputs, the rarest {100 * rare:.2g}% of the targets")
     shapes = engine.plan.shapes
-    widths = ", ".join(str(width) for _, width in shapes)
-    lines.append(f"{engine.steps:,} steps in rows of {widths} ids")
+    lines.append(f"{engine.steps:,} steps in rows of {shapes[0][1]} to {shapes[-1][1]} ids")
     model = engine.stepper.model
     fixed = BYTES_A_WEIGHT * sum(p.numel() for p in model.parameters() if p.requires_grad)
     moving = max(rows * width for rows, width in shapes) * activation_bytes(model, shapes[-1][1])

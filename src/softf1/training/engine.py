@@ -176,7 +176,9 @@ class Engine:
             seed=train.seed,
             world=self.processes.world,
             rank=self.processes.rank,
-            max_widths=MOST if self._uses_graphs() else 0,  # a width is a graph to capture
+            # A width is a graph to capture. Where tokens cut the steps, widths decide what is in
+            # them, and that must not depend on the device.
+            max_widths=MOST if train.batch_tokens or self._uses_graphs() else 0,
         )
 
     def _stepper(self) -> Stepper:

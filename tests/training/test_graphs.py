@@ -1,0 +1,284 @@
+"""Steps as graphs give what steps give: on the CPU with a graph that is made up, then on a GPU."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from softf1.tasks.base import Batch
+from softf1.training import graphs
+from softf1.training.batching import Plan
+from softf1.training.graphs import Captured, GraphStepper, describe, fill
+from softf1.training.material import load_material
+from softf1.training.model import make_model
+from softf1.training.objective import make_objective
+from softf1.training.optimizer import make_optimizer, parameter_groups, set_rate
+from softf1.training.padding import collate_rows
+from softf1.training.processes import make_autocast
+from softf1.training.recipe import with_values
+from softf1.training.run import train_run
+from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Stepper
+from tests.training.test_run import case
+from tests.training.toys import make_data, make_recipe, read_files, read_journal
+
+CUDA = torch.cuda.is_available()
+gpu = pytest.mark.skipif(not CUDA, reason="wants a GPU")
+SCHEDULED = {"name": "ce+dice", "dice": {"over": "batch"}, "schedule": "linear"}
+
+
+def make_stepper(kind, material, recipe, *, device="cpu", precision="fp32", expected=50.0):
+    device = torch.device(device)
+    model = make_model(recipe, material).to(device)
+    task, features = material.task, material.features["train"]
+    objective = make_objective(
+        recipe.loss,
+        keys=tuple(task.heads(model)),
+        counts=task.class_counts(features),
+        labels=getattr(task, "labels", ()),
+        steps=30,
+        expected=expected,
+    ).to(device)
+    optimizer = make_optimizer(
+        parameter_groups(model, task, recipe.train),
+        recipe.train,
+        fused=True,
+        capturable=device.type == "cuda",
+    )
+    return kind(
+        model,
+        task=task,
+        objective=objective,
+        optimizer=optimizer,
+        device=device,
+        clip=1.0,
+        alone=True,
+        autocast=make_autocast(precision, device),
+    )
+
+
+def make_steps(material, steps, size=12, widths=3):
+    """The batches of so many steps, of few shapes, each of which comes often."""
+    features = material.features["train"]
+    plan = Plan(features["length"], batch_size=size, max_widths=widths)
+    epochs = (plan.epoch(n) for n in range(steps))
+    return [
+        collate_rows(material.task, features, step[0], material.codec, epoch=0)
+        for epoch in epochs
+        for step in epoch
+    ][:steps]
+
+
+def take(stepper, batches, *, seed=1):
+    """The loss of every step."""
+    torch.manual_seed(seed)
+    losses = []
+    for number, batch in enumerate(batches):
+        set_rate(stepper.optimizer, 1 / (1 + number))
+        stepper.step([batch])
+        losses.append(stepper.read_meter()[LOSS])
+    return losses
+
+
+def copy(batch):
+    """All that a step reads of a batch."""
+    return Batch(batch.items, *({k: v.clone() for k, v in p.items()} for p in graphs.read(batch)))
+
+
+class MadeUp:
+    """A graph that does again what was done, in Python: on the CPU there is no other."""
+
+    def __init__(self, stepper, batch):
+        self.stepper, self.batch, self.replays = stepper, batch, 0
+
+    def replay(self):
+        self.replays += 1
+        self.stepper.update(self.stepper.whole(self.batch))
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch):
+    """What of a GPU a stepper asks for when it is made, and graphs that are made up."""
+
+    def capture(self, batch):
+        own = Batch(
+            batch.items, *({k: v.clone() for k, v in p.items()} for p in graphs.read(batch))
+        )
+        return Captured(MadeUp(self, own), own)
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Stream", SimpleNamespace)
+    monkeypatch.setattr(GraphStepper, "_capture", capture)
+
+
+@pytest.fixture(scope="module")
+def toy():
+    recipe = make_recipe(loss=SCHEDULED)
+    return recipe, load_material(recipe, make_data())
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_a_shape_is_captured_when_it_comes_for_the_third_time(toy):
+    recipe, material = toy
+    batches = make_steps(material, 30)
+    plain = take(make_stepper(Stepper, material, recipe), batches)
+    stepper = make_stepper(GraphStepper, material, recipe)
+    assert take(stepper, batches) == plain  # the same steps on the same CPU, dropout too
+    shapes = [describe(batch) for batch in batches]
+    wanted = {shape: shapes.count(shape) - 2 for shape in set(shapes) if shapes.count(shape) > 2}
+    assert {s: c.graph.replays for s, c in stepper.captured.items()} == wanted
+    assert len(wanted) > 1
+    assert stepper.objective.losses["tags"].step == 30
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_shapes_past_the_most_run_as_they_are(toy, monkeypatch):
+    recipe, material = toy
+    monkeypatch.setattr(graphs, "MOST", 1)
+    batches = make_steps(material, 20)
+    stepper = make_stepper(GraphStepper, material, recipe)
+    assert take(stepper, batches) == take(make_stepper(Stepper, material, recipe), batches)
+    assert len(stepper.captured) == 1
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_several_micro_batches_run_as_they_are(toy):
+    recipe, material = toy
+    stepper = make_stepper(GraphStepper, material, recipe)
+    stepper.objective.open_windows()
+    for _ in range(4):
+        stepper.step(make_steps(material, 2, widths=1))
+    assert not stepper.captured
+    assert stepper.read_meter()[STEPS] == 4
+
+
+def test_a_batch_is_copied_whole_into_the_one_that_a_graph_reads(bert):
+    """Masks of the logits too, which questions have; other places stay on the host."""
+    recipe, data = case("qa", bert)
+    material = load_material(recipe, data)
+    first, second = make_steps(material, 2, size=8, widths=1)
+    assert describe(first) == describe(second)
+    own = copy(first)
+    assert own.places
+    fill(own, second)
+    for ours, theirs in zip(graphs.read(own), graphs.read(second), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def close(found, wanted, *, rel):
+    np.testing.assert_allclose(found, wanted, rtol=rel, atol=rel)
+
+
+@gpu
+@pytest.mark.parametrize("name", ["tagging-batch", "qa", "pairs", "mrc_ner", "multi-label"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_graphs_give_what_steps_give(name, precision, bert):
+    """30 steps with dropout and a schedule: the same random numbers, the same up to rounding."""
+    recipe, data = case(name, bert, lr=1e-3)
+    material = load_material(recipe, data)
+    batches = make_steps(material, 30, size=8, widths=2)
+    how = {"device": "cuda", "precision": precision}
+    plain = make_stepper(Stepper, material, recipe, **how)
+    stepper = make_stepper(GraphStepper, material, recipe, **how)
+    wanted, found = take(plain, batches), take(stepper, batches)
+    assert stepper.captured
+    close(found, wanted, rel=1e-4 if precision == "fp32" else 5e-2)
+    for ours, theirs in zip(stepper.model.parameters(), plain.model.parameters(), strict=True):
+        assert (ours - theirs).abs().max() < (1e-4 if precision == "fp32" else 5e-3)
+
+
+@gpu
+def test_a_graph_leaves_out_what_is_not_finite_and_goes_on(bert):
+    recipe, data = case("tagging-batch", bert)
+    material = load_material(recipe, data)
+    (batch,) = make_steps(material, 1, widths=1)
+    stepper = make_stepper(GraphStepper, material, recipe, device="cuda", precision="bf16")
+    for _ in range(4):
+        stepper.step([batch])
+    assert stepper.captured
+    weight = stepper.model.classifier.weight
+    good = weight.detach().clone()
+    with torch.no_grad():
+        weight[0, 0] = float("nan")
+    before = [p.detach().clone() for p in stepper.model.parameters() if p is not weight]
+    stepper.step([batch])
+    stepper.step([batch])
+    after = [p for p in stepper.model.parameters() if p is not weight]
+    assert all(map(torch.equal, before, after))
+    meter = stepper.read_meter()
+    assert (meter[STEPS], meter[SKIPPED], meter[RUN]) == (6, 2, 2)
+    with torch.no_grad():
+        weight.copy_(good)
+    stepper.step([batch])
+    assert stepper.read_meter()[RUN] == 0
+    assert not torch.equal(weight, good)
+
+
+@gpu
+def test_a_graph_reads_the_rate_of_each_step(bert):
+    recipe, data = case("tagging-batch", bert)
+    material = load_material(recipe, data)
+    (batch,) = make_steps(material, 1, widths=1)
+    stepper = make_stepper(GraphStepper, material, recipe, device="cuda")
+    for _ in range(4):
+        stepper.step([batch])
+    before = stepper.model.classifier.weight.detach().clone()
+    set_rate(stepper.optimizer, 0.0)
+    stepper.step([batch])
+    assert torch.equal(stepper.model.classifier.weight, before)
+    set_rate(stepper.optimizer, 1.0)
+    stepper.step([batch])
+    assert not torch.equal(stepper.model.classifier.weight, before)
+
+
+@gpu
+@pytest.mark.parametrize("way", ["auto", "off"])
+def test_the_seed_decides_every_bit_on_a_gpu(way, bert, tmp_path):
+    recipe, data = case("tagging-batch", bert, compile=way, max_steps=30)
+    for name in ("a", "b"):
+        train_run(recipe, tmp_path / name, data=data, quiet=True)
+    assert read_files(tmp_path / "a") == read_files(tmp_path / "b")
+
+
+@gpu
+@pytest.mark.parametrize("batch", [{"batch_size": 8}, {"batch_tokens": 128}])
+def test_compiling_changes_no_more_than_rounding(batch, bert, tmp_path):
+    found = {}
+    for way in ("graphs", "off"):
+        recipe, data = case("tagging-batch", bert, compile=way, max_steps=30, lr=1e-3, **batch)
+        result = train_run(recipe, tmp_path / way, data=data, quiet=True)
+        lines = read_journal(tmp_path / way)
+        found[way] = [line["loss"] for line in lines if line["event"] == "step"]
+        assert result["precision"] == "bf16"
+        assert (result["seconds"]["warmup"] > 0) == (way == "graphs")
+    close(found["graphs"], found["off"], rel=5e-2)
+
+
+@gpu
+def test_a_run_goes_on_with_graphs(bert, tmp_path, monkeypatch):
+    recipe, data = case("tagging-batch", bert, max_steps=30, checkpoint_seconds=0.0)
+    train_run(recipe, tmp_path / "whole", data=data, quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("softf1.training.engine.Engine.keep_best", None)
+        with pytest.raises(TypeError):
+            train_run(recipe, tmp_path / "run", data=data, quiet=True)
+    train_run(recipe, tmp_path / "run", data=data, resume=True, quiet=True)
+    losses = [
+        [line["loss"] for line in read_journal(tmp_path / name) if line["event"] == "step"]
+        for name in ("whole", "run")
+    ]
+    close(losses[1], losses[0], rel=5e-2)
+
+
+@gpu
+def test_half_precision_of_the_other_kind_trains(bert, tmp_path):
+    recipe, data = case("tagging-batch", bert, precision="fp16", max_steps=30, lr=1e-3)
+    train_run(recipe, tmp_path / "fp16", data=data, quiet=True)
+    plain = with_values(recipe, {"train.precision": "fp32"})
+    train_run(plain, tmp_path / "fp32", data=data, quiet=True)
+    last = [
+        [line["loss"] for line in read_journal(tmp_path / name) if line["event"] == "step"][-1]
+        for name in ("fp16", "fp32")
+    ]
+    close(last[0], last[1], rel=0.1)
