@@ -1,9 +1,13 @@
 """Fused kernels against torch: forward and backward on one GPU, by graph replay and eagerly.
 
     PYTHONPATH=src python benchmarks/kernels.py [--output benchmarks/results/kernels.csv] [--quick]
+    PYTHONPATH=src python benchmarks/kernels.py --linear [--output .../kernels-linear.csv]
+    compute-sanitizer --tool memcheck python benchmarks/kernels.py --check
 
 Times are medians over interleaved rounds. The floor is the time to read the logits twice and write
 the gradient once at the copy bandwidth measured in the same run. Peak memory is beside the inputs.
+`--linear` measures `softf1.kernels.linear_loss` beside a linear layer followed by the loss;
+`--check` runs every kernel once on small inputs, to be watched by a sanitizer.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from softf1.kernels import linear_loss
 from softf1.losses import make_loss
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ def contenders(c: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     try:
         from liger_kernel.transformers import LigerCrossEntropyLoss
     except ImportError:
-        print("Liger-Kernel is not installed: left out")
+        print("Liger CE: Liger-Kernel is not installed, nothing to compare with")
     else:
         found["Liger CE"] = LigerCrossEntropyLoss()
     return found
@@ -96,8 +101,6 @@ class Case:
         loss: Callable[[Tensor, Tensor], Tensor],
         logits: Tensor,
         target: Tensor,
-        *,
-        capture: bool,
     ):
         self.logits = logits.detach().requires_grad_()
         self.step = lambda: self._run(loss, target)
@@ -115,12 +118,10 @@ class Case:
         torch.cuda.synchronize()
         self.extra_bytes = torch.cuda.max_memory_allocated() - before
         self.logits.grad = None
-        self.replay = self.step
-        if capture:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self.step()
-            self.replay = graph.replay
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        self.replay = graph.replay
 
     def _run(self, loss: Callable[[Tensor, Tensor], Tensor], target: Tensor) -> None:
         self.logits.grad = None
@@ -137,8 +138,7 @@ def measure(n: int, c: int, rounds: int) -> list[dict[str, object]]:
     found = contenders(c)
     times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in found}
     memory: dict[str, int] = {}
-    # Where a step takes milliseconds, starting it costs nothing beside it: no graph is captured.
-    cases = {name: Case(loss, logits, target, capture=not large) for name, loss in found.items()}
+    cases = {name: Case(loss, logits, target) for name, loss in found.items()}
     repeats = 20 if n * c < 1_000_000 else 1 if large else 3
     for _ in range(5 if large else rounds):
         for name, case in cases.items():
@@ -161,16 +161,85 @@ def measure(n: int, c: int, rounds: int) -> list[dict[str, object]]:
     ]
 
 
+def measure_linear(c: int, *, unfused: bool, rounds: int) -> list[dict[str, object]]:
+    """Returns one row a level and form: 32,768 rows, hidden size 768."""
+    torch.manual_seed(SEED)
+    n, h = 32_768, 768
+    hidden = torch.randn(n, h, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(c, h, device="cuda", dtype=torch.bfloat16).mul_(0.02).requires_grad_()
+    target = torch.randint(0, c, (n,), device="cuda")
+
+    def step(form: str, over: str) -> None:
+        hidden.grad = weight.grad = None
+        loss = make_loss("dsc", over=over)
+        if form == "linear_loss":
+            linear_loss(hidden, weight, target, loss).backward()
+        else:
+            loss(functional.linear(hidden, weight), target).backward()
+
+    forms = ("linear_loss", "linear, then loss")[: 2 if unfused else 1]
+    cases = [(form, over) for over in ("example", "batch") for form in forms]
+    times: dict[tuple[str, str], list[float]] = {case: [] for case in cases}
+    memory: dict[tuple[str, str], int] = {}
+    for turn in range(rounds + 1):
+        for case in cases:
+            hidden.grad = weight.grad = None
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            seconds = _timed(lambda case=case: step(*case))
+            memory[case] = torch.cuda.max_memory_allocated()
+            if turn:  # the first compiles
+                times[case].append(seconds)
+    return [
+        {
+            "n": n,
+            "h": h,
+            "c": c,
+            "form": form,
+            "over": over,
+            "ms": round(statistics.median(times[form, over]) * 1e3, 3),
+            "peak_gib": round(memory[form, over] / 2**30, 3),
+        }
+        for form, over in cases
+    ]
+
+
+def check() -> None:
+    """Runs every kernel once, on shapes with ragged ends."""
+    for n, c in ((37, 9), (70, 100), (5, 9_001), (600, 16_384), (3, 40_000)):
+        logits = torch.randn(n, c, device="cuda", dtype=torch.bfloat16)
+        labels = torch.randint(0, c, (n,), device="cuda")
+        labels[1] = -100
+        terms = torch.randint(0, 2, (n, c), device="cuda")
+        names: list[tuple[str, dict[str, object]]] = [("ce", {}), ("focal", {})]
+        for over in ("example", "batch"):
+            names += [("dsc", {"over": over}), ("dsc", {"over": over, "alpha": 0.3})]
+        for name, options in names:
+            for target in (labels, terms) if n * c < 100_000 else (labels,):
+                x = logits.detach().requires_grad_()
+                make_loss(name, backend="triton", **options)(x, target).backward()
+        torch.cuda.synchronize()
+        print(f"{n} x {c} ran", flush=True)
+
+
 def main() -> None:
     """Measures, prints a table and writes a tidy CSV."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/kernels.csv"))
+    parser.add_argument("--output", type=Path)
     parser.add_argument("--quick", action="store_true", help="small shapes only")
+    parser.add_argument("--linear", action="store_true", help="the linear layer with its loss")
+    parser.add_argument("--check", action="store_true", help="run every kernel once")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here: nothing measured")
         return
+    if options.check:
+        check()
+        return
     import triton
+
+    name = "kernels-linear.csv" if options.linear else "kernels.csv"
+    output = options.output or Path("benchmarks/results") / name
 
     setting = {
         "gpu": torch.cuda.get_device_name(),
@@ -180,13 +249,20 @@ def main() -> None:
         "date": datetime.now(tz=UTC).date().isoformat(),
     }
     rows: list[dict[str, object]] = []
+    if options.linear:
+        for c, unfused in ((32_768, True), (131_072, False)):
+            found = measure_linear(c, unfused=unfused, rounds=5)
+            rows += [row | setting for row in found]
+            print(*found, sep="\n", flush=True)
+        _write(output, rows)
+        return
     for n, c in SHAPES[: 2 if options.quick else 3]:
         started = time.perf_counter()
         for row in measure(n, c, 5 if options.quick else ROUNDS):
             rows.append(row | setting)
             print("  ".join(f"{row[key]!s:>{width}}" for key, width in _COLUMNS), flush=True)
         print(f"{n} x {c} took {time.perf_counter() - started:.0f} s", flush=True)
-        _write(options.output, rows)
+        _write(output, rows)
 
 
 def _write(output: Path, rows: list[dict[str, object]]) -> None:

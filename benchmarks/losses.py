@@ -2,7 +2,7 @@
 
     python benchmarks/losses.py                  # the whole grid, results/losses.csv
     python benchmarks/losses.py --quick          # tiny sizes, seconds
-    python benchmarks/losses.py --device cuda --output benchmarks/results/losses-cuda.csv
+    python benchmarks/losses.py --device cuda --short --output benchmarks/results/losses-cuda.csv
 
 All cases of a cell take turns, so that a busy moment of the machine hits them alike, and the
 ratio to `F.cross_entropy` is taken within the cell. Labels are not checked, nothing is mined.
@@ -68,6 +68,8 @@ class Effort:
     case_s: float = 8.0  # a case that would take longer gets fewer samples
 
 
+# About a minute on a GPU, where the loop over 300 labels alone takes 100 ms a step.
+SHORT = Effort(blocks=3, rounds=5, case_s=0.3)
 QUICK = Effort(rows=(256,), classes=(2, 300), blocks=1, rounds=3, sample_s=0.0)
 
 
@@ -384,6 +386,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, writes the CSV, prints table and verdicts."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny sizes, seconds")
+    parser.add_argument("--short", action="store_true", help="the whole grid, few samples")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the CSV to write")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -391,7 +394,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's lines on every start and stop
-    rows = run(QUICK if options.quick else Effort(), device=options.device, seed=options.seed)
+    effort = QUICK if options.quick else SHORT if options.short else Effort()
+    rows = run(effort, device=options.device, seed=options.seed)
     write_csv(rows, options.output)
     print(table(rows), *verdicts(rows), f"wrote {options.output}", sep="\n")
 

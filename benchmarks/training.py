@@ -299,6 +299,8 @@ class Clock:
         size = max(1, self.per_epoch // WINDOWS)
         edges = range(self.per_epoch - 1, len(self.times), size)
         windows = [self.times[b] - self.times[a] for a, b in pairwise(edges)]
+        if not windows:
+            raise SystemExit(f"wanted more than {self.per_epoch} steps, got {len(self.times)}")
         step = statistics.median(windows) / size
         first = self.times[self.per_epoch - 1] - self.began
         return {

@@ -47,6 +47,8 @@ def compare(name, options, logits, target, mask=None, *, gradient_of=None):
         value = make_loss(name, backend=backend, **options).to(x.device)(x, target, mask)
         if gradient_of is None:
             gradient_of = torch.randn(value.shape, generator=generator).to(x.device) + 3
+            if options.get("reduction") == "sums" and value.shape[1] == 1:
+                gradient_of[1] = 0  # a count has no derivative
         (value * gradient_of).sum().backward()
         results.append((value.detach(), x.grad))
     (expected, dx), (got, fused_dx) = results
@@ -78,6 +80,22 @@ def test_every_loss_equals_its_pytorch_form(name, options, mode):
     for reduction in ("mean", "sum", "none"):
         logits, target, mask = inputs(mode, 9, 5)
         compare(name, fit(options, 5) | {"reduction": reduction}, logits, target, mask)
+
+
+@every_mode
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ce", {}),
+        ("focal", {}),
+        ("dsc", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
+        ("dice", {"over": "batch", "exclude": [0]}),
+        ("tversky", {"over": "batch", "alpha": 0.2, "squared": True}),
+    ],
+)
+def test_sums_that_add_up_over_batches(name, options, mode):
+    logits, target, mask = inputs(mode, 9, 5)
+    compare(name, options | {"reduction": "sums"}, logits, target, mask)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -137,22 +155,65 @@ def test_strides_are_respected(over, mode):
         compare("dsc", {"over": over}, logits, target.repeat_interleave(2)[::2])
 
 
-@pytest.mark.parametrize("over", ["example", "batch"])
-def test_rows_longer_than_a_tile(over, monkeypatch):
-    from softf1.kernels import ops
+def forget_plans():
+    from softf1.kernels import _run
 
-    monkeypatch.setattr(ops, "LONGEST_TILE", 8)
-    monkeypatch.setattr(ops, "TILE", 8)
-    ops.lay_out.cache_clear()
-    for name, options in (("dice", {}), ("dsc", {"alpha": 0.3, "decay": "paper"}), ("tversky", {})):
-        for mode in ("softmax", "sigmoid"):
-            logits, target, mask = inputs(mode, 6, 21)
-            weight = {"weight": [0.5 + 0.1 * k for k in range(21)]}
-            compare(name, options | {"over": over} | weight, logits, target, mask)
-    logits, target, mask = inputs("softmax", 6, 21)
-    compare("ce", {}, logits, target, mask)
-    monkeypatch.undo()
-    ops.lay_out.cache_clear()
+    for function in vars(_run).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
+
+
+@pytest.fixture
+def short_tiles(monkeypatch):
+    """Cuts rows into parts of 8 classes, so that a row of 21 is a long one."""
+    from softf1.kernels import _launch
+
+    forget_plans()
+    tile = _launch.Tile(s=2, n=2, w=4, warps=1, programs=3)
+    monkeypatch.setattr(_launch, "LONGEST_TILE", 8)
+    monkeypatch.setattr(_launch, "long_lanes", lambda *_: _launch.Lanes(2, 4, 1, 3))
+    for name in ("backward_tile", "statistics_tile", "batch_backward_tile"):
+        monkeypatch.setattr(_launch, name, lambda *_: tile)
+    yield
+    forget_plans()
+
+
+@pytest.mark.parametrize("over", ["example", "batch"])
+@pytest.mark.parametrize(
+    ("name", "options", "c"),
+    [
+        ("dice", {}, 24),  # a whole number of parts
+        ("dsc", {"alpha": 0.3, "decay": "paper"}, 21),
+        ("tversky", {"alpha": 0.2, "weight": [0.5 + 0.1 * k for k in range(13)]}, 13),
+    ],
+)
+@pytest.mark.usefixtures("short_tiles")
+def test_rows_longer_than_a_tile(name, options, c, over):
+    logits, target, mask = inputs("softmax", 5, c)
+    compare(name, options | {"over": over}, logits, target, mask)
+    if "decay" not in options:
+        return
+    logits, target, mask = inputs("sigmoid", 5, c)
+    compare(name, options | {"over": over}, logits, target, mask)
+    compare("ce", {}, *inputs("softmax", 5, c))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "c"),
+    [
+        ("dice", {"weight": [0.5 + 0.1 * k for k in range(13)], "reduction": "none"}, 13),
+        ("dsc", {"decay": "paper", "squared": True}, 21),
+        ("tversky", {"alpha": 0.2, "smooth": 0.1, "squared": True}, 32),
+    ],
+)
+@pytest.mark.usefixtures("short_tiles")
+def test_long_rows_of_a_batch_read_once(name, options, c, monkeypatch):
+    from softf1.kernels import _launch
+
+    monkeypatch.setattr(_launch, "wide_lanes", lambda *_: _launch.Lanes(2, 4, 1, 3))
+    logits, target, mask = inputs("softmax", 5, c)
+    logits[3] = torch.nan  # a row that does not count
+    compare(name, options | {"over": "batch"}, logits, target, mask)
 
 
 def test_nothing_to_count_is_zero_with_zero_gradient():
@@ -192,10 +253,10 @@ def test_forced_and_impossible_says_why(options, reason):
 @on_gpu
 def test_the_kernel_is_chosen_on_the_gpu():
     logits, target, _ = inputs("softmax", 9, 5)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         make_loss("dsc")(logits.requires_grad_(), target).backward()
     names = {event.key for event in profile.key_averages()}
-    assert {"softf1::rows", "softf1::rows_backward"} <= names
+    assert {"rows_forward_kernel", "rows_backward_kernel"} <= names
 
 
 @on_gpu
@@ -204,6 +265,15 @@ def test_the_kernel_is_chosen_on_the_gpu():
 def test_very_many_classes(over, c):
     for name, options in (("dice", {}), ("dsc", {"alpha": 0.3, "decay": "paper"})):
         logits, target, mask = inputs("softmax", 5, c, dtype=torch.bfloat16)
+        compare(name, options | {"over": over}, logits, target, mask)
+
+
+@on_gpu
+@pytest.mark.parametrize("over", ["example", "batch"])
+@pytest.mark.parametrize("c", [9_001, 32_768])
+def test_many_rows_of_many_classes(over, c):
+    for name, options in (("dice", {}), ("dsc", {"decay": "paper"})):
+        logits, target, mask = inputs("softmax", 700, c, dtype=torch.bfloat16)
         compare(name, options | {"over": over}, logits, target, mask)
 
 
@@ -226,6 +296,7 @@ def test_more_entries_than_32_bits_count():
 
 
 @on_gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
 @pytest.mark.parametrize("over", ["example", "batch"])
 def test_compiled_captured_and_under_autocast(over):
     logits, target, _ = inputs("softmax", 64, 9)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # and imports what it needs inside run, so that --help answers at once.
 VERBS = {
     "demo": "compare losses on names in spoken Cantonese; a table and a page",
+    "new": "look at your files, write a recipe for them with comments",
     "train": "train as a recipe says, into a run folder",
     "evaluate": "score the model of a run on its test data, or on any other file",
     "predict": "predict on a file of any length; a line of JSON an example",

@@ -164,13 +164,13 @@ def _count_rows(rows: Sequence[tuple[str, ...]], corpus: Corpus, unit: str) -> C
             labels,
             labels,
         )
-    negative = _negative_label(labels)
+    negative = negative_label(labels)
     negatives = labels[negative]
     said = f"label {negative}"
     return Counts(unit, said, negatives, labels.total() - negatives, labels, labels)
 
 
-def _negative_label(labels: Counter[str]) -> str:
+def negative_label(labels: Counter[str]) -> str:
     """Of two labels the one that is not a yes, else the most frequent."""
     named_yes = [label for label in labels if label.lower() in YES]
     if len(labels) == 2 and len(named_yes) == 1:

@@ -1,262 +1,189 @@
-"""Kernels of the dice family at batch level: statistics of each class, then the gradient.
+"""Softmax losses of the dice family at batch level: statistics of each class, then the gradient.
 
 Forward: every program adds up overlap and total of each class over its rows and writes them as one
-line of `partial`; the lines are added in order, so that the result does not depend on scheduling.
-`finish` turns the sums into the loss and its derivatives by both, of_overlap and of_total (C,).
-Backward: h = total_growth · of_total + overlap_growth · of_overlap, and back to the logits.
+line of `partial` (lines, 2, C); `finish_kernel` adds the lines in their order, so that the result
+does not depend on scheduling, and turns the sums into the loss and its derivatives by both,
+`slopes` (2, C). Backward: h = total_growth · of_total + overlap_growth · of_overlap, and back to
+the logits.
 """
 
 # Triton reads annotations itself: they are not postponed here.
 import triton
 import triton.language as tl
 
-from softf1.kernels._rows import (
-    keep_aux,
+from softf1.kernels._read import (
+    LOG_R,
+    NUMBERS,
+    SCALE,
+    TOP,
+    M,
+    U,
+    empty_tile,
+    keep_rows,
     load_gold,
+    load_kept,
     load_rows,
-    load_terms,
     load_tile,
     load_weight,
-    next_tile,
-    softmax_sums,
+    spread,
     store_tile,
+    sum_row,
+    sum_rows,
+    tile_columns,
 )
+from softf1.kernels._rows import softmax_state
 from softf1.kernels._tiles import (
     PAPER,
     TINY,
-    back_to_logits,
+    log_reciprocal,
     negative_total,
     overlap_and_total,
-    sigmoid_parts,
-    softmax_parts,
+    probabilities,
+    reciprocal_or_zero,
+    shares,
     through_decay,
 )
 
-__all__ = ["backward_kernel", "finish_kernel", "statistics_kernel", "sums_kernel"]
 
-
-@triton.jit
-def sums_kernel(
-    x, target, mask, aux, n, c, sx_n, sx_c, st_n, ignore,
-    FRACTIONAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
-):  # fmt: skip
-    """Softmax sums of rows longer than a tile, for the statistics to read."""
-    rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    _, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
-    a, b, u, top, any_class = softmax_sums(
-        x, 0.0, rows, n, c, sx_n, sx_c, FRACTIONAL, BLOCK_N, BLOCK_C, TILES
-    )
-    keep_aux(aux, rows, n, a, b, u, top, tl.where(wanted & any_class, 1.0, 0.0))
-
-
-@triton.jit
+@triton.jit(do_not_specialize=NUMBERS)
 def statistics_kernel(
-    x, target, mask, aux, partial, n, c, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn,
+    x, target, mask, aux, partial, n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
-    ALPHA_ONE: tl.constexpr, SIGMOID: tl.constexpr,
-    HAS_MASK: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
-    STAGES: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
+    S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, ONE_TILE: tl.constexpr,
 ):  # fmt: skip
-    """Overlap and total of the classes of one tile, over the rows of one program."""
-    program, programs = tl.program_id(0), tl.num_programs(0)
-    cols = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    overlap_sum = tl.zeros([BLOCK_C], tl.float32)
-    total_sum = tl.zeros([BLOCK_C], tl.float32)
-    for block in tl.range(program, tl.cdiv(n, BLOCK_N), programs, num_stages=STAGES):
-        rows = block * BLOCK_N + tl.arange(0, BLOCK_N)
-        if SIGMOID:
-            value, y, terms = load_terms(
-                x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK
-            )
-            _, q, _ = sigmoid_parts(value, alpha, DECAY)
-            overlap, total, _, _ = overlap_and_total(q, y, fp, fn, LOSS, POWER)
-            overlap_sum += tl.sum(tl.where(terms, overlap, 0.0), axis=0)
-            total_sum += tl.sum(tl.where(terms, total, 0.0), axis=0)
+    """Overlap and total of the classes of one tile, over the rows of one program.
+
+    Where a row is longer than a tile, its softmax sums are in `aux` already.
+    """
+    c = units * VECTOR
+    cols = tile_columns(tl.program_id(1) * (S * W), S, W)
+    overlaps = empty_tile(S, N, W)
+    totals = empty_tile(S, N, W)
+    blocks = tl.cdiv(n, N)
+    for block in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=1):
+        rows = block * N + tl.arange(0, N)
+        label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
+        tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT)
+        gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c, VECTOR)
+        if ONE_TILE:
+            e, m, z, u, top, any_class = softmax_state(tile, cols, FRACTIONAL)
+            log_r, kept = log_reciprocal(z), wanted & any_class
+            keep_rows(aux, rows, n, m, log_r, tl.where(kept, 1.0, 0.0), z, z, u, top, z, FRACTIONAL)
+            share = e * spread(tl.where(kept, reciprocal_or_zero(z), 0.0))
         else:
-            label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
-            tile = load_tile(x, rows, cols, n, c, sx_n, sx_c, -float("inf"))
-            if TILES == 1:
-                a, b, u, top, any_class = softmax_sums(
-                    x, tile, rows, n, c, sx_n, sx_c, FRACTIONAL, BLOCK_N, BLOCK_C, TILES
-                )
-                kept = wanted & any_class
-                keep_aux(aux, rows, n, a, b, u, top, tl.where(kept, 1.0, 0.0))
-            else:
-                a, b, u, top, kept = load_aux(aux, rows, n)
-            is_top = cols[None, :] == top[:, None]
-            _, q, _ = softmax_parts(tile, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE)
-            q = tl.where(kept[:, None], q, 0.0)
-            gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c)
-            gold_top = (label == top)[:, None]
-            _gold_p, gold_q, _gold_r = softmax_parts(
-                gold_x[:, None], gold_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
-            )
-            has_gold = (kept & (gold_x != -float("inf")))[:, None]
-            gold_q = tl.where(has_gold, gold_q, 0.0)
-            gold_overlap, gold_total, _go, _gt = overlap_and_total(gold_q, 1.0, fp, fn, LOSS, POWER)
-            # The gold term is summed as a negative below: what it is more, is added to it.
-            more = tl.where(has_gold, gold_total - negative_total(gold_q, fp, POWER), 0.0)
-            gold_overlap = tl.where(has_gold, gold_overlap, 0.0)
-            here = cols[None, :] == label[:, None]
-            overlap_sum += tl.sum(tl.where(here, gold_overlap, 0.0), axis=0)
-            total_sum += tl.sum(negative_total(q, fp, POWER) + tl.where(here, more, 0.0), axis=0)
-    inside = cols < c
-    line = partial + program * 2 * c
-    tl.store(line + cols, overlap_sum, mask=inside)
-    tl.store(line + c + cols, total_sum, mask=inside)
+            kept = load_kept(aux, SCALE, rows, n, rows < n, FRACTIONAL) != 0.0
+            m, log_r, u, top = load_state(aux, rows, n, kept, FRACTIONAL)
+            share = shares(tile, spread(m), spread(log_r))
+        _p, q, _other = probabilities(
+            share, cols == spread(top), spread(u), alpha, DECAY, FRACTIONAL, ALPHA_ONE
+        )
+        if FRACTIONAL:  # q of the largest class is not made from its share
+            q = tl.where(spread(kept), q, 0.0)
+        _gold_p, gold_q, _gold_share = probabilities(
+            shares(gold_x, m, log_r), label == top, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
+        )
+        has_gold = kept & (gold_x != -float("inf"))
+        gold_q = tl.where(has_gold, gold_q, 0.0)
+        gold_overlap, gold_total, _grows, _grows_too = overlap_and_total(
+            gold_q, 1.0, fp, fn, LOSS, POWER
+        )
+        here = cols == spread(tl.where(has_gold, label, -1))
+        overlaps += tl.where(here, spread(gold_overlap), 0.0)
+        totals += tl.where(here, spread(gold_total), negative_total(q, fp, LOSS, POWER))
+    write_line(partial, cols, c, sum_rows(overlaps), sum_rows(totals))
 
 
 @triton.jit
-def load_aux(aux, rows, n):
-    inside = rows < n
-    a = tl.load(aux + rows, mask=inside, other=0.0)
-    b = tl.load(aux + n + rows, mask=inside, other=0.0)
-    u = tl.load(aux + 2 * n + rows, mask=inside, other=0.0)
-    top = tl.load(aux + 3 * n + rows, mask=inside, other=0.0).to(tl.int32)
-    return a, b, u, top, tl.load(aux + 4 * n + rows, mask=inside, other=0.0) != 0.0
+def write_line(partial, cols, c, overlap, total):
+    """Writes a program's sums (S, W); `cols` are those of a tile."""
+    cols = sum_rows(cols)
+    line = partial + tl.program_id(0).to(tl.int64) * 2 * c
+    tl.store(line + cols, overlap, mask=cols < c)
+    tl.store(line + c + cols, total, mask=cols < c)
 
 
 @triton.jit
+def load_state(aux, rows, n, kept, FRACTIONAL: tl.constexpr):
+    """Returns m, log2 r, u and the largest class."""
+    m = load_kept(aux, M, rows, n, kept, FRACTIONAL)
+    log_r = load_kept(aux, LOG_R, rows, n, kept, FRACTIONAL)
+    if FRACTIONAL:
+        top = load_kept(aux, TOP, rows, n, kept, FRACTIONAL).to(tl.int32)
+        return m, log_r, load_kept(aux, U, rows, n, kept, FRACTIONAL), top
+    return m, log_r, m, rows * 0
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def shorten_kernel(partial, shorter, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr):
+    """Adds groups of LINES lines (2 · C) up; the many programs of the statistics leave one each."""
+    line = tl.program_id(0) * LINES + tl.arange(0, LINES)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = cols < 2 * c
+    place = partial + line.to(tl.int64)[:, None] * (2 * c) + cols[None, :]
+    found = tl.load(place, mask=(line < lines)[:, None] & inside[None, :], other=0.0)
+    here = shorter + tl.program_id(0).to(tl.int64) * (2 * c)
+    tl.store(here + cols, tl.sum(found, axis=0), mask=inside)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
 def finish_kernel(
     partial, weight, value, slopes, lines, c, smooth,
     HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
-    BLOCK_C: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: adds the lines, and writes the loss and its derivatives by overlap and total."""
-    first = tl.arange(0, BLOCK_C)
-    shares = 0.0
-    overlaps = 0.0
-    totals = 0.0
-    for start in range(0, c, BLOCK_C):
-        cols = start + first
-        share = load_weight(weight, cols, c, HAS_WEIGHT)
-        overlap, total = add_lines(partial, cols, lines, c)
-        shares += tl.sum(share)
-        overlaps += tl.sum(share * overlap)
-        totals += tl.sum(share * total)
-    norm = 1.0 / tl.where(shares > 0.0, shares, 1.0) if MEAN else 1.0
+    first = tl.arange(0, BLOCK)
+    shares_sum, overlaps, totals = 0.0, 0.0, 0.0
+    if MICRO or (MEAN and HAS_WEIGHT):
+        for start in range(0, c, BLOCK):
+            cols = start + first
+            share = load_weight(weight, cols, c, HAS_WEIGHT)
+            shares_sum += tl.sum(share)
+            if MICRO:
+                overlap, total = add_lines(partial, cols, lines, c, LINES, BLOCK)
+                overlaps += tl.sum(share * overlap)
+                totals += tl.sum(share * total)
+    else:
+        shares_sum += c
+    norm = reciprocal_or_zero(shares_sum) if MEAN else 1.0
     loss = 0.0
-    for start in range(0, c, BLOCK_C):
+    for start in range(0, c, BLOCK):
         cols = start + first
         inside = cols < c
-        share = load_weight(weight, cols, c, HAS_WEIGHT)
-        overlap, total = add_lines(partial, cols, lines, c)
+        factor = load_weight(weight, cols, c, HAS_WEIGHT)
         if MICRO:
-            overlap, total = overlap * 0.0 + overlaps, total * 0.0 + totals
+            overlap, total = factor * 0.0 + overlaps, factor * 0.0 + totals
+        else:
+            overlap, total = add_lines(partial, cols, lines, c, LINES, BLOCK)
+            factor *= norm
         below = total + smooth
-        below = tl.where(below < TINY, 1.0, below)
-        ratio = (total - overlap) / below
+        below = 1.0 / tl.where(below < TINY, 1.0, below)
+        ratio = (total - overlap) * below
         if NONE:
-            factor = share
-            tl.store(value + cols, ratio * share, mask=inside)
+            tl.store(value + cols, ratio * factor, mask=inside)
         elif MICRO:
-            factor = share
             loss = tl.max(ratio)
         else:
-            factor = share * norm
             loss += tl.sum(tl.where(inside, ratio * factor, 0.0))
-        tl.store(slopes + cols, -factor / below, mask=inside)
-        tl.store(slopes + c + cols, factor * (1.0 - ratio) / below, mask=inside)
+        tl.store(slopes + cols, -factor * below, mask=inside)
+        tl.store(slopes + c + cols, factor * (1.0 - ratio) * below, mask=inside)
     if not NONE:
         tl.store(value, loss)
 
 
 @triton.jit
-def add_lines(partial, cols, lines, c):
-    overlap = tl.zeros_like(cols).to(tl.float32)
-    total = tl.zeros_like(cols).to(tl.float32)
-    for line in range(lines):
-        place = partial + line * 2 * c + cols
-        overlap += tl.load(place, mask=cols < c, other=0.0)
-        total += tl.load(place + c, mask=cols < c, other=0.0)
-    return overlap, total
-
-
-@triton.jit
-def backward_kernel(
-    x, target, mask, aux, slopes, incoming, dx,
-    n, c, sx_n, sx_c, st_n, st_c, incoming_stride, ignore, alpha, fp, fn,
-    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
-    ALPHA_ONE: tl.constexpr, SIGMOID: tl.constexpr,
-    HAS_MASK: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr,
-    STAGES: tl.constexpr,
-):  # fmt: skip
-    """The gradient; `incoming` is one number a class, or one for all with stride 0."""
-    first = tl.arange(0, BLOCK_C)
-    # Where a row is one tile, its classes' slopes are read once a program, not once a row.
-    kept_slopes = load_slope(slopes + c, incoming, incoming_stride, first, c) if TILES == 1 else 0.0
-    for block in tl.range(
-        tl.program_id(0), tl.cdiv(n, BLOCK_N), tl.num_programs(0), num_stages=STAGES
-    ):
-        rows = block * BLOCK_N + tl.arange(0, BLOCK_N)
-        if SIGMOID:
-            for start in range(0, TILES * BLOCK_C, BLOCK_C):
-                cols = start + first
-                value, y, terms = load_terms(
-                    x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK
-                )
-                of_overlap = load_slope(slopes, incoming, incoming_stride, cols, c)
-                of_total = load_slope(slopes + c, incoming, incoming_stride, cols, c)
-                _, q, factor = sigmoid_parts(value, alpha, DECAY)
-                _, _, overlap_growth, total_growth = overlap_and_total(q, y, fp, fn, LOSS, POWER)
-                h = overlap_growth * of_overlap[None, :] + total_growth * of_total[None, :]
-                store_tile(dx, tl.where(terms, h * factor, 0.0), rows, cols, n, c)
-        else:
-            label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
-            a, b, u, top, kept = load_aux(aux, rows, n)
-            gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c)
-            has_gold = (gold_x != -float("inf")) & kept
-            _gold_p, gold_q, _gold_r = softmax_parts(
-                gold_x[:, None],
-                (label == top)[:, None],
-                a,
-                b,
-                u,
-                alpha,
-                DECAY,
-                FRACTIONAL,
-                ALPHA_ONE,
-            )
-            gold_q = tl.where(has_gold[:, None], gold_q, 0.0)
-            _gold_o, _gold_t, gold_overlap, gold_total = overlap_and_total(
-                gold_q, 1.0, fp, fn, LOSS, POWER
-            )
-            of_overlap = load_slope(slopes, incoming, incoming_stride, label, c)
-            of_total = load_slope(slopes + c, incoming, incoming_stride, label, c)
-            gold_h = gold_overlap * of_overlap[:, None] + gold_total * of_total[:, None]
-            tile = load_tile(x, rows, first, n, c, sx_n, sx_c, -float("inf")) if TILES == 1 else 0.0
-            summed = tl.zeros([BLOCK_N], tl.float32)
-            top_decay = tl.zeros([BLOCK_N], tl.float32)
-            if TILES > 1:
-                for start in range(0, TILES * BLOCK_C, BLOCK_C):
-                    cols = start + first
-                    part = load_tile(x, rows, cols, n, c, sx_n, sx_c, -float("inf"))
-                    part_slopes = load_slope(slopes + c, incoming, incoming_stride, cols, c)
-                    h, p, _, is_top = batch_h(
-                        part, part_slopes, cols, label, top, gold_h,
-                        a, b, u, alpha, fp, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
-                    )  # fmt: skip
-                    summed += tl.sum(h, axis=1)
-                    if DECAY == PAPER and FRACTIONAL:
-                        top_decay += tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
-            for start in range(0, TILES * BLOCK_C, BLOCK_C):
-                cols = start + first
-                part = next_tile(x, tile, rows, cols, n, c, sx_n, sx_c, TILES)
-                if TILES == 1:
-                    tile_slopes = kept_slopes
-                else:
-                    tile_slopes = load_slope(slopes + c, incoming, incoming_stride, cols, c)
-                h, p, r, is_top = batch_h(
-                    part, tile_slopes, cols, label, top, gold_h,
-                    a, b, u, alpha, fp, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
-                )  # fmt: skip
-                if TILES == 1:
-                    summed = tl.sum(h, axis=1)
-                    if DECAY == PAPER and FRACTIONAL:
-                        top_decay = tl.sum(tl.where(is_top, alpha * h * p, 0.0), axis=1)
-                slope = back_to_logits(h, p, r, is_top, summed, top_decay, DECAY, FRACTIONAL)
-                store_tile(dx, tl.where(kept[:, None], slope, 0.0), rows, cols, n, c)
+def add_lines(partial, cols, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr):
+    """Returns the sums of overlap and of total (BLOCK,), LINES lines at a time."""
+    overlaps = tl.zeros([LINES, BLOCK], tl.float32)
+    totals = tl.zeros([LINES, BLOCK], tl.float32)
+    for start in range(0, lines, LINES):
+        line = start + tl.arange(0, LINES)
+        place = partial + line.to(tl.int64)[:, None] * (2 * c) + cols[None, :]
+        inside = (line < lines)[:, None] & (cols < c)[None, :]
+        overlaps += tl.load(place, mask=inside, other=0.0)
+        totals += tl.load(place + c, mask=inside, other=0.0)
+    return tl.sum(overlaps, axis=0), tl.sum(totals, axis=0)
 
 
 @triton.jit
@@ -268,12 +195,94 @@ def load_slope(slopes, incoming, incoming_stride, cols, c):
 
 @triton.jit
 def batch_h(
-    tile, of_total, cols, label, top, gold_h, a, b, u, alpha, fp,
-    POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr, ALPHA_ONE: tl.constexpr,
+    tile, of_total, cols, here, gold_h, top, m, log_r, u, alpha, fp,
+    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
+    ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
-    """Returns h of every class with its decay factor, p, r, and which is the largest."""
-    is_top = cols[None, :] == top[:, None]
-    p, q, r = softmax_parts(tile, is_top, a, b, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE)
-    h = negative_total(q, fp, POWER) * (POWER * of_total)[None, :]
-    h = tl.where(cols[None, :] == label[:, None], gold_h, h)
-    return through_decay(h, p, is_top, alpha, DECAY, FRACTIONAL), p, r, is_top
+    """Returns h of every class with its decay, p, the share, and alpha · h · p at the top."""
+    is_top = cols == top
+    p, q, other = probabilities(
+        shares(tile, m, log_r), is_top, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
+    )
+    h = negative_total(q, fp, LOSS, POWER) * (POWER * of_total)
+    h = tl.where(here, gold_h, h)
+    of_top = h
+    if DECAY == PAPER and FRACTIONAL:
+        of_top = tl.where(is_top, alpha * h * p, 0.0)
+    return through_decay(h, p, is_top, alpha, DECAY, FRACTIONAL), p, other, of_top
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def batch_backward_kernel(
+    x, target, aux, slopes, incoming, dx,
+    n, units, sx_n, sx_c, st_n, incoming_stride, alpha, fp, fn,
+    LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
+    S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, ONE_TILE: tl.constexpr,
+):  # fmt: skip
+    """The gradient; `incoming` is one number a class, or one for all with stride 0."""
+    c = units * VECTOR
+    first = tile_columns(0, S, W)
+    # Where a row is one tile, its classes' slopes are read once a program, not once a row.
+    kept_slopes = load_slope(slopes + c, incoming, incoming_stride, first, c) if ONE_TILE else 0.0
+    blocks = tl.cdiv(n, N)
+    for step in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=1):
+        block = blocks - 1 - step  # what forward read last is in the cache still
+        rows = block * N + tl.arange(0, N)
+        kept = load_kept(aux, SCALE, rows, n, rows < n, FRACTIONAL) != 0.0
+        label = tl.load(target + rows.to(tl.int64) * st_n, mask=kept, other=0).to(tl.int32)
+        m, log_r, u, top = load_state(aux, rows, n, kept, FRACTIONAL)
+        gold_x = load_gold(x, rows, label, kept, sx_n, sx_c, VECTOR)
+        _gold_p, gold_q, _gold_share = probabilities(
+            shares(gold_x, m, log_r), label == top, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
+        )
+        gold_q = tl.where(kept & (gold_x != -float("inf")), gold_q, 0.0)
+        _overlap, _total, overlap_growth, total_growth = overlap_and_total(
+            gold_q, 1.0, fp, fn, LOSS, POWER
+        )
+        of_overlap = load_slope(slopes, incoming, incoming_stride, label, c)
+        of_total = load_slope(slopes + c, incoming, incoming_stride, label, c)
+        gold_h = spread(overlap_growth * of_overlap + total_growth * of_total)
+        m, log_r, u, top, label = spread(m), spread(log_r), spread(u), spread(top), spread(label)
+        if ONE_TILE:
+            tile = load_tile(x, rows, first, kept, c, sx_n, sx_c, VECTOR, UNIT)
+            h, p, other, of_top = batch_h(
+                tile, kept_slopes, first, first == label, gold_h, top, m, log_r, u, alpha, fp,
+                LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
+            )  # fmt: skip
+            slope = h - p * spread(sum_row(h))
+            if DECAY == PAPER and FRACTIONAL:
+                is_top = tl.where(first == top, 1.0, 0.0)
+                slope += spread(sum_row(of_top)) * (other - is_top)
+            if FRACTIONAL:
+                slope = tl.where(spread(kept), slope, 0.0)
+            store_tile(dx, slope, rows, first, n, c)
+        else:
+            sums = empty_tile(S, N, W)
+            tops = empty_tile(S, N, W)
+            for start in tl.range(0, c, S * W, num_stages=1):
+                cols = start + first
+                tile = load_tile(x, rows, cols, kept, c, sx_n, sx_c, VECTOR, UNIT)
+                slope_here = load_slope(slopes + c, incoming, incoming_stride, cols, c)
+                h, _p, _other, of_top = batch_h(
+                    tile, slope_here, cols, cols == label, gold_h, top, m, log_r, u, alpha, fp,
+                    LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
+                )  # fmt: skip
+                sums += h
+                if DECAY == PAPER and FRACTIONAL:
+                    tops += of_top
+            summed, of_top = spread(sum_row(sums)), spread(sum_row(tops))
+            for start in tl.range(0, c, S * W, num_stages=1):
+                cols = start + first
+                tile = load_tile(x, rows, cols, kept, c, sx_n, sx_c, VECTOR, UNIT)
+                slope_here = load_slope(slopes + c, incoming, incoming_stride, cols, c)
+                h, p, other, _of_top = batch_h(
+                    tile, slope_here, cols, cols == label, gold_h, top, m, log_r, u, alpha, fp,
+                    LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE,
+                )  # fmt: skip
+                slope = h - p * summed
+                if DECAY == PAPER and FRACTIONAL:
+                    slope += of_top * (other - tl.where(cols == top, 1.0, 0.0))
+                if FRACTIONAL:
+                    slope = tl.where(spread(kept), slope, 0.0)
+                store_tile(dx, slope, rows, cols, n, c)

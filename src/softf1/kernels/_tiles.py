@@ -1,20 +1,20 @@
-"""What one tile of rows × classes computes: the pieces that the row and the batch kernels share.
+"""What kernels compute on a tile of logits, term by term; row values come spread over the tile.
 
-Softmax. With m the largest logit of a row and Z = Σ exp(x − m), p = exp(x − m − log Z). Where alpha
-is below 1 (fractional), the largest class is taken apart: with m2 and Z2 of the others and
-u = m2 + log Z2 − m,
+Softmax. With m the largest logit of a row, e = exp(x − m) and r = 1 / Σ e, p = e · r. Where alpha
+is below 1 (fractional), the largest class is taken apart: m and r are those of the other classes,
+and with u = log Σ exp(x_other) − x_top
 
-    p_top = 1 / (1 + e^u)      log(1 − p_top) = u − log(1 + e^u)      r_j = exp(x_j − m2 − log Z2)
+    p_top = 1 / (1 + e^u)      log(1 − p_top) = u − log(1 + e^u)      p_j = e_j · r · (1 − p_top)
 
-so that log(1 − p) is known however near p is to 1, and p_j / (1 − p_top) is r_j.
+so that log(1 − p) is known however near p is to 1, and p_j / (1 − p_top) is e_j · r.
 
 Ratio losses. l = (total − overlap) / (total + smooth); h = q · dl/dq from the growths
 q · d(overlap)/dq and q · d(total)/dq, as in softf1.losses._ratio. Negatives have overlap 0 and
-total n = fp · q^power, so l = n / (n + smooth) and h = power · l · smooth / (n + smooth).
+total n = fp · q^power, so l = n / (n + smooth) and h = power · smooth · l / (n + smooth).
 
 Back to the logits: dx_j = h_j − p_j · Σ h for softmax. The decay of the paper adds, from
 log q = log p + alpha · log(1 − p), a factor 1 − alpha · p / (1 − p) to h; where alpha is fractional
-the largest class has −alpha · h_top · p_top · (1 at the top, −r_j elsewhere) instead.
+the largest class has −alpha · h_top · p_top · (1 at the top, −e_j · r elsewhere) instead.
 """
 
 # Triton reads annotations itself: they are not postponed here.
@@ -26,6 +26,9 @@ import triton.language as tl
 NO_DECAY, DETACHED, PAPER = (tl.constexpr(value) for value in range(3))
 ENTROPY, DICE, TVERSKY = (tl.constexpr(value) for value in range(3))
 TINY = tl.constexpr(1.1754944e-38)
+LOG2E = tl.constexpr(1.4426950408889634)
+# Stands where a tile has no logit; finite, so that 0 · x tells whether a logit was −inf.
+LOW = tl.constexpr(-3.3895313892515355e38)
 
 
 if os.environ.get("TRITON_INTERPRET") == "1":
@@ -33,6 +36,22 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     @triton.jit
     def reciprocal(x):
         return 1.0 / x
+
+    @triton.jit
+    def power_of_two(x):
+        return tl.exp2(x)
+
+    @triton.jit
+    def log_of_two(x):
+        return tl.log2(x)
+
+    @triton.jit
+    def paired_reciprocal(x):
+        return 1.0 / x
+
+    @triton.jit
+    def widen(x):
+        return x.to(tl.float32)
 else:
 
     @triton.jit
@@ -41,6 +60,67 @@ else:
         return tl.inline_asm_elementwise(
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
+
+    @triton.jit
+    def power_of_two(x):
+        """One instruction; with denormal results it takes four."""
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+
+    @triton.jit
+    def log_of_two(x):
+        """One instruction, to 22 bits: enough for what is once a row and an exponent again."""
+        return tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+
+    @triton.jit
+    def paired_reciprocal(x):
+        """1 / a = b / (a · b): one special function for two entries, where those are scarce.
+
+        For entries whose product stays within float32, and an even number of them a thread.
+        """
+        return tl.inline_asm_elementwise(
+            "{ .reg .f32 t; mul.f32 t, $2, $3; rcp.approx.ftz.f32 t, t; "
+            "mul.f32 $0, t, $3; mul.f32 $1, t, $2; }",
+            "=&f,=&f,f,f", [x], dtype=tl.float32, is_pure=True, pack=2,
+        )  # fmt: skip
+
+    @triton.jit
+    def widen(x):
+        """Returns float32; bfloat16 that lie in pairs, by one instruction each instead of two."""
+        if x.dtype != tl.bfloat16:
+            return x.to(tl.float32)
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 t; shl.b32 t, $2, 16; mov.b32 $0, t; "
+            "and.b32 t, $2, 0xffff0000; mov.b32 $1, t; }",
+            "=&f,=&f,r", [x], dtype=tl.float32, is_pure=True, pack=2,
+        )  # fmt: skip
+
+
+@triton.jit
+def numerators(x, m):
+    """Returns exp(x − m); the difference first, it is exact where it matters."""
+    return power_of_two((x - m) * LOG2E)
+
+
+@triton.jit
+def shares(x, m, log_r):
+    """Returns exp(x − m) · r from log2 r, −inf for 0."""
+    return power_of_two((x - m) * LOG2E + log_r)
+
+
+@triton.jit
+def log_reciprocal(z):
+    """Returns log2(1 / z), −inf for z = 0."""
+    return tl.where(z == 0.0, -float("inf"), -log_of_two(z))
+
+
+@triton.jit
+def reciprocal_or_zero(z):
+    """Returns 1 / z, 0 for 0; NaN stays NaN."""
+    return tl.where(z == 0.0, 0.0, reciprocal(z))
 
 
 @triton.jit
@@ -66,25 +146,6 @@ def missing_from(log_p):
 
 
 @triton.jit
-def row_maximum(x):
-    """Returns the largest logit of each row, 0 where all are −inf: no inf − inf comes up."""
-    m = tl.max(x, axis=1)
-    return tl.where(m == -float("inf"), 0.0, m)
-
-
-@triton.jit
-def merge_sums(m, z, x):
-    """Takes a tile into a running maximum and a running Σ exp(x − m)."""
-    new = tl.maximum(m, row_maximum(x))
-    return new, z * tl.exp(m - new) + tl.sum(tl.exp(x - new[:, None]), axis=1)
-
-
-@triton.jit
-def log_or_zero(z):
-    return tl.log(tl.where(z > 0.0, z, 1.0))
-
-
-@triton.jit
 def decayed(p, alpha, ALPHA_ONE: tl.constexpr):
     """Returns (1 − p)^alpha · p for alpha from 1 up."""
     if ALPHA_ONE:
@@ -93,23 +154,23 @@ def decayed(p, alpha, ALPHA_ONE: tl.constexpr):
 
 
 @triton.jit
-def softmax_parts(
-    x, is_top, a, b, u, alpha,
+def probabilities(
+    share, is_top, u, alpha,
     DECAY: tl.constexpr, FRACTIONAL: tl.constexpr, ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
-    """Returns p, q and r (0 at the top). a, b are m and log Z; if fractional, m2 and log Z2."""
+    """Returns p, q and, if fractional, the share among the others (0 at the top).
+
+    `share` is e · r, which is p itself unless alpha is fractional.
+    """
     if FRACTIONAL:
-        r = tl.where(is_top, 0.0, tl.exp(x - a[:, None] - b[:, None]))
+        other = tl.where(is_top, 0.0, share)
         raised = tl.exp(u)  # u is −inf where the row has one class only
-        share = raised / (1.0 + raised)
-        p = tl.where(is_top, (1.0 / (1.0 + raised))[:, None], r * share[:, None])
-        log_not_top = u - tl.log(1.0 + raised)
-        log_not_p = tl.where(is_top, log_not_top[:, None], tl.log(1.0 - tl.minimum(p, 0.5)))
-        return p, p * tl.exp(alpha * log_not_p), r
-    p = tl.exp((x - a[:, None]) - b[:, None])
+        p = tl.where(is_top, 1.0 / (1.0 + raised), other * (raised / (1.0 + raised)))
+        log_not_p = tl.where(is_top, u - tl.log(1.0 + raised), tl.log(1.0 - tl.minimum(p, 0.5)))
+        return p, p * tl.exp(alpha * log_not_p), other
     if DECAY == NO_DECAY:
-        return p, p, p
-    return p, decayed(p, alpha, ALPHA_ONE), p
+        return share, share, share
+    return share, decayed(share, alpha, ALPHA_ONE), share
 
 
 @triton.jit
@@ -135,25 +196,30 @@ def overlap_and_total(q, y, fp, fn, LOSS: tl.constexpr, POWER: tl.constexpr):
 def ratio_terms(q, y, fp, fn, smooth, LOSS: tl.constexpr, POWER: tl.constexpr):
     """Returns l and h for any target y."""
     overlap, total, overlap_growth, total_growth = overlap_and_total(q, y, fp, fn, LOSS, POWER)
-    below = tl.maximum(total + smooth, TINY)
-    loss = (total - overlap) / below
-    return loss, ((overlap + smooth) / below * total_growth - overlap_growth) / below
-
-
-@triton.jit
-def negative_total(q, fp, POWER: tl.constexpr):
-    if POWER == 2:
-        return fp * q * q
-    return fp * q
-
-
-@triton.jit
-def negative_terms(q, fp, smooth, POWER: tl.constexpr):
-    """Returns l and h of negatives."""
-    total = negative_total(q, fp, POWER)
     below = reciprocal(tl.maximum(total + smooth, TINY))
+    loss = (total - overlap) * below
+    return loss, ((overlap + smooth) * below * total_growth - overlap_growth) * below
+
+
+@triton.jit
+def negative_total(q, fp, LOSS: tl.constexpr, POWER: tl.constexpr):
+    total = q * q if POWER == 2 else q
+    return total if LOSS == DICE else fp * total
+
+
+@triton.jit
+def negative_terms(
+    q, fp, smooth, LOSS: tl.constexpr, POWER: tl.constexpr, SMOOTH: tl.constexpr,
+    PAIRED: tl.constexpr = False,
+):  # fmt: skip
+    """Returns l of negatives, and h without its factor power · smooth."""
+    total = negative_total(q, fp, LOSS, POWER)
+    below = total + smooth
+    if not SMOOTH:  # smooth is 0, and the total may be
+        below = tl.maximum(below, TINY)
+    below = paired_reciprocal(below) if PAIRED else reciprocal(below)
     loss = total * below
-    return loss, POWER * loss * (smooth * below)
+    return loss, loss * below
 
 
 @triton.jit
@@ -202,14 +268,3 @@ def through_decay(h, p, is_top, alpha, DECAY: tl.constexpr, FRACTIONAL: tl.const
             return tl.where(is_top, h, h * (1.0 - alpha * p / (1.0 - tl.minimum(p, 0.5))))
         return h * (1.0 - alpha * p / tl.maximum(1.0 - p, 3e-8))
     return h
-
-
-@triton.jit
-def back_to_logits(
-    h, p, r, is_top, total, top_decay, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr
-):
-    """Returns dx from h, `total` = Σ h and, if fractional, `top_decay` = alpha · h_top · p_top."""
-    dx = h - p * total[:, None]
-    if DECAY == PAPER and FRACTIONAL:
-        dx += top_decay[:, None] * (r - tl.where(is_top, 1.0, 0.0))
-    return dx

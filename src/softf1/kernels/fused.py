@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from softf1.kernels import ops
+from softf1.kernels._run import Numbers
 from softf1.losses._core import check_range, check_shapes, check_weight
 from softf1.losses._family import Shared, class_weight, kept_classes, refuse_degenerate_micro
 from softf1.losses.dice import DiceFormula
@@ -37,31 +38,35 @@ def family_loss(
         logits, target, shared.mask, shared.ignore_index, check_labels=shared.check_labels
     )
     refuse_degenerate_micro(shared, softmax=labels.dim() == 1)
-    like = x.new_empty((0, x.shape[1]), dtype=torch.float32)
-    weight = class_weight(like, shared)
-    numbers = (
+    weight = None
+    if shared.weight is not None or shared.exclude:
+        like = x.new_empty((0, x.shape[1]), dtype=torch.float32)
+        weight = class_weight(like, shared)
+    numbers = Numbers(
         DICE if isinstance(formula, DiceFormula) else TVERSKY,
         formula.power,
         NO_DECAY if alpha == 0.0 else PAPER if paper else DETACHED,
-        alpha,
-        formula.false_positives,
-        getattr(formula, "false_negatives", 1.0),
-        shared.smooth,
+        float(alpha),
+        float(formula.false_positives),
+        float(getattr(formula, "false_negatives", 1.0)),
+        float(shared.smooth),
         shared.ignore_index,
     )
+    if shared.reduction == "sums":
+        if shared.over == "example":
+            return ops.row_sums(x, labels, mask, weight, numbers)
+        return ops.class_sums(x, labels, mask, numbers)
     mean, none = shared.reduction == "mean", shared.reduction == "none"
     if shared.over == "example":
-        values, result, _ = ops.rows(x, labels, mask, weight, *numbers, mean)
-        return _folded(values, result, logits, none=none)
+        value = ops.rows(x, labels, mask, weight, numbers, mean=mean, none=none)
+        return value.reshape(logits.shape[:-1]) if none else value
     micro = shared.average == "micro"
     none = none and not micro
-    if none and shared.exclude:
-        weight = kept_classes(like, shared.exclude)  # values per class are not weighted
-    elif none:
-        weight = None
-    value: Tensor
-    value, _, _ = ops.batch(x, labels, mask, weight, *numbers, micro, mean and not micro, none)
-    return value
+    if none:  # values per class are not weighted
+        weight = kept_classes(like, shared.exclude) if shared.exclude else None
+    return ops.batch(
+        x, labels, mask, weight, numbers, micro=micro, mean=mean and not micro, none=none
+    )
 
 
 def entropy_loss(
@@ -77,14 +82,15 @@ def entropy_loss(
 ) -> Tensor:
     """Cross entropy (gamma 0) and focal loss."""
     x, labels, flat_mask = _flatten(logits, target, mask, ignore_index, check_labels=check_labels)
-    weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
-    numbers = (ENTROPY, 1, NO_DECAY, gamma, 1.0, 1.0, 0.0, ignore_index)
-    values, result, _ = ops.rows(x, labels, flat_mask, weights, *numbers, reduction == "mean")
-    return _folded(values, result, logits, none=reduction == "none")
-
-
-def _folded(values: Tensor, result: Tensor, logits: Tensor, *, none: bool) -> Tensor:
-    return values.reshape(logits.shape[:-1]) if none else result[0]
+    weights = None
+    if weight is not None:
+        weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
+    numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
+    if reduction == "sums":
+        return ops.row_sums(x, labels, flat_mask, weights, numbers)
+    none = reduction == "none"
+    value = ops.rows(x, labels, flat_mask, weights, numbers, mean=reduction == "mean", none=none)
+    return value.reshape(logits.shape[:-1]) if none else value
 
 
 def _flatten(
@@ -98,7 +104,9 @@ def _flatten(
     """Returns logits (N, C), targets (N,) for softmax or (N, C) for sigmoid, and the mask (N,)."""
     softmax = check_shapes(logits, target, mask)
     classes = logits.shape[-1]
-    labels = target.reshape(-1) if softmax else target.reshape(-1, classes)
+    labels = target
+    if target.dim() != (1 if softmax else 2):
+        labels = target.reshape(-1) if softmax else target.reshape(-1, classes)
     if labels.dtype == torch.bool:
         labels = labels.to(torch.uint8)
     flat_mask = None if mask is None else mask.reshape(-1).to(torch.bool).contiguous()
@@ -108,4 +116,5 @@ def _flatten(
             counts = counts & (flat_mask if softmax else flat_mask.unsqueeze(1))
         highest = classes - 1 if softmax else 1
         check_range(labels.masked_fill(~counts, 0), highest, check=check_labels)
-    return logits.reshape(-1, classes), labels, flat_mask
+    x = logits if logits.dim() == 2 else logits.reshape(-1, classes)
+    return x, labels, flat_mask

@@ -1,90 +1,207 @@
-"""The kernels as operators that torch.compile, CUDA graphs and autocast accept."""
+"""The kernels with their derivatives: as operators for torch.compile, directly for everything else.
+
+torch.compile sees an operator as one node. Started from Python, an operator's dispatch takes five
+times as long as starting the kernels: there an autograd function calls them itself.
+"""
 
 # torch.library reads annotations itself: they are not postponed here.
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
+from torch.nn import Parameter
 
-from softf1.kernels import _batch, _rows
+from softf1.kernels._run import (
+    Numbers,
+    kept_floats,
+    run_batch,
+    run_batch_backward,
+    run_class_sums,
+    run_row_sums,
+    run_rows,
+    run_rows_backward,
+)
 
-LONGEST_TILE = 32_768  # a row of so many classes still fits into the registers of one program
-TILE = 8_192
 SECOND_DERIVATIVE = (
     "softf1's losses have hand-written first derivatives only; a second derivative (a gradient "
     "penalty, a Hessian) is not available"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a kernel is laid over rows × classes."""
-
-    rows: int
-    classes: int
-    block_n: int
-    block_c: int
-    tiles: int
-    warps: int
-    programs: int
-    stages: int
-
-    def options(self) -> dict[str, int]:
-        """Returns the launch options that every kernel takes."""
-        return {
-            "BLOCK_N": self.block_n,
-            "BLOCK_C": self.block_c,
-            "TILES": self.tiles,
-            "num_warps": self.warps,
-        }
+def rows(
+    x: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    weight: Tensor | None,
+    numbers: Numbers,
+    *,
+    mean: bool,
+    none: bool,
+) -> Tensor:
+    """Returns the loss of rows x (N, C): its sum or mean, or (N,)."""
+    value: Tensor
+    if _wants_operator(x):
+        value, _ = rows_forward(x, target, mask, weight, *numbers, mean, none)
+    elif torch.is_grad_enabled() and x.requires_grad:
+        value = _Rows.apply(x, target, mask, weight, numbers, mean, none)  # type: ignore[no-untyped-call]
+    else:
+        value, _ = run_rows(x, target, mask, weight, numbers, mean=mean, none=none)
+    return value
 
 
-@lru_cache(maxsize=1024)
-def lay_out(rows: int, classes: int, processors: int) -> Shape:
-    """Chooses tile and grid: about 4,096 entries a tile, or one row where that is longer."""
-    block_c = triton.next_power_of_2(classes)
-    if block_c > LONGEST_TILE:
-        block_c = TILE
-    block_n = max(1, min(256, 4_096 // block_c, triton.next_power_of_2(max(rows, 1))))
-    entries = block_n * block_c
-    warps = 4 if entries <= 4_096 else 8 if entries <= 8_192 else 32
-    tiles = triton.cdiv(classes, block_c)
-    blocks = triton.cdiv(max(rows, 1), block_n)
-    together = max(1, 2_048 // (32 * warps) // 2)
-    stages = 1
-    return Shape(
-        rows, classes, block_n, block_c, tiles, warps, min(blocks, processors * together), stages
-    )
+def batch(
+    x: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    weight: Tensor | None,
+    numbers: Numbers,
+    *,
+    micro: bool,
+    mean: bool,
+    none: bool,
+) -> Tensor:
+    """Returns the loss of rows x (N, C) at batch level: one value, or (C,)."""
+    value: Tensor
+    if _wants_operator(x):
+        value, _, _ = batch_forward(x, target, mask, weight, *numbers, micro, mean, none)
+    elif torch.is_grad_enabled() and x.requires_grad:
+        value = _Batch.apply(x, target, mask, weight, numbers, micro, mean, none)  # type: ignore[no-untyped-call]
+    else:
+        value, _, _ = run_batch(x, target, mask, weight, numbers, micro=micro, mean=mean, none=none)
+    return value
 
 
-def _shape(x: Tensor) -> Shape:
-    processors = 4
-    if x.is_cuda:
-        processors = torch.cuda.get_device_properties(x.device).multi_processor_count
-    return lay_out(x.shape[0], x.shape[1], processors)
+def row_sums(
+    x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
+) -> Tensor:
+    """Returns (2, 1): the sum of the rows' losses, and their count."""
+    value: Tensor = _RowSums.apply(x, target, mask, weight, numbers)  # type: ignore[no-untyped-call]
+    return value
 
 
-def _floats(x: Tensor, *shape: int) -> Tensor:
-    return x.new_empty(shape, dtype=torch.float32)
+def class_sums(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
+    """Returns (2, C): overlap and total of each class."""
+    value: Tensor = _ClassSums.apply(x, target, mask, numbers)  # type: ignore[no-untyped-call]
+    return value
 
 
-def _fractional(decay: int, alpha: float) -> bool:
-    return decay > 0 and alpha < 1.0
+def _wants_operator(x: Tensor) -> bool:
+    """True under torch.compile, and for tensors that have no memory of their own."""
+    return torch.compiler.is_compiling() or type(x) not in (Tensor, Parameter)
 
 
-def _decay(decay: int, alpha: float) -> dict[str, bool]:
-    return {"FRACTIONAL": _fractional(decay, alpha), "ALPHA_ONE": alpha == 1.0}
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        numbers: Numbers,
+        mean: bool,
+        none: bool,
+    ) -> Tensor:
+        value, aux = run_rows(x, target, mask, weight, numbers, mean=mean, none=none)
+        ctx.save_for_backward(x, target, mask, weight, aux)
+        ctx.numbers = numbers
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
+        x, target, mask, weight, aux = ctx.saved_tensors
+        dx = run_rows_backward(incoming, x, target, mask, weight, aux, ctx.numbers)
+        return _first_derivative(dx, x), *(None,) * 6
 
 
-def _strides(target: Tensor) -> tuple[int, int]:
-    return target.stride(0), target.stride(1) if target.dim() == 2 else 0
+class _Batch(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        numbers: Numbers,
+        micro: bool,
+        mean: bool,
+        none: bool,
+    ) -> Tensor:
+        value, slopes, aux = run_batch(
+            x, target, mask, weight, numbers, micro=micro, mean=mean, none=none
+        )
+        ctx.save_for_backward(x, target, mask, aux, slopes)
+        ctx.numbers = numbers
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
+        x, target, mask, aux, slopes = ctx.saved_tensors
+        dx = run_batch_backward(incoming, x, target, mask, aux, slopes, ctx.numbers)
+        return _first_derivative(dx, x), *(None,) * 7
+
+
+class _RowSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        numbers: Numbers,
+    ) -> Tensor:
+        sums, aux = run_row_sums(x, target, mask, weight, numbers)
+        ctx.save_for_backward(x, target, mask, weight, aux)
+        ctx.numbers = numbers
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
+        x, target, mask, weight, aux = ctx.saved_tensors
+        dx = run_rows_backward(incoming[0, 0], x, target, mask, weight, aux, ctx.numbers)
+        return _first_derivative(dx, x), *(None,) * 4
+
+
+class _ClassSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
+    ) -> Tensor:
+        sums, aux = run_class_sums(x, target, mask, numbers)
+        ctx.save_for_backward(x, target, mask, aux)
+        ctx.numbers = numbers
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
+        x, target, mask, aux = ctx.saved_tensors
+        one = torch.ones((), device=x.device)
+        slopes = incoming.contiguous()
+        dx = run_batch_backward(one, x, target, mask, aux, slopes, ctx.numbers)
+        return _first_derivative(dx, x), *(None,) * 3
+
+
+class _FirstDerivative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dx: Tensor, x: Tensor) -> Tensor:  # noqa: ARG004
+        return dx.view_as(dx)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> None:  # noqa: ARG004
+        raise RuntimeError(SECOND_DERIVATIVE)
+
+
+def _first_derivative(dx: Tensor, x: Tensor) -> Tensor:
+    """Returns dx, which raises if a derivative of it is asked for, instead of giving a silent 0."""
+    if not torch.is_grad_enabled():
+        return dx
+    result: Tensor = _FirstDerivative.apply(dx, x)  # type: ignore[no-untyped-call]
+    return result
 
 
 @torch.library.custom_op("softf1::rows", mutates_args=())
-def rows(
+def rows_forward(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
@@ -98,33 +215,19 @@ def rows(
     smooth: float,
     ignore: int,
     mean: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns a value a row (N,), (sum or mean, its factor), and what backward needs (5, N)."""
-    n, c = x.shape
-    shape = _shape(x)
-    values = _floats(x, n)
-    aux = _floats(x, _rows.AUX, n)
-    result = x.new_zeros(2, dtype=torch.float32)
-    if n:
-        partial = _floats(x, 2 * shape.programs)
-        counter = x.new_zeros(1, dtype=torch.int32)
-        _rows.rows_forward_kernel[(shape.programs,)](
-            x, target, x if mask is None else mask, x if weight is None else weight,
-            values, aux, partial, counter, result,
-            n, c, *x.stride(), *_strides(target), ignore, alpha, fp, fn, smooth,
-            LOSS=loss, POWER=power, DECAY=decay, FOCAL=loss == 0 and alpha > 0,
-            **_decay(decay, alpha),
-            SIGMOID=target.dim() == 2, HAS_MASK=mask is not None, HAS_WEIGHT=weight is not None,
-            MEAN=mean, STAGES=shape.stages, PROGRAMS=triton.next_power_of_2(shape.programs),
-            **shape.options(),
-        )  # fmt: skip
-    return values, result, aux
+    none: bool,
+) -> tuple[Tensor, Tensor]:
+    """Returns the loss, () or (N,), and what backward needs."""
+    numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
+    return run_rows(x, target, mask, weight, numbers, mean=mean, none=none)
 
 
-@rows.register_fake
-def _(x: Tensor, target: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    n = x.shape[0]
-    return _floats(x, n), _floats(x, 2), _floats(x, _rows.AUX, n)
+@rows_forward.register_fake
+def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    n, numbers = x.shape[0], Numbers(*rest[2:10])
+    size = kept_floats(n, numbers, softmax=target.dim() == 1)
+    value = x.new_empty((n,) if rest[-1] else (), dtype=torch.float32)
+    return value, x.new_empty(size, dtype=torch.float32)
 
 
 @torch.library.custom_op("softf1::rows_backward", mutates_args=())
@@ -135,7 +238,6 @@ def rows_backward(
     mask: Tensor | None,
     weight: Tensor | None,
     aux: Tensor,
-    result: Tensor,
     loss: int,
     power: int,
     decay: int,
@@ -146,53 +248,34 @@ def rows_backward(
     ignore: int,
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (N,) or one number."""
-    n, c = x.shape
-    shape = _shape(x)
-    dx = x.new_empty((n, c))
-    if n:
-        _rows.rows_backward_kernel[(shape.programs,)](
-            x, target, x if mask is None else mask, x if weight is None else weight,
-            aux, result, incoming, dx,
-            n, c, *x.stride(), *_strides(target), incoming.stride(0) if incoming.dim() else 0,
-            ignore, alpha, fp, fn, smooth,
-            LOSS=loss, POWER=power, DECAY=decay, FOCAL=loss == 0 and alpha > 0,
-            **_decay(decay, alpha),
-            SIGMOID=target.dim() == 2, HAS_MASK=mask is not None, HAS_WEIGHT=weight is not None,
-            STAGES=shape.stages, **shape.options(),
-        )  # fmt: skip
-    return dx
+    numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
+    return run_rows_backward(incoming, x, target, mask, weight, aux, numbers)
 
 
 @rows_backward.register_fake
 def _(incoming: Tensor, x: Tensor, *_: Any) -> Tensor:
-    return x.new_empty(x.shape)
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-def _keep_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _keep_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, target, mask, weight, *numbers = inputs
-    _, result, aux = output
-    ctx.save_for_backward(x, target, mask, weight, aux, result)
-    ctx.numbers = numbers[:-1]
+    ctx.save_for_backward(x, target, mask, weight, output[1])
+    ctx.numbers = numbers[:8]
     ctx.set_materialize_grads(False)
 
 
-def _rows_gradient(
-    ctx: Any, of_values: Tensor | None, of_result: Tensor | None, _: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    x, target, mask, weight, aux, result = ctx.saved_tensors
-    # The result's first number is the sum or mean; without a reduction its factor is 1.
-    incoming = of_values if of_result is None else of_result[0]
+def _rows_gradient(ctx: Any, incoming: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
     dx = None
     if incoming is not None:
-        dx = rows_backward(incoming, x, target, mask, weight, aux, result, *ctx.numbers)
-    return dx, *(None,) * 12
+        dx = rows_backward(incoming, *ctx.saved_tensors, *ctx.numbers)
+    return dx, *(None,) * 13
 
 
-rows.register_autograd(_rows_gradient, setup_context=_keep_rows)
+rows_forward.register_autograd(_rows_gradient, setup_context=_keep_rows)
 
 
 @torch.library.custom_op("softf1::batch", mutates_args=())
-def batch(
+def batch_forward(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
@@ -209,50 +292,21 @@ def batch(
     mean: bool,
     none: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the loss (() or (C,)), its derivatives by overlap and total (2, C), and (5, N)."""
-    n, c = x.shape
-    shape = _shape(x)
-    softmax = target.dim() == 1
-    aux = _floats(x, _rows.AUX, n if softmax else 0)
-    slopes = _floats(x, 2, c)
-    value = _floats(x, c) if none else _floats(x)
-    filler = x if mask is None else mask
-    lines = max(1, min(shape.programs, _most_lines(x)))
-    partial = _floats(x, lines, 2, c) if n else x.new_zeros((1, 2, c), dtype=torch.float32)
-    if n:
-        if softmax and shape.tiles > 1:
-            _batch.sums_kernel[(triton.cdiv(n, shape.block_n),)](
-                x, target, filler, aux, n, c, *x.stride(), target.stride(0), ignore,
-                FRACTIONAL=_fractional(decay, alpha), HAS_MASK=mask is not None,
-                **shape.options(),
-            )  # fmt: skip
-        _batch.statistics_kernel[(lines, shape.tiles)](
-            x, target, filler, aux, partial,
-            n, c, *x.stride(), *_strides(target), ignore, alpha, fp, fn,
-            LOSS=loss, POWER=power, DECAY=decay, **_decay(decay, alpha),
-            SIGMOID=not softmax, HAS_MASK=mask is not None,
-            STAGES=shape.stages, **shape.options(),
-        )  # fmt: skip
-    if c > 1_024 and lines > 1:
-        partial = partial.sum(0, keepdim=True)
-    _batch.finish_kernel[(1,)](
-        partial, x if weight is None else weight, value, slopes, len(partial), c, smooth,
-        HAS_WEIGHT=weight is not None, MICRO=micro, MEAN=mean, NONE=none,
-        BLOCK_C=min(triton.next_power_of_2(c), 4_096), num_warps=8 if c > 256 else 1,
-    )  # fmt: skip
-    return value, slopes, aux
+    """Returns the loss (() or (C,)), its derivatives by overlap and total (2, C), and the rows'."""
+    numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
+    return run_batch(x, target, mask, weight, numbers, micro=micro, mean=mean, none=none)
 
 
-def _most_lines(x: Tensor) -> int:
-    """Returns how many programs share the rows: more than fill the device only cost memory."""
-    return 32 if not x.is_cuda else torch.cuda.get_device_properties(x.device).multi_processor_count
-
-
-@batch.register_fake
+@batch_forward.register_fake
 def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     n, c = x.shape
-    value = _floats(x, c) if rest[-1] else _floats(x)
-    return value, _floats(x, 2, c), _floats(x, _rows.AUX, n if target.dim() == 1 else 0)
+    size = kept_floats(n, Numbers(*rest[2:10]), softmax=True) if target.dim() == 1 else 0
+    value = x.new_empty((c,) if rest[-1] else (), dtype=torch.float32)
+    return (
+        value,
+        x.new_empty((2, c), dtype=torch.float32),
+        x.new_empty(size, dtype=torch.float32),
+    )
 
 
 @torch.library.custom_op("softf1::batch_backward", mutates_args=())
@@ -269,48 +323,37 @@ def batch_backward(
     alpha: float,
     fp: float,
     fn: float,
+    smooth: float,
     ignore: int,
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (C,) or one number."""
-    n, c = x.shape
-    shape = _shape(x)
-    dx = x.new_empty((n, c))
-    if n:
-        _batch.backward_kernel[(shape.programs,)](
-            x, target, x if mask is None else mask, aux, slopes, incoming, dx,
-            n, c, *x.stride(), *_strides(target), incoming.stride(0) if incoming.dim() else 0,
-            ignore, alpha, fp, fn,
-            LOSS=loss, POWER=power, DECAY=decay, **_decay(decay, alpha), SIGMOID=target.dim() == 2,
-            HAS_MASK=mask is not None, STAGES=shape.stages, **shape.options(),
-        )  # fmt: skip
-    return dx
+    numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
+    return run_batch_backward(incoming, x, target, mask, aux, slopes, numbers)
 
 
 @batch_backward.register_fake
 def _(incoming: Tensor, x: Tensor, *_: Any) -> Tensor:
-    return x.new_empty(x.shape)
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
 def _keep_batch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     x, target, mask, _, *numbers = inputs
     _, slopes, aux = output
     ctx.save_for_backward(x, target, mask, aux, slopes)
-    loss, power, decay, alpha, fp, fn, _, ignore, *_ = numbers
-    ctx.numbers = (loss, power, decay, alpha, fp, fn, ignore)
+    ctx.numbers = numbers[:8]
     ctx.set_materialize_grads(False)
 
 
 def _batch_gradient(
-    ctx: Any, incoming: Tensor | None, _: Tensor | None, __: Tensor | None
+    ctx: Any, incoming: Tensor | None, _: Any, __: Any
 ) -> tuple[Tensor | None, ...]:
     dx = None
     if incoming is not None:
-        x, target, mask, aux, slopes = ctx.saved_tensors
-        dx = batch_backward(incoming, x, target, mask, aux, slopes, *ctx.numbers)
+        dx = batch_backward(incoming, *ctx.saved_tensors, *ctx.numbers)
     return dx, *(None,) * 14
 
 
-batch.register_autograd(_batch_gradient, setup_context=_keep_batch)
+batch_forward.register_autograd(_batch_gradient, setup_context=_keep_batch)
 
 
 def _refuse(ctx: Any, *_: Any) -> None:

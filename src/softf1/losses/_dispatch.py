@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from softf1.losses._core import Backend
 
 FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
-SUMS_OBSTACLE = 'reduction="sums" has the PyTorch form only'
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
@@ -46,6 +45,13 @@ def _reason_against(logits: Tensor) -> str | None:
         return f"the kernels take float32, float16 and bfloat16, got {logits.dtype}"
     if not logits.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
         return f"the logits are on {logits.device.type}, wanted cuda"
+    return None
+
+
+def sums_obstacle(reduction: str) -> str | None:
+    """Returns why the sums cannot come from a kernel, or None."""
+    if reduction == "sums" and torch.compiler.is_compiling():
+        return 'reduction="sums" has the PyTorch form only under torch.compile'
     return None
 
 

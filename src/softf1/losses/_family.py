@@ -18,7 +18,7 @@ from softf1.losses._core import (
     prepare,
     reduce_rows,
 )
-from softf1.losses._dispatch import SUMS_OBSTACLE, fused_family, use_kernel
+from softf1.losses._dispatch import fused_family, sums_obstacle, use_kernel
 from softf1.losses._ohem import easy_negatives
 from softf1.losses._probability import Link
 from softf1.losses._ratio import Formula, ratio_loss, row_losses, statistics
@@ -88,7 +88,7 @@ def _obstacle(shared: Shared) -> str | None:
     """Returns what the kernels do not have, in words."""
     if shared.ohem_ratio is not None:
         return "ohem_ratio has the PyTorch form only"
-    return SUMS_OBSTACLE if shared.reduction == "sums" else None
+    return sums_obstacle(shared.reduction)
 
 
 def fold_classes(sums: Tensor, shared: Shared) -> Tensor:

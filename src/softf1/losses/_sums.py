@@ -45,6 +45,11 @@ def has_batch_level(loss: nn.Module) -> bool:
     return any(_options(part).get("over") == "batch" for part in _parts(loss))
 
 
+def is_sum_of_rows(loss: nn.Module) -> bool:
+    """True for a single loss that is Σ loss, divided by a count or not."""
+    return isinstance(loss, LossModule) and _options(loss).get("over") != "batch"
+
+
 def take_sums(loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """Returns (2, K): the sums of these rows, differentiable."""
     return torch.cat([_take(part, logits, target, mask) for part in _parts(loss)], dim=1)

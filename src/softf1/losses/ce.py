@@ -16,7 +16,7 @@ from softf1.losses._core import (
     prepare,
     reduce_rows,
 )
-from softf1.losses._dispatch import SUMS_OBSTACLE, fused_entropy, use_kernel
+from softf1.losses._dispatch import fused_entropy, sums_obstacle, use_kernel
 from softf1.losses._module import LossModule
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def cross_entropy_loss(
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"wanted 0 <= label_smoothing < 1, got {label_smoothing!r}")
     check_choice("backend", backend)
-    obstacle = SUMS_OBSTACLE if reduction == "sums" else None
+    obstacle = sums_obstacle(reduction)
     if label_smoothing:
         obstacle = "label_smoothing has the PyTorch form only"
     if use_kernel(logits, backend, obstacle=obstacle):

@@ -16,7 +16,7 @@ from softf1.losses._core import (
     prepare,
     reduce_rows,
 )
-from softf1.losses._dispatch import SUMS_OBSTACLE, fused_entropy, use_kernel
+from softf1.losses._dispatch import fused_entropy, sums_obstacle, use_kernel
 from softf1.losses._module import LossModule
 from softf1.losses.ce import gold_log_probability, gold_weight, mean_of_terms
 
@@ -63,7 +63,7 @@ def focal_loss(
     check_choice("reduction", reduction)
     check_at_least("gamma", gamma, 0.0)
     check_choice("backend", backend)
-    obstacle = SUMS_OBSTACLE if reduction == "sums" else None
+    obstacle = sums_obstacle(reduction)
     if use_kernel(logits, backend, obstacle=obstacle):
         return fused_entropy(
             logits,

@@ -1,0 +1,199 @@
+"""Times the kernels under many layouts on one GPU, to choose the numbers in softf1/kernels/_launch.
+
+    PYTHONPATH=src python benchmarks/kernel_layouts.py [--output layouts.csv] [--shape 262144x100]
+
+Every layout's loss and gradient are compared with those of the present layout. Kernels are compiled
+by several processes first, then timed by one, by graph replay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import torch
+
+from softf1.kernels import _launch, _run
+from softf1.kernels._launch import Lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WORKERS = 14
+DSC = _run.Numbers(1, 1, 1, 1.0, 1.0, 1.0, 1.0, -100)
+Layout = tuple[str, str, Any]  # the pass, the function of _launch, what it returns instead
+
+
+@lru_cache(maxsize=2)
+def make_inputs(n: int, c: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns random logits and labels."""
+    torch.manual_seed(0)
+    x = torch.randn(n, c, device="cuda", dtype=torch.bfloat16)
+    return x, torch.randint(0, c, (n,), device="cuda")
+
+
+def layouts(n: int, c: int) -> Iterator[Layout]:
+    """Yields what to try at a shape."""
+    many, vector = (
+        _launch.processors(torch.device("cuda")),
+        _launch.shape_of(make_inputs(n, c)[0]).vector,
+    )
+    if c > _launch.LONGEST_TILE:
+        yield from _long_layouts(n, c, many)
+        return
+    few = c <= _launch.FEW
+    for entries in (16, 4) if few else (16, 32):
+        for warps in (1, 4) if few else (2, 4):
+            for together in (8,) if few else (8, 12, 15):
+                tile = _launch.cut(
+                    n, c, vector, entries=entries, warps=warps, together=together, many=many
+                )
+                yield "forward", "forward_tile", tile
+                yield "statistics", "statistics_tile", tile
+                yield "batch backward", "batch_backward_tile", tile
+            tile = _launch.cut(n, c, vector, entries=entries, warps=warps, together=0, many=many)
+            yield "backward", "backward_tile", tile
+            yield "batch backward", "batch_backward_tile", tile
+
+
+def _long_layouts(n: int, c: int, many: int) -> Iterator[Layout]:
+    for lanes, warps in ((512, 8), (1024, 8), (1024, 16)):
+        for together in (2, 3, 4):
+            yield "forward", "long_lanes", Lanes(lanes, 8, warps, many * together)
+    for pieces, warps in ((1, 4), (2, 4), (4, 4)):
+        tile = _launch.Tile(pieces, 1, 256 * warps, warps, n * (c // (pieces * 256 * warps)))
+        yield "backward", "backward_tile", tile
+    for warps in (16, 32):
+        wide = Lanes(1024, 8, warps, many)
+        yield "statistics", "wide_lanes", wide
+        yield "batch backward", "wide_lanes", wide
+
+
+@contextmanager
+def using(function: str, layout: Any) -> Iterator[None]:
+    """Makes a function of _launch answer with this layout; plans are made anew."""
+    forget_plans()
+    with patch.object(_launch, function, lambda *_: layout):
+        yield
+    forget_plans()
+
+
+def forget_plans() -> None:
+    """Empties the caches of plans."""
+    for function in vars(_run).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
+
+
+def passes(n: int, c: int, numbers: _run.Numbers) -> dict[str, Callable[[], Any]]:
+    """Returns the four passes; the backward ones start from what forward kept."""
+    x, target = make_inputs(n, c)
+    one = torch.ones((), device="cuda")
+    _, aux = _run.run_rows(x, target, None, None, numbers, mean=True, none=False)
+    found = {
+        "forward": lambda: _run.run_rows(x, target, None, None, numbers, mean=True, none=False)[0],
+        "backward": lambda: _run.run_rows_backward(one, x, target, None, None, aux, numbers),
+    }
+    if numbers.loss:
+        micro = {"micro": False, "mean": True, "none": False}
+        _, slopes, rows = _run.run_batch(x, target, None, None, numbers, **micro)
+        found |= {
+            "statistics": lambda: _run.run_batch(x, target, None, None, numbers, **micro)[0],
+            "batch backward": lambda: _run.run_batch_backward(
+                one, x, target, None, rows, slopes, numbers
+            ),
+        }
+    return found
+
+
+def replay_ms(step: Callable[[], Any], repeats: int) -> float:
+    """Returns the median milliseconds of a step, many in one graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            step()
+    times = []
+    for _ in range(7):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / repeats)
+    return statistics.median(times)
+
+
+def sweep(n: int, c: int) -> list[dict[str, Any]]:
+    """Returns a row a layout, and prints the best of each pass."""
+    steps = passes(n, c, DSC)
+    expected = {name: step().float() for name, step in steps.items()}
+    repeats = 20 if n * c < 1e8 else 3
+    rows = []
+    for name, function, layout in layouts(n, c):
+        with using(function, layout):
+            row = {"n": n, "c": c, "pass": name, "layout": str(layout), "ms": -1.0, "note": ""}
+            try:
+                got = steps[name]().float()
+                close = torch.allclose(got, expected[name], rtol=2e-2, atol=1e-6)
+                row["ms"] = round(replay_ms(steps[name], repeats), 5)
+                row["note"] = "" if close else "DIFFERS"
+            except Exception as error:  # noqa: BLE001 — a layout that does not fit is a result
+                row["note"] = str(error).splitlines()[0][:80]
+            rows.append(row)
+    for name in steps:
+        print(f"{n}x{c} {name}: present {replay_ms(steps[name], repeats):.4f}")
+        found = [row for row in rows if row["pass"] == name and row["ms"] > 0]
+        for row in sorted(found, key=lambda row: row["ms"])[:4]:
+            print(f"    {row['ms']:.4f} {row['layout']} {row['note']}")
+    for label, names in (("example", ["forward", "backward"]), ("batch", [*steps][2:])):
+        both = replay_ms(lambda names=names: [steps[name]() for name in names], repeats)
+        print(f"{n}x{c} {label}, both: {both:.4f}")
+    return rows
+
+
+def compile_share(n: int, c: int, share: int) -> None:
+    """Runs a share of the layouts once: their kernels are then in Triton's cache."""
+    steps = passes(n, c, DSC)
+    for i, (name, function, layout) in enumerate(layouts(n, c)):
+        if i % WORKERS == share:
+            with using(function, layout):
+                try:
+                    steps[name]()
+                except Exception as error:  # noqa: BLE001 — the sweep will say so
+                    print(layout, str(error).splitlines()[0][:200])
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Compiles, times, prints, writes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", nargs="+", default=["16384x9", "262144x100", "32768x32768"])
+    parser.add_argument("--output", type=Path, default=Path("kernel_layouts.csv"))
+    parser.add_argument("--compile", type=int, help="compile this share only")
+    options = parser.parse_args()
+    shapes = [tuple(int(size) for size in shape.split("x")) for shape in options.shape]
+    if options.compile is not None:
+        for n, c in shapes:
+            compile_share(min(n, 2048 if c > 1000 else n), c, options.compile)
+        return
+    command = [sys.executable, __file__, "--shape", *options.shape, "--compile"]
+    workers = [subprocess.Popen([*command, str(share)]) for share in range(WORKERS)]
+    for worker in workers:
+        worker.wait()
+    rows = [row for n, c in shapes for row in sweep(n, c)]
+    with options.output.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Writes a recipe with comments for your files, after looking at them, and says what to run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from softf1.cli.settings import add_settings, read_settings
+
+if TYPE_CHECKING:
+    import argparse
+
+STDOUT = "-"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 new`."""
+    parser.add_argument(
+        "data",
+        nargs="+",
+        metavar="DATA",
+        help="train, dev and test files, told apart by name or order; or hf:NAME",
+    )
+    parser.add_argument(
+        "--out",
+        default="recipe.toml",
+        metavar="FILE",
+        help="the recipe (default: recipe.toml; - prints it)",
+    )
+    parser.add_argument("--format", help="how to read them (default: found by looking at the file)")
+    parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
+    parser.add_argument("--encoder", metavar="NAME", help="the encoder (default: one that fits)")
+    add_settings(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Looks, writes, and prints the commands that come next."""
+    from pathlib import Path
+
+    from softf1.training.propose import propose_recipe, write_new
+
+    to_screen = options.out == STDOUT
+    name = "recipe" if to_screen else Path(options.out).stem
+    made = propose_recipe(
+        options.data,
+        name=name,
+        task=options.task,
+        format=options.format,
+        options=read_settings(options.set),
+        encoder=options.encoder,
+    )
+    if to_screen:
+        print(made.text, end="")
+        return 0
+    write_new(options.out, made.text)
+    print(f"{options.out}: {made.summary()}\n")
+    print("\n".join(made.commands(options.out)))
+    return 0

@@ -1,0 +1,248 @@
+"""How kernels are laid over rows × classes, and how they are started.
+
+Triton looks a kernel up by every argument at every call, which takes longer than a small kernel
+runs. Here the few things that a compiled kernel depends on are the key: the types and alignment of
+the tensors, and the constants.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import triton
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+MOST_PROGRAMS = 2_048  # of a kernel whose programs leave sums to the last of them
+LONGEST_TILE = 8_192  # longer rows are read piece by piece
+FEW = 16  # so few classes are four threads' or one's
+MOST_SUMS = 2**18  # classes times programs, where there are more programs than multiprocessors
+MOST_PARTS = 4  # whose classes a program of softf1.kernels._wide keeps in registers
+SLOTS = 4_096  # counters of a device
+
+
+class Tile(NamedTuple):
+    """S pieces of W classes, N rows, and how many warps and programs share the work."""
+
+    s: int
+    n: int
+    w: int
+    warps: int
+    programs: int
+
+
+class Lanes(NamedTuple):
+    """A part of a long row: `lanes` of `v` classes."""
+
+    lanes: int
+    v: int
+    warps: int
+    programs: int
+
+
+class Shape(NamedTuple):
+    """What a layout depends on: the logits' sizes, strides and type, and where they are."""
+
+    n: int
+    c: int
+    stride_n: int
+    stride_c: int
+    element_size: int
+    device: torch.device
+
+    @property
+    def vector(self) -> int:
+        """How many entries of a row may be moved at once, up to 16 bytes."""
+        if self.stride_c != 1:
+            return 1
+        together = 16 // self.element_size | self.c | (self.stride_n if self.n > 1 else 0)
+        return together & -together
+
+    @property
+    def many(self) -> int:
+        """The number of multiprocessors."""
+        return processors(self.device)
+
+
+def shape_of(x: Tensor) -> Shape:
+    """Returns what layouts depend on."""
+    (n, c), (stride_n, stride_c) = x.shape, x.stride()
+    return Shape(n, c, stride_n, stride_c, x.element_size(), x.device)
+
+
+@lru_cache(maxsize=32)
+def processors(device: torch.device) -> int:
+    """Returns how many multiprocessors the device has; a few for the interpreter."""
+    if device.type != "cuda":
+        return 2
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def cut(n: int, c: int, vector: int, *, entries: int, warps: int, together: int, many: int) -> Tile:
+    """Lays tiles over n × c with `entries` a thread of one row; a long row is cut into tiles.
+
+    Args:
+        n: Rows.
+        c: Classes.
+        vector: Entries that are moved at once.
+        entries: Of one row for a thread.
+        warps: The least number of warps of a program.
+        together: Programs that share a multiprocessor, 0 for as many as there are blocks.
+        many: Multiprocessors.
+    """
+    width = min(triton.next_power_of_2(c), LONGEST_TILE)
+    entries = max(vector, min(entries, width))
+    lanes = width // entries
+    warps = max(warps, lanes // 32)
+    rows = max(1, min(32 * warps // lanes, triton.next_power_of_2(max(n, 1))))
+    blocks = triton.cdiv(max(n, 1), rows)
+    programs = min(blocks, many * together) if together else blocks
+    return Tile(entries // vector, rows, lanes * vector, warps, programs)
+
+
+@lru_cache(maxsize=1024)
+def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
+    """Rows of one tile, read once: a thread has much of a row, so that few share it."""
+    entries, together = (4, 8) if c <= FEW else (32, 15)
+    tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
+    return tile._replace(programs=min(tile.programs, MOST_PROGRAMS))
+
+
+@lru_cache(maxsize=1024)
+def backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
+    """A map without sums; tiles of long rows are blocks of their own."""
+    entries = 4 if c <= FEW else 16
+    tile = cut(n, min(c, 2_048), vector, entries=entries, warps=4, together=0, many=many)
+    return tile._replace(programs=tile.programs * triton.cdiv(c, tile.s * tile.w))
+
+
+@lru_cache(maxsize=1024)
+def statistics_tile(n: int, c: int, vector: int, many: int) -> Tile:
+    """Sums over rows: a program keeps its classes' sums and goes through its rows."""
+    if c <= LONGEST_TILE:
+        entries, warps, together = (4, 4, 4) if c <= FEW else (32, 2, 12)
+        tile = cut(n, c, vector, entries=entries, warps=warps, together=together, many=many)
+        # Each program leaves a line of 2 · C sums.
+        return tile._replace(programs=min(tile.programs, max(many, MOST_SUMS // c)))
+    tile = Tile(1, 4, 512, 4, 1)
+    lines = max(1, many * 8 // triton.cdiv(c, 512))
+    return tile._replace(programs=min(lines, triton.cdiv(n, 4)))
+
+
+@lru_cache(maxsize=1024)
+def batch_backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
+    """A sum over the row first: rows of one tile stay in registers."""
+    if c <= LONGEST_TILE:
+        entries = 4 if c <= FEW else 16
+        return cut(n, c, vector, entries=entries, warps=4, together=8, many=many)
+    return Tile(1, 4, 1_024, 8, min(triton.cdiv(n, 4), many * 4))
+
+
+@lru_cache(maxsize=1024)
+def long_lanes(n: int, element_size: int, many: int) -> Lanes:
+    """A long row is one program's; several on a multiprocessor hide each other's waiting."""
+    v = 16 // element_size
+    return Lanes(4_096 // v, v, 8, min(n, many * 4, MOST_PROGRAMS))
+
+
+@lru_cache(maxsize=1024)
+def wide_lanes(n: int, c: int, element_size: int, many: int) -> Lanes | None:
+    """One program a multiprocessor keeps a number of each class; None: too few rows or too long."""
+    v = 16 // element_size
+    if n < 4 * many or c > MOST_PARTS * LONGEST_TILE:
+        return None
+    return Lanes(LONGEST_TILE // v, v, 16, many)
+
+
+class Plan(NamedTuple):
+    """A kernel laid over one shape: its grid, the numbers and constants that it is given."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    numbers: tuple[int | float, ...]
+    constants: tuple[int | bool, ...]
+    warps: int
+
+
+_starters: dict[tuple[Any, ...], Callable[..., None]] = {}
+
+
+def launch(plan: Plan, *tensors: Tensor) -> None:
+    """Starts a kernel; its parameters are tensors, then numbers, then constants."""
+    index = tensors[0].device.index
+    if index is not None and index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            launch(plan, *tensors)
+        return
+    kernel, grid, numbers, constants, warps = plan
+    key = (
+        kernel, constants, warps, index, *[tensor.dtype for tensor in tensors],
+        *[not tensor.data_ptr() & 15 for tensor in tensors],
+    )  # fmt: skip
+    starter = _starters.get(key)
+    if starter is not None and max(numbers) < 2**31 and min(numbers) >= -(2**31):
+        starter(grid, (*tensors, *numbers, *constants))
+        return
+    compiled = kernel[grid](*tensors, *numbers, *constants, num_warps=warps)
+    # Numbers of more than 32 bits have another type: Triton is to see them every time.
+    if not INTERPRETED and max(numbers) < 2**31 and min(numbers) >= -(2**31):
+        _starters[key] = _starter(compiled, index)
+
+
+def _starter(compiled: Any, index: int | None) -> Callable[..., None]:
+    """Returns what starts a compiled kernel, without the hooks of Triton's own way to do it."""
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    stream_of = triton.runtime.driver.active.get_current_stream
+
+    def start(grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
+        run(*grid, stream_of(index), function, metadata, None, None, None, *arguments)
+
+    return start
+
+
+class _Counters:
+    """Zeroed counters of one device: a slot belongs to one stream, or to one captured launch.
+
+    A kernel leaves its counter at 0. Launches of a stream follow each other, and so do replays of a
+    graph, so that none meets another's count.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        pool = torch.zeros(4 * SLOTS, dtype=torch.int32, device=device)  # 16 bytes each
+        torch.cuda.synchronize(device)  # other streams find the zeros, too
+        self.free = iter(torch.split(pool, 4))
+        self.of_stream: dict[int, Tensor | None] = {}
+
+    def take(self, stream: int) -> Tensor | None:
+        """Returns the stream's counter, None if there is no slot left."""
+        found = self.of_stream.get(stream)
+        if found is None:
+            found = next(self.free, None)
+            if found is not None:
+                self.of_stream[stream] = found
+        return found
+
+
+_counters: dict[torch.device, _Counters] = {}
+
+
+def counter(x: Tensor) -> Tensor:
+    """Returns a counter at 0, without a launch to set it where one is at hand."""
+    found: Tensor | None = None
+    if x.is_cuda:
+        capturing = torch.cuda.is_current_stream_capturing()
+        counters = _counters.get(x.device)
+        if counters is None and not capturing:
+            counters = _counters[x.device] = _Counters(x.device)
+        if counters is not None and capturing:
+            found = next(counters.free, None)
+        elif counters is not None:
+            found = counters.take(triton.runtime.driver.active.get_current_stream(x.device.index))
+    return x.new_zeros(1, dtype=torch.int32) if found is None else found

@@ -1,0 +1,195 @@
+"""How kernels read and write: tiles of N rows and S · W classes, and values of rows.
+
+A row's classes lie in S pieces of W. The pieces are held by one thread, so that a sum over a row is
+made in registers first and only then between the few threads that share W classes: with all classes
+side by side, that exchange costs more than everything else.
+
+Numbers of classes and strides come in units of VECTOR, a constant that divides them: Triton then
+knows that it may move VECTOR entries at once.
+"""
+
+# Triton reads annotations itself: they are not postponed here.
+import triton
+import triton.language as tl
+
+from softf1.kernels._tiles import LOW, reciprocal_or_zero, widen
+
+M, LOG_R, SCALE, SUMMED, GOLD, U, TOP, DECAYED_TOP = (tl.constexpr(plane) for plane in range(8))
+
+
+# Which axis of a tile the pieces are: the one that Triton gives to threads last.
+PIECES = tl.constexpr(0 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7) else 1)
+# Values that differ from call to call: a kernel is compiled once for all of them.
+NUMBERS = ("n", "c", "units", "lines", "sx_n", "sx_c", "st_n", "st_c", "incoming_stride", "ignore")
+
+
+@triton.jit
+def tile_columns(start, S: tl.constexpr, W: tl.constexpr):
+    pieces, width = tl.arange(0, S) * W, tl.arange(0, W)[None, None, :]
+    if PIECES == 0:
+        return start + pieces[:, None, None] + width
+    return start + pieces[None, :, None] + width
+
+
+@triton.jit
+def empty_tile(S: tl.constexpr, N: tl.constexpr, W: tl.constexpr):
+    if PIECES == 0:
+        return tl.zeros([S, N, W], tl.float32)
+    return tl.zeros([N, S, W], tl.float32)
+
+
+@triton.jit
+def spread(values):
+    """Lays one value a row over a tile."""
+    if PIECES == 0:
+        return values[None, :, None]
+    return values[:, None, None]
+
+
+@triton.jit
+def sum_row(tile):
+    return tl.sum(tl.sum(tile, axis=PIECES), axis=1)
+
+
+@triton.jit
+def max_row(tile):
+    return tl.max(tl.max(tile, axis=PIECES), axis=1)
+
+
+@triton.jit
+def min_row(tile):
+    return tl.min(tl.min(tile, axis=PIECES), axis=1)
+
+
+@triton.jit
+def sum_rows(tile):
+    """Returns (S, W), the sums of the classes over the rows."""
+    return tl.sum(tile, axis=1 - PIECES)
+
+
+@triton.jit
+def load_tile(
+    x, rows, cols, wanted, c, stride_n, stride_c, VECTOR: tl.constexpr, UNIT: tl.constexpr
+):
+    """Returns logits as float32, LOW where there is none."""
+    inside = spread(wanted) & (cols < c)
+    start = rows.to(tl.int64) * (stride_n.to(tl.int64) * VECTOR)
+    place = cols if UNIT else cols.to(tl.int64) * stride_c
+    pointers = x + spread(start) + place
+    if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
+        found = tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
+        return tl.where(inside, found, LOW)
+    found = tl.load(pointers, mask=inside, other=LOW)
+    return found.to(tl.float32) if VECTOR == 1 else widen(found)
+
+
+@triton.jit
+def store_tile(dx, value, rows, cols, n, c):
+    place = spread(rows.to(tl.int64) * c) + cols
+    inside = spread(rows < n) & (cols < c)
+    tl.store(dx + place, value.to(dx.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def load_rows(target, mask, rows, n, stride_t, ignore, HAS_MASK: tl.constexpr):
+    """Returns the label of each row (0 where it does not count) and whether it counts."""
+    inside = rows < n
+    label = tl.load(target + rows.to(tl.int64) * stride_t, mask=inside, other=0)
+    wanted = inside & (label != ignore)
+    if HAS_MASK:
+        wanted = wanted & (tl.load(mask + rows, mask=inside, other=0) != 0)
+    return tl.where(wanted, label, 0).to(tl.int32), wanted
+
+
+@triton.jit
+def load_gold(x, rows, label, wanted, stride_n, stride_c, VECTOR: tl.constexpr):
+    place = rows.to(tl.int64) * (stride_n.to(tl.int64) * VECTOR) + label.to(tl.int64) * stride_c
+    return tl.load(x + place, mask=wanted, other=-float("inf")).to(tl.float32)
+
+
+@triton.jit
+def load_terms(
+    x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore,
+    HAS_MASK: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    """Sigmoid: returns logits, targets and which terms count; 0 where they do not."""
+    inside = spread(rows < n) & (cols < c)
+    start, column = rows.to(tl.int64), cols.to(tl.int64)
+    place = spread(start * (sx_n.to(tl.int64) * VECTOR)) + column * sx_c
+    value = tl.load(x + place, mask=inside, other=-float("inf")).to(tl.float32)
+    place = spread(start * st_n) + column * st_c
+    y = tl.load(target + place, mask=inside, other=0).to(tl.float32)
+    terms = (value != -float("inf")) & (y != ignore)
+    if HAS_MASK:
+        terms = terms & spread(tl.load(mask + rows, mask=rows < n, other=0) != 0)
+    return tl.where(terms, value, 0.0), tl.where(terms, y, 0.0), terms
+
+
+@triton.jit
+def load_weight(weight, cols, c, HAS_WEIGHT: tl.constexpr):
+    if HAS_WEIGHT:
+        return tl.load(weight + cols, mask=cols < c, other=0.0)
+    return tl.where(cols < c, 1.0, 0.0)
+
+
+@triton.jit
+def keep_rows(
+    aux, rows, n, m, log_r, scale, summed, gold, u, top, of_top, FRACTIONAL: tl.constexpr
+):
+    """Writes the values that backward wants of each row: (N, 4), then (N,) or again (N, 4)."""
+    store_four(aux, rows, n, m, log_r, scale, summed)
+    aux += n.to(tl.int64) * 4
+    if FRACTIONAL:
+        store_four(aux, rows, n, gold, u, top.to(tl.float32), of_top)
+    else:
+        tl.store(aux + rows, gold, mask=rows < n)
+
+
+@triton.jit
+def store_four(aux, rows, n, first, second, third, fourth):
+    """Writes four values a row at once: each store of its own would change hands first."""
+    values = tl.join(tl.join(first, third), tl.join(second, fourth))
+    values = tl.reshape(values, [values.shape[0], 4])
+    place = rows.to(tl.int64)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    tl.store(aux + place, values, mask=(rows < n)[:, None])
+
+
+@triton.jit
+def load_kept(aux, plane: tl.constexpr, rows, n, inside, FRACTIONAL: tl.constexpr):
+    """Returns one of the values that `keep_rows` wrote, 0 where not inside."""
+    rows = rows.to(tl.int64)
+    place = rows * 4 + plane
+    if plane >= 4:
+        place = n.to(tl.int64) * 4 + (rows * 4 + (plane - 4) if FRACTIONAL else rows)
+    return tl.load(aux + place, mask=inside, other=0.0)
+
+
+@triton.jit
+def norm_place(aux, n, FRACTIONAL: tl.constexpr):
+    """Returns where the factor of the reduction is kept: after the rows' values."""
+    return aux + n.to(tl.int64) * (8 if FRACTIONAL else 5)
+
+
+@triton.jit
+def add_up(
+    counter, value, norm_after, value_sum, count_sum, MEAN: tl.constexpr, PROGRAMS: tl.constexpr
+):
+    """Keeps a program's sums; the last to come adds them all.
+
+    It writes the loss, and after the rows' values its factor and the count of what was summed.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    partial = norm_after + 2
+    tl.store(partial + program, value_sum)
+    tl.store(partial + programs + program, count_sum)
+    tl.debug_barrier()
+    if tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1:
+        every = tl.arange(0, PROGRAMS)
+        there = every < programs
+        summed = tl.sum(tl.load(partial + every, mask=there, other=0.0, volatile=True))
+        counted = tl.sum(tl.load(partial + programs + every, mask=there, other=0.0, volatile=True))
+        norm = reciprocal_or_zero(counted) if MEAN else 1.0
+        tl.store(value, summed * norm)
+        tl.store(norm_after, norm)
+        tl.store(norm_after + 1, counted)
+        tl.store(counter, 0)  # as the next launch wants to find it

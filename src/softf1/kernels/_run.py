@@ -1,0 +1,413 @@
+"""Runs the kernels: plans one for the shape, allocates what it writes, starts it.
+
+Plans are made once for a shape: in eager mode the host is slower than the kernels.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import triton
+
+from softf1.kernels import _batch, _launch, _long, _rows, _terms, _wide
+from softf1.kernels._launch import Plan, launch, shape_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softf1.kernels._launch import Lanes, Shape
+
+MOST_LINES = 64  # of partial sums that one program adds up
+AFTER_ROWS = 2 + 2 * _launch.MOST_PROGRAMS
+PAIRABLE = (1e-6, 1e6)  # a product of two such numbers is far from the ends of float32
+
+
+class Numbers(NamedTuple):
+    """A loss in numbers; `alpha` is gamma for the entropies."""
+
+    loss: int
+    power: int
+    decay: int
+    alpha: float
+    fp: float
+    fn: float
+    smooth: float
+    ignore: int
+
+    @property
+    def fractional(self) -> bool:
+        """True where the largest class of a row is taken apart."""
+        return self.decay > 0 and self.alpha < 1.0
+
+    @property
+    def focal(self) -> bool:
+        """True for an entropy with gamma above 0."""
+        return self.loss == 0 and self.alpha > 0.0
+
+    @property
+    def formula(self) -> tuple[int | bool, ...]:
+        """LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE."""
+        return (self.loss, self.power, self.decay, self.fractional, self.alpha == 1.0)
+
+
+def kept_floats(n: int, numbers: Numbers, *, softmax: bool) -> int:
+    """Returns how many floats forward keeps: values of rows, factor and count, programs' sums."""
+    planes = 1 if not softmax else 8 if numbers.fractional else 5
+    return planes * n + AFTER_ROWS
+
+
+def _floats(x: Tensor, *size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.float32, device=x.device)
+
+
+def run_rows(
+    x: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    weight: Tensor | None,
+    numbers: Numbers,
+    *,
+    mean: bool,
+    none: bool,
+) -> tuple[Tensor, Tensor]:
+    """Returns the loss, () or (N,), and what backward needs."""
+    n = x.shape[0]
+    aux = _floats(x, kept_floats(n, numbers, softmax=target.dim() == 1))
+    if not n:
+        return x.new_zeros((0,) if none else (), dtype=torch.float32), aux.zero_()
+    value = _floats(x, n) if none else _floats(x)
+    flags = (mask is not None, weight is not None, mean, none)
+    plan = _plan_rows(shape_of(x), target.stride(), numbers, flags)
+    counter = aux if none else _launch.counter(x)
+    launch(
+        plan, x, target, x if mask is None else mask, x if weight is None else weight,
+        aux, counter, value,
+    )  # fmt: skip
+    return value, aux
+
+
+def run_row_sums(
+    x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
+) -> tuple[Tensor, Tensor]:
+    """Returns (2, 1), the sum of the rows' losses and their count, and what backward needs."""
+    value, aux = run_rows(x, target, mask, weight, numbers, mean=False, none=False)
+    return torch.stack([value, aux[1 - AFTER_ROWS]]).unsqueeze(1), aux
+
+
+@lru_cache(maxsize=4096)
+def _plan_rows(
+    shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
+) -> Plan:
+    n, c, stride_n, stride_c, element_size, _ = shape
+    loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
+    vector, unit = shape.vector, stride_c == 1
+    places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn, smooth)
+    layout: tuple[int | bool, ...]
+    if len(strides) == 1 and c > _launch.LONGEST_TILE:
+        lanes, v, warps, programs = _launch.long_lanes(n, element_size, shape.many)
+        low, high = PAIRABLE
+        even = c % (lanes * v) == 0
+        # Pairs are of one thread's entries: it must have two.
+        paired = low <= smooth <= high and fp <= high and lanes * v >= 64 * warps
+        layout = (unit, even, lanes, v, paired, triton.next_power_of_2(programs))
+        kernel = _long.long_forward_kernel
+    else:
+        s, rows, w, warps, programs = _launch.forward_tile(n, c, vector, shape.many)
+        layout = (s, rows, w, triton.next_power_of_2(programs))
+        kernel = _terms.terms_forward_kernel
+        if len(strides) == 1:
+            layout, kernel = (unit, *layout), _rows.rows_forward_kernel
+    grid = (programs, 1, 1)
+    if len(strides) == 2:
+        constants = (loss, power, decay, numbers.focal, *flags, vector, *layout)
+        return Plan(kernel, grid, places, constants, warps)
+    constants = (*numbers.formula, smooth > 0.0, numbers.focal, *flags, vector, *layout)
+    return Plan(kernel, grid, (*places, power * smooth), constants, warps)
+
+
+def run_rows_backward(
+    incoming: Tensor,
+    x: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    weight: Tensor | None,
+    aux: Tensor,
+    numbers: Numbers,
+) -> Tensor:
+    """Returns the gradient (N, C); `incoming` is (N,) or one number."""
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if not x.shape[0]:
+        return dx
+    flags = (mask is not None, weight is not None)
+    plan = _plan_rows_backward(shape_of(x), target.stride(), incoming.stride(), numbers, flags)
+    weight = x if weight is None else weight
+    if target.dim() == 1:
+        launch(plan, x, target, weight, aux, incoming, dx)
+    else:
+        launch(plan, x, target, x if mask is None else mask, weight, aux, incoming, dx)
+    return dx
+
+
+@lru_cache(maxsize=4096)
+def _plan_rows_backward(
+    shape: Shape,
+    strides: tuple[int, ...],
+    incoming: tuple[int, ...],
+    numbers: Numbers,
+    flags: tuple[bool, ...],
+) -> Plan:
+    n, c, stride_n, stride_c, *_ = shape
+    loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
+    vector, none = shape.vector, len(incoming) == 1
+    s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
+    places = (n, c // vector, stride_n // vector, stride_c, *strides, *(incoming or (0,)))
+    constants: tuple[int | bool, ...]
+    if len(strides) == 2:
+        constants = (loss, power, decay, numbers.focal, *flags, none, vector, s, rows, w)
+        numbers_ = (*places, ignore, alpha, fp, fn, smooth)
+        return Plan(_terms.terms_backward_kernel, (programs, 1, 1), numbers_, constants, warps)
+    constants = (
+        *numbers.formula, smooth > 0.0, flags[1], none, vector, stride_c == 1,
+        s, rows, w, triton.cdiv(c, s * w),
+    )  # fmt: skip
+    numbers_ = (*places, alpha, fp, smooth, power * smooth)
+    return Plan(_rows.rows_backward_kernel, (programs, 1, 1), numbers_, constants, warps)
+
+
+def run_batch(
+    x: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    weight: Tensor | None,
+    numbers: Numbers,
+    *,
+    micro: bool,
+    mean: bool,
+    none: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the loss (() or (C,)), its derivatives by overlap and total (2, C), and the rows'."""
+    c = x.shape[1]
+    partial, aux = _partial_sums(x, target, mask, numbers)
+    value = _floats(x, c) if none else _floats(x)
+    slopes = _floats(x, 2, c)
+    while len(partial) > (MOST_LINES if c <= 1_024 else 1):
+        partial = _shorten(partial)
+    plan = _plan_finish(len(partial), c, numbers.smooth, (weight is not None, micro, mean, none))
+    launch(plan, partial, x if weight is None else weight, value, slopes)
+    return value, slopes, aux
+
+
+def run_class_sums(
+    x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
+) -> tuple[Tensor, Tensor]:
+    """Returns (2, C), overlap and total of each class, and what backward needs of the rows."""
+    partial, aux = _partial_sums(x, target, mask, numbers)
+    while len(partial) > 1:
+        partial = _shorten(partial)
+    return partial[0], aux
+
+
+def _shorten(partial: Tensor) -> Tensor:
+    """Adds groups of lines up."""
+    lines, _, c = partial.shape
+    plan = _plan_shorten(lines, c)
+    shorter = _floats(partial, plan.grid[0], 2, c)
+    launch(plan, partial, shorter)
+    return shorter
+
+
+@lru_cache(maxsize=4096)
+def _plan_shorten(lines: int, c: int) -> Plan:
+    grid = (triton.cdiv(lines, MOST_LINES), triton.cdiv(2 * c, 64), 1)
+    return Plan(_batch.shorten_kernel, grid, (lines, c), (MOST_LINES, 64), 4)
+
+
+def _partial_sums(
+    x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
+) -> tuple[Tensor, Tensor]:
+    """Returns (lines, 2, C), overlap and total over the rows of each program, and the rows'."""
+    n, c = x.shape
+    aux = _floats(x, kept_floats(n, numbers, softmax=True) if target.dim() == 1 else 0)
+    if not n:
+        return x.new_zeros((1, 2, c), dtype=torch.float32), aux
+    if target.dim() == 2:
+        return _sum_terms(x, target, mask, numbers), aux
+    wide = _wide_lanes(shape_of(x), numbers) is not None
+    return (_sum_wide if wide else _sum_rows)(x, target, mask, aux, numbers), aux
+
+
+@lru_cache(maxsize=4096)
+def _plan_finish(lines: int, c: int, smooth: float, flags: tuple[bool, ...]) -> Plan:
+    block = min(triton.next_power_of_2(c), 4_096 if lines == 1 else 1_024)
+    at_once = min(triton.next_power_of_2(lines), max(1, 16_384 // block))
+    warps = 4 if at_once * block <= 1_024 else 16
+    return Plan(
+        _batch.finish_kernel, (1, 1, 1), (lines, c, smooth), (*flags, at_once, block), warps
+    )
+
+
+def _sum_terms(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
+    """Returns (lines, 2, C): overlap and total of each class over the rows of each program."""
+    plan = _plan_terms(shape_of(x), target.stride(), numbers, has_mask=mask is not None)
+    partial = _floats(x, plan.grid[0], 2, x.shape[1])
+    launch(plan, x, target, x if mask is None else mask, partial)
+    return partial
+
+
+@lru_cache(maxsize=4096)
+def _plan_terms(
+    shape: Shape, strides: tuple[int, ...], numbers: Numbers, *, has_mask: bool
+) -> Plan:
+    n, c, stride_n, stride_c, *_ = shape
+    loss, power, decay, alpha, fp, fn, _, ignore = numbers
+    vector = shape.vector
+    s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
+    return Plan(
+        _terms.terms_statistics_kernel, (programs, triton.cdiv(c, s * w), 1),
+        (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn),
+        (loss, power, decay, has_mask, vector, s, rows, w), warps,
+    )  # fmt: skip
+
+
+def _sum_rows(
+    x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor, numbers: Numbers
+) -> Tensor:
+    """Returns (lines, 2, C), and leaves what backward needs of the rows in `aux`."""
+    plans = _plan_sums(shape_of(x), target.stride(0), numbers, has_mask=mask is not None)
+    filler = x if mask is None else mask
+    for plan in plans[:-1]:
+        launch(plan, x, target, filler, aux)
+    partial = _floats(x, plans[-1].grid[0], 2, x.shape[1])
+    launch(plans[-1], x, target, filler, aux, partial)
+    return partial
+
+
+@lru_cache(maxsize=4096)
+def _plan_sums(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -> list[Plan]:
+    """Where rows are longer than a tile, their softmax sums come first."""
+    n, c, stride_n, stride_c, element_size, _ = shape
+    _, _, _, alpha, fp, fn, _, ignore = numbers
+    vector, unit = shape.vector, stride_c == 1
+    s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
+    grid = (programs, triton.cdiv(c, s * w), 1)
+    places = (n, c // vector, stride_n // vector, stride_c, stride, ignore)
+    constants = (*numbers.formula, has_mask, vector, unit, s, rows, w, grid[1] == 1)
+    plans = [Plan(_batch.statistics_kernel, grid, (*places, alpha, fp, fn), constants, warps)]
+    if grid[1] > 1:
+        lanes, v, warps, programs = _launch.long_lanes(n, element_size, shape.many)
+        even = c % (lanes * v) == 0
+        constants = (numbers.fractional, has_mask, vector, unit, even, lanes, v)
+        plans.insert(0, Plan(_long.long_state_kernel, (programs, 1, 1), places, constants, warps))
+    return plans
+
+
+def _wide_lanes(shape: Shape, numbers: Numbers) -> Lanes | None:
+    n, c, _, stride_c, element_size, _ = shape
+    if c <= _launch.LONGEST_TILE or numbers.fractional or stride_c != 1:
+        return None
+    return _launch.wide_lanes(n, c, element_size, shape.many)
+
+
+def _sum_wide(
+    x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor, numbers: Numbers
+) -> Tensor:
+    """Returns (1, 2, C), and leaves what backward needs of the rows in `aux`."""
+    c = x.shape[1]
+    totals, gold, collect = _plan_wide(
+        shape_of(x), target.stride(0), numbers, has_mask=mask is not None
+    )
+    filler = x if mask is None else mask
+    partial, sums = _floats(x, totals.grid[0], c), _floats(x, 1, 2, c)
+    counts = torch.zeros((2, c), dtype=torch.int64, device=x.device)
+    launch(totals, x, target, filler, aux, partial)
+    launch(gold, x, target, filler, aux, counts)
+    launch(collect, partial, counts, sums)
+    return sums
+
+
+@lru_cache(maxsize=4096)
+def _plan_wide(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -> list[Plan]:
+    n, c, stride_n, *_ = shape
+    loss, power, decay, alpha, fp, fn, _, ignore = numbers
+    layout = _wide_lanes(shape, numbers)
+    assert layout is not None  # noqa: S101 — asked before
+    lanes, v, warps, programs = layout
+    vector = shape.vector
+    formula = (loss, power, decay, alpha == 1.0)
+    # Whole numbers of 1 / unit: n terms of at most 2 + fp + fn stay within 63 bits.
+    unit = 2.0 ** (61 - n.bit_length() - int(3 + fp + fn).bit_length())
+    return [
+        Plan(
+            _wide.wide_totals_kernel, (programs, 1, 1),
+            (n, c // vector, stride_n // vector, stride, ignore, alpha, fp),
+            (*formula, has_mask, vector, lanes, v, triton.cdiv(c, lanes * v)), warps,
+        ),
+        Plan(
+            _wide.gold_kernel, (triton.cdiv(n, 128), 1, 1),
+            (n, c, stride_n, stride, ignore, alpha, fp, fn, unit), (*formula, has_mask, 128), 4,
+        ),
+        Plan(
+            _wide.collect_kernel, (triton.cdiv(c, 128), 1, 1), (programs, c, unit), (32, 128), 4
+        ),
+    ]  # fmt: skip
+
+
+def run_batch_backward(
+    incoming: Tensor,
+    x: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    aux: Tensor,
+    slopes: Tensor,
+    numbers: Numbers,
+) -> Tensor:
+    """Returns the gradient (N, C); `incoming` is (C,) or one number."""
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if not x.shape[0]:
+        return dx
+    strides = target.stride()
+    plan = _plan_batch_backward(
+        shape_of(x), strides, incoming.stride(), numbers, has_mask=mask is not None
+    )
+    if len(strides) == 1:
+        launch(plan, x, target, aux, slopes, incoming, dx)
+    else:
+        launch(plan, x, target, x if mask is None else mask, slopes, incoming, dx)
+    return dx
+
+
+@lru_cache(maxsize=4096)
+def _plan_batch_backward(
+    shape: Shape,
+    strides: tuple[int, ...],
+    incoming: tuple[int, ...],
+    numbers: Numbers,
+    *,
+    has_mask: bool,
+) -> Plan:
+    n, c, stride_n, stride_c, *_ = shape
+    loss, power, decay, alpha, fp, fn, _, ignore = numbers
+    vector, stride = shape.vector, incoming[0] if incoming else 0
+    places = (n, c // vector, stride_n // vector)
+    constants: tuple[int | bool, ...]
+    numbers_: tuple[int | float, ...]
+    if len(strides) == 2:
+        s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
+        constants = (loss, power, decay, has_mask, vector, s, rows, w)
+        numbers_ = (*places, stride_c, *strides, stride, ignore, alpha, fp, fn)
+        kernel = _terms.terms_batch_backward_kernel
+    elif (layout := _wide_lanes(shape, numbers)) is not None:
+        lanes, v, warps, programs = layout
+        constants = (
+            loss, power, decay, alpha == 1.0, vector, lanes, v, triton.cdiv(c, lanes * v)
+        )  # fmt: skip
+        numbers_ = (*places, *strides, stride, alpha, fp, fn)
+        kernel = _wide.wide_backward_kernel
+    else:
+        s, rows, w, warps, programs = _launch.batch_backward_tile(n, c, vector, shape.many)
+        constants = (*numbers.formula, vector, stride_c == 1, s, rows, w, s * w >= c)
+        numbers_ = (*places, stride_c, *strides, stride, alpha, fp, fn)
+        kernel = _batch.batch_backward_kernel
+    return Plan(kernel, (programs, 1, 1), numbers_, constants, warps)

@@ -1,0 +1,103 @@
+"""The recipe that `softf1 new` writes, and the commands that come next."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from softf1.errors import InputError
+from softf1.training.propose.encoders import propose_encoder, propose_training
+from softf1.training.propose.lines import Line, Section, format_sections, read_values
+from softf1.training.propose.losses import propose_loss
+from softf1.training.propose.survey import Survey, survey
+from softf1.training.propose.tasks import propose_task
+from softf1.training.propose.top import describe_data
+from softf1.training.recipe import Recipe, build_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """A recipe for some files.
+
+    Attributes:
+        text: TOML with comments.
+        recipe: The same as a value.
+        survey: What was found in the files.
+    """
+
+    text: str
+    recipe: Recipe
+    survey: Survey
+
+    def summary(self) -> str:
+        """The choices in one line."""
+        recipe, stats = self.recipe, self.survey.stats
+        return (
+            f"{recipe.task.kind}, {stats.examples:,} examples, {stats.format}; "
+            f"encoder {recipe.encoder.name}, loss {recipe.loss.name}"
+        )
+
+    def commands(self, path: str) -> tuple[str, ...]:
+        """What to run next, the recipe being at `path`: train, compare, report."""
+        file = shlex.quote(path)
+        losses = "ce+tuned,focal,dice,ce+dice"
+        if self.recipe.task.kind != "qa":
+            losses = "ce+tuned,wce,focal,dice,ce+dice"
+        return (
+            f"softf1 train {file}",
+            f"softf1 compare {file} --losses {losses} --seeds 5",
+            f"softf1 report {shlex.quote(f'runs/{self.recipe.name}-compare')}",
+        )
+
+
+def propose_recipe(
+    paths: Sequence[str],
+    *,
+    name: str = "recipe",
+    task: str | None = None,
+    format: str | None = None,  # noqa: A002 - the word that users know from recipes and --format
+    options: Mapping[str, object] | None = None,
+    encoder: str | None = None,
+) -> Proposal:
+    """Looks at files and writes a recipe for them, with the reasons as comments.
+
+    Args:
+        paths: One to three files: train, dev and test, told apart by their names or in that order.
+        name: What the recipe is called.
+        task: Forces the task; otherwise it is found.
+        format: Forces the format; otherwise it is found.
+        options: Options of the reader, such as the column of the label.
+        encoder: Forces the encoder; otherwise one is chosen by task and language.
+
+    Raises:
+        InputError: Files that fit no format, or not each other.
+    """
+    found = survey(paths, task=task, format=format, options=options, encoder=encoder)
+    sections = [
+        *propose_task(found),
+        propose_encoder(found),
+        *propose_loss(found),
+        propose_training(found),
+        Section(
+            "eval",
+            [Line("tune", value=True, why="thresholds or biases tuned on dev, reported beside")],
+        ),
+    ]
+    recipe = build_recipe({"name": name, **read_values(sections)})
+    return Proposal(
+        text=format_sections(sections, head=describe_data(found)), recipe=recipe, survey=found
+    )
+
+
+def write_new(path: str, text: str) -> None:
+    """Writes a file that must not be there yet."""
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InputError("wanted a new file, this one is there already", path=path) from error

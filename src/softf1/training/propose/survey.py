@@ -1,0 +1,108 @@
+"""What files are: their parts, format, task, labels, imbalance and language."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from softf1.data.counts import describe_unseen
+from softf1.data.detect import Detected, detect
+from softf1.data.registry import Corpus, read
+from softf1.data.stats import Stats, describe
+from softf1.errors import InputError
+from softf1.training.propose.language import Language, guess_language
+from softf1.training.propose.roles import assign_roles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+BATCH_SIZE = 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """What was found in the files.
+
+    Attributes:
+        roles: The path of train, and of dev and test where there are any.
+        task: The task that the recipe is for.
+        format: Of all files; None where they differ, so that each is looked at when it is read.
+        reader: Options of the reader.
+        reason: What spoke for the format.
+        corpus: The training data.
+        stats: How imbalanced it is.
+        language: What it looks like.
+        encoder: The encoder that was asked for.
+        notes: What a user should know, a sentence each.
+    """
+
+    roles: dict[str, str]
+    task: str
+    format: str | None
+    reader: dict[str, Any]
+    reason: str
+    corpus: Corpus
+    stats: Stats
+    language: Language
+    encoder: str | None
+    notes: tuple[str, ...]
+
+
+def survey(
+    paths: Sequence[str],
+    *,
+    task: str | None = None,
+    format: str | None = None,  # noqa: A002 - the word that users know from recipes and --format
+    options: Mapping[str, object] | None = None,
+    encoder: str | None = None,
+) -> Survey:
+    """Reads the files; `task`, `format` and options of the reader force what is not found."""
+    roles = assign_roles(paths)
+    found = {role: _look(path, task, format, options or {}) for role, path in roles.items()}
+    corpora = {
+        role: read(roles[role], format=one.format, task=one.task or None, **_options(one))
+        for role, one in found.items()
+    }
+    train = corpora["train"]
+    for role, corpus in corpora.items():
+        if corpus.task != train.task:
+            message = f"wanted files of one task, {train.path} is {train.task}"
+            raise InputError(f"{message}; got {corpus.task} ({role})", path=corpus.path)
+    unseen = [describe_unseen(train, other) for role, other in corpora.items() if role != "train"]
+    first = found["train"]
+    alike = all(
+        (one.format, one.options) == (first.format, first.options) for one in found.values()
+    )
+    return Survey(
+        roles=roles,
+        task=task or train.task,
+        format=train.format if alike else None,
+        reader=first.options if alike else {},
+        reason=first.reason,
+        corpus=train,
+        stats=describe(train, batch_size=BATCH_SIZE),
+        language=guess_language(train.examples),
+        encoder=encoder,
+        notes=tuple(note for note in unseen if note),
+    )
+
+
+def _options(found: Detected) -> dict[str, Any]:
+    return dict(found.options)
+
+
+def _look(
+    path: str, task: str | None, format_name: str | None, options: Mapping[str, object]
+) -> Detected:
+    """Format, task and options of one file."""
+    if format_name is not None:
+        # A file with tags serves BERT-MRC too, with a query for each label.
+        own = "tagging" if task == "mrc_ner" and format_name != "mrc" else task
+        return Detected(format_name, own or "", "as told", dict(options))
+    try:
+        found = detect(path, task=task)
+    except InputError:
+        if task != "mrc_ner":
+            raise
+        found = detect(path, task="tagging")
+    return Detected(found.format, found.task, found.reason, {**found.options, **options})

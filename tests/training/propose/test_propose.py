@@ -1,0 +1,167 @@
+import tomllib
+
+import pytest
+
+from softf1.errors import InputError
+from softf1.training.dry_run import describe_run
+from softf1.training.propose import propose_recipe
+from softf1.training.propose.encoders import SCRATCH
+from softf1.training.recipe import check_recipe, read_recipe, with_values
+from softf1.training.run import train_run
+from tests.training.propose import files
+from tests.training.test_shipped_runs import ROOM
+
+KINDS = {
+    "names": ("train.conll", files.tagged(), "tagging", "ce+dice"),
+    "parts of speech": ("train.pos", files.parts_of_speech(), "tagging", "ce+dice"),
+    "headlines": ("news.csv", files.headlines(), "classification", "ce+dice"),
+    "two labels": ("spam.jsonl", files.spam(), "classification", "ce+dice"),
+    "several labels": ("topics.jsonl", files.topics(), "classification", "ce+dice"),
+    "pairs": ("pairs.tsv", files.pairs(), "pairs", "ce+dice"),
+    "questions": ("squad.json", files.questions(), "qa", "ce"),
+    "BERT-MRC": ("mrc.json", files.queries(), "mrc_ner", "ce+dice"),
+}
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder, name, text):
+    (folder / name).write_text(text, encoding="utf-8")
+    return name
+
+
+@every_kind
+def test_the_recipe_is_checked_described_and_trains(kind, here, bert):
+    name, text, task, loss = KINDS[kind]
+    made = propose_recipe([write(here, name, text)])
+    assert (made.recipe.task.kind, made.recipe.loss.name) == (task, loss)
+    write(here, "recipe.toml", made.text)
+    assert read_recipe("recipe.toml") == made.recipe
+    check_recipe(made.recipe, path="recipe.toml")
+
+    small = {"encoder.name": SCRATCH.get(task, str(bert)), **ROOM.get(task, {})}
+    recipe = with_values(made.recipe, {**small, "train.epochs": 1, "train.max_steps": 2})
+    assert "would write" in describe_run(recipe, here / "run")
+    result = train_run(recipe, here / "run", quiet=True)
+    assert result["steps"] >= 1
+    assert 0 <= result["scores"]["dev"][result["headline"]] <= 1
+    assert result["tuned"].keys() == {"dev"}  # eval.tune is on
+
+
+def test_names_leave_o_out_where_a_batch_has_enough_of_them(here):
+    few = propose_recipe([write(here, "few.conll", files.tagged(40))]).recipe
+    # 40 sentences: 10 × 2 + 5 = 25 positives, 20 of them in a batch of 32: enough.
+    assert few.loss.options["dice"] == {"over": "batch", "average": "micro", "exclude": ["O"]}
+    rare = files.tagged(8) + "\n" + "it O\nwas O\nlate O\n\n" * 72
+    # 5 positives over 80 sentences: 2 in a batch.
+    rare = propose_recipe([write(here, "rare.conll", rare)]).recipe
+    assert rare.loss.options["dice"] == {"over": "example"}
+
+
+def test_the_rarer_of_two_labels_is_positive_and_the_other_left_out(here):
+    recipe = propose_recipe([write(here, "spam.jsonl", files.spam(400))]).recipe
+    assert recipe.task.options["positive"] == "hate"  # the last in order would be none
+    assert recipe.loss.options["dice"]["over"] == "example"  # 50 of 400: 4 in a batch
+    text = files.spam(40).replace("see you at 9 ", "").replace('"none"', '"hate"', 15)
+    recipe = propose_recipe([write(here, "even.jsonl", text)]).recipe
+    assert recipe.loss.name == "ce"  # 20 of 40: nothing to mend
+
+
+def test_several_labels_are_seen(here):
+    recipe = propose_recipe([write(here, "topics.jsonl", files.topics())]).recipe
+    assert recipe.task.options["multi_label"] is True
+    assert "exclude" not in recipe.loss.options["dice"]
+
+
+def test_questions_without_answers_and_chinese_ones_are_seen(here):
+    name = write(here, "squad2.json", files.questions(without=2))
+    assert propose_recipe([name]).recipe.task.options["no_answer"] is True
+    name = write(here, "cmrc.json", files.questions(chinese=True))
+    recipe = propose_recipe([name]).recipe
+    assert recipe.task.options["rules"] == "cmrc"
+    assert recipe.encoder.name == "bert-base-chinese"
+
+
+def test_a_tagged_file_for_bert_mrc_gets_a_query_for_each_label(here):
+    made = propose_recipe([write(here, "train.conll", files.tagged())], task="mrc_ner")
+    assert made.recipe.task.options["queries"].keys() == {"LOC", "PER"}
+    check_recipe(made.recipe)
+
+
+def test_encoder_follows_the_language_and_what_is_installed(here, monkeypatch):
+    english = write(here, "spam.jsonl", files.spam())
+    german = '{"text": "heute ist ein schöner Tag %d", "label": "%s"}\n'
+    german = "".join(german % (n, "ja" if n % 9 else "nein") for n in range(40))
+    german = write(here, "de.jsonl", german)
+    assert propose_recipe([english]).recipe.encoder.name == "minilm"
+    assert propose_recipe([german]).recipe.encoder.name == "textcnn"
+    assert propose_recipe([english], encoder="textcnn").recipe.train.lr == 1e-3  # as it needs
+    monkeypatch.setattr("softf1.training.propose.encoders.find_spec", lambda _name: None)
+    made = propose_recipe([english])
+    assert made.recipe.encoder.name == "textcnn"
+    assert "minilm is not installed (softf1[minilm])" in made.text
+
+
+def test_comments_say_how_imbalanced_the_data_is(here):
+    name = write(here, "spam.jsonl", files.spam(40))
+    text = propose_recipe([name]).text
+    assert "# 35 negatives (label none), 5 positives, counted in texts: 7 negatives for" in text
+    assert "#   hate           5   12.50%  0%" in text  # 40 rows in batches of 32 have one always
+
+
+def test_labels_of_dev_only_are_said(here):
+    train = write(here, "train.conll", files.tagged())
+    dev = write(here, "dev.conll", "the O\nExpo B-EVENT\n\nit O\nwas O\n")
+    made = propose_recipe([dev, train])
+    assert (made.recipe.task.train, made.recipe.task.dev) == (train, dev)
+    assert "# dev.conll: EVENT is not in train.conll: scored, never predicted" in made.text
+
+
+def test_text_of_the_data_cannot_leave_a_comment(here):
+    rows = [f'{{"text": "the text {n}", "label": "a\\n[x]\\r\\u2028b"}}' for n in range(20)]
+    rows += ['{"text": "another one", "label": "c"}']
+    made = propose_recipe([write(here, "odd.jsonl", "\n".join(rows) + "\n")])
+    values = tomllib.loads(made.text)
+    assert values.keys() == {"task", "encoder", "loss", "train", "eval"}
+    assert values["task"]["positive"] == "c"
+
+
+def test_many_labels_are_not_all_listed(here):
+    rows = [f'{{"text": "it is {n}", "label": "l{n % 40:02d}"}}' for n in range(90)]
+    text = propose_recipe([write(here, "many.jsonl", "\n".join(rows) + "\n")]).text
+    assert "… 28 more …" in text
+    assert "l00" in text
+    assert "l39" in text
+    assert "l20" not in text
+
+
+def test_format_options_of_a_table_without_names_are_written(here):
+    rows = [f"{int(n % 6 == 0)}\tis it so {n}?\tis it not {n}?" for n in range(30)]
+    recipe = propose_recipe([write(here, "pairs.txt", "\n".join(rows) + "\n")]).recipe
+    assert recipe.task.options["reader"] == {"label": 0, "first": 1, "second": 2, "header": False}
+    recipe = propose_recipe(
+        [write(here, "odd.csv", "kind,headline\na,it is\nb,it was\na,it will\n")],
+        format="csv",
+        task="classification",
+        options={"label": "kind"},
+    ).recipe
+    assert recipe.task.options["reader"] == {"label": "kind"}
+
+
+def test_files_that_do_not_belong_together_are_refused(here):
+    train = write(here, "train.conll", files.tagged())
+    dev = write(here, "dev.jsonl", files.spam())
+    with pytest.raises(InputError, match=r"wanted files of one task, train\.conll is tagging"):
+        propose_recipe([train, dev])
+
+
+def test_one_label_is_refused(here):
+    name = write(here, "one.jsonl", '{"text": "it is", "label": "a"}\n' * 3)
+    with pytest.raises(InputError, match="wanted two labels or more, got a"):
+        propose_recipe([name])
