@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test test-slow gpu-test demo lint types format clean
+.PHONY: test test-slow gpu-test demo docs dist-test lint types format clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,6 +24,13 @@ gpu-test:  ## The kernels on a GPU, with the Python that has torch and Triton fo
 demo: $(READY)  ## The main job on its embedded default.
 	$(BIN)/softf1 demo
 
+docs: $(READY)  ## The documentation as a site, in site/; a warning is an error.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist-test: $(READY)  ## Wheel and sdist, tried in empty environments with the oldest and newest versions.
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt build twine hatchling
+	BUILD=$(BIN)/python .ci/dist-test
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,4 +43,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist site

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "README.md": "readme.md",
     "THIRD_PARTY_NOTICES.md": "notices.md",
     "benchmarks/README.md": "benchmarks.md",
 }

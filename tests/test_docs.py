@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import softf1
 from softf1.losses import registry
 from tests.pages import ROOT, SHELL, Block, anchors, every_page, prose, read_blocks, run_page
 
@@ -115,13 +114,3 @@ def test_anchors_are_the_hosts() -> None:
     assert anchors("# Set level, or example level?\n```text\n# no heading\n```\n") == {
         "set-level-or-example-level"
     }
-
-
-def test_release_is_named_alike_everywhere() -> None:
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\nversion: {softf1.__version__}\n" in citation
-    assert f"\n## [{softf1.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200

@@ -1,6 +1,6 @@
 import pytest
 
-from softf1.cli.main import VERBS, build_parser, main
+from softf1.cli.main import build_parser, main
 from softf1.training.recipe import read_recipe
 from tests.training.propose import files
 
@@ -30,9 +30,7 @@ def test_the_commands_are_known_words(capsys):
     assert main(["new", "my data/train.conll"]) == 0
     parser = build_parser()
     for line in capsys.readouterr().out.splitlines()[2:]:
-        words = line.split()[1:]
-        if words[0] in VERBS:
-            parser.parse_args(words)
+        parser.parse_args(line.split()[1:])
 
 
 def test_a_recipe_is_never_overwritten(capsys):

@@ -165,3 +165,21 @@ def test_one_label_is_refused(here):
     name = write(here, "one.jsonl", '{"text": "it is", "label": "a"}\n' * 3)
     with pytest.raises(InputError, match="wanted two labels or more, got a"):
         propose_recipe([name])
+
+
+def test_reasons_stand_apart_from_long_values(here):
+    folder = here / ("a-long-name-of-a-folder" * 2)
+    folder.mkdir()
+    path = write(here, f"{folder.name}/train.conll", files.tagged())
+    lines = propose_recipe([path]).text.splitlines()
+    assert f'train = "{path}" # 40 examples' in lines
+    columns = {line.index("# ") for line in lines[lines.index("[task]") + 1 :][:3]}
+    assert len(columns) == 1
+
+
+def test_the_reason_is_what_is_uneven(here):
+    rows = "".join(f"w{n} {'B-PER' if n % 20 else 'B-LOC'}\nx O\n\n" for n in range(60))
+    made = propose_recipe([write(here, "names.conll", rows)])
+    assert made.recipe.loss.name == "ce+dice"
+    # 57 PER, 3 LOC and 60 O: one negative for a positive, 20 times as many O as LOC.
+    assert "# the most frequent label occurs 20 times as often as the rarest" in made.text

@@ -53,7 +53,12 @@ def format_sections(sections: Iterable[Section], *, head: Sequence[str]) -> str:
     """TOML with a comment at the top, remarks above sections and reasons beside keys."""
     blocks = [format_comment(head)]
     for section in sections:
-        lines = [*map(_format_line, section.lines)]
+        texts = [*map(_format_value, section.lines)]
+        column = max(COLUMN, *(len(text) + 1 for text in texts))
+        lines = [
+            f"{text:<{column}}# {printable(line.why)}" if line.why else text
+            for line, text in zip(section.lines, texts, strict=True)
+        ]
         blocks.append("\n".join([f"{format_comment(section.remarks)}[{section.name}]", *lines]))
     return "\n\n".join(block.rstrip("\n") for block in blocks) + "\n"
 
@@ -77,7 +82,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _format_line(line: Line) -> str:
+def _format_value(line: Line) -> str:
     text = format_toml({line.key: line.value}).strip("\n")
-    text = text if line.used else f"# {text}"
-    return f"{text:<{COLUMN}}# {printable(line.why)}" if line.why else text
+    return text if line.used else f"# {text}"

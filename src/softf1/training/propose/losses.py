@@ -104,6 +104,7 @@ def _options(found: Survey, *, batch: bool) -> list[tuple[str, Any, str]]:
 
 def _why_not_even(found: Survey) -> str:
     stats = found.stats
-    if has_background(found) and stats.ratio is not None:
+    if has_background(found) and stats.ratio is not None and stats.ratio >= EVEN_RATIO:
         return f"{stats.ratio:.3g} negatives for a positive"
-    return f"the most frequent label occurs {stats.spread:.3g} times as often as the rarest"
+    times = f"{stats.spread:,.0f}" if stats.spread >= ENOUGH else f"{stats.spread:.1f}"
+    return f"the most frequent label occurs {times} times as often as the rarest"
