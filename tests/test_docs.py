@@ -3,6 +3,7 @@
 import gc
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from softf1.cli.main import build_parser
 from softf1.losses import registry
 from tests.pages import ROOT, SHELL, Block, anchors, every_page, prose, read_blocks, run_page
 
@@ -57,6 +59,17 @@ def test_blocks_have_a_language_that_is_checked(page: Path) -> None:
     known = {"python", "text", "toml", "json", "csv", *SHELL}
     for block in read_blocks(page.read_text(encoding="utf-8")):
         assert block.language in known, f"{page.name}:{block.line}"
+
+
+@every_page
+def test_commands_that_are_only_shown_are_spelled_right(page: Path) -> None:
+    for block in read_blocks(page.read_text(encoding="utf-8")):
+        if block.language not in SHELL:
+            continue
+        for line in block.code.replace("\\\n", " ").splitlines():
+            found = re.search(r"(?:^|-m |\| )softf1 ([^|>]+)", line)
+            if found:
+                build_parser().parse_args(shlex.split(found[1], comments=True))
 
 
 def test_blocks_are_found_with_their_output() -> None:
