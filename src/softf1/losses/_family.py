@@ -117,8 +117,8 @@ def _reduce_classes(
 def kept_classes(like: Tensor, exclude: Sequence[int]) -> Tensor:
     """Returns (C,): 1 for a class that counts, 0 for an excluded one."""
     kept = like.new_ones(like.shape[-1])
-    for c in exclude:  # one by one: a list of indices would have to be copied to the device
-        kept[c] = 0.0
+    for c in exclude:  # one by one: indices, or a 0 to assign, would be copied to the device
+        kept[c].zero_()
     return kept
 
 
