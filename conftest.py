@@ -1,6 +1,15 @@
-"""Where Triton is not installed, the kernels cannot be imported, nor their doctests collected."""
+"""Where Triton is not installed, the kernels cannot be imported, nor their doctests collected.
+
+Without a GPU its interpreter runs them, which has to be said before anything imports Triton.
+"""
 
 import importlib.util
+import os
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 if importlib.util.find_spec("triton") is None:
     files = ("_[!_]*", "fused.py", "ops.py")

@@ -45,6 +45,17 @@ def nodes():
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own: files and processes that it leaves to the end
+def test_two_nodes_give_the_same_results(nodes, tmp_path):
+    with closing(Cluster(target=TARGET, address=nodes.address)) as cluster:
+        found = compare(fake.make_recipe(), tmp_path / "ray", execute=cluster, **OPTIONS)
+    assert found["failed"] == {}
+    run = partial(run_inline, fake.train_run)
+    here = compare(fake.make_recipe(), tmp_path / "here", execute=run, **OPTIONS)
+    assert found["rows"] == here["rows"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_two_nodes_give_the_same_results_and_a_lost_one_costs_nothing(nodes, tmp_path):
     calls = tmp_path / "calls"
     recipe = fake.make_recipe(pause=1.0, calls=str(calls))
