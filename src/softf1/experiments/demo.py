@@ -112,7 +112,7 @@ def introduce(seeds: int) -> str:
     """What the demonstration does, for those who see it for the first time."""
     return (
         f"Names in spoken Cantonese (HKCanCor): 1.3% of the tokens. A small BiLSTM from scratch, "
-        f"{len(ROWS)} ways to train it,\n{seeds} seeds each, about two minutes on two cores. All "
+        f"{len(ROWS)} ways to train it,\n{seeds} seeds each, about three minutes on two cores. All "
         "but the first row start at the log class prior.\nTversky's alpha weighs false positives "
         "(precision), its beta false negatives (recall).\n"
     )
