@@ -85,10 +85,11 @@ def find(
     parts: list[Found] = []
     # As many on every rank, since all shards of a model run at once.
     work = eval_batches(features["length"], batch_tokens=batch_tokens, world=world, rank=rank)
-    queued = QUEUED if target.type == "cuda" else 0
+    # On a CPU a second thread would only take cores from the first, and nothing runs ahead.
+    queued, ahead = (QUEUED, prefetch) if target.type == "cuda" else (0, map)
     waiting: deque[Callable[[], Found]] = deque()
     with evaluating(model), no_gradients(model):
-        for micro, (batch, inputs) in zip(work, prefetch(make, work), strict=True):
+        for micro, (batch, inputs) in zip(work, ahead(make, work), strict=True):
             with autocast():
                 output = run(**{k: v.to(target, non_blocking=True) for k, v in inputs.items()})
             if len(micro.items):  # others only keep this rank in step

@@ -109,7 +109,9 @@ class Loop:
             )
             return [pinned(batch) if pin else batch for batch in made]
 
-        return prefetch(make, self.plan.epoch(epoch)[self.at.in_epoch :], depth=4)
+        work = self.plan.epoch(epoch)[self.at.in_epoch :]
+        # On a CPU a second thread would only take cores from the first.
+        return prefetch(make, work, depth=4) if pin else map(make, work)
 
     def step(self, batches: list[Batch]) -> None:
         """Takes a step, then logs, evaluates, saves and stops where it is time."""
