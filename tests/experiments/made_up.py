@@ -15,7 +15,7 @@ test = "test.conll"
 
 [encoder]
 name = "bilstm"
-embedding_size = 16
+word_size = 16
 hidden_size = 16
 
 [train]

@@ -82,3 +82,39 @@ def test_a_shorter_run_is_evaluated_too():
     short = with_values(recipe, shorten(recipe, 1 / 9)).train
     assert (short.epochs, short.eval_every, short.max_steps) == (1.0, 1.0, 11)
     assert shorten(recipe, 1.0) == {}
+
+
+AUTHORS = "dsc[alpha=0.01,decay=paper,squared=true,over=batch]"
+
+
+def test_a_row_may_fix_options():
+    recipe = make_recipe()
+    assert check_losses(["dsc", AUTHORS], recipe) == ("ce", "dsc", AUTHORS)
+    assert list_settings(AUTHORS, recipe, "none") == [
+        {
+            "loss.name": "dsc",
+            "loss.alpha": 0.01,
+            "loss.decay": "paper",
+            "loss.squared": True,
+            "loss.over": "batch",
+        }
+    ]
+    small = list_settings(AUTHORS, recipe, "small")
+    assert len({values.get("train.lr", recipe.train.lr) for values in small}) == len(small) == 4
+    settings = list_settings("dsc[decay=paper]", recipe, "small")
+    assert [values["loss.alpha"] for values in settings] == [0.01, 1.0, 0.01, 1.0]
+    assert {values["loss.decay"] for values in settings} == {"paper"}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("dsc[decay=papper]", "decay"),
+        ("dsc[gamma=2]", "gamma"),
+        ("dsc[decay=paper", r"wanted a loss, or LOSS\[option=value,…\], got 'dsc\[decay=paper'"),
+        ("dsc[decay]", "wanted key=value"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused(row, message):
+    with pytest.raises(InputError, match=message):
+        check_losses([row], make_recipe())

@@ -77,3 +77,28 @@ def test_cores_are_shared(monkeypatch):
     assert share_machine({}, 0, 3)["OMP_NUM_THREADS"] == "2"
     assert share_machine({}, 0, 20)["OMP_NUM_THREADS"] == "1"
     assert "CUDA_VISIBLE_DEVICES" not in share_machine({}, 0, 3)
+
+
+def test_threads_share_a_pool(tmp_path):
+    target = f"{fake.__name__}:train_run"
+    with closing(Pool(2, logs=tmp_path / "logs", target=target, devices=())) as pool:
+        found = {}
+
+        def work(name):
+            jobs = [job(tmp_path / name, f"{name}{n}") for n in range(4)]
+            found[name] = [done.id for done in pool(jobs)]
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert {name: sorted(ids) for name, ids in found.items()} == {
+        name: [f"{name}{n}" for n in range(4)] for name in "ab"
+    }
+
+
+def test_a_target_may_remember():
+    target = find_target("softf1.training.run:Trainer")
+    assert target is not find_target("softf1.training.run:Trainer")
+    assert target.shelf.held is None

@@ -4,8 +4,9 @@ import pytest
 
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
-from softf1.training.material import load_material
+from softf1.training.material import Shelf, load_material
 from softf1.training.recipe import read_recipe, with_values
+from softf1.training.run import Trainer, train_run
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe, write_recipe
 
@@ -23,6 +24,25 @@ def test_files_are_read_with_their_hashes(tmp_path):
     (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
     changed = load_material(read_recipe(tmp_path / "toy.toml")).sources
     assert changed["dev"]["sha256"] == changed["train"]["sha256"]
+
+
+def test_what_runs_share_is_read_once(tmp_path):
+    shelf, recipe = Shelf(), read_recipe(write_recipe(tmp_path))
+    first = shelf.load(recipe)
+    other = with_values(recipe, {"loss.name": "dice", "train.seed": 3, "train.lr": 0.5})
+    assert shelf.load(other) is first
+    assert shelf.load(with_values(recipe, {"task.max_length": 32})) is not first
+    again = shelf.load(recipe)
+    (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
+    assert len(again.examples["dev"]) == 18
+    assert len(shelf.load(recipe).examples["dev"]) == 60
+
+
+def test_a_second_run_on_the_same_material_gives_the_same(tmp_path):
+    recipe, trainer = read_recipe(write_recipe(tmp_path)), Trainer()
+    runs = [trainer(recipe, tmp_path / name, quiet=True)["scores"] for name in "ab"]
+    alone = train_run(recipe, tmp_path / "c", quiet=True)["scores"]
+    assert runs == [alone, alone]
 
 
 def split(kind="tagging", share=0.25, train=None):

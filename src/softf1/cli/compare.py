@@ -20,7 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "values", nargs="*", metavar="key=value", help="changes to the recipe for every run"
     )
     parser.add_argument(
-        "--losses", metavar="A,B,…", help="what to compare with ce (default: baselines and all)"
+        "--losses",
+        metavar="A,B,…",
+        help="rows beside ce, such as dice or dsc[decay=paper] (default: baselines and all)",
     )
     add_grid_options(parser)
     parser.add_argument(
@@ -55,11 +57,12 @@ def run(options: argparse.Namespace) -> int:
     from softf1.experiments.compare import compare
     from softf1.experiments.search import check_losses, default_losses
     from softf1.training.recipe import read_recipe
+    from softf1.training.toml import split_values
 
     check_grid_options(options)
     recipe = read_recipe(options.recipe, options.values)
-    asked = options.losses.split(",") if options.losses else default_losses(recipe)
-    losses = check_losses([name.strip() for name in asked], recipe)
+    asked = list(split_values(options.losses)) if options.losses else default_losses(recipe)
+    losses = check_losses(asked, recipe)
     folder = options.out or Path("runs") / f"{recipe.name}-compare"
     with choose_executor(options, folder) as execute:
         found = compare(

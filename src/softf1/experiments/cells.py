@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from softf1.training.recipe import Recipe
 
-TRAIN = "softf1.training.run:train_run"
+TRAIN = "softf1.training.run:Trainer"
 """What a worker calls for a cell."""
 
 
@@ -77,6 +77,16 @@ def make_job(cell: Cell, recipe: Recipe, grid: Path) -> Job:
     """The cell with its whole recipe."""
     own = with_values(recipe, cell.values)
     return Job(cell.id, describe_recipe(own), str(grid / cell.folder))
+
+
+def name_cell(row: str, rest: str) -> str:
+    """A name for a cell of a row that any file system takes.
+
+    >>> name_cell("dsc[decay=paper]", "s0")
+    'dsc_decay=paper_-s0'
+    """
+    safe = "".join(c if c.isalnum() or c in "=.+-" else "_" for c in row)
+    return f"{safe}-{rest}"
 
 
 def read_done(cell: Cell, recipe: Recipe, grid: Path) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from softf1.experiments.cells import Cell
+from softf1.experiments.cells import Cell, name_cell
 from softf1.experiments.comparison import summarize, write_comparison
 from softf1.experiments.grid import CELLS, TRIALS, Grid, lock
 from softf1.experiments.halving import count_cost, halve_together
@@ -49,7 +49,8 @@ def compare(
     Args:
         recipe: What is trained; its loss is replaced.
         folder: The grid folder.
-        losses: What to compare with cross entropy; `ce+tuned` takes the runs of `ce`.
+        losses: What to compare with cross entropy: names, or `dsc[decay=paper]` with options that
+            are fixed for this row; `ce+tuned` takes the runs of `ce`.
         seeds: The seeds of every loss.
         execute: Runs the cells.
         tune: How much is tuned on dev: nothing, 4 settings a loss for a third of the steps at most,
@@ -111,14 +112,14 @@ def choose_settings(
     return {loss: settings[loss][number] for loss, number in chosen.items()}
 
 
-def make_trial(loss: str, number: int, values: Values, share: float, grid: Grid) -> Cell:
+def make_trial(row: str, number: int, values: Values, share: float, grid: Grid) -> Cell:
     """A short run of one setting."""
-    name = f"{loss}-{number}-{round(100 * share)}"
-    common = {**values, **same_start(loss, grid.recipe), **shorten(grid.recipe, share)}
+    name = name_cell(row, f"{number}-{round(100 * share)}")
+    common = {**values, **same_start(row, grid.recipe), **shorten(grid.recipe, share)}
     return Cell(
         id=name,
-        label=loss,
-        loss=loss,
+        label=row,
+        loss=values["loss.name"],
         seed=TUNING_SEED,
         values={**common, "train.seed": TUNING_SEED, "eval.tune": False},
         folder=f"{TRIALS}/{name}",
@@ -132,25 +133,26 @@ def _dev_score(result: dict[str, Any] | None) -> float | None:
 
 def _describe_trial(cell: Cell, results: dict[str, dict[str, Any]], grid: Grid) -> dict[str, Any]:
     result = results.get(cell.id)
-    shown: dict[str, Any] = {"loss": cell.loss, "values": cell.values, "score": _dev_score(result)}
+    shown: dict[str, Any] = {"loss": cell.label, "values": cell.values, "score": _dev_score(result)}
     shown |= {"steps": result and result["steps"], "share": cell.cost, "folder": cell.folder}
     error = grid.errors.get(cell.id)
     return shown | ({"error": error} if error else {})
 
 
 def make_cells(
-    loss: str, values: Values, recipe: Recipe, seeds: Sequence[int], *, tuned: bool
+    row: str, values: Values, recipe: Recipe, seeds: Sequence[int], *, tuned: bool
 ) -> list[Cell]:
-    """The whole runs of a loss, one a seed."""
-    common = {**values, **same_start(loss, recipe), "eval.tune": tuned}
+    """The whole runs of a row, one a seed."""
+    common = {**values, **same_start(row, recipe), "eval.tune": tuned}
+    names = {seed: name_cell(row, f"s{seed}") for seed in seeds}
     return [
         Cell(
-            id=f"{loss}-s{seed}",
-            label=loss,
-            loss=loss,
+            id=name,
+            label=row,
+            loss=values["loss.name"],
             seed=seed,
             values={**common, "train.seed": seed},
-            folder=f"{CELLS}/{loss}-s{seed}",
+            folder=f"{CELLS}/{name}",
         )
-        for seed in seeds
+        for seed, name in names.items()
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from softf1.experiments.cells import Cell
+from softf1.experiments.cells import Cell, name_cell
 from softf1.experiments.comparison import summarize, write_comparison
 from softf1.experiments.grid import CELLS, Grid, lock
 from softf1.experiments.meter import Meter
@@ -56,9 +56,8 @@ def run_rows(
 
 
 def make_cell(label: str, values: Mapping[str, Any], recipe: Recipe, seed: int) -> Cell:
-    """One run; its folder has a name that any file system takes."""
-    safe = "".join(c if c.isalnum() or c in "=.+-" else "_" for c in label)
-    name = f"{safe}-s{seed}"
+    """One run of a row."""
+    name = name_cell(label, f"s{seed}")
     own = {**values, "train.seed": seed}
     loss = with_values(recipe, own).loss.name
     return Cell(id=name, label=label, loss=loss, seed=seed, values=own, folder=f"{CELLS}/{name}")

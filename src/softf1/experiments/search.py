@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from softf1.errors import InputError
+from softf1.training.recipe import with_values
+from softf1.training.toml import parse_override, split_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,20 +76,30 @@ POSITIONS: dict[str, list[Values]] = {
 """The same where a softmax chooses one position of a text: there is nothing to sum over a batch."""
 
 
+def split_row(row: str) -> tuple[str, Values]:
+    """The loss of a row, and the options that the row fixes.
+
+    >>> split_row("dsc[alpha=0.01,decay=paper]")
+    ('dsc', {'alpha': 0.01, 'decay': 'paper'})
+    """
+    loss, found, rest = row.removesuffix(TUNED).partition("[")
+    if not found:
+        return loss, {}
+    if not rest.endswith("]"):
+        raise InputError(f"wanted a loss, or LOSS[option=value,…], got {row!r}")
+    return loss, dict(parse_override(word) for word in split_values(rest[:-1]))
+
+
 def check_losses(losses: Sequence[str], recipe: Recipe) -> tuple[str, ...]:
-    """The losses without doubles, cross entropy first; those that cannot be are refused."""
-    from softf1.losses import make_loss
+    """The rows without doubles, cross entropy first; those that cannot be are refused."""
+    from softf1.training.recipe import check_recipe
 
     wanted = tuple(dict.fromkeys((BASELINE, *losses)))
-    for name in wanted:
-        own = name.removesuffix(TUNED)
-        parts = set(own.split("+"))
-        if chooses_position(recipe) and parts & set(WEIGHTED):
-            raise InputError(f"wanted losses for positions in a text, which have no class: {own}")
-        try:
-            make_loss(own, **({"weight": [1.0, 1.0]} if parts & set(WEIGHTED) else {}))
-        except (ValueError, TypeError) as error:
-            raise InputError(str(error)) from error
+    for row in wanted:
+        loss, options = split_row(row)
+        if chooses_position(recipe) and set(loss.split("+")) & set(WEIGHTED):
+            raise InputError(f"wanted losses for positions in a text, which have no class: {loss}")
+        check_recipe(with_values(recipe, _with_loss(loss, options)))
     return wanted
 
 
@@ -108,14 +120,16 @@ def chooses_position(recipe: Recipe) -> bool:
     return recipe.task.kind == "qa" and positions == "softmax"
 
 
-def list_settings(loss: str, recipe: Recipe, level: Level) -> list[Values]:
-    """The settings to choose from: as many for each loss, the usual one first."""
+def list_settings(row: str, recipe: Recipe, level: Level) -> list[Values]:
+    """The settings to choose from: as many for each row, the usual one first."""
+    loss, fixed = split_row(row)
     if level == "none":
-        return [_with_loss(loss, {})]
+        return [_with_loss(loss, fixed)]
     count = len(RATES[level])
-    options = _options(loss, recipe)[:count]
+    options = _unique([own | fixed for own in _options(loss, recipe)])[:count]
     rates = RATES[level] if len(options) == count else MORE_RATES[level]
-    return [_with_loss(loss, own) | _rate(recipe, factor) for factor in rates for own in options]
+    settings = [_with_loss(loss, own) | _rate(recipe, rate) for rate in rates for own in options]
+    return settings[: count * count]
 
 
 def _options(loss: str, recipe: Recipe) -> list[Values]:
@@ -126,6 +140,10 @@ def _options(loss: str, recipe: Recipe) -> list[Values]:
     # What the recipe says of its own loss stands first, then the others that say something else.
     others = [own for own in found if not own.items() <= recipe.loss.options.items()]
     return [{}, *others] if len(found) > 1 else found
+
+
+def _unique(options: list[Values]) -> list[Values]:
+    return [own for number, own in enumerate(options) if own not in options[:number]]
 
 
 def _with_loss(loss: str, options: Values) -> Values:
@@ -139,13 +157,13 @@ def _rate(recipe: Recipe, factor: float) -> Values:
     return {key: float(f"{rate * factor:.3g}") for key, rate in rates.items() if rate is not None}
 
 
-def same_start(loss: str, recipe: Recipe) -> Values:
+def same_start(row: str, recipe: Recipe) -> Values:
     """Values by which every loss starts from the same probabilities, for the same steps.
 
     Logit adjustment adds the class prior itself, so that a bias at the prior would count it twice.
     """
     values: Values = {"train.patience": 0}
-    if loss == "la" and recipe.train.head_bias == "prior":
+    if split_row(row)[0] == "la" and recipe.train.head_bias == "prior":
         values["train.head_bias"] = "zero"
     return values
 

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.experiments.rows import run_rows
-from softf1.training.toml import parse_override
+from softf1.training.toml import parse_override, split_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from softf1.experiments.cells import Execute
     from softf1.training.recipe import Recipe
 
 Axes = dict[str, list[Any]]
-
-OPEN, CLOSE = "[{", "]}"
 
 
 def parse_axes(words: Sequence[str]) -> tuple[Axes, list[str]]:
@@ -37,26 +35,6 @@ def parse_axes(words: Sequence[str]) -> tuple[Axes, list[str]]:
             continue
         axes[key.strip()] = [parse_override(f"{key}={value}")[1] for value in values]
     return axes, rest
-
-
-def split_values(text: str) -> Iterator[str]:
-    """The values of a list, at commas that are in no bracket and no quotes.
-
-    >>> list(split_values("[1, 0.5],[1, 1]"))
-    ['[1, 0.5]', '[1, 1]']
-    """
-    depth, quote, start = 0, "", 0
-    for place, letter in enumerate(text):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        elif letter == "," and depth == 0:
-            yield text[start:place].strip()
-            start = place + 1
-        else:
-            depth += (letter in OPEN) - (letter in CLOSE)
-    yield text[start:].strip()
 
 
 def parse_complements(words: Sequence[str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A process that trains cells: jobs come in as lines of JSON, what became of them goes out.
 
-    python -m softf1.experiments.worker softf1.training.run:train_run
+    python -m softf1.experiments.worker softf1.training.run:Trainer
 
 The end of its input means that the process that started it is gone, however that happened. It then
 ends at once: were it to go on, the same command started anew would train the same cell beside it.
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 
 def find_target(name: str) -> Callable[..., dict[str, Any]]:
-    """The function `module:name`, called as `(recipe, folder, resume=True, quiet=True)`."""
+    """The function `module:name`, called as `(recipe, folder, resume=True, quiet=True)`.
+
+    A class gives an object to call, which may remember something from one call to the next.
+    """
     module, _, function = name.partition(":")
-    found: Callable[..., dict[str, Any]] = getattr(importlib.import_module(module), function)
-    return found
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found() if isinstance(found, type) else found
 
 
 def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:

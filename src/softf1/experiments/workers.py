@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+if TYPE_CHECKING:
+    Answers = queue.SimpleQueue[Done | BaseException]
+
 PATIENCE = 20.0
 """Seconds that a worker has to save what it is doing when it is told to stop."""
 
@@ -30,6 +33,8 @@ def run_inline(run: Callable[..., dict[str, Any]], jobs: Sequence[Job]) -> Itera
 
 class Pool:
     """Processes that run jobs, as many at a time as `count`; they stay for the next round of jobs.
+
+    Several threads may call it at once: their jobs share the processes, first come, first served.
 
     Args:
         count: Processes; each gets its share of the cores, and of the GPUs if there are some.
@@ -56,19 +61,19 @@ class Pool:
             )
             for number in range(count)
         ]
+        self.waiting: queue.SimpleQueue[tuple[Job, Answers]] = queue.SimpleQueue()
+        for worker in self.workers:
+            threading.Thread(target=_drive, args=(worker, self.waiting), daemon=True).start()
 
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Done]:
         """Run all jobs; give back each as it is done."""
-        waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        answers: Answers = queue.SimpleQueue()
         for job in jobs:
-            waiting.put(job)
-        done: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
-        for worker in self.workers[: len(jobs)]:
-            threading.Thread(target=_drive, args=(worker, waiting, done), daemon=True).start()
+            self.waiting.put((job, answers))
         left = len(jobs)
         try:
             while left:
-                found = done.get()
+                found = answers.get()
                 if isinstance(found, BaseException):
                     raise found
                 left -= 1
@@ -83,20 +88,16 @@ class Pool:
             worker.stop()
 
 
-def _drive(
-    worker: Worker, waiting: queue.SimpleQueue[Job], done: queue.SimpleQueue[Done | BaseException]
-) -> None:
-    try:
-        while True:
-            job = waiting.get_nowait()
+def _drive(worker: Worker, waiting: queue.SimpleQueue[tuple[Job, Answers]]) -> None:
+    while True:
+        job, answers = waiting.get()
+        try:
             first = worker.do(job)
             # A run goes on from its checkpoint: a worker killed for memory may well get through.
             found = worker.do(job) if first is None else first
-            done.put(found or Done(job.id, None, worker.last_words()))
-    except queue.Empty:
-        return
-    except BaseException as error:  # noqa: BLE001 - raised where the answers are awaited
-        done.put(error)
+            answers.put(found or Done(job.id, None, worker.last_words()))
+        except BaseException as error:  # noqa: BLE001 - raised where the answers are awaited
+            answers.put(error)
 
 
 class Worker:
@@ -110,6 +111,8 @@ class Worker:
 
     def do(self, job: Job) -> Done | None:
         """Hand over a job and wait; None where the process died over it."""
+        if self.stopped:
+            raise KeyboardInterrupt
         process = self._started()
         try:
             _pipe(process.stdin).write(json.dumps(job._asdict()) + "\n")

@@ -11,6 +11,7 @@ from softf1.errors import InputError
 from softf1.training.fields import RecipeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _NAME = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
@@ -20,6 +21,7 @@ _KEY = re.compile(rf"\s*({_NAMES})\s*=")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _QUOTES = ("[", "{", '"', "'")
+_OPEN, _CLOSE = "[{", "]}"
 
 
 def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
@@ -84,6 +86,26 @@ def _parse_value(text: str, key: str) -> Any:
     value = parsed.pop("value")
     # Dates are texts to us; more than one key means that the text has ends of lines.
     return value if isinstance(value, (bool, int, float, str, list, dict)) and not parsed else text
+
+
+def split_values(text: str) -> Iterator[str]:
+    """The values of a list, at commas that are in no bracket and no quotes.
+
+    >>> list(split_values("[1, 0.5],[1, 1]"))
+    ['[1, 0.5]', '[1, 1]']
+    """
+    depth, quote, start = 0, "", 0
+    for place, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter == "," and depth == 0:
+            yield text[start:place].strip()
+            start = place + 1
+        else:
+            depth += (letter in _OPEN) - (letter in _CLOSE)
+    yield text[start:].strip()
 
 
 def format_toml(values: dict[str, Any], *, prefix: str = "") -> str:
