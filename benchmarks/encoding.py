@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,11 +26,21 @@ from softf1.models.encoders import make_codec
 from softf1.tasks.cache import encode_file
 from softf1.tasks.registry import make_task
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 SLICE = 10_000
 TAGS = np.array(["O", "O", "O", "O", "O", "O", "B-PER", "B-LOC"])
 
 
-def write_sentences(path: Path, sentences: int, *, distinct: bool = False, seed: int = 0) -> None:
+def write_sentences(
+    path: Path,
+    sentences: int,
+    *,
+    distinct: bool = False,
+    tags: NDArray[np.str_] = TAGS,
+    seed: int = 0,
+) -> None:
     """Write a synthetic tagging file, a chunk at a time."""
     random = np.random.default_rng(seed)
     syllables = np.array([a + b for a in "bdfghklmnprstvw" for b in ("a", "e", "in", "or", "u")])
@@ -46,8 +57,8 @@ def write_sentences(path: Path, sentences: int, *, distinct: bool = False, seed:
                 new.tolist(), random.integers(10**9, size=len(new)), strict=True
             ):
                 chosen[place] = f"{chosen[place]}{number}" if distinct else str(number)
-            tags = TAGS[random.integers(len(TAGS), size=total)].tolist()
-            rows = [f"{word} {tag}\n" for word, tag in zip(chosen, tags, strict=True)]
+            drawn = tags[random.integers(len(tags), size=total)].tolist()
+            rows = [f"{word} {tag}\n" for word, tag in zip(chosen, drawn, strict=True)]
             for end in np.cumsum(lengths) - 1:
                 rows[end] += "\n"
             file.write("".join(rows))

@@ -21,14 +21,15 @@ from unittest.mock import patch
 
 import torch
 
-from softf1.kernels import _launch, _run
+from softf1.kernels import _launch, _run_batch, _run_rows
 from softf1.kernels._launch import Lanes
+from softf1.kernels._numbers import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 WORKERS = 14
-DSC = _run.Numbers(1, 1, 1, 1.0, 1.0, 1.0, 1.0, -100)
+DSC = Numbers(1, 1, 1, 1.0, 1.0, 1.0, 1.0, -100)
 Layout = tuple[str, str, Any]  # the pass, the function of _launch, what it returns instead
 
 
@@ -88,26 +89,28 @@ def using(function: str, layout: Any) -> Iterator[None]:
 
 def forget_plans() -> None:
     """Empties the caches of plans."""
-    for function in vars(_run).values():
+    for function in (*vars(_run_rows).values(), *vars(_run_batch).values()):
         if hasattr(function, "cache_clear"):
             function.cache_clear()
 
 
-def passes(n: int, c: int, numbers: _run.Numbers) -> dict[str, Callable[[], Any]]:
+def passes(n: int, c: int, numbers: Numbers) -> dict[str, Callable[[], Any]]:
     """Returns the four passes; the backward ones start from what forward kept."""
     x, target = make_inputs(n, c)
     one = torch.ones((), device="cuda")
-    _, aux = _run.run_rows(x, target, None, None, numbers, mean=True, none=False)
+    _, aux = _run_rows.run_rows(x, target, None, None, numbers, mean=True, none=False)
     found = {
-        "forward": lambda: _run.run_rows(x, target, None, None, numbers, mean=True, none=False)[0],
-        "backward": lambda: _run.run_rows_backward(one, x, target, None, None, aux, numbers),
+        "forward": lambda: _run_rows.run_rows(
+            x, target, None, None, numbers, mean=True, none=False
+        )[0],
+        "backward": lambda: _run_rows.run_rows_backward(one, x, target, None, None, aux, numbers),
     }
     if numbers.loss:
         micro = {"micro": False, "mean": True, "none": False}
-        _, slopes, rows = _run.run_batch(x, target, None, None, numbers, **micro)
+        _, slopes, rows = _run_batch.run_batch(x, target, None, None, numbers, **micro)
         found |= {
-            "statistics": lambda: _run.run_batch(x, target, None, None, numbers, **micro)[0],
-            "batch backward": lambda: _run.run_batch_backward(
+            "statistics": lambda: _run_batch.run_batch(x, target, None, None, numbers, **micro)[0],
+            "batch backward": lambda: _run_batch.run_batch_backward(
                 one, x, target, None, rows, slopes, numbers
             ),
         }

@@ -97,11 +97,12 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def random_base(folder: Path, tokenizer: str) -> str:
-    """An encoder of BERT-base size with random weights and the tokenizer of another."""
+def random_base(folder: Path, tokenizer: str, **sizes: int) -> str:
+    """An encoder of BERT-base size, or others, with random weights and the tokenizer of another."""
     path = folder / "bert-base"
     known = transformers.AutoTokenizer.from_pretrained(tokenizer)
-    transformers.BertModel(transformers.BertConfig(vocab_size=len(known))).save_pretrained(path)
+    config = transformers.BertConfig(**({"vocab_size": len(known)} | sizes))
+    transformers.BertModel(config).save_pretrained(path)
     known.save_pretrained(path)
     return str(path)
 
@@ -321,13 +322,20 @@ def add_ratios(rows: list[dict[str, Any]], device: torch.device) -> list[dict[st
             row["break_even"] = max(0.0, more) * 1000 / gain * BATCH if gain > 0 else None
             if "evaluate_seconds" in row and "evaluate_seconds" in trainer:
                 row["times_evaluate"] = trainer["evaluate_seconds"] / row["evaluate_seconds"]
-        row["device"] = (
-            torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu"
-        )
-        row["threads"] = torch.get_num_threads()
-        row["torch"], row["transformers"] = torch.__version__, transformers.__version__
-        row["date"] = datetime.now(UTC).date().isoformat()
+        row.update(describe_machine(device))
     return rows
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """Where, with what and when this was measured."""
+    gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name() if gpu else platform.processor() or "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:

@@ -156,9 +156,9 @@ def test_strides_are_respected(over, mode):
 
 
 def forget_plans():
-    from softf1.kernels import _run
+    from softf1.kernels import _run_batch, _run_rows
 
-    for function in vars(_run).values():
+    for function in (*vars(_run_rows).values(), *vars(_run_batch).values()):
         if hasattr(function, "cache_clear"):
             function.cache_clear()
 

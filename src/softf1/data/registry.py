@@ -156,18 +156,18 @@ def choose(
     """Settles format, task and options before anything is read; what was detected is noted."""
     name = format
     if task is not None:
-        _known(task, dict.fromkeys(TASKS), "task")
+        look_up(task, dict.fromkeys(TASKS), "task")
     if name is None:
         found = importlib.import_module("softf1.data.detect").detect(path, task=task)
         problems.note(f"{path}: took format {found.format}, task {found.task}: {found.reason}")
         name, task, options = found.format, found.task, {**found.options, **options}
-    spec = _known(name, FORMATS, "format")
+    spec = look_up(name, FORMATS, "format")
     task = _settle_task(name, spec, task)
     reader: Reader = importlib.import_module(f"softf1.data.{spec.module}").iterate
     parameters = inspect.signature(reader).parameters
     allowed = {key: one for key, one in parameters.items() if key not in _SETTLED}
     for option, value in options.items():
-        _check_option(option, value, _known(option, allowed, f"option of format {name}"))
+        _check_option(option, value, look_up(option, allowed, f"option of format {name}"))
     fixed = {"task": task} if "task" in parameters else {}
     read_all = partial(reader, path, problems=problems, **{**spec.options, **options, **fixed})
     return name, task, partial(_at_least_one, read_all, path, problems)
@@ -204,7 +204,7 @@ def _settle_task(format_name: str, spec: Format, task: str | None) -> str:
     return task
 
 
-def _known(name: str, names: Mapping[str, T], what: str) -> T:
+def look_up(name: str, names: Mapping[str, T], what: str) -> T:
     """The entry of that name, or an error that lists the names there are."""
     if name in names:
         return names[name]

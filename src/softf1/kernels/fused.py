@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from softf1.kernels import ops
-from softf1.kernels._run import Numbers
+from softf1.kernels import autograd
+from softf1.kernels._numbers import Numbers
 from softf1.losses._core import check_range, check_shapes, check_weight
 from softf1.losses._family import Shared, class_weight, kept_classes, refuse_degenerate_micro
 from softf1.losses.dice import DiceFormula
@@ -54,17 +54,17 @@ def family_loss(
     )
     if shared.reduction == "sums":
         if shared.over == "example":
-            return ops.row_sums(x, labels, mask, weight, numbers)
-        return ops.class_sums(x, labels, mask, numbers)
+            return autograd.row_sums(x, labels, mask, weight, numbers)
+        return autograd.class_sums(x, labels, mask, numbers)
     mean, none = shared.reduction == "mean", shared.reduction == "none"
     if shared.over == "example":
-        value = ops.rows(x, labels, mask, weight, numbers, mean=mean, none=none)
+        value = autograd.rows(x, labels, mask, weight, numbers, mean=mean, none=none)
         return value.reshape(logits.shape[:-1]) if none else value
     micro = shared.average == "micro"
     none = none and not micro
     if none:  # values per class are not weighted
         weight = kept_classes(like, shared.exclude) if shared.exclude else None
-    return ops.batch(
+    return autograd.batch(
         x, labels, mask, weight, numbers, micro=micro, mean=mean and not micro, none=none
     )
 
@@ -87,9 +87,11 @@ def entropy_loss(
         weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
     numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
     if reduction == "sums":
-        return ops.row_sums(x, labels, flat_mask, weights, numbers)
+        return autograd.row_sums(x, labels, flat_mask, weights, numbers)
     none = reduction == "none"
-    value = ops.rows(x, labels, flat_mask, weights, numbers, mean=reduction == "mean", none=none)
+    value = autograd.rows(
+        x, labels, flat_mask, weights, numbers, mean=reduction == "mean", none=none
+    )
     return value.reshape(logits.shape[:-1]) if none else value
 
 

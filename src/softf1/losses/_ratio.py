@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from softf1.losses._core import divide
+from softf1.losses._derivative import first_derivative
 
 if TYPE_CHECKING:
     from softf1.losses._core import Rows
@@ -254,24 +255,3 @@ def _term_losses(formula: Formula, q: Tensor, y: Tensor, smooth: float) -> tuple
     # One division after the other: the square of a small denominator would underflow.
     growths = overlap.add_(smooth).div_(below).mul_(formula.total_growth(q, y))
     return losses, growths.sub_(formula.overlap_growth(q, y)).div_(below)
-
-
-class _FirstDerivative(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, dx: Tensor, x: Tensor) -> Tensor:  # noqa: ARG004
-        return dx.view_as(dx)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ARG004
-        raise RuntimeError(
-            "the dice family has hand-written first derivatives only; a second derivative (a "
-            "gradient penalty, a Hessian) is not available"
-        )
-
-
-def first_derivative(dx: Tensor, x: Tensor) -> Tensor:
-    """Returns dx, which raises if a derivative of it is asked for, instead of giving a silent 0."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-        return dx
-    result: Tensor = _FirstDerivative.apply(dx, x)  # type: ignore[no-untyped-call]
-    return result

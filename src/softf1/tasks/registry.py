@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softf1.data.registry import look_up
 from softf1.errors import InputError
 from softf1.tasks.options import check_options
 
@@ -43,11 +43,11 @@ def make_task(kind: str, **options: Any) -> Task:
     >>> make_task("tagging", unit="joint").unit
     'joint'
     """
-    where, _, name = _known(kind, list_tasks(), "task").partition(":")
+    where, _, name = look_up(kind, list_tasks(), "task").partition(":")
     cls = getattr(importlib.import_module(where), name)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for option in options:
-        _known(option, fields, f"option of task {kind}")
+        look_up(option, fields, f"option of task {kind}")
     check_options(cls, options, kind=kind)
     if "kind" in fields:  # one class that serves several
         options["kind"] = kind
@@ -80,11 +80,3 @@ def load_task(folder: Path | str) -> Task:
     except (ValueError, AttributeError, LookupError) as error:
         raise InputError(f"wanted a task in JSON, got {error}", path=path) from error
     return make_task(kind, **options)
-
-
-def _known(name: str, names: dict[str, Any], what: str) -> Any:
-    if name in names:
-        return names[name]
-    near = get_close_matches(name, names, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    raise InputError(f"unknown {what} {name!r}{hint}; known: {', '.join(names)}")

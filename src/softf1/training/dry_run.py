@@ -11,6 +11,7 @@ from softf1.training.engine import Engine
 from softf1.training.folder import look
 from softf1.training.material import load_material
 from softf1.training.processes import Processes
+from softf1.training.progress import format_bytes
 from softf1.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False) -> str:
     fixed = BYTES_A_WEIGHT * sum(p.numel() for p in model.parameters() if p.requires_grad)
     moving = max(rows * width for rows, width in shapes) * activation_bytes(model, shapes[-1][1])
     lines.append(
-        f"memory: about {(fixed + moving) / 2**30:.1f} GiB, {fixed / 2**30:.1f} of them weights "
+        f"memory: about {format_bytes(fixed + moving)}, {format_bytes(fixed)} of them weights "
         f"and optimizer{_free(engine.processes.device)}"
     )
     lines.append(f"would write {folder}")
@@ -70,4 +71,4 @@ def _free(device: torch.device) -> str:
     if device.type != "cuda":
         return ""
     free, _ = torch.cuda.mem_get_info(device)
-    return f"; {free / 2**30:.1f} GiB are free"
+    return f"; {format_bytes(free)} are free"

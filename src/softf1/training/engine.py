@@ -88,7 +88,7 @@ class Engine:
         self._restore(load_checkpoint(self.folder / CHECKPOINTS), display)
         path = self.folder / "metrics.jsonl" if self.processes.main else None
         journal = Journal(path, size=self.at.journal)
-        self.processes.start_trackers(flat(describe_recipe(self.recipe)))
+        self.processes.start_trackers(describe_recipe(self.recipe))
         display.start(step=self.at.step, steps=self.steps, about=self.about())
         try:
             with watch_signals() as stop:
@@ -285,18 +285,3 @@ def stepper_class(*, graphs: bool) -> type[Stepper]:
     from softf1.training.graphs import GraphStepper
 
     return GraphStepper
-
-
-def flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested tables as one with dotted names, and texts for what trackers do not take.
-
-    >>> flat({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
-    {'train.lr': 0.1, 'train.betas': '[0.9, 0.99]'}
-    """
-    out: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            out |= flat(value, f"{before}{name}.")
-        else:
-            out[before + name] = value if isinstance(value, int | float | str) else str(value)
-    return out

@@ -107,7 +107,7 @@ class Processes:
         if not self.accelerator.log_with:
             return
         try:
-            self.accelerator.init_trackers("softf1", config=dict(config))
+            self.accelerator.init_trackers("softf1", config=flat(config))
         except Exception as error:  # whatever a service without a key or a network raises
             reason = str(error).strip().partition("\n")[0]
             raise RunError(f"train.trackers: {reason or type(error).__name__}") from error
@@ -144,6 +144,21 @@ def _check_trackers(names: tuple[str, ...]) -> None:
             raise InputError(f"train.trackers: wanted some of {known}, got {name!r}")
         if name not in map(str, get_available_trackers()):
             raise InputError(f"train.trackers: the package of {name} is not installed")
+
+
+def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested tables as one with dotted names, and texts for what trackers do not take.
+
+    >>> flat({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
+    {'train.lr': 0.1, 'train.betas': '[0.9, 0.99]'}
+    """
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            out |= flat(value, f"{before}{name}.")
+        else:
+            out[before + name] = value if isinstance(value, int | float | str) else str(value)
+    return out
 
 
 def choose_precision(wanted: str, device: torch.device) -> str:

@@ -134,7 +134,7 @@ def describe(values: Mapping[str, Any], *, epoch: bool = True) -> str:
     parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
     if values.get("left") is not None:
         parts.append(f"{format_seconds(values['left'])} left")
-    parts.append(f"{values['memory'] / 2**30:.1f} GiB")
+    parts.append(format_bytes(values["memory"]))
     return " · ".join(parts)
 
 
@@ -155,3 +155,12 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size if sys.platform == "darwin" else size * 1024
+
+
+def format_bytes(size: float) -> str:
+    """A size to read: GiB, and MiB below one of them.
+
+    >>> format_bytes(3 * 2**29), format_bytes(3 * 2**19)
+    ('1.5 GiB', '1.5 MiB')
+    """
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"

@@ -1,179 +1,27 @@
-"""Runs the kernels: plans one for the shape, allocates what it writes, starts it.
+"""Runs the kernels of the batch level: sums of each class, the loss, and the gradient.
 
-Plans are made once for a shape: in eager mode the host is slower than the kernels.
+Plans are made once for a shape, as at the example level.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 
-from softf1.kernels import _batch, _launch, _long, _rows, _terms, _wide
+from softf1.kernels import _batch, _launch, _long, _terms, _wide
 from softf1.kernels._launch import Plan, launch, shape_of
+from softf1.kernels._numbers import floats, kept_floats
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.kernels._launch import Lanes, Shape
+    from softf1.kernels._numbers import Numbers
 
 MOST_LINES = 64  # of partial sums that one program adds up
-AFTER_ROWS = 2 + 2 * _launch.MOST_PROGRAMS
-PAIRABLE = (1e-6, 1e6)  # a product of two such numbers is far from the ends of float32
-
-
-class Numbers(NamedTuple):
-    """A loss in numbers; `alpha` is gamma for the entropies."""
-
-    loss: int
-    power: int
-    decay: int
-    alpha: float
-    fp: float
-    fn: float
-    smooth: float
-    ignore: int
-
-    @property
-    def fractional(self) -> bool:
-        """True where the largest class of a row is taken apart."""
-        return self.decay > 0 and self.alpha < 1.0
-
-    @property
-    def focal(self) -> bool:
-        """True for an entropy with gamma above 0."""
-        return self.loss == 0 and self.alpha > 0.0
-
-    @property
-    def formula(self) -> tuple[int | bool, ...]:
-        """LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE."""
-        return (self.loss, self.power, self.decay, self.fractional, self.alpha == 1.0)
-
-
-def kept_floats(n: int, numbers: Numbers, *, softmax: bool) -> int:
-    """Returns how many floats forward keeps: values of rows, factor and count, programs' sums."""
-    planes = 1 if not softmax else 8 if numbers.fractional else 5
-    return planes * n + AFTER_ROWS
-
-
-def _floats(x: Tensor, *size: int) -> Tensor:
-    return torch.empty(size, dtype=torch.float32, device=x.device)
-
-
-def run_rows(
-    x: Tensor,
-    target: Tensor,
-    mask: Tensor | None,
-    weight: Tensor | None,
-    numbers: Numbers,
-    *,
-    mean: bool,
-    none: bool,
-) -> tuple[Tensor, Tensor]:
-    """Returns the loss, () or (N,), and what backward needs."""
-    n = x.shape[0]
-    aux = _floats(x, kept_floats(n, numbers, softmax=target.dim() == 1))
-    if not n:
-        return x.new_zeros((0,) if none else (), dtype=torch.float32), aux.zero_()
-    value = _floats(x, n) if none else _floats(x)
-    flags = (mask is not None, weight is not None, mean, none)
-    plan = _plan_rows(shape_of(x), target.stride(), numbers, flags)
-    counter = aux if none else _launch.counter(x)
-    launch(
-        plan, x, target, x if mask is None else mask, x if weight is None else weight,
-        aux, counter, value,
-    )  # fmt: skip
-    return value, aux
-
-
-def run_row_sums(
-    x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
-) -> tuple[Tensor, Tensor]:
-    """Returns (2, 1), the sum of the rows' losses and their count, and what backward needs."""
-    value, aux = run_rows(x, target, mask, weight, numbers, mean=False, none=False)
-    return torch.stack([value, aux[1 - AFTER_ROWS]]).unsqueeze(1), aux
-
-
-@lru_cache(maxsize=4096)
-def _plan_rows(
-    shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
-) -> Plan:
-    n, c, stride_n, stride_c, element_size, _ = shape
-    loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
-    vector, unit = shape.vector, stride_c == 1
-    places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn, smooth)
-    layout: tuple[int | bool, ...]
-    if len(strides) == 1 and c > _launch.LONGEST_TILE:
-        lanes, v, warps, programs = _launch.long_lanes(n, element_size, shape.many)
-        low, high = PAIRABLE
-        even = c % (lanes * v) == 0
-        # Pairs are of one thread's entries: it must have two.
-        paired = low <= smooth <= high and fp <= high and lanes * v >= 64 * warps
-        layout = (unit, even, lanes, v, paired, triton.next_power_of_2(programs))
-        kernel = _long.long_forward_kernel
-    else:
-        s, rows, w, warps, programs = _launch.forward_tile(n, c, vector, shape.many)
-        layout = (s, rows, w, triton.next_power_of_2(programs))
-        kernel = _terms.terms_forward_kernel
-        if len(strides) == 1:
-            layout, kernel = (unit, *layout), _rows.rows_forward_kernel
-    grid = (programs, 1, 1)
-    if len(strides) == 2:
-        constants = (loss, power, decay, numbers.focal, *flags, vector, *layout)
-        return Plan(kernel, grid, places, constants, warps)
-    constants = (*numbers.formula, smooth > 0.0, numbers.focal, *flags, vector, *layout)
-    return Plan(kernel, grid, (*places, power * smooth), constants, warps)
-
-
-def run_rows_backward(
-    incoming: Tensor,
-    x: Tensor,
-    target: Tensor,
-    mask: Tensor | None,
-    weight: Tensor | None,
-    aux: Tensor,
-    numbers: Numbers,
-) -> Tensor:
-    """Returns the gradient (N, C); `incoming` is (N,) or one number."""
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if not x.shape[0]:
-        return dx
-    flags = (mask is not None, weight is not None)
-    plan = _plan_rows_backward(shape_of(x), target.stride(), incoming.stride(), numbers, flags)
-    weight = x if weight is None else weight
-    if target.dim() == 1:
-        launch(plan, x, target, weight, aux, incoming, dx)
-    else:
-        launch(plan, x, target, x if mask is None else mask, weight, aux, incoming, dx)
-    return dx
-
-
-@lru_cache(maxsize=4096)
-def _plan_rows_backward(
-    shape: Shape,
-    strides: tuple[int, ...],
-    incoming: tuple[int, ...],
-    numbers: Numbers,
-    flags: tuple[bool, ...],
-) -> Plan:
-    n, c, stride_n, stride_c, *_ = shape
-    loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
-    vector, none = shape.vector, len(incoming) == 1
-    s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
-    places = (n, c // vector, stride_n // vector, stride_c, *strides, *(incoming or (0,)))
-    constants: tuple[int | bool, ...]
-    if len(strides) == 2:
-        constants = (loss, power, decay, numbers.focal, *flags, none, vector, s, rows, w)
-        numbers_ = (*places, ignore, alpha, fp, fn, smooth)
-        return Plan(_terms.terms_backward_kernel, (programs, 1, 1), numbers_, constants, warps)
-    constants = (
-        *numbers.formula, smooth > 0.0, flags[1], none, vector, stride_c == 1,
-        s, rows, w, triton.cdiv(c, s * w),
-    )  # fmt: skip
-    numbers_ = (*places, alpha, fp, smooth, power * smooth)
-    return Plan(_rows.rows_backward_kernel, (programs, 1, 1), numbers_, constants, warps)
 
 
 def run_batch(
@@ -190,8 +38,8 @@ def run_batch(
     """Returns the loss (() or (C,)), its derivatives by overlap and total (2, C), and the rows'."""
     c = x.shape[1]
     partial, aux = _partial_sums(x, target, mask, numbers)
-    value = _floats(x, c) if none else _floats(x)
-    slopes = _floats(x, 2, c)
+    value = floats(x, c) if none else floats(x)
+    slopes = floats(x, 2, c)
     while len(partial) > (MOST_LINES if c <= 1_024 else 1):
         partial = _shorten(partial)
     plan = _plan_finish(len(partial), c, numbers.smooth, (weight is not None, micro, mean, none))
@@ -213,7 +61,7 @@ def _shorten(partial: Tensor) -> Tensor:
     """Adds groups of lines up."""
     lines, _, c = partial.shape
     plan = _plan_shorten(lines, c)
-    shorter = _floats(partial, plan.grid[0], 2, c)
+    shorter = floats(partial, plan.grid[0], 2, c)
     launch(plan, partial, shorter)
     return shorter
 
@@ -229,7 +77,7 @@ def _partial_sums(
 ) -> tuple[Tensor, Tensor]:
     """Returns (lines, 2, C), overlap and total over the rows of each program, and the rows'."""
     n, c = x.shape
-    aux = _floats(x, kept_floats(n, numbers, softmax=True) if target.dim() == 1 else 0)
+    aux = floats(x, kept_floats(n, numbers, softmax=True) if target.dim() == 1 else 0)
     if not n:
         return x.new_zeros((1, 2, c), dtype=torch.float32), aux
     if target.dim() == 2:
@@ -251,7 +99,7 @@ def _plan_finish(lines: int, c: int, smooth: float, flags: tuple[bool, ...]) -> 
 def _sum_terms(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
     """Returns (lines, 2, C): overlap and total of each class over the rows of each program."""
     plan = _plan_terms(shape_of(x), target.stride(), numbers, has_mask=mask is not None)
-    partial = _floats(x, plan.grid[0], 2, x.shape[1])
+    partial = floats(x, plan.grid[0], 2, x.shape[1])
     launch(plan, x, target, x if mask is None else mask, partial)
     return partial
 
@@ -279,7 +127,7 @@ def _sum_rows(
     filler = x if mask is None else mask
     for plan in plans[:-1]:
         launch(plan, x, target, filler, aux)
-    partial = _floats(x, plans[-1].grid[0], 2, x.shape[1])
+    partial = floats(x, plans[-1].grid[0], 2, x.shape[1])
     launch(plans[-1], x, target, filler, aux, partial)
     return partial
 
@@ -319,7 +167,7 @@ def _sum_wide(
         shape_of(x), target.stride(0), numbers, has_mask=mask is not None
     )
     filler = x if mask is None else mask
-    partial, sums = _floats(x, totals.grid[0], c), _floats(x, 1, 2, c)
+    partial, sums = floats(x, totals.grid[0], c), floats(x, 1, 2, c)
     counts = torch.zeros((2, c), dtype=torch.int64, device=x.device)
     launch(totals, x, target, filler, aux, partial)
     launch(gold, x, target, filler, aux, counts)

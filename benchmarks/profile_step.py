@@ -1,0 +1,211 @@
+"""Where the time of a training step goes: kernels, their times, and the share of the loss.
+
+    python benchmarks/profile_step.py                        # 6 layers, 384 wide
+    python benchmarks/profile_step.py --compile off --layers 12 --hidden 768 --loss dice
+    python benchmarks/profile_step.py --short --device cpu   # tiny, half a minute
+
+Made-up sentences as long as those of CoNLL-2003, 9 tags, the recipe of `training.py`, random
+weights and as many embeddings as BERT's. Every batch runs three times before the profiler looks, so
+that `--compile graphs` has captured its shape. On a GPU a kernel is what runs there, copies too; on
+a CPU an operator, with the time that is its own. `step_ms` is by the clock, without the profiler.
+The loss, forward and backward, is profiled on its own from the logits of the same batches: inside a
+captured step no mark tells it from the rest. `--out` writes a line for each kernel that is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tokenizers
+import torch
+import transformers
+from encoding import write_sentences
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from softf1.training.batching import collate_rows
+from softf1.training.engine import Engine
+from softf1.training.loop import pinned
+from softf1.training.material import load_material
+from softf1.training.processes import Processes
+from softf1.training.quiet import quiet_transformers
+from softf1.training.recipe import with_values
+from training import describe_machine, make_recipe, random_base
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from softf1.tasks.base import Batch
+
+    Kernels = tuple[Counter[str], Counter[str]]  # microseconds a step, times a step
+
+SHOWN, EMBEDDINGS, WARM_UPS = 15, 30_522, 3
+TYPES = ("PER", "ORG", "LOC", "MISC")
+TAGS = np.array(["O"] * 40 + [f"{prefix}-{kind}" for kind in TYPES for prefix in "BI"])
+
+
+def main() -> None:
+    """Build, warm up, profile."""
+    options = parse()
+    with tempfile.TemporaryDirectory() as folder:
+        engine = make_engine(options, Path(folder))
+        batches, device = make_batches(engine, options.steps), engine.processes.device
+
+        def step() -> None:
+            for batch in batches:
+                engine.stepper.step([batch])
+
+        for _ in range(WARM_UPS):
+            step()
+        step_ms = 1000 * clock(step, device) / len(batches)
+        found = record(step, device, steps=len(batches))
+        loss = record(make_loss(engine, batches), device, steps=len(batches))
+    case = {name: getattr(options, name) for name in ("compile", "loss", "layers", "hidden")}
+    rows = [case | row | describe_machine(device) for row in describe(found, loss, step_ms)]
+    if options.out:
+        with options.out.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def parse() -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    gpu = torch.cuda.is_available()
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if gpu else "cpu")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--hidden", type=int, default=384, help="a multiple of 12, the heads")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--loss", default="ce")
+    parser.add_argument("--compile", choices=("off", "graphs"), help="graphs on a GPU")
+    parser.add_argument("--short", action="store_true", help="2 layers, 96 wide, 3 steps")
+    parser.add_argument("--out", type=Path, metavar="CSV")
+    options = parser.parse_args()
+    options.compile = options.compile or ("graphs" if options.device == "cuda" else "off")
+    if options.short:
+        options.layers, options.hidden, options.steps = 2, 96, 3
+    return options
+
+
+def make_engine(options: argparse.Namespace, folder: Path) -> Engine:
+    """The engine of the recipe of `training.py` on made-up sentences."""
+    for name, seed in (("eng.train", 0), ("eng.testa", 1)):
+        write_sentences(folder / name, 64 * options.steps, tags=TAGS, seed=seed)
+    sizes = {"hidden_size": options.hidden, "intermediate_size": 4 * options.hidden}
+    sizes |= {"num_hidden_layers": options.layers, "num_attention_heads": 12}
+    given = argparse.Namespace(data=folder, sentences=0, epochs=WARM_UPS)
+    processes = Processes(folder=folder)
+    processes.device = torch.device(options.device)
+    with quiet_transformers():
+        encoder = random_base(folder, make_tokenizer(folder), vocab_size=EMBEDDINGS, **sizes)
+        recipe = with_values(
+            make_recipe(given, encoder, folder),
+            {"loss.name": options.loss, "train.compile": options.compile},
+        )
+        material = load_material(recipe)
+        return Engine(recipe=recipe, folder=folder, material=material, processes=processes)
+
+
+def make_tokenizer(folder: Path) -> str:
+    """A tokenizer of the words of the training file."""
+    lines = (folder / "eng.train").read_text("utf-8").splitlines()
+    made = tokenizers.BertWordPieceTokenizer()
+    words = (line.split()[0] for line in lines if line)
+    made.train_from_iterator(words, vocab_size=EMBEDDINGS, show_progress=False)
+    path = str(folder / "tokenizer")
+    made.save(f"{path}.json")
+    names = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("pad", "unk", "cls", "sep", "mask")}
+    transformers.PreTrainedTokenizerFast(tokenizer_file=f"{path}.json", **names).save_pretrained(
+        path
+    )
+    return path
+
+
+def make_batches(engine: Engine, steps: int) -> list[Batch]:
+    """The first batches of an epoch, as the loop hands them to a step."""
+    material = engine.material
+    made = [
+        collate_rows(material.task, material.features["train"], step[0], material.codec)
+        for step in engine.plan.epoch(0)[:steps]
+    ]
+    return [pinned(one) for one in made] if engine.processes.device.type == "cuda" else made
+
+
+def make_loss(engine: Engine, batches: list[Batch]) -> Callable[[], None]:
+    """What takes value and gradient of the loss, for logits that are there already."""
+    stepper, given = engine.stepper, []
+    for batch in batches:
+        moved = batch.to(engine.processes.device)
+        with torch.no_grad():
+            logits = stepper.forward(moved)
+        given.append(({k: v.requires_grad_() for k, v in logits.items()}, moved.targets))
+
+    def run() -> None:
+        for logits, targets in given:
+            values = tuple(logits.values())
+            torch.autograd.grad(stepper.objective.whole(logits, targets)[0], values)
+
+    run()
+    return run
+
+
+def clock(run: Callable[[], None], device: torch.device) -> float:
+    """Seconds, from and to an idle device."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    run()
+    wait()
+    return time.perf_counter() - start
+
+
+def record(run: Callable[[], None], device: torch.device, *, steps: int) -> Kernels:
+    """What the profiler saw on the device."""
+    gpu, taken, times = device.type == "cuda", Counter[str](), Counter[str]()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
+    with profile(activities=activities) as profiler:
+        clock(run, device)
+    for event in profiler.events():
+        # A mark, such as the optimizer's own around its step, spans kernels and is none.
+        if (event.device_type == DeviceType.CUDA) == gpu and not event.is_user_annotation:
+            own = event.time_range.elapsed_us() if gpu else event.self_cpu_time_total
+            taken[event.name] += own / steps
+            times[event.name] += 1 / steps
+    if not taken:
+        raise SystemExit(f"wanted kernels on {device}, got none: may this user profile it?")
+    return taken, times
+
+
+def describe(found: Kernels, loss: Kernels, step_ms: float) -> list[dict[str, object]]:
+    """Print the figures; a line for each of the kernels that take longest."""
+    (taken, times), (of_loss, times_of_loss) = found, loss
+    total = taken.total()
+    step = {
+        "step_ms": round(step_ms, 4),
+        "kernel_ms": round(total / 1000, 4),
+        "kernels": round(times.total()),
+        "loss_ms": round(of_loss.total() / 1000, 4),
+        "loss_kernels": round(times_of_loss.total()),
+        "loss_share": round(of_loss.total() / total, 5),
+    }
+    print(*(f"{name} {value}" for name, value in step.items()), sep="\n")
+    rows: list[dict[str, object]] = []
+    for name, us in taken.most_common(SHOWN):
+        print(f"{us:10.1f} us {us / total:6.1%} {times[name]:7.1f} times  {name[:100]}")
+        own = {"us": round(us, 2), "share": round(us / total, 5), "times": round(times[name], 2)}
+        rows.append({**step, "kernel": name, **own})
+    return rows
+
+
+if __name__ == "__main__":
+    main()
