@@ -50,7 +50,8 @@ RUN_COLUMNS = (
 )  # fmt: skip
 ROW_COLUMNS = (
     "grid", "loss", "n", "headline", "split", "mean", "sd", "difference", "low", "high", "p",
-    "p_holm", "verdict", "precision", "recall", "sd_seeds", "sd_examples", "units", "date",
+    "p_holm", "verdict", "precision", "recall", "sd_seeds", "sd_examples", "units", "choice",
+    "date",
 )  # fmt: skip
 
 
@@ -82,6 +83,8 @@ def make_values(grid: dict[str, Any], work: Path) -> list[str]:
 def make_recipe(grid: dict[str, Any], work: Path) -> Any:
     """The recipe of a grid, its files in `work`."""
     recipe = load_part(grid["recipe"], make_values(grid, work), work / "data")
+    if grid.get("kind") != "sweep":  # or what it says of its own loss would be a setting of it
+        recipe = with_values(recipe, {"loss.name": "ce"})
     if grid.get("folder", "").startswith("qqp"):
         folder = work / "data" / grid["folder"]
         files = {f"task.{part}": str(folder / f"{part}.tsv") for part in ("train", "dev", "test")}
@@ -177,7 +180,9 @@ def collect(options: argparse.Namespace) -> None:
         comparison = folder / "comparison.json"
         if comparison.is_file():
             rows = [row for row in rows if row["grid"] != name]
-            rows += list_comparison(name, json.loads(comparison.read_text("utf-8")))
+            choice = json.loads(file.read_text("utf-8")).get("choice", "highest dev score")
+            found = json.loads(comparison.read_text("utf-8"))
+            rows += list_comparison(name, {**found, "choice": choice})
     write_csv(RUNS, RUN_COLUMNS, runs)
     write_csv(ROWS, ROW_COLUMNS, rows)
 
@@ -227,7 +232,8 @@ def describe_runs(
 def list_comparison(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of a comparison."""
     about = {"grid": name, "headline": found["headline"], "split": found["split"]}
-    about |= {"units": found["units"], "date": datetime.now(UTC).date().isoformat()}
+    about |= {"units": found["units"], "choice": found["choice"]}
+    about |= {"date": datetime.now(UTC).date().isoformat()}
     lines = ({**about, **row} for row in found["rows"])
     return [
         {k: round(v, 5) if isinstance(v, float) else v for k, v in line.items() if k in ROW_COLUMNS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from softf1.experiments.cells import Cell, name_cell
@@ -20,6 +21,7 @@ from softf1.experiments.search import (
     same_start,
     shorten,
 )
+from softf1.experiments.trials import raise_equals, read_trial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
     from softf1.experiments.cells import Execute
     from softf1.training.recipe import Recipe
+
+CHOICE = "first within one standard error of the best on dev"
+"""How settings are chosen."""
 
 TUNING_SEED = 9_999_999
 """Of the trials: no seed that a comparison is likely to use."""
@@ -67,7 +72,7 @@ def compare(
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
     with lock(folder):
         grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(losses))
-        grid.content |= {"seeds": list(seeds), "tune": tune}
+        grid.content |= {"seeds": list(seeds), "tune": tune, "choice": CHOICE}
         with Meter(*_size(settings, seeds, tune), quiet=quiet) as meter:
             chosen = choose_settings(grid, settings, tune, meter)
             cells = [
@@ -99,13 +104,15 @@ def _size(
 def choose_settings(
     grid: Grid, settings: dict[str, list[Values]], tune: Level, meter: Meter
 ) -> dict[str, Values]:
-    """The best setting of every loss on dev; all losses are tried side by side."""
+    """The best setting of every row on dev; all rows are tried side by side."""
 
     def measure(trials: list[tuple[str, int, float]]) -> list[float | None]:
         cells = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
         results = grid.run(cells, meter, trials=True)
         grid.content["tuning"] += [_describe_trial(cell, results, grid) for cell in cells]
-        return [_dev_score(results.get(cell.id)) for cell in cells]
+        found = [read_trial(grid.folder / cell.folder, results.get(cell.id)) for cell in cells]
+        rows = groupby(zip(trials, found, strict=True), key=lambda one: one[0][0])
+        return [score for _, own in rows for score in raise_equals([trial for _, trial in own])]
 
     numbers = {loss: range(len(own)) for loss, own in settings.items()}
     chosen = halve_together(numbers, SHARES[tune], measure, keep=KEEP[tune])
@@ -127,13 +134,10 @@ def make_trial(row: str, number: int, values: Values, share: float, grid: Grid) 
     )
 
 
-def _dev_score(result: dict[str, Any] | None) -> float | None:
-    return None if result is None else float(result["scores"]["dev"][result["headline"]])
-
-
 def _describe_trial(cell: Cell, results: dict[str, dict[str, Any]], grid: Grid) -> dict[str, Any]:
     result = results.get(cell.id)
-    shown: dict[str, Any] = {"loss": cell.label, "values": cell.values, "score": _dev_score(result)}
+    score = result and result["scores"]["dev"][result["headline"]]
+    shown: dict[str, Any] = {"loss": cell.label, "values": cell.values, "score": score}
     shown |= {"steps": result and result["steps"], "share": cell.cost, "folder": cell.folder}
     error = grid.errors.get(cell.id)
     return shown | ({"error": error} if error else {})

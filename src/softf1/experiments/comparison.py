@@ -17,7 +17,7 @@ from softf1.experiments.grid import FILE, split_of
 from softf1.experiments.labels import group_labels, train_support
 from softf1.experiments.search import TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference
-from softf1.experiments.tallies import read_predictions, tally_lines
+from softf1.experiments.tallies import tally_run
 from softf1.experiments.verdicts import conclude, judge
 from softf1.tasks.registry import load_task
 from softf1.training.files import new_file
@@ -101,9 +101,7 @@ class Rows:
         tally, pseudo = None, None
         try:
             self.tasks.append(load_task(folder / "model"))
-            tally = tally_lines(self.tasks[-1], read_predictions(folder / name))
-            if abs(tally.score(self.headline) - score) > 1e-6:
-                raise InputError(f"{name} does not add up to {self.headline}", path=folder)
+            tally = tally_run(self.tasks[-1], folder / name, headline=self.headline, score=score)
             pseudo = tally.pseudo_values(self.headline)
             self.tally = tally
         except InputError as error:

@@ -154,6 +154,14 @@ def _parse(text: str, path: Path | str, number: int) -> Line:
     return line
 
 
+def tally_run(task: Task, path: Path, *, headline: str, score: float) -> Tally:
+    """Count a predictions file of a run, whose score it must add up to."""
+    tally = tally_lines(task, read_predictions(path))
+    if abs(tally.score(headline) - score) > 1e-6:
+        raise InputError(f"{path.name} does not add up to {headline}", path=path.parent)
+    return tally
+
+
 def tally_lines(task: Task, lines: Sequence[Line]) -> Tally:
     """Count every example of a predictions file, by the rules of its task."""
     from softf1.tasks.classification import Classification

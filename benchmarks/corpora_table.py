@@ -1,0 +1,238 @@
+"""The tables of results/corpora-rows.csv, written into the documentation between their marks.
+
+python benchmarks/corpora_table.py
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from corpora import ROWS, RUNS, read_csv, read_grids
+
+from softf1.experiments.student import t_quantile
+from softf1.experiments.tables import find_table, is_printed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+NAMES = {
+    "ce+tuned": "CE, tuned",
+    "wce": "weighted CE",
+    "la": "logit adj.",
+    "focal": "focal",
+    "dice": "dice",
+    "tversky": "Tversky",
+    "dsc": "DSC",
+    "dsc[decay=paper]": "DSC, paper's decay",
+    "authors": "DSC, authors'",
+    "ce+dice": "CE + dice",
+}
+PRINTED = {"wce": "wce", "focal": "focal", "dice": "dice", "authors": "dsc"}
+"""Our rows that stand for a row of the paper."""
+JOBS = 15
+"""Runs that shared the GPU."""
+Row = dict[str, Any]
+
+
+def read_rows() -> dict[str, dict[str, Row]]:
+    """Rows by grid and loss, numbers as numbers; folds put together."""
+    grids: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in read_csv(ROWS):
+        numbers = {key: _number(value) for key, value in row.items()}
+        loss = "authors" if row["loss"].startswith("dsc[alpha") else row["loss"]
+        grids[row["grid"]][loss] = {**numbers, "loss": loss}
+    folds = sorted(name for name in grids if unfold(name) != name)
+    if folds:
+        grids["tweets"] = join_folds([grids.pop(name) for name in folds])
+    return grids
+
+
+def _number(value: str) -> Any:
+    try:
+        return float(value)
+    except ValueError:
+        return value or None
+
+
+def join_folds(folds: list[dict[str, Row]]) -> dict[str, Row]:
+    """Means over folds; the interval is Student's over their differences."""
+    joined = {}
+    for loss, first in folds[0].items():
+        own = [fold[loss] for fold in folds]
+        means = [row["mean"] for row in own]
+        joined[loss] = {**first, "n": len(own), "mean": fmean(means), "sd": stdev(means)}
+        if loss != "ce":
+            gains = [row["difference"] for row in own]
+            half = t_quantile(0.975, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
+            low, high = fmean(gains) - half, fmean(gains) + half
+            sure = low > 0 or high < 0
+            joined[loss] |= {"difference": fmean(gains), "low": low, "high": high}
+            joined[loss] |= {"p_holm": 0.05 if sure else 1.0}
+    return joined
+
+
+def minutes(name: str) -> float:
+    """GPU minutes of a grid: the seconds of its runs, trials too, over the runs at a time."""
+    own = (row for row in read_csv(RUNS) if unfold(row["grid"]) == name)
+    return sum(float(row["seconds"]) for row in own if not row["hash"].endswith("+")) / JOBS / 60
+
+
+def printed_gains(grid: Row) -> dict[str, float]:
+    """The paper's gains over cross entropy, by its losses; `ce` is its own figure."""
+    if "paper" not in grid:
+        return {}
+    table, dataset, recipe = grid["paper"]
+    part = next(p for p in find_table(table).parts if (p.dataset, p.recipe) == (dataset, recipe))
+    figures = {row[1]: row[-1] for row in part.rows if is_printed(row[-1])}
+    start = figures.get("ce", 0.0)
+    return {loss: value if loss == "ce" else value - start for loss, value in figures.items()}
+
+
+def points(value: float | None) -> str:
+    """A gain in points, with a minus that is one."""
+    if value is None:
+        return ""
+    return "0.0" if abs(value) < 0.05 else f"{value:+.1f}".replace("-", "−")
+
+
+def gain(row: Row | None) -> str:
+    """A gain over cross entropy; bold where it is sure."""
+    if row is None or row["difference"] is None:
+        return "–"
+    text = points(100 * row["difference"])
+    return f"**{text}**" if row["p_holm"] is not None and row["p_holm"] < 0.05 else text
+
+
+def overview(rows: dict[str, dict[str, Row]]) -> str:
+    """A line a corpus: cross entropy, the gain of every other loss, and what the paper prints."""
+    heads = ["data", "score", "seeds", "CE", *NAMES.values(), "paper: CE, gain of DSC", "GPU min"]
+    lines = [heads, ["---"] * 3 + ["---:"] * (len(NAMES) + 1) + ["---", "---:"]]
+    for name, grid, own in compared(rows):
+        base, paper = own["ce"], printed_gains(grid)
+        theirs = f"{paper['ce']:.1f}, {points(paper['dsc'])}" if paper else "–"
+        lines.append(
+            [grid["title"], base["headline"].replace("_", " "), f"{base['n']:.0f}"]
+            + [f"{100 * base['mean']:.1f} ± {100 * (base['sd'] or 0):.1f}"]
+            + [gain(own.get(loss)) for loss in NAMES]
+            + [theirs, f"{minutes(name):.1f}"]
+        )
+    return _markdown(lines)
+
+
+def short(rows: dict[str, dict[str, Row]]) -> str:
+    """The overview with fewer losses, for the README."""
+    kept = ("wce", "la", "focal", "dice", "authors", "ce+dice")
+    heads = ["data", "CE", *(NAMES[loss] for loss in kept), "paper's gain of DSC"]
+    lines = [heads, ["---", *["---:"] * (len(kept) + 2)]]
+    for _, grid, own in compared(rows):
+        paper = printed_gains(grid).get("dsc")
+        base = f"{100 * own['ce']['mean']:.1f} ± {100 * (own['ce']['sd'] or 0):.1f}"
+        shown = [gain(own.get(loss)) for loss in kept]
+        lines.append([grid["title"], base, *shown, "–" if paper is None else points(paper)])
+    return _markdown(lines)
+
+
+def compared(rows: dict[str, dict[str, Row]]) -> Iterator[tuple[str, Row, dict[str, Row]]]:
+    """Name, description and rows of the grids that compare losses and are done."""
+    for name, grid in titles().items():
+        if name in rows and grid.get("kind") not in ("sweep", "reproduce"):
+            yield name, grid, rows[name]
+
+
+def titles() -> dict[str, Row]:
+    """The grids by name; folds are one."""
+    return {unfold(name): grid for name, grid in read_grids().items()}
+
+
+def unfold(name: str) -> str:
+    """The name of a grid without the number of its fold."""
+    return re.sub(r"^(tweets)-\d+$", r"\1", name)
+
+
+def details(rows: dict[str, dict[str, Row]]) -> str:
+    """A table a corpus: every row with its interval."""
+    parts = []
+    for _, grid, own in compared(rows):
+        paper = printed_gains(grid)
+        first = next(iter(own.values()))
+        lines = [
+            [
+                "loss",
+                first["headline"].replace("_", " "),
+                "± sd",
+                "gain",
+                "95%",
+                "p",
+                "paper's gain",
+            ],
+            ["---", "---:", "---:", "---:", "---", "---:", "---:"],
+        ]
+        for loss, row in own.items():
+            shown = {"ce": "CE", **NAMES}.get(loss, loss)
+            lines.append([shown, *_figures(row), points(paper.get(PRINTED.get(loss, "")))])
+        parts.append(f"### {grid['title']}\n\n{first['n']:.0f} seeds\n\n{_markdown(lines)}")
+    return "\n\n".join(parts)
+
+
+def _figures(row: Row) -> list[str]:
+    figures = [f"{100 * row['mean']:.2f}", "" if row["sd"] is None else f"{100 * row['sd']:.2f}"]
+    if row["difference"] is None:
+        return [*figures, "", "", ""]
+    figures.append(f"{100 * row['difference']:+.2f}".replace("-", "−"))
+    if row["low"] is None:
+        return [*figures, "", ""]
+    interval = f"{100 * row['low']:.2f} … {100 * row['high']:.2f}".replace("-", "−")
+    return [*figures, interval, "" if row["p"] is None else f"{row['p_holm']:.3f}"]
+
+
+def sweeps(rows: dict[str, dict[str, Row]]) -> str:
+    """Tversky's alpha: ours and the paper's."""
+    parts = []
+    for name, grid in titles().items():
+        if grid.get("kind") != "sweep" or name not in rows:
+            continue
+        table, dataset, recipe = grid["paper"]
+        part = next(p for p in find_table(table).parts if p.recipe == recipe)
+        printed = {f"alpha={row[1]:g}": row[-1] for row in part.rows}
+        lines = [
+            ["alpha", "F1", "± sd", "P", "R", f"paper: {dataset}"],
+            ["---:"] * 6,
+        ]
+        for loss in sorted(rows[name]):
+            row = rows[name][loss]
+            figures = (row["mean"], row["sd"], row["precision"], row["recall"])
+            shown = [f"{100 * value:.2f}" for value in figures]
+            lines.append([loss.removeprefix("alpha="), *shown, f"{printed[loss]:.2f}"])
+        parts.append(f"### {grid['title']}\n\n{_markdown(lines)}")
+    return "\n\n".join(parts)
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def fill(path: Path, mark: str, text: str) -> None:
+    """Put a text between the marks of a file."""
+    start, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
+    before, _, rest = path.read_text("utf-8").partition(start)
+    after = rest.partition(end)[2]
+    path.write_text(f"{before}{start}\n{text}\n{end}{after}", "utf-8")
+
+
+def main() -> None:
+    """Write all tables."""
+    rows = read_rows()
+    fill(ROOT / "docs" / "results.md", "corpora", overview(rows))
+    fill(ROOT / "README.md", "corpora", short(rows))
+    fill(ROOT / "docs" / "corpora.md", "details", details(rows))
+    fill(ROOT / "docs" / "corpora.md", "sweeps", sweeps(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The grids over real corpora: what is run, how files are split, and the tables made of it."""
+
+import json
+import sys
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import corpora  # noqa: E402
+import corpora_data  # noqa: E402
+import corpora_table  # noqa: E402
+
+from softf1.experiments.search import check_losses, list_settings  # noqa: E402
+from softf1.training.recipe import check_recipe, with_values  # noqa: E402
+
+GRIDS = corpora.read_grids()
+COMPARED = [name for name, grid in GRIDS.items() if grid.get("kind") in (None, "folds")]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_every_row_of_a_grid_can_be_trained(name):
+    recipe = corpora.make_recipe(GRIDS[name], Path("work"))
+    rows = check_losses(corpora.list_rows(GRIDS[name]), recipe)
+    assert len(rows) == 11
+    settings = {}
+    for row in rows:
+        settings[row] = list_settings(row, recipe, "small")
+        for values in settings[row]:
+            check_recipe(with_values(recipe, values))
+    decays = [with_values(recipe, settings[row][0]).loss.options.get("decay") for row in rows]
+    assert decays == [None] * 8 + ["paper", "paper", None]  # rows are what their names say
+
+
+def test_tables_are_those_of_the_files():
+    rows = corpora_table.read_rows()
+    assert corpora_table.overview(rows) in (ROOT / "docs/results.md").read_text("utf-8")
+    assert corpora_table.short(rows) in (ROOT / "README.md").read_text("utf-8")
+    page = (ROOT / "docs/corpora.md").read_text("utf-8")
+    assert corpora_table.details(rows) in page
+    assert corpora_table.sweeps(rows) in page
+
+
+def test_means_of_rows_are_those_of_their_runs():
+    runs = corpora.read_csv(corpora.RUNS)
+    for row in corpora.read_csv(corpora.ROWS):
+        own = [
+            float(run[row["split"]])
+            for run in runs
+            if (run["grid"], run["loss"], run["kind"]) == (row["grid"], row["loss"], "run")
+        ]
+        assert len(own) == int(row["n"])
+        assert sum(own) / len(own) == pytest.approx(float(row["mean"]), abs=2e-5)
+
+
+def test_no_run_is_there_twice():
+    keys = [(run["grid"], run["hash"]) for run in corpora.read_csv(corpora.RUNS)]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.fixture
+def preparer(tmp_path):
+    return corpora_data.Preparer(tmp_path, tmp_path / "out", None)
+
+
+def write(tmp_path, name, text):
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+def test_pairs_are_thinned_to_the_share(tmp_path, preparer):
+    for part in ("dev", "test"):
+        rows = [f"{n % 2}\tfirst {part} {n}\tsecond {n}\t{n}" for n in range(400)]
+        write(tmp_path, f"qqp_20k/{part}.tsv", "\n".join(rows) + "\n")
+    preparer.thin_questions("qqp10", 0.1)
+    parts = {}
+    for part in ("train", "dev", "test"):
+        lines = (tmp_path / f"out/data/qqp10/{part}.tsv").read_text("utf-8").splitlines()
+        parts[part] = [line.split("\t") for line in lines[1:]]
+    assert [len(parts[part]) for part in ("train", "dev", "test")] == [200, 22, 222]
+    for rows in (parts["train"] + parts["dev"], parts["test"]):
+        assert sum(row[-1] == "1" for row in rows) == 22
+        assert len({row[3] for row in rows}) == 222
+
+
+def test_articles_and_folds_are_split_without_overlap(tmp_path, preparer):
+    articles = [{"title": str(n), "paragraphs": []} for n in range(20)]
+    write(tmp_path, "squad_dev/some.json", json.dumps({"data": articles}))
+    preparer.split_articles("squad_dev/some.json", "squad1.1")
+    found = [
+        [
+            a["title"]
+            for a in json.loads((tmp_path / f"out/data/squad1.1/{p}.json").read_text())["data"]
+        ]
+        for p in ("train", "dev", "test")
+    ]
+    assert [len(own) for own in found] == [14, 2, 4]
+    assert sorted(chain.from_iterable(found), key=int) == [str(n) for n in range(20)]
+    write(tmp_path, "ritter_twitter_pos/pos.txt", "\n\n".join(f"w{n} NN" for n in range(20)))
+    preparer.fold_tweets()
+    tests = []
+    for fold in range(5):
+        parts = [
+            (tmp_path / f"out/data/tweets-{fold}/{part}.txt").read_text().split("\n\n")[:-1]
+            for part in ("train", "dev", "test")
+        ]
+        assert [len(own) for own in parts] == [12, 4, 4]
+        assert len({block for own in parts for block in own}) == 20
+        tests += parts[2]
+    assert len(set(tests)) == 20
+
+
+def test_without_the_corpora_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["corpora_data.py", str(tmp_path), str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="nothing to measure on"):
+        corpora_data.main()
