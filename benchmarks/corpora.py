@@ -10,8 +10,8 @@ them at a time over one pool of processes, and begins no other when the minutes 
 whose rows stand in results/corpora-rows.csv are left out. To try everything out on a CPU: data made
 with `--limit 60`, and `run … --tune none --seeds 1 --values train.max_steps=2`.
 
-`collect` adds a line a run to results/corpora.csv, keyed by the hash of its recipe, and a line a
-row to results/corpora-rows.csv; numbers only.
+`collect` writes a line a run into results/corpora.csv, keyed by the hash of its recipe, and a line
+a row into results/corpora-rows.csv; numbers only.
 
 Many processes on one GPU want NVIDIA's MPS (`nvidia-cuda-mps-control -d`): they then run side by
 side there instead of in turns.
@@ -169,20 +169,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def collect(options: argparse.Namespace) -> None:
-    """Add what is new in the grid folders to the tables."""
+    """Add the grids that are done to the tables, in place of what was there of them."""
     runs, rows = read_csv(RUNS), read_csv(ROWS)
-    hashes = {(row["grid"], row["hash"]) for row in runs}
-    for file in sorted(options.out.rglob("grid.json")):
+    for file in sorted(options.out.rglob("comparison.json")):
         folder = file.parent
         name = str(folder.relative_to(options.out)).replace("/", ": ")
-        new = [row for row in list_runs(name, folder) if (name, row["hash"]) not in hashes]
-        runs += new
-        comparison = folder / "comparison.json"
-        if comparison.is_file():
-            rows = [row for row in rows if row["grid"] != name]
-            choice = json.loads(file.read_text("utf-8")).get("choice", "highest dev score")
-            found = json.loads(comparison.read_text("utf-8"))
-            rows += list_comparison(name, {**found, "choice": choice})
+        runs = [row for row in runs if row["grid"] != name] + list_runs(name, folder)
+        choice = json.loads((folder / "grid.json").read_text("utf-8")).get("choice", "none")
+        found = json.loads(file.read_text("utf-8"))
+        rows = [row for row in rows if row["grid"] != name]
+        rows += list_comparison(name, {**found, "choice": choice})
     write_csv(RUNS, RUN_COLUMNS, runs)
     write_csv(ROWS, ROW_COLUMNS, rows)
 

@@ -81,6 +81,7 @@ def test_a_shorter_run_is_evaluated_too():
     recipe = with_values(make_recipe(), {"train.max_steps": 100, "train.eval_every": 4.0})
     short = with_values(recipe, shorten(recipe, 1 / 9)).train
     assert (short.epochs, short.eval_every, short.max_steps) == (1.0, 1.0, 11)
+    assert short.lr == pytest.approx(3 * recipe.train.lr)  # the best falls with √steps
     assert shorten(recipe, 1.0) == {}
 
 

@@ -22,6 +22,7 @@ from softf1.experiments.search import (
     shorten,
 )
 from softf1.experiments.trials import raise_equals, read_trial
+from softf1.training.recipe import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from softf1.experiments.cells import Execute
     from softf1.training.recipe import Recipe
 
-CHOICE = "first within one standard error of the best on dev"
+CHOICE = "first within a standard error of the best on dev"
 """How settings are chosen."""
 
 TUNING_SEED = 9_999_999
@@ -122,13 +123,19 @@ def choose_settings(
 def make_trial(row: str, number: int, values: Values, share: float, grid: Grid) -> Cell:
     """A short run of one setting."""
     name = name_cell(row, f"{number}-{round(100 * share)}")
-    common = {**values, **same_start(row, grid.recipe), **shorten(grid.recipe, share)}
+    short = shorten(with_values(grid.recipe, values), share)
     return Cell(
         id=name,
         label=row,
         loss=values["loss.name"],
         seed=TUNING_SEED,
-        values={**common, "train.seed": TUNING_SEED, "eval.tune": False},
+        values={
+            **values,
+            **same_start(row, grid.recipe),
+            **short,
+            "train.seed": TUNING_SEED,
+            "eval.tune": False,
+        },
         folder=f"{TRIALS}/{name}",
         cost=share,
     )

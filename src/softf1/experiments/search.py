@@ -169,10 +169,15 @@ def same_start(row: str, recipe: Recipe) -> Values:
 
 
 def shorten(recipe: Recipe, share: float) -> Values:
-    """Values for a run over a share of the steps."""
+    """Values for a run over a share of the steps, in which rates compare as they would in a whole.
+
+    The best learning rate falls with the square root of the number of steps, as in the theory of
+    stochastic gradients. A short run at the rate of the whole one would favour rates that are too
+    high for it, and losses that learn slowly most of all (benchmarks/short_runs.py).
+    """
     if share == 1.0:
         return {}
-    values: Values = {"train.epochs": recipe.train.epochs * share}
+    values: Values = {"train.epochs": recipe.train.epochs * share, **_rate(recipe, share**-0.5)}
     values["train.eval_every"] = min(recipe.train.eval_every, values["train.epochs"])
     if recipe.train.max_steps:
         values["train.max_steps"] = max(1, round(recipe.train.max_steps * share))
