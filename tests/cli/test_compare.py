@@ -39,7 +39,9 @@ def test_compare_prints_table_verdict_and_files(recipe, capsys):
     assert captured.err == ""
 
 
-def test_failed_cells_are_listed_and_exit_is_1(recipe, capsys):
+def test_failed_cells_are_listed_and_exit_is_1(recipe, capsys, monkeypatch):
+    # `fail` is an option of the stand-in that no encoder has.
+    monkeypatch.setattr("softf1.experiments.search.check_losses", lambda rows, _: ("ce", *rows))
     arguments = ["--losses", "dice,dsc", "--seeds", "2", "--tune", "none", "--quiet"]
     assert main(["compare", recipe(fail="dice"), *arguments]) == 1
     captured = capsys.readouterr()
@@ -66,6 +68,7 @@ def test_values_change_the_recipe_for_every_run(recipe, tmp_path):
         (["--gain", "0"], "wanted --gain between 0 and 100 points, got 0"),
         (["--losses", "dise"], "unknown loss 'dise'"),
         (["train.lrr=1"], "unknown key"),
+        (["encoder.filtres=8"], "unknown size (did you mean filters?)"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(recipe, capsys, arguments, said):
