@@ -98,6 +98,19 @@ def test_threads_share_a_pool(tmp_path):
     }
 
 
+def test_a_closed_pool_leaves_no_threads(tmp_path):
+    before = threading.active_count()
+    pool = Pool(3, logs=tmp_path, target=f"{fake.__name__}:train_run", devices=())
+    assert threading.active_count() == before + 3
+    pool.close()
+    end = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    with pytest.raises(KeyboardInterrupt):
+        list(pool([job(tmp_path)]))
+
+
 def test_a_target_may_remember():
     target = find_target("softf1.training.run:Trainer")
     assert target is not find_target("softf1.training.run:Trainer")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Answers = queue.SimpleQueue[Done | BaseException]
+    Waiting = queue.SimpleQueue[tuple[Job, Answers] | None]
 
 PATIENCE = 20.0
 """Seconds that a worker has to save what it is doing when it is told to stop."""
@@ -61,15 +62,19 @@ class Pool:
             )
             for number in range(count)
         ]
-        self.waiting: queue.SimpleQueue[tuple[Job, Answers]] = queue.SimpleQueue()
+        self.waiting: Waiting = queue.SimpleQueue()
+        self.closed, self.lock = False, threading.Lock()
         for worker in self.workers:
             threading.Thread(target=_drive, args=(worker, self.waiting), daemon=True).start()
 
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Done]:
         """Run all jobs; give back each as it is done."""
         answers: Answers = queue.SimpleQueue()
-        for job in jobs:
-            self.waiting.put((job, answers))
+        with self.lock:
+            if self.closed:
+                raise KeyboardInterrupt
+            for job in jobs:
+                self.waiting.put((job, answers))
         left = len(jobs)
         try:
             while left:
@@ -83,19 +88,24 @@ class Pool:
                 self.close()
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes; whoever waits for one is told."""
+        with self.lock:
+            self.closed = True
+            for worker in self.workers:
+                worker.stopped = True  # none of them begins another job while the others end
+                self.waiting.put(None)
         for worker in self.workers:
             worker.stop()
 
 
-def _drive(worker: Worker, waiting: queue.SimpleQueue[tuple[Job, Answers]]) -> None:
-    while True:
-        job, answers = waiting.get()
+def _drive(worker: Worker, waiting: Waiting) -> None:
+    while (found := waiting.get()) is not None:
+        job, answers = found
         try:
             first = worker.do(job)
             # A run goes on from its checkpoint: a worker killed for memory may well get through.
-            found = worker.do(job) if first is None else first
-            answers.put(found or Done(job.id, None, worker.last_words()))
+            done = worker.do(job) if first is None else first
+            answers.put(done or Done(job.id, None, worker.last_words()))
         except BaseException as error:  # noqa: BLE001 - raised where the answers are awaited
             answers.put(error)
 
