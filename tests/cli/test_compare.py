@@ -41,7 +41,7 @@ def test_compare_prints_table_verdict_and_files(recipe, capsys):
 
 def test_failed_cells_are_listed_and_exit_is_1(recipe, capsys, monkeypatch):
     # `fail` is an option of the stand-in that no encoder has.
-    monkeypatch.setattr("softf1.experiments.search.check_losses", lambda rows, _: ("ce", *rows))
+    monkeypatch.setattr("softf1.experiments.search.check_losses", lambda rows, *_: ("ce", *rows))
     arguments = ["--losses", "dice,dsc", "--seeds", "2", "--tune", "none", "--quiet"]
     assert main(["compare", recipe(fail="dice"), *arguments]) == 1
     captured = capsys.readouterr()

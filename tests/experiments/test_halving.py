@@ -54,3 +54,12 @@ def test_cost_is_that_of_the_trials():
     assert sum(share for one in asked for _, share in one) == pytest.approx(6)
     assert count_cost(9, [1 / 3, 1.0], keep=3) == pytest.approx(6)
     assert count_cost(1, [1 / 3]) == 0
+
+
+def test_the_order_of_settings_decides_between_equals_in_every_round():
+    rounds = halve(["usual", "a", "b", "c"], [0.3, 1.0])
+    next(rounds)
+    assert rounds.send([0.80, 0.85, 0.1, 0.1]) == [("usual", 1.0), ("a", 1.0)]
+    with pytest.raises(StopIteration) as found:
+        rounds.send([0.9, 0.9])
+    assert found.value.value == "usual"

@@ -107,6 +107,14 @@ def test_a_row_may_fix_options():
     assert {values["loss.decay"] for values in settings} == {"paper"}
 
 
+def test_rows_are_checked_with_their_settings():
+    rows = ['tversky[average=micro,exclude=["B"]]']  # micro is for batches, as the settings are
+    assert check_losses(rows, make_recipe())[1:] == tuple(rows)
+    rows = [f'dice[over=batch,exclude=["{label}"]]' for label in "*#"]
+    with pytest.raises(InputError, match="wanted rows whose folders differ in name"):
+        check_losses(rows, make_recipe())
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -114,6 +122,7 @@ def test_a_row_may_fix_options():
         ("dsc[gamma=2]", "gamma"),
         ("dsc[decay=paper", r"wanted a loss, or LOSS\[option=value,…\], got 'dsc\[decay=paper'"),
         ("dsc[decay]", "wanted key=value"),
+        ("dsc[name=ce]", "wanted options of dsc, got another name"),
     ],
 )
 def test_rows_that_cannot_be_are_refused(row, message):

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     check_grid_options(options)
     recipe = read_recipe(options.recipe, options.values)
     asked = list(split_values(options.losses)) if options.losses else default_losses(recipe)
-    losses = check_losses(asked, recipe)
+    losses = check_losses(asked, recipe, options.tune)
     folder = options.out or Path("runs") / f"{recipe.name}-compare"
     with choose_executor(options, folder) as execute:
         found = compare(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from softf1.experiments.cells import Execute
+    from softf1.experiments.trials import Trial
     from softf1.training.recipe import Recipe
 
 CHOICE = "first within a standard error of the best on dev"
@@ -110,8 +111,13 @@ def choose_settings(
     def measure(trials: list[tuple[str, int, float]]) -> list[float | None]:
         cells = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
         results = grid.run(cells, meter, trials=True)
-        grid.content["tuning"] += [_describe_trial(cell, results, grid) for cell in cells]
         found = [read_trial(grid.folder / cell.folder, results.get(cell.id)) for cell in cells]
+        grid.content["tuning"] += [
+            _describe_trial(cell, trial, results.get(cell.id), grid)
+            for cell, trial in zip(cells, found, strict=True)
+        ]
+        if trials[0][-1] != SHARES[tune][-1]:  # who is as good as the best is asked at the end
+            return [trial.score for trial in found]
         rows = groupby(zip(trials, found, strict=True), key=lambda one: one[0][0])
         return [score for _, own in rows for score in raise_equals([trial for _, trial in own])]
 
@@ -133,6 +139,7 @@ def make_trial(row: str, number: int, values: Values, share: float, grid: Grid) 
             **values,
             **same_start(row, grid.recipe),
             **short,
+            "task.test": None,
             "train.seed": TUNING_SEED,
             "eval.tune": False,
         },
@@ -141,11 +148,12 @@ def make_trial(row: str, number: int, values: Values, share: float, grid: Grid) 
     )
 
 
-def _describe_trial(cell: Cell, results: dict[str, dict[str, Any]], grid: Grid) -> dict[str, Any]:
-    result = results.get(cell.id)
-    score = result and result["scores"]["dev"][result["headline"]]
-    shown: dict[str, Any] = {"loss": cell.label, "values": cell.values, "score": score}
+def _describe_trial(
+    cell: Cell, trial: Trial, result: dict[str, Any] | None, grid: Grid
+) -> dict[str, Any]:
+    shown: dict[str, Any] = {"loss": cell.label, "values": cell.values, "score": trial.score}
     shown |= {"steps": result and result["steps"], "share": cell.cost, "folder": cell.folder}
+    shown["counted"] = trial.pseudo is not None
     error = grid.errors.get(cell.id)
     return shown | ({"error": error} if error else {})
 

@@ -44,7 +44,8 @@ def halve(
         scores = yield [(setting, share) for setting in left]
         ranked = sorted(range(len(left)), key=lambda i: (-_rank(scores[i]), i))
         last = number == len(shares) - 1
-        left = [left[i] for i in ranked[: 1 if last else math.ceil(len(left) / keep)]]
+        kept = ranked[: 1 if last else math.ceil(len(left) / keep)]
+        left = [left[i] for i in sorted(kept)]  # in their order, which decides between equals
     return left[0]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from softf1.errors import InputError
-from softf1.training.recipe import with_values
+from softf1.experiments.cells import name_cell
+from softf1.training.recipe import check_recipe, with_values
 from softf1.training.toml import parse_override, split_values
 
 if TYPE_CHECKING:
@@ -87,19 +88,24 @@ def split_row(row: str) -> tuple[str, Values]:
         return loss, {}
     if not rest.endswith("]"):
         raise InputError(f"wanted a loss, or LOSS[option=value,…], got {row!r}")
-    return loss, dict(parse_override(word) for word in split_values(rest[:-1]))
+    options = dict(parse_override(word) for word in split_values(rest[:-1]))
+    if "name" in options:
+        raise InputError(f"wanted options of {loss}, got another name: {row!r}")
+    return loss, options
 
 
-def check_losses(losses: Sequence[str], recipe: Recipe) -> tuple[str, ...]:
+def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -> tuple[str, ...]:
     """The rows without doubles, cross entropy first; those that cannot be are refused."""
-    from softf1.training.recipe import check_recipe
-
     wanted = tuple(dict.fromkeys((BASELINE, *losses)))
+    names: dict[str, str] = {}
     for row in wanted:
-        loss, options = split_row(row)
+        loss, _ = split_row(row)
+        if (other := names.setdefault(name_cell(row, ""), row)) != row:
+            raise InputError(f"wanted rows whose folders differ in name, got {other} and {row}")
         if chooses_position(recipe) and set(loss.split("+")) & set(WEIGHTED):
             raise InputError(f"wanted losses for positions in a text, which have no class: {loss}")
-        check_recipe(with_values(recipe, _with_loss(loss, options)))
+        for values in list_settings(row, recipe, tune):
+            check_recipe(with_values(recipe, values))
     return wanted
 
 
@@ -123,10 +129,11 @@ def chooses_position(recipe: Recipe) -> bool:
 def list_settings(row: str, recipe: Recipe, level: Level) -> list[Values]:
     """The settings to choose from: as many for each row, the usual one first."""
     loss, fixed = split_row(row)
+    known = _unique([own | fixed for own in _options(loss, recipe)])
     if level == "none":
-        return [_with_loss(loss, fixed)]
+        return [_with_loss(loss, known[0])]
     count = len(RATES[level])
-    options = _unique([own | fixed for own in _options(loss, recipe)])[:count]
+    options = known[:count]
     rates = RATES[level] if len(options) == count else MORE_RATES[level]
     settings = [_with_loss(loss, own) | _rate(recipe, rate) for rate in rates for own in options]
     return settings[: count * count]

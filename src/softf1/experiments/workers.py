@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 if TYPE_CHECKING:
-    Answers = queue.SimpleQueue[Done | BaseException]
-    Waiting = queue.SimpleQueue[tuple[Job, Answers] | None]
+    Waiting = queue.SimpleQueue[tuple[Job, "Call"] | None]
 
 PATIENCE = 20.0
 """Seconds that a worker has to save what it is doing when it is told to stop."""
@@ -30,6 +29,14 @@ def run_inline(run: Callable[..., dict[str, Any]], jobs: Sequence[Job]) -> Itera
     """One job after the other in this process."""
     for job in jobs:
         yield run_job(job, run)
+
+
+class Call:
+    """Somebody who waits for answers, until they no longer want them."""
+
+    def __init__(self) -> None:
+        self.answers: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
+        self.wanted = True
 
 
 class Pool:
@@ -69,23 +76,20 @@ class Pool:
 
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Done]:
         """Run all jobs; give back each as it is done."""
-        answers: Answers = queue.SimpleQueue()
+        call = Call()
         with self.lock:
             if self.closed:
                 raise KeyboardInterrupt
             for job in jobs:
-                self.waiting.put((job, answers))
-        left = len(jobs)
+                self.waiting.put((job, call))
         try:
-            while left:
-                found = answers.get()
+            for _ in jobs:
+                found = call.answers.get()
                 if isinstance(found, BaseException):
                     raise found
-                left -= 1
                 yield found
         finally:
-            if left:  # somebody asked to stop
-                self.close()
+            call.wanted = False
 
     def close(self) -> None:
         """End the processes; whoever waits for one is told."""
@@ -100,14 +104,16 @@ class Pool:
 
 def _drive(worker: Worker, waiting: Waiting) -> None:
     while (found := waiting.get()) is not None:
-        job, answers = found
+        job, call = found
+        if not call.wanted:
+            continue
         try:
             first = worker.do(job)
             # A run goes on from its checkpoint: a worker killed for memory may well get through.
             done = worker.do(job) if first is None else first
-            answers.put(done or Done(job.id, None, worker.last_words()))
+            call.answers.put(done or Done(job.id, None, worker.last_words()))
         except BaseException as error:  # noqa: BLE001 - raised where the answers are awaited
-            answers.put(error)
+            call.answers.put(error)
 
 
 class Worker:
@@ -128,7 +134,7 @@ class Worker:
             _pipe(process.stdin).write(json.dumps(job._asdict()) + "\n")
             _pipe(process.stdin).flush()
             answer = _pipe(process.stdout).readline()
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # it died, or its pipes were closed by `stop`
             answer = ""
         if answer:
             return Done(**json.loads(answer))
@@ -172,6 +178,8 @@ class Worker:
                     encoding="utf-8",
                     start_new_session=True,  # Ctrl-C is for us, who then ask them to stop
                 )
+        if self.stopped:  # in the meantime
+            self.process.terminate()
         return self.process
 
 

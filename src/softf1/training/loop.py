@@ -206,9 +206,11 @@ class Loop:
         if self.processes.world > 1 and self.at.step % ASK_EVERY and not last:
             return
         stop = self.processes.any(self.stop.asked)
-        due = monotonic() - self.saved >= self.recipe.train.checkpoint_seconds
-        if stop or last or self.processes.any(due):
+        # The end is no reason to save: what it would keep is less than a checkpoint's interval.
+        due = self.processes.any(monotonic() - self.saved >= self.recipe.train.checkpoint_seconds)
+        if stop or due or last:
             self._count()
+        if stop or due:
             self.at.warnings, self.at.journal = self.guard.warnings, self.journal.size
             self.engine.save()
             self.saved = monotonic()
