@@ -3,7 +3,7 @@
     python benchmarks/corpora_data.py ../shared work
     python benchmarks/corpora.py run work --out grids --jobs 15 [--only GRID …] [--minutes 9]
     python benchmarks/corpora.py collect grids
-    python benchmarks/corpora.py table
+    python benchmarks/corpora_table.py
 
 `run` does what `softf1 compare`, `sweep` and `reproduce` do with the grids of corpora.toml, two of
 them at a time over one pool of processes, and begins no other when the minutes are over. Grids
@@ -164,7 +164,7 @@ def run(options: argparse.Namespace) -> None:
         except Exception as error:  # noqa: BLE001 - the other grids go on
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
 
-    with closing(pool), ThreadPoolExecutor(options.at_once) as threads:
+    with ThreadPoolExecutor(options.at_once) as threads, closing(pool):
         list(threads.map(work, grids))
 
 

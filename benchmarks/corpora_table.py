@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from corpora import ROWS, RUNS, read_csv, read_grids
 
-from softf1.experiments.student import t_quantile
+from softf1.experiments.statistics import correct_holm
+from softf1.experiments.student import t_quantile, t_tail
 from softf1.experiments.tables import find_table, is_printed
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ def _number(value: str) -> Any:
 
 
 def join_folds(folds: list[dict[str, Row]]) -> dict[str, Row]:
-    """Means over folds; the interval is Student's over their differences."""
+    """Means over folds; the interval is Student's over their differences.
+
+    Folds share what they are trained on, so that their differences are not independent: the
+    variance is that of Nadeau and Bengio (2003), with test a third of the size of train.
+    """
     joined = {}
     for loss, first in folds[0].items():
         own = [fold[loss] for fold in folds]
@@ -69,11 +74,15 @@ def join_folds(folds: list[dict[str, Row]]) -> dict[str, Row]:
         joined[loss] = {**first, "n": len(own), "mean": fmean(means), "sd": stdev(means)}
         if loss != "ce":
             gains = [row["difference"] for row in own]
-            half = t_quantile(0.975, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
-            low, high = fmean(gains) - half, fmean(gains) + half
-            sure = low > 0 or high < 0
-            joined[loss] |= {"difference": fmean(gains), "low": low, "high": high}
-            joined[loss] |= {"p_holm": 0.05 if sure else 1.0}
+            mean, df = fmean(gains), len(gains) - 1
+            error = stdev(gains) * math.sqrt(1 / len(gains) + 1 / 3)
+            half = t_quantile(0.975, df) * error
+            p = 2 * t_tail(abs(mean) / error, df) if error else 1.0
+            joined[loss] |= {"difference": mean, "low": mean - half, "high": mean + half, "p": p}
+    corrected = correct_holm([row["p"] for loss, row in joined.items() if loss != "ce"])
+    others = (row for loss, row in joined.items() if loss != "ce")
+    for row, p in zip(others, corrected, strict=True):
+        row["p_holm"] = p
     return joined
 
 
@@ -92,6 +101,11 @@ def printed_gains(grid: Row) -> dict[str, float]:
     figures = {row[1]: row[-1] for row in part.rows if is_printed(row[-1])}
     start = figures.get("ce", 0.0)
     return {loss: value if loss == "ce" else value - start for loss, value in figures.items()}
+
+
+def seeds(name: str, row: Row) -> str:
+    """How many; of folds, one each."""
+    return f"{row['n']:.0f} folds" if name == "tweets" else f"{row['n']:.0f}"
 
 
 def points(value: float | None) -> str:
@@ -117,7 +131,7 @@ def overview(rows: dict[str, dict[str, Row]]) -> str:
         base, paper = own["ce"], printed_gains(grid)
         theirs = f"{paper['ce']:.1f}, {points(paper['dsc'])}" if paper else "–"
         lines.append(
-            [grid["title"], base["headline"].replace("_", " "), f"{base['n']:.0f}"]
+            [grid["title"], base["headline"].replace("_", " "), seeds(name, base)]
             + [f"{100 * base['mean']:.1f} ± {100 * (base['sd'] or 0):.1f}"]
             + [gain(own.get(loss)) for loss in NAMES]
             + [theirs, f"{minutes(name):.1f}"]
@@ -158,7 +172,7 @@ def unfold(name: str) -> str:
 def details(rows: dict[str, dict[str, Row]]) -> str:
     """A table a corpus: every row with its interval."""
     parts = []
-    for _, grid, own in compared(rows):
+    for name, grid, own in compared(rows):
         paper = printed_gains(grid)
         first = next(iter(own.values()))
         lines = [
@@ -176,7 +190,7 @@ def details(rows: dict[str, dict[str, Row]]) -> str:
         for loss, row in own.items():
             shown = {"ce": "CE", **NAMES}.get(loss, loss)
             lines.append([shown, *_figures(row), points(paper.get(PRINTED.get(loss, "")))])
-        parts.append(f"### {grid['title']}\n\n{first['n']:.0f} seeds\n\n{_markdown(lines)}")
+        parts.append(f"### {grid['title']}\n\nSeeds: {seeds(name, first)}\n\n{_markdown(lines)}")
     return "\n\n".join(parts)
 
 
@@ -221,7 +235,9 @@ def fill(path: Path, mark: str, text: str) -> None:
     """Put a text between the marks of a file."""
     start, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
     before, _, rest = path.read_text("utf-8").partition(start)
-    after = rest.partition(end)[2]
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{path}: wanted the marks {start.strip()} and {end.strip()}")
     path.write_text(f"{before}{start}\n{text}\n{end}{after}", "utf-8")
 
 

@@ -43,6 +43,8 @@ def main() -> None:
     options = parser.parse_args()
     if not options.data.is_file():
         raise SystemExit(f"{options.data}: no such file; nothing is measured without the corpus")
+    if not options.output.is_file():
+        options.output.write_text("loss,lr,epochs,seed,dev_macro_f1,torch,date\n", "utf-8")
     trainer = Trainer()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
