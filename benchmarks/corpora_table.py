@@ -34,7 +34,20 @@ NAMES = {
     "authors": "DSC, authors'",
     "ce+dice": "CE + dice",
 }
-PRINTED = {"wce": "wce", "focal": "focal", "dice": "dice", "authors": "dsc"}
+HEADS = (
+    "tuned",
+    "wCE",
+    "LA",
+    "focal",
+    "dice",
+    "Tversky",
+    "DSC",
+    "DSC pap.",
+    "DSC auth.",
+    "CE+dice",
+)
+"""The same in few letters."""
+PRINTED = {"ce": "ce", "wce": "wce", "focal": "focal", "dice": "dice", "authors": "dsc"}
 """Our rows that stand for a row of the paper."""
 JOBS = 15
 """Runs that shared the GPU."""
@@ -92,15 +105,20 @@ def minutes(name: str) -> float:
     return sum(float(row["seconds"]) for row in own if not row["hash"].endswith("+")) / JOBS / 60
 
 
-def printed_gains(grid: Row) -> dict[str, float]:
-    """The paper's gains over cross entropy, by its losses; `ce` is its own figure."""
+def printed(grid: Row) -> dict[str, float]:
+    """The paper's figures by its losses."""
     if "paper" not in grid:
         return {}
     table, dataset, recipe = grid["paper"]
-    part = next(p for p in find_table(table).parts if (p.dataset, p.recipe) == (dataset, recipe))
-    figures = {row[1]: row[-1] for row in part.rows if is_printed(row[-1])}
-    start = figures.get("ce", 0.0)
-    return {loss: value if loss == "ce" else value - start for loss, value in figures.items()}
+    parts = find_table(table).parts
+    part = next(p for p in parts if (p.dataset, p.recipe) == (dataset, recipe))
+    return {row[1]: row[-1] for row in part.rows if is_printed(row[-1])}
+
+
+def printed_gain(grid: Row, loss: str) -> float | None:
+    """The paper's gain over cross entropy."""
+    figures = printed(grid)
+    return figures[loss] - figures["ce"] if {loss, "ce"} <= figures.keys() else None
 
 
 def seeds(name: str, row: Row) -> str:
@@ -125,18 +143,20 @@ def gain(row: Row | None) -> str:
 
 def overview(rows: dict[str, dict[str, Row]]) -> str:
     """A line a corpus: cross entropy, the gain of every other loss, and what the paper prints."""
-    heads = ["data", "score", "seeds", "CE", *NAMES.values(), "paper: CE, gain of DSC", "GPU min"]
-    lines = [heads, ["---"] * 3 + ["---:"] * (len(NAMES) + 1) + ["---", "---:"]]
+    heads = ["data (seeds)", "CE", *HEADS, "paper", "min"]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
     for name, grid, own in compared(rows):
-        base, paper = own["ce"], printed_gains(grid)
-        theirs = f"{paper['ce']:.1f}, {points(paper['dsc'])}" if paper else "–"
-        lines.append(
-            [grid["title"], base["headline"].replace("_", " "), seeds(name, base)]
-            + [f"{100 * base['mean']:.1f} ± {100 * (base['sd'] or 0):.1f}"]
-            + [gain(own.get(loss)) for loss in NAMES]
-            + [theirs, f"{minutes(name):.1f}"]
-        )
+        base, paper = own["ce"], printed_gain(grid, "dsc")
+        shown = [gain(own.get(loss)) for loss in NAMES]
+        theirs = "–" if paper is None else points(paper)
+        data = f"{grid['short']} ({seeds(name, base)})"
+        lines.append([data, spread(base), *shown, theirs, f"{minutes(name):.1f}"])
     return _markdown(lines)
+
+
+def spread(row: Row) -> str:
+    """Mean and deviation, on one line."""
+    return f"{100 * row['mean']:.1f}\u00a0±\u00a0{100 * (row['sd'] or 0):.1f}"
 
 
 def short(rows: dict[str, dict[str, Row]]) -> str:
@@ -145,10 +165,11 @@ def short(rows: dict[str, dict[str, Row]]) -> str:
     heads = ["data", "CE", *(NAMES[loss] for loss in kept), "paper's gain of DSC"]
     lines = [heads, ["---", *["---:"] * (len(kept) + 2)]]
     for _, grid, own in compared(rows):
-        paper = printed_gains(grid).get("dsc")
-        base = f"{100 * own['ce']['mean']:.1f} ± {100 * (own['ce']['sd'] or 0):.1f}"
+        paper = printed_gain(grid, "dsc")
         shown = [gain(own.get(loss)) for loss in kept]
-        lines.append([grid["title"], base, *shown, "–" if paper is None else points(paper)])
+        lines.append(
+            [grid["title"], spread(own["ce"]), *shown, "–" if paper is None else points(paper)]
+        )
     return _markdown(lines)
 
 
@@ -173,23 +194,15 @@ def details(rows: dict[str, dict[str, Row]]) -> str:
     """A table a corpus: every row with its interval."""
     parts = []
     for name, grid, own in compared(rows):
-        paper = printed_gains(grid)
-        first = next(iter(own.values()))
-        lines = [
-            [
-                "loss",
-                first["headline"].replace("_", " "),
-                "± sd",
-                "gain",
-                "95%",
-                "p",
-                "paper's gain",
-            ],
-            ["---", "---:", "---:", "---:", "---", "---:", "---:"],
-        ]
+        first, figures = next(iter(own.values())), printed(grid)
+        score = first["headline"].replace("_", " ")
+        heads = ["loss", score, "± sd", "gain", "95%", "p", "paper", "its gain"]
+        lines = [heads, ["---", *["---:"] * 7]]
         for loss, row in own.items():
-            shown = {"ce": "CE", **NAMES}.get(loss, loss)
-            lines.append([shown, *_figures(row), points(paper.get(PRINTED.get(loss, "")))])
+            shown, theirs = {"ce": "CE", **NAMES}.get(loss, loss), PRINTED.get(loss, "")
+            paper = f"{figures[theirs]:.2f}" if theirs in figures else ""
+            gained = printed_gain(grid, theirs) if theirs != "ce" else None
+            lines.append([shown, *_figures(row), paper, points(gained)])
         parts.append(f"### {grid['title']}\n\nSeeds: {seeds(name, first)}\n\n{_markdown(lines)}")
     return "\n\n".join(parts)
 
