@@ -129,13 +129,17 @@ class Worker:
         """Hand over a job and wait; None where the process died over it."""
         if self.stopped:
             raise KeyboardInterrupt
-        process = self._started()
+        process, line = self._started(), json.dumps(job._asdict()) + "\n"
         try:
-            _pipe(process.stdin).write(json.dumps(job._asdict()) + "\n")
+            _pipe(process.stdin).write(line)
             _pipe(process.stdin).flush()
             answer = _pipe(process.stdout).readline()
-        except (BrokenPipeError, ValueError):  # it died, or its pipes were closed by `stop`
+        except BrokenPipeError:
             answer = ""
+        except ValueError as error:
+            if self.stopped:  # and its pipes closed
+                raise KeyboardInterrupt from error
+            raise
         if answer:
             return Done(**json.loads(answer))
         process.wait()
