@@ -85,10 +85,6 @@ def make_recipe(grid: dict[str, Any], work: Path) -> Any:
     recipe = load_part(grid["recipe"], make_values(grid, work), work / "data")
     if grid.get("kind") != "sweep":  # or what it says of its own loss would be a setting of it
         recipe = with_values(recipe, {"loss.name": "ce"})
-    if grid.get("folder", "").startswith("qqp"):
-        folder = work / "data" / grid["folder"]
-        files = {f"task.{part}": str(folder / f"{part}.tsv") for part in ("train", "dev", "test")}
-        recipe = with_values(recipe, files)
     return recipe
 
 
@@ -126,10 +122,8 @@ def run_grid(
 
 
 def reproduce(grid: dict[str, Any], work: Path, out: Path, pool: Pool) -> dict[str, str]:
-    """A table of the paper, on the pairs at 37%."""
+    """A table of the paper."""
     values = make_values(grid, work)
-    for part in ("train", "dev", "test"):
-        values.append(f"task.{part}={work / 'data' / 'qqp37' / f'{part}.tsv'}")
     made = Reproduction(out, seeds=grid["seeds"], execute=pool, overrides=values, quiet=True)
     table = find_table(grid["table"])
     write_lines(out, table, made.run(table))

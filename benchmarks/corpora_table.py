@@ -240,6 +240,18 @@ def sweeps(rows: dict[str, dict[str, Row]]) -> str:
     return "\n\n".join(parts)
 
 
+def balance(rows: dict[str, dict[str, Row]]) -> str:
+    """Re-balanced pairs: cross entropy and the authors' DSC."""
+    lines = [["training pairs", "CE", "DSC, authors'", "gain", "95%"], ["---", *["---:"] * 4]]
+    for name, own in rows.items():
+        table, _, folder = name.partition(": ")
+        if table == "qqp-balance":
+            shown = folder.removeprefix("qqp") or "as they are, 37% positive"
+            mean, _, gained, interval, _ = _figures(own["dsc"])
+            lines.append([shown, f"{100 * own['ce']['mean']:.2f}", mean, gained, interval])
+    return _markdown(lines)
+
+
 def _markdown(lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -260,6 +272,7 @@ def main() -> None:
     fill(ROOT / "docs" / "results.md", "corpora", overview(rows))
     fill(ROOT / "README.md", "corpora", short(rows))
     fill(ROOT / "docs" / "corpora.md", "details", details(rows))
+    fill(ROOT / "docs" / "corpora.md", "balance", balance(rows))
     fill(ROOT / "docs" / "corpora.md", "sweeps", sweeps(rows))
 
 

@@ -41,6 +41,7 @@ def test_tables_are_those_of_the_files():
     assert corpora_table.short(rows) in (ROOT / "README.md").read_text("utf-8")
     page = (ROOT / "docs/corpora.md").read_text("utf-8")
     assert corpora_table.details(rows) in page
+    assert corpora_table.balance(rows) in page
     assert corpora_table.sweeps(rows) in page
 
 
