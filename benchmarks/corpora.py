@@ -131,18 +131,15 @@ def reproduce(grid: dict[str, Any], work: Path, out: Path, pool: Pool) -> dict[s
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the grids that are not done, in order."""
-    known = {row["grid"] for row in read_csv(ROWS)}
-    grids = {
-        name: grid
-        for name, grid in read_grids().items()
-        if (
-            name in options.only
-            if options.only
-            else name not in known and not (options.out / name / "comparison.json").is_file()
-        )
-        and is_there(grid, options.work)
-    }
+    """Run the grids that are not done, or those that are named, in order."""
+    known, there = {row["grid"] for row in read_csv(ROWS)}, read_grids()
+    missing = [
+        name
+        for name in there
+        if name not in known and not (options.out / name / "comparison.json").is_file()
+    ]
+    wanted = {name: there[name] for name in options.only or missing}
+    grids = {name: grid for name, grid in wanted.items() if is_there(grid, options.work)}
     for grid in grids.values():
         grid["seeds"] = options.seeds or grid["seeds"]
         grid["values"] = [*grid["values"], *options.values]

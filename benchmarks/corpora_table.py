@@ -234,7 +234,7 @@ def sweeps(rows: dict[str, dict[str, Row]]) -> str:
         for loss in sorted(rows[name]):
             row = rows[name][loss]
             figures = (row["mean"], row["sd"], row["precision"], row["recall"])
-            shown = [f"{100 * value:.2f}" for value in figures]
+            shown = ["–" if value is None else f"{100 * value:.2f}" for value in figures]
             lines.append([loss.removeprefix("alpha="), *shown, f"{printed[loss]:.2f}"])
         parts.append(f"### {grid['title']}\n\n{_markdown(lines)}")
     return "\n\n".join(parts)

@@ -233,6 +233,7 @@ def test_both_passes_see_the_same_dropout():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_on_a_gpu_dropout_is_the_same_and_nothing_waits_for_the_device():
     model = Tagger().cuda()
     batches = [(x.cuda(), y.cuda()) for x, y in tagging_batches()]

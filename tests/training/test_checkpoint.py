@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 def run(module, *arguments):
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    environment["CUDA_VISIBLE_DEVICES"] = ""  # processes of one machine, on its CPU
     command = [sys.executable, "-W", "error", "-m", module, *map(str, arguments)]
     return subprocess.run(
         command, cwd=ROOT, env=environment, check=True, timeout=170, capture_output=True, text=True
