@@ -103,7 +103,7 @@ def test_a_row_may_fix_options():
     small = list_settings(AUTHORS, recipe, "small")
     assert len({values.get("train.lr", recipe.train.lr) for values in small}) == len(small) == 4
     settings = list_settings("dsc[decay=paper]", recipe, "small")
-    assert [values["loss.alpha"] for values in settings] == [0.01, 1.0, 0.01, 1.0]
+    assert [values.get("loss.over") for values in settings] == [None, "batch", None, "batch"]
     assert {values["loss.decay"] for values in settings} == {"paper"}
 
 

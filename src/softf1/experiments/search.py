@@ -58,8 +58,8 @@ OPTIONS: dict[str, list[Values]] = {
     ],
     "dsc": [
         {"alpha": 0.01, "squared": True},
-        {"alpha": 1.0, "squared": True},
         {"alpha": 0.01, "squared": True, "over": "batch"},
+        {"alpha": 1.0, "squared": True},
     ],
     "ce+dice": [{"dice.over": "example"}, {"dice.over": "batch"}, {"mix": [1.0, 0.5]}],
 }
