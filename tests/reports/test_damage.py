@@ -50,7 +50,8 @@ def check(folder, name, sample=None):
     whole = file.read_text(encoding="utf-8")
     first, *rest = whole.splitlines() if name.endswith(".jsonl") else [whole]
     tried = list(damages(json.loads(first)))
-    for damaged in random.Random(name).sample(tried, sample) if sample else tried:
+    random.Random(name).shuffle(tried)
+    for damaged in tried[:sample]:
         file.write_text("\n".join([json.dumps(damaged), *rest]) + "\n", encoding="utf-8")
         try:
             page.render(read_study([folder]), library="")
