@@ -5,10 +5,11 @@
     python benchmarks/corpora.py collect grids
     python benchmarks/corpora_table.py
 
-`run` does what `softf1 compare`, `sweep` and `reproduce` do with the grids of corpora.toml, two of
-them at a time over one pool of processes, and begins no other when the minutes are over. Grids
-whose rows stand in results/corpora-rows.csv are left out. To try everything out on a CPU: data made
-with `--limit 60`, and `run … --tune none --seeds 1 --values train.max_steps=2`.
+`run` does what `softf1 compare`, `sweep` and `reproduce` do with the grids of corpora.toml, some of
+them (`--at-once`) at a time over one pool of processes, and begins no other when the minutes are
+over. Grids whose rows stand in results/corpora-rows.csv are left out unless `--only` names them; of
+a grid that was broken off, the runs that are done are not run again. To try everything out on a
+CPU: data made with `--limit 60`, and `run … --tune none --seeds 1 --values train.max_steps=2`.
 
 `collect` writes a line a run into results/corpora.csv, keyed by the hash of its recipe, and a line
 a row into results/corpora-rows.csv; numbers only.
@@ -212,7 +213,7 @@ def describe_runs(
         line = {**about, "loss": label, "hash": result["hash"] + ("+" if key == "tuned" else "")}
         line |= {part: own[result["headline"]] for part, own in scores.items()}
         line |= {key: judged[key] for key in RUN_COLUMNS[8:14] if key in judged}
-        lines.append({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()})
+        lines.append({k: round(v, 7) if isinstance(v, float) else v for k, v in line.items()})
     return lines
 
 
@@ -223,7 +224,7 @@ def list_comparison(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:
     about |= {"date": datetime.now(UTC).date().isoformat()}
     lines = ({**about, **row} for row in found["rows"])
     return [
-        {k: round(v, 5) if isinstance(v, float) else v for k, v in line.items() if k in ROW_COLUMNS}
+        {k: round(v, 7) if isinstance(v, float) else v for k, v in line.items() if k in ROW_COLUMNS}
         for line in lines
     ]
 

@@ -49,6 +49,7 @@ HEADS = (
 """The same in few letters."""
 PRINTED = {"ce": "ce", "wce": "wce", "focal": "focal", "dice": "dice", "authors": "dsc"}
 """Our rows that stand for a row of the paper."""
+MODELS = {"en": "MiniLM, 6 layers", "zh": "Chinese BERT, 6 layers", "": "text CNN"}
 JOBS = 15
 """Runs that shared the GPU."""
 Row = dict[str, Any]
@@ -160,17 +161,32 @@ def spread(row: Row) -> str:
 
 
 def short(rows: dict[str, dict[str, Row]]) -> str:
-    """The overview with fewer losses, for the README."""
-    kept = ("wce", "la", "focal", "dice", "authors", "ce+dice")
-    heads = ["data", "CE", *(NAMES[loss] for loss in kept), "paper's gain of DSC"]
-    lines = [heads, ["---", *["---:"] * (len(kept) + 2)]]
-    for _, grid, own in compared(rows):
-        paper = printed_gain(grid, "dsc")
-        shown = [gain(own.get(loss)) for loss in kept]
-        lines.append(
-            [grid["title"], spread(own["ce"]), *shown, "–" if paper is None else points(paper)]
-        )
+    """A line a corpus: the losses that matter most, with intervals, beside the paper."""
+    heads = ["data", "model", "seeds", "CE", "DSC, authors'", "CE + dice", "best other"]
+    heads += ["paper: CE", "DSC", "gain", "min"]
+    lines = [heads, ["---", "---", *["---:"] * 4, "---", *["---:"] * 4]]
+    for name, grid, own in compared(rows):
+        paper = printed(grid)
+        shown = [interval(own["authors"]), interval(own["ce+dice"]), best_other(own)]
+        theirs = [f"{paper[loss]:.1f}" if loss in paper else "–" for loss in ("ce", "dsc")]
+        theirs.append(points(printed_gain(grid, "dsc")) or "–")
+        model = MODELS[grid.get("encoder", "")]
+        start = [grid["title"], model, seeds(name, own["ce"]), spread(own["ce"])]
+        lines.append([*start, *shown, *theirs, f"{minutes(name):.1f}"])
     return _markdown(lines)
+
+
+def best_other(own: dict[str, Row]) -> str:
+    """The best of the losses that have no column."""
+    others = [loss for loss in NAMES if loss not in ("authors", "ce+dice")]
+    best = max(others, key=lambda loss: float(own[loss]["difference"]))
+    return f"{NAMES[best]} {interval(own[best])}"
+
+
+def interval(row: Row) -> str:
+    """A gain over cross entropy with its interval; bold where it is sure."""
+    low, high = (points(100 * row[key]).removeprefix("+") for key in ("low", "high"))
+    return f"{gain(row)} [{low}, {high}]".replace(" ", "\u00a0")
 
 
 def compared(rows: dict[str, dict[str, Row]]) -> Iterator[tuple[str, Row, dict[str, Row]]]:
@@ -203,7 +219,9 @@ def details(rows: dict[str, dict[str, Row]]) -> str:
             paper = f"{figures[theirs]:.2f}" if theirs in figures else ""
             gained = printed_gain(grid, theirs) if theirs != "ce" else None
             lines.append([shown, *_figures(row), paper, points(gained)])
-        parts.append(f"### {grid['title']}\n\nSeeds: {seeds(name, first)}\n\n{_markdown(lines)}")
+        about = f"{MODELS[grid.get('encoder', '')]}; seeds: {seeds(name, first)}; GPU minutes: "
+        about += f"{minutes(name):.1f}"
+        parts.append(f"### {grid['title']}\n\n{about}\n\n{_markdown(lines)}")
     return "\n\n".join(parts)
 
 
@@ -228,15 +246,18 @@ def sweeps(rows: dict[str, dict[str, Row]]) -> str:
         part = next(p for p in find_table(table).parts if p.recipe == recipe)
         printed = {f"alpha={row[1]:g}": row[-1] for row in part.rows}
         lines = [
-            ["alpha", "F1", "± sd", "P", "R", f"paper: {dataset}"],
-            ["---:"] * 6,
+            ["alpha", "F1", "± sd", "P", "R", "to 0.5", "95%", f"paper: {dataset}"],
+            ["---:"] * 8,
         ]
         for loss in sorted(rows[name]):
             row = rows[name][loss]
             figures = (row["mean"], row["sd"], row["precision"], row["recall"])
             shown = ["–" if value is None else f"{100 * value:.2f}" for value in figures]
+            shown += _figures(row)[2:4]
             lines.append([loss.removeprefix("alpha="), *shown, f"{printed[loss]:.2f}"])
-        parts.append(f"### {grid['title']}\n\n{_markdown(lines)}")
+        about = f"{MODELS[grid['encoder']]}; seeds: {row['n']:.0f}; GPU minutes: "
+        about += f"{minutes(name):.1f}"
+        parts.append(f"### {grid['title']}\n\n{about}\n\n{_markdown(lines)}")
     return "\n\n".join(parts)
 
 
@@ -270,6 +291,7 @@ def main() -> None:
     """Write all tables."""
     rows = read_rows()
     fill(ROOT / "docs" / "results.md", "corpora", overview(rows))
+    fill(ROOT / "docs" / "results.md", "paper", short(rows))
     fill(ROOT / "README.md", "corpora", short(rows))
     fill(ROOT / "docs" / "corpora.md", "details", details(rows))
     fill(ROOT / "docs" / "corpora.md", "balance", balance(rows))

@@ -37,8 +37,10 @@ def test_every_row_of_a_grid_can_be_trained(name):
 
 def test_tables_are_those_of_the_files():
     rows = corpora_table.read_rows()
-    assert corpora_table.overview(rows) in (ROOT / "docs/results.md").read_text("utf-8")
-    assert corpora_table.short(rows) in (ROOT / "README.md").read_text("utf-8")
+    results = (ROOT / "docs/results.md").read_text("utf-8")
+    assert corpora_table.overview(rows) in results
+    for page in (results, (ROOT / "README.md").read_text("utf-8")):
+        assert corpora_table.short(rows) in page
     page = (ROOT / "docs/corpora.md").read_text("utf-8")
     assert corpora_table.details(rows) in page
     assert corpora_table.balance(rows) in page
@@ -55,6 +57,15 @@ def test_means_of_rows_are_those_of_their_runs():
         ]
         assert len(own) == int(row["n"])
         assert sum(own) / len(own) == pytest.approx(float(row["mean"]), abs=2e-5)
+
+
+def test_the_example_page_has_the_figures_of_the_file_and_no_text():
+    page = (ROOT / "docs/examples/report-conll03.html").read_text("utf-8")
+    rows = [row for row in corpora.read_csv(corpora.ROWS) if row["grid"] == "conll03-tagger"]
+    assert len(rows) == 11
+    for row in rows:
+        assert f">{100 * float(row['mean']):.2f}<" in page
+    assert "no run has predictions.test.jsonl" in page  # of which examples are made
 
 
 def test_no_run_is_there_twice():

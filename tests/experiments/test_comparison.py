@@ -7,7 +7,6 @@ import pytest
 
 from softf1.experiments.compare import compare
 from softf1.experiments.comparison import Run, compare_runs, mean_scores, summarize
-from softf1.experiments.doubts import find_constant, list_doubts
 from softf1.experiments.labels import group_labels, train_support
 from softf1.experiments.show import show_comparison
 from softf1.experiments.workers import run_inline
@@ -32,35 +31,6 @@ def test_runs_over_other_examples_are_compared_by_seeds_alone():
     theirs = {0: run_of(0.5, np.zeros(4)), 1: run_of(0.5, None)}
     assert compare_runs(ours, theirs).examples == 0
     assert compare_runs(ours, ours).examples == 4
-
-
-def trial(loss, score, share=1 / 3):
-    return {"loss": loss, "score": score, "share": share}
-
-
-def test_short_runs_that_tell_nothing_are_named():
-    scores = {"ce": (0.5, 0.6), "dice": (0.5, 0.5), "dsc": (0.0, 0.0), "wce": (None, None)}
-    trials = [trial(loss, score) for loss, own in scores.items() for score in own]
-    (doubt,) = list_doubts({}, trials, "ce")
-    assert doubt.startswith("all settings of dice, dsc have the same dev score")
-    assert not list(list_doubts({}, [trial("ce", 0.5, share) for share in (1 / 3, 1)], "ce"))
-
-
-def test_a_loss_that_gave_up_is_named():
-    one, other = np.array([0.0, 1.0, 0.0]), np.array([1.0, 1.0, 0.0])
-    runs = {
-        "ce": {0: run_of(0.5, one), 1: run_of(0.5, one)},
-        "dice": {0: run_of(0.3, one), 1: run_of(0.3, one)},
-        "focal": {0: run_of(0.3, one), 1: run_of(0.3, other)},
-        "wce": {0: run_of(0.9, one), 1: run_of(0.9, one)},  # ahead: all of it may be right
-        "dsc": {0: run_of(0.1, one)},
-        "la": {0: run_of(0.1), 1: run_of(0.1)},
-    }
-    assert find_constant(runs, "ce") == ["dice"]
-    assert find_constant({"dice": runs["dice"]}, "ce") == []
-    assert [doubt.split(", ")[0] for doubt in list_doubts(runs, [], "ce")] == [
-        "every test example scores the same with every seed of dice"
-    ]
 
 
 def test_means_of_all_scores():
@@ -114,6 +84,16 @@ def test_what_precision_and_recall_traded_is_there(grid):
         f1 = row["means"]["test"]["f1"]
         assert f1 == pytest.approx(row["mean"])
         assert row["means"]["dev"]["f1"] != f1
+
+
+def test_doubts_are_among_the_notes(grid):
+    path = grid / "grid.json"
+    whole = path.read_text("utf-8")
+    tuning = [{"loss": "dice", "score": 0.5, "share": 1 / 3}] * 4
+    path.write_text(json.dumps(json.loads(whole) | {"tuning": tuning}), "utf-8")
+    (note,) = summarize(grid)["notes"]
+    path.write_text(whole, "utf-8")
+    assert note.startswith("short runs say little about dice")
 
 
 def test_without_test_dev_is_judged_and_said_to_flatter(grid, tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 
 from softf1.errors import InputError
 from softf1.experiments.cells import plain, read_json
-from softf1.experiments.doubts import list_doubts
+from softf1.experiments.doubts import say_doubts
 from softf1.experiments.grid import FILE, split_of
 from softf1.experiments.labels import group_labels, train_support
 from softf1.experiments.search import TUNED
@@ -138,7 +138,7 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
         rows.note(f"no run of {baseline} is done: nothing to compare with")
     if rows.split == "dev":
         rows.note("there is no test file: dev, which chose settings and checkpoints, flatters all")
-    for doubt in list_doubts(rows.runs, grid.get("tuning", []), baseline):
+    for doubt in say_doubts(rows.runs, grid.get("tuning", [])):
         rows.note(doubt)
     judged = {row: (found, p_holm[row]) for row, found in differences.items()}
     return {

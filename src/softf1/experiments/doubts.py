@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from statistics import fmean
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,56 +12,62 @@ if TYPE_CHECKING:
 
     from softf1.experiments.comparison import Run
 
+ENOUGH = 100
+"""Test examples on which no two trained models agree by chance."""
 
-def list_doubts(
-    runs: Mapping[str, Mapping[int, Run]], trials: Sequence[Mapping[str, Any]], baseline: str
+
+def say_doubts(
+    runs: Mapping[str, Mapping[int, Run]], trials: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     """A sentence for each kind of doubt, with the rows it is about.
 
     Args:
         runs: By row and seed.
         trials: The short runs that chose settings, as a grid has them.
-        baseline: The row to compare with.
     """
-    if silent := find_silent(trials):
+    if undecided := find_undecided(trials):
         yield (
-            f"all settings of {', '.join(silent)} have the same dev score after the short runs, "
-            "which is no choice: the usual ones stand"
+            f"short runs say little about {', '.join(undecided)}: "
+            "most settings have one and the same dev score"
         )
-    if constant := find_constant(runs, baseline):
+    if constant := find_constant(runs):
         yield (
             f"every test example scores the same with every seed of {', '.join(constant)}, "
             "as if one answer were given to all"
         )
 
 
-def find_silent(trials: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows all of whose settings had one score in a round.
+def find_undecided(trials: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows most of whose settings had one score in their last round.
 
-    >>> find_silent([{"loss": "dice", "share": 0.3, "score": score} for score in (0.5, 0.5)])
+    >>> find_undecided([{"loss": "dice", "share": 0.3, "score": score} for score in (0.5, 0.5)])
     ['dice']
     """
-    rounds = defaultdict(list)
+    rounds: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in trials:
         if trial["score"] is not None:
-            rounds[trial["loss"], trial["share"]].append(trial["score"])
-    found = [row for (row, _), own in rounds.items() if len(own) > 1 and len(set(own)) == 1]
-    return list(dict.fromkeys(found))
+            rounds[trial["loss"]][trial["share"]].append(trial["score"])
+    return [row for row, own in rounds.items() if _mostly_one(own[max(own)])]
 
 
-def find_constant(runs: Mapping[str, Mapping[int, Run]], baseline: str) -> list[str]:
-    """Rows behind the baseline whose seeds differ in no example."""
-    if baseline not in runs:
-        return []
-    bar = fmean(run.score for run in runs[baseline].values())
+def _mostly_one(scores: Sequence[float]) -> bool:
+    ((_, count),) = Counter(scores).most_common(1)
+    return len(scores) > 1 and 2 * count > len(scores)
+
+
+def find_constant(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
+    """Rows whose seeds differ in no test example, though they are not perfect."""
     return [
         row
         for row, own in runs.items()
         if len(own) > 1
-        and fmean(run.score for run in own.values()) < bar
+        and all(run.score < 1 for run in own.values())
         and _are_equal([run.pseudo for run in own.values()])
     ]
 
 
 def _are_equal(values: Sequence[Any]) -> bool:
-    return values[0] is not None and all(np.array_equal(values[0], other) for other in values[1:])
+    first, *others = values
+    if first is None or len(first) < ENOUGH:
+        return False
+    return all(np.array_equal(first, other) for other in others)
