@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from softf1.tasks.base import Batch
+from softf1.training.attention import steady_attention
 from softf1.training.casting import CastOnce
 from softf1.training.step import Stepper
 
@@ -69,7 +70,7 @@ class GraphStepper(Stepper):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The logits of a micro-batch, in float32."""
-        with self.autocast():
+        with self.autocast(), steady_attention(batch.inputs):
             logits = self.task.logits(self.run(**batch.inputs), batch)
         return {key: value.float() for key, value in logits.items()}
 

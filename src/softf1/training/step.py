@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from softf1.training.attention import steady_attention
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -55,7 +57,7 @@ class Stepper:
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The logits of a micro-batch, in float32."""
-        with self.autocast():
+        with self.autocast(), steady_attention(batch.inputs):
             logits = self.task.logits(self.model(**batch.inputs), batch)
         return {key: value.float() for key, value in logits.items()}
 
