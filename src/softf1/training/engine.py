@@ -207,6 +207,7 @@ class Engine:
             device=processes.device,
             clip=train.clip,
             alone=processes.world == 1,
+            deterministic=train.deterministic,
             autocast=self.autocast,
             scaler=torch.amp.GradScaler(processes.device.type, enabled=self.precision == "fp16"),
         )

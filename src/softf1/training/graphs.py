@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from softf1.tasks.base import Batch
-from softf1.training.attention import steady_attention
 from softf1.training.casting import CastOnce
 from softf1.training.step import Stepper
 
@@ -56,7 +55,8 @@ class GraphStepper(Stepper):
         self.seconds = 0.0
         with self.autocast():
             half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-        self.run = self.model if half is None else CastOnce(self.model, half)
+        if half is not None:
+            self.run = CastOnce(self.model, half)
 
     def step(self, batches: Sequence[Batch]) -> None:
         """Replays the step of this shape, captures it first, or runs it as it is."""
@@ -67,12 +67,6 @@ class GraphStepper(Stepper):
         fill(found.batch, batches[0])
         found.graph.replay()
         self.objective.advance()
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The logits of a micro-batch, in float32."""
-        with self.autocast(), steady_attention(batch.inputs):
-            logits = self.task.logits(self.run(**batch.inputs), batch)
-        return {key: value.float() for key, value in logits.items()}
 
     def _find(self, batch: Batch) -> Captured | None:
         shape = describe(batch)

@@ -38,12 +38,14 @@ class Stepper:
         device: torch.device,
         clip: float,
         alone: bool,
+        deterministic: bool = False,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.model, self.task, self.objective = model, task, objective
         self.optimizer, self.device, self.clip, self.alone = optimizer, device, clip, alone
-        self.autocast = autocast
+        self.autocast, self.deterministic = autocast, deterministic
+        self.run: Callable[..., Any] = model
         self.scaler = scaler or torch.amp.GradScaler(device.type, enabled=False)
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.meter = torch.zeros(5, dtype=torch.float32, device=device)
@@ -57,8 +59,9 @@ class Stepper:
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The logits of a micro-batch, in float32."""
-        with self.autocast(), steady_attention(batch.inputs):
-            logits = self.task.logits(self.model(**batch.inputs), batch)
+        attention = steady_attention(batch.inputs) if self.deterministic else nullcontext()
+        with self.autocast(), attention:
+            logits = self.task.logits(self.run(**batch.inputs), batch)
         return {key: value.float() for key, value in logits.items()}
 
     def gradient(self, batches: Sequence[Batch]) -> Tensor:
