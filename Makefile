@@ -19,7 +19,7 @@ test-slow: $(READY)  ## The long forms: fuzzing, simulations.
 	$(BIN)/python -m pytest -q -n auto -m slow
 
 gpu-test:  ## The kernels on a GPU, with the Python that has torch and Triton for it.
-	PYTHONPATH=src $(PYTHON) -m pytest -q tests/kernels tests/losses/test_exact.py tests/training/test_graphs.py tests/training/test_checkpoint.py tests/training/test_evaluation.py tests/training/test_attention.py
+	PYTHONPATH=src $(PYTHON) -m pytest -q tests/kernels tests/losses/test_exact.py tests/training/test_graphs.py tests/training/test_checkpoint.py tests/training/test_evaluation.py
 
 demo: $(READY)  ## The main job on its embedded default.
 	$(BIN)/softf1 demo

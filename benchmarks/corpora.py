@@ -139,6 +139,8 @@ def run(options: argparse.Namespace) -> None:
         for name in there
         if name not in known and not (options.out / name / "comparison.json").is_file()
     ]
+    if unknown := set(options.only) - there.keys():
+        raise SystemExit(f"wanted grids of {', '.join(there)}, got {', '.join(sorted(unknown))}")
     wanted = {name: there[name] for name in options.only or missing}
     grids = {name: grid for name, grid in wanted.items() if is_there(grid, options.work)}
     for grid in grids.values():

@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import corpora  # noqa: E402
 import corpora_data  # noqa: E402
 import corpora_table  # noqa: E402
+import same_seed  # noqa: E402
 
 from softf1.experiments.search import check_losses, list_settings  # noqa: E402
 from softf1.training.recipe import check_recipe, with_values  # noqa: E402
@@ -66,6 +67,24 @@ def test_the_example_page_has_the_figures_of_the_file_and_no_text():
     for row in rows:
         assert f">{100 * float(row['mean']):.2f}<" in page
     assert "no run has predictions.test.jsonl" in page  # of which examples are made
+
+
+def test_runs_are_the_same_that_have_seed_and_settings_in_common(tmp_path):
+    line = {"grid": "a", "kind": "run", "loss": "ce", "seed": "0", "values": "{}", "hash": "1"}
+    both, other = line | {"test": "0.5"}, line | {"seed": "1", "test": "0.7"}
+    kept = [both, other, both | {"hash": "1+", "test": "0.9"}, both | {"kind": "trial"}]
+    scores = []
+    for name, rows in (("old", kept), ("new", [both | {"test": "0.6"}])):
+        corpora.write_csv(tmp_path / name, (*line, "test"), rows)
+        scores.append(same_seed.read_scores(tmp_path / name))
+    assert len(scores[0]) == 2
+    assert same_seed.list_gaps(*scores) == {"a": [pytest.approx(0.1)]}
+
+
+def test_grids_that_are_not_there_are_refused(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["corpora.py", "run", "work", "--only", "mprc"])
+    with pytest.raises(SystemExit, match=r"wanted grids of conll03-tagger, .* got mprc"):
+        corpora.main()
 
 
 def test_no_run_is_there_twice():

@@ -207,7 +207,6 @@ class Engine:
             device=processes.device,
             clip=train.clip,
             alone=processes.world == 1,
-            deterministic=train.deterministic,
             autocast=self.autocast,
             scaler=torch.amp.GradScaler(processes.device.type, enabled=self.precision == "fp16"),
         )

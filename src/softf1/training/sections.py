@@ -118,8 +118,6 @@ class TrainSection:
         clip: Largest norm of the gradient; 0 is off.
         precision: Type of the computation; auto is bf16 where the device has it.
         compile: How steps are compiled; auto chooses what pays.
-        deterministic: The same bits from the same seed on a GPU for rows of more than 128 ids too,
-            which takes time and memory; shorter rows have them anyway.
         head_bias: Where output biases start: at the log class prior, or at 0.
         sampler: How examples are drawn: each once, or classes balanced in the ways of the paper.
         step_weights: What a step weighs: as much as it has targets, so that a target weighs the
@@ -148,7 +146,6 @@ class TrainSection:
     clip: Annotated[float, Counting] = 1.0
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: Literal["auto", "off", "graphs", "inductor"] = "auto"
-    deterministic: bool = False
     head_bias: Literal["prior", "zero"] = "prior"
     sampler: Literal["shuffle", "balanced", "oversample", "undersample"] = "shuffle"
     step_weights: Literal["targets", "equal"] = "targets"

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from softf1.training.attention import steady_attention
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -38,13 +36,12 @@ class Stepper:
         device: torch.device,
         clip: float,
         alone: bool,
-        deterministic: bool = False,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.model, self.task, self.objective = model, task, objective
         self.optimizer, self.device, self.clip, self.alone = optimizer, device, clip, alone
-        self.autocast, self.deterministic = autocast, deterministic
+        self.autocast = autocast
         self.run: Callable[..., Any] = model
         self.scaler = scaler or torch.amp.GradScaler(device.type, enabled=False)
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -59,8 +56,7 @@ class Stepper:
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The logits of a micro-batch, in float32."""
-        attention = steady_attention(batch.inputs) if self.deterministic else nullcontext()
-        with self.autocast(), attention:
+        with self.autocast():
             logits = self.task.logits(self.run(**batch.inputs), batch)
         return {key: value.float() for key, value in logits.items()}
 
