@@ -3,6 +3,7 @@ from functools import partial
 
 import pytest
 
+from softf1.cli import compare, sweep
 from softf1.cli.main import main
 from softf1.experiments.workers import run_inline
 from softf1.training.recipe import format_recipe
@@ -17,9 +18,12 @@ def recipe(tmp_path, monkeypatch):
     def here(_options, _folder):
         yield partial(run_inline, fake.train_run)
 
-    for verb in ("compare", "sweep"):
-        monkeypatch.setattr(f"softf1.cli.{verb}.choose_executor", here)
+    for verb in (compare, sweep):  # both loaded before: one would keep the other's stand-in
+        monkeypatch.setattr(verb, "choose_executor", here)
     monkeypatch.chdir(tmp_path)
+    for name in ("train.tsv", "test.tsv"):
+        texts = [f"text {n}\t{label}\n" for n in range(20) for label in fake.LABELS]
+        (tmp_path / name).write_text("text\tlabel\n" + "".join(texts), "utf-8")
 
     def write(**encoder):
         (tmp_path / "my.toml").write_text(format_recipe(fake.make_recipe("my", **encoder)), "utf-8")
@@ -76,6 +80,25 @@ def test_bad_input_is_one_line_and_exit_2(recipe, capsys, arguments, said):
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", [["compare"], ["sweep", "train.lr=0.1,0.2"]])
+def test_files_are_read_before_a_grid_begins(recipe, verb, tmp_path, capsys):
+    (tmp_path / "test.tsv").write_text("", "utf-8")
+    assert main([verb[0], recipe(), *verb[1:]]) == 2
+    assert (
+        capsys.readouterr().err == f"softf1 {verb[0]}: test.tsv: wanted data, got an empty file\n"
+    )
+    assert not (tmp_path / "runs").exists()  # so that the same command does once it is mended
+
+
+def test_a_grid_that_began_needs_no_files_to_be_shown_again(recipe, tmp_path, capsys):
+    command = ["compare", recipe(), "--losses", "dice", "--seeds", "2", "--tune", "none", "--quiet"]
+    assert main(command) == 0
+    (tmp_path / "train.tsv").unlink()
+    before = capsys.readouterr().out
+    assert main(command) == 0
+    assert capsys.readouterr().out == before
 
 
 def test_sweep_prints_a_row_for_every_value(recipe, capsys):

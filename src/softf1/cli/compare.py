@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from softf1.experiments.cells import Execute
+    from softf1.training.recipe import Recipe
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     asked = list(split_values(options.losses)) if options.losses else default_losses(recipe)
     losses = check_losses(asked, recipe, options.tune)
     folder = options.out or Path("runs") / f"{recipe.name}-compare"
+    check_data(recipe, folder)
     with choose_executor(options, folder) as execute:
         found = compare(
             recipe,
@@ -88,6 +90,15 @@ def check_grid_options(options: argparse.Namespace) -> None:
             raise InputError(f"wanted --{name} from 1 up, got {getattr(options, name)}")
     if not 0 < options.gain < 100:
         raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
+
+
+def check_data(recipe: Recipe, folder: Path) -> None:
+    """Reads the files before a grid begins: what is wrong with them is wrong with every run."""
+    from softf1.experiments.grid import FILE
+    from softf1.training.material import check_files
+
+    if not (folder / FILE).is_file():
+        check_files(recipe)
 
 
 @contextmanager

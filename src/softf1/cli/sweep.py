@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.cli.compare import add_grid_options, check_grid_options, choose_executor, finish
+from softf1.cli.compare import (
+    add_grid_options,
+    check_data,
+    check_grid_options,
+    choose_executor,
+    finish,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -40,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     complements = parse_complements(options.complement)
     recipe = read_recipe(options.recipe, rest)
     folder = options.out or Path("runs") / f"{recipe.name}-sweep"
+    if not any(key.startswith("task.") for key in axes):
+        check_data(recipe, folder)
     with choose_executor(options, folder) as execute:
         found = sweep(
             recipe,

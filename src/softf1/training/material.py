@@ -78,22 +78,35 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _given(given) if given is not None else _read(recipe, task)
+    divide(examples, sources, recipe.task.dev_share)
+    codec = make_codec(recipe.encoder.name, task.texts(examples["train"]))
+    features = {name: task.encode(found, codec) for name, found in examples.items()}
+    task = task.fit(features["train"])
+    notes = [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
+    return Material(task, codec, examples, features, sources, notes)
+
+
+def check_files(recipe: Recipe) -> None:
+    """Refuses files that cannot be read, have nothing in them or leave nothing for dev."""
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    divide(*_read(recipe, task), recipe.task.dev_share)
+
+
+def divide(
+    examples: dict[str, list[Any]], sources: dict[str, dict[str, Any]], share: float
+) -> None:
+    """Takes dev from train where there is none, and counts; no part may be empty."""
     if not examples.get("train"):
         path = sources.get("train", {}).get("path")
         raise InputError("wanted examples to use as train, got none", path=path)
     if "dev" not in examples:
-        split_dev(examples, sources, recipe.task.dev_share)
+        split_dev(examples, sources, share)
     for name, found in examples.items():
         sources[name]["examples"] = len(found)
         if not found:
             raise InputError(
                 f"wanted examples to use as {name}, got none", path=sources[name]["path"]
             )
-    codec = make_codec(recipe.encoder.name, task.texts(examples["train"]))
-    features = {name: task.encode(found, codec) for name, found in examples.items()}
-    task = task.fit(features["train"])
-    notes = [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
-    return Material(task, codec, examples, features, sources, notes)
 
 
 def _given(
