@@ -18,7 +18,7 @@ from softf1.training.padding import collate_rows
 from softf1.training.processes import make_autocast
 from softf1.training.recipe import with_values
 from softf1.training.run import train_run
-from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Stepper
+from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Attack, Stepper
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe, read_files, read_journal
 
@@ -27,7 +27,9 @@ gpu = pytest.mark.skipif(not CUDA, reason="wants a GPU")
 SCHEDULED = {"name": "ce+dice", "dice": {"over": "batch"}, "schedule": "linear"}
 
 
-def make_stepper(kind, material, recipe, *, device="cpu", precision="fp32", expected=50.0):
+def make_stepper(
+    kind, material, recipe, *, device="cpu", precision="fp32", expected=50.0, hardened=False
+):
     device = torch.device(device)
     model = make_model(recipe, material).to(device)
     task, features = material.task, material.features["train"]
@@ -38,6 +40,7 @@ def make_stepper(kind, material, recipe, *, device="cpu", precision="fp32", expe
         labels=getattr(task, "labels", ()),
         steps=30,
         expected=expected,
+        consistency=1.0 if hardened else 0.0,
     ).to(device)
     optimizer = make_optimizer(
         parameter_groups(model, task, recipe.train),
@@ -54,6 +57,7 @@ def make_stepper(kind, material, recipe, *, device="cpu", precision="fp32", expe
         clip=1.0,
         alone=True,
         autocast=make_autocast(precision, device),
+        attack=Attack(0.5) if hardened else None,
     )
 
 
@@ -93,7 +97,7 @@ class MadeUp:
 
     def replay(self):
         self.replays += 1
-        self.stepper.update(self.stepper.whole(self.batch))
+        self.stepper.update(self.stepper.gradient([self.batch]))
 
 
 @pytest.fixture
@@ -173,12 +177,13 @@ def close(found, wanted, *, rel):
 @gpu
 @pytest.mark.parametrize("name", ["tagging-batch", "qa", "pairs", "mrc_ner", "multi-label"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_graphs_give_what_steps_give(name, precision, bert):
+@pytest.mark.parametrize("hardened", [False, True], ids=["plain", "adversarial"])
+def test_graphs_give_what_steps_give(name, precision, hardened, bert):
     """30 steps with dropout and a schedule: the same random numbers, the same up to rounding."""
     recipe, data = case(name, bert, lr=1e-3)
     material = load_material(recipe, data)
     batches = make_steps(material, 30, size=8, widths=2)
-    how = {"device": "cuda", "precision": precision}
+    how = {"device": "cuda", "precision": precision, "hardened": hardened}
     plain = make_stepper(Stepper, material, recipe, **how)
     stepper = make_stepper(GraphStepper, material, recipe, **how)
     wanted, found = take(plain, batches), take(stepper, batches)

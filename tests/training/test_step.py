@@ -29,10 +29,20 @@ def material():
 
 
 def make_stepper(
-    material, loss, *, dropout=0.0, expected=None, windows=False, fused=True, clip=0.0
+    material,
+    loss,
+    *,
+    dropout=0.0,
+    expected=None,
+    windows=False,
+    fused=True,
+    clip=0.0,
+    consistency=0.0,
+    dtype=torch.float32,
+    **options,
 ):
     recipe = with_values(make_recipe(loss=loss), {"encoder.dropout": dropout})
-    model = make_model(recipe, material).train()
+    model = make_model(recipe, material).to(dtype).train()
     task, features = material.task, material.features["train"]
     objective = make_objective(
         recipe.loss,
@@ -41,7 +51,8 @@ def make_stepper(
         labels=task.labels,
         steps=10,
         expected=expected,
-    )
+        consistency=consistency,
+    ).to(dtype)
     if windows:
         objective.open_windows()
     groups = parameter_groups(model, task, recipe.train)
@@ -54,6 +65,7 @@ def make_stepper(
         device=torch.device("cpu"),
         clip=clip,
         alone=not windows,
+        **options,
     )
 
 

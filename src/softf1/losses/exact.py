@@ -126,7 +126,8 @@ class WindowLoss(nn.Module):
         if self.needs_logits:
             raise RuntimeError("wanted collect(logits, target): a ratio of sums needs the logits")
         logits = torch.zeros(*shape, device=target.device)
-        self._collected.add(take_sums(self.loss, logits, target, None))
+        # Which precision the logits will have is not known yet, and counts are small.
+        self._collected.add(take_sums(self.loss, logits, target, None).double())
         self._counted = True
 
     def reduce(self) -> None:
@@ -143,7 +144,7 @@ class WindowLoss(nn.Module):
         sums = take_sums(self.loss, logits, target, mask)
         if self._solved is None:
             self._solved = self._solve(self._past(sums))
-        value, slope = self._solved
+        value, slope = (solved.to(sums.dtype) for solved in self._solved)
         self._seen.add(sums.detach())
         surrogate = self._ranks() * (slope * sums).sum()
         return value + (surrogate - surrogate.detach())

@@ -141,6 +141,10 @@ class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
         sizes = {"vocab_size": len(codec.words) + 2, "char_vocab_size": len(codec.characters) + 2}
         return cls(BiLstmConfig(**sizes, **options))
 
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The embedding of words."""
+        return self.words
+
     def _init_weights(self, module: nn.Module) -> None:
         """Leave torch's own initialisation."""
 

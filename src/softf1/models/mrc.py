@@ -79,6 +79,11 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         model.encoder = pretrained
         return model
 
+    def get_input_embeddings(self) -> nn.Module:
+        """The word embedding of the encoder."""
+        found: nn.Module = self.encoder.get_input_embeddings()
+        return found
+
     def _init_weights(self, module: nn.Module) -> None:
         """Leave torch's own initialisation of the heads."""
 

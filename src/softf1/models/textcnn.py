@@ -121,6 +121,10 @@ class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
         """A new network for a vocabulary."""
         return cls(TextCnnConfig(vocab_size=len(codec.characters) + 2, **options))
 
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The embedding of characters."""
+        return self.embedding
+
     def _init_weights(self, module: nn.Module) -> None:
         """Leave torch's own initialisation, which the study used."""
 

@@ -32,7 +32,7 @@ from softf1.training.optimizer import make_optimizer, parameter_groups
 from softf1.training.processes import choose_precision, freeze_unused, make_autocast, unwrap
 from softf1.training.recipe import describe_recipe
 from softf1.training.signals import watch_signals
-from softf1.training.step import Stepper
+from softf1.training.step import Attack, Stepper
 from softf1.training.widths import MOST
 
 if TYPE_CHECKING:
@@ -209,7 +209,16 @@ class Engine:
             alone=processes.world == 1,
             autocast=self.autocast,
             scaler=torch.amp.GradScaler(processes.device.type, enabled=self.precision == "fp16"),
+            attack=self._attack(),
         )
+
+    def _attack(self) -> Attack | None:
+        train = self.recipe.train
+        epsilon = train.adversarial or train.adversarial_relative
+        if not epsilon:
+            return None
+        relative = bool(train.adversarial_relative)
+        return Attack(epsilon, relative=relative, direction=train.adversarial_direction)
 
     def _objective(self, model: nn.Module) -> Objective:
         task, features = self.material.task, self.material.features["train"]
@@ -223,6 +232,7 @@ class Engine:
             labels=getattr(task, "labels", ()),
             steps=self.steps,
             expected=None if equal else float(each * self._items_a_step()),
+            consistency=self.recipe.train.consistency,
         )
         if self.processes.world > 1 or self.recipe.train.accumulate > 1:
             objective.open_windows()
@@ -243,7 +253,7 @@ class Engine:
         micro = self.plan.epoch(0)[0][0]
         task, features = self.material.task, self.material.features["train"]
         batch = collate_rows(task, features, micro, self.material.codec)
-        batch = batch.to(self.processes.device)
+        batch = objective.prepare(batch.to(self.processes.device))
         with self.autocast():
             logits = task.logits(model(**batch.inputs), batch)
         return objective.whole({k: v.float() for k, v in logits.items()}, batch.targets)

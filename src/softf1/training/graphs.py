@@ -90,7 +90,7 @@ class GraphStepper(Stepper):
         # The thread that puts batches together may pin memory in the meantime.
         mode = "thread_local"
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode=mode):
-            self.update(self.whole(own))
+            self.update(self.gradient([own]))
         torch.cuda.synchronize()
         self.seconds += perf_counter() - start
         return Captured(graph, own)

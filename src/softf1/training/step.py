@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from softf1.training.adversarial import perturb_embeddings, trace_embeddings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from softf1.tasks.base import Batch, Task
+    from softf1.training.adversarial import Direction
     from softf1.training.objective import Objective
 
 LOSS, STEPS, SKIPPED, NORM, RUN = range(5)
+
+
+class Attack(NamedTuple):
+    """An adversarial step on the word embeddings: see `softf1.training.adversarial`."""
+
+    epsilon: float
+    relative: bool = False
+    direction: Direction = "gradient"
 
 
 class Stepper:
@@ -38,10 +49,11 @@ class Stepper:
         alone: bool,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         scaler: torch.amp.GradScaler | None = None,
+        attack: Attack | None = None,
     ) -> None:
         self.model, self.task, self.objective = model, task, objective
         self.optimizer, self.device, self.clip, self.alone = optimizer, device, clip, alone
-        self.autocast = autocast
+        self.autocast, self.attack = autocast, attack
         self.run: Callable[..., Any] = model
         self.scaler = scaler or torch.amp.GradScaler(device.type, enabled=False)
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -55,30 +67,45 @@ class Stepper:
         self.objective.advance()
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The logits of a micro-batch, in float32."""
+        """The logits of a micro-batch, in float32; of every example twice with consistency."""
+        batch = self.objective.prepare(batch)
         with self.autocast():
             logits = self.task.logits(self.run(**batch.inputs), batch)
-        return {key: value.float() for key, value in logits.items()}
+        return {key: as_float(value) for key, value in logits.items()}
 
     def gradient(self, batches: Sequence[Batch]) -> Tensor:
         """Adds the gradient of the step; gives its loss."""
-        if self.alone and len(batches) == 1:
-            return self.whole(batches[0])
         moved = [batch.to(self.device) for batch in batches]
-        self.objective.count(moved)
-        self._first_pass(moved)
-        for left, batch in zip(reversed(range(len(moved))), moved, strict=True):
+        run = self._whole if self.alone and len(moved) == 1 else self._parts
+        if self.attack is None:
+            return run(moved)
+        with trace_embeddings(self.model) as traced:
+            loss = run(moved)
+        epsilon, relative, direction = self.attack
+        how: Any = {"relative": relative, "direction": direction}
+        if traced:
+            how["gradient"] = traced[0]
+        # The direction is that of the whole step, and so are the statistics inside.
+        with perturb_embeddings(self.model, epsilon, **how):
+            run(moved)
+        return loss
+
+    def _whole(self, batches: Sequence[Batch]) -> Tensor:
+        """Adds the gradient of a step that is one micro-batch on one rank."""
+        (batch,) = batches
+        loss, value = self.objective.whole(self.forward(batch), batch.targets)
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        return value
+
+    def _parts(self, batches: Sequence[Batch]) -> Tensor:
+        """Adds the gradient of a step over micro-batches and ranks, exactly."""
+        self.objective.count(batches)
+        self._first_pass(batches)
+        for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
             with self._no_sync() if left else nullcontext(), self._replay():
                 loss = self.objective.part(self.forward(batch), batch.targets)
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return self.objective.finish()
-
-    def whole(self, batch: Batch) -> Tensor:
-        """Adds the gradient of a step that is one micro-batch on one rank."""
-        moved = batch.to(self.device)
-        loss, value = self.objective.whole(self.forward(moved), moved.targets)
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        return value
 
     def update(self, loss: Tensor) -> None:
         """Clips, updates the weights unless the gradient is not finite, clears the gradient."""
@@ -134,3 +161,8 @@ class Stepper:
         self.meter[SKIPPED] += ~finite
         self.meter[NORM] = torch.maximum(self.meter[NORM], norm)
         self.meter[RUN] = (self.meter[RUN] + 1) * ~finite
+
+
+def as_float(logits: Tensor) -> Tensor:
+    """Half precision as float32: losses are computed in it."""
+    return logits if logits.dtype == torch.float64 else logits.float()

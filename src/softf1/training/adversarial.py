@@ -1,0 +1,161 @@
+"""Adversarial training: a step also learns from the word embeddings that hurt it most.
+
+Miyato, Dai and Goodfellow (2017), as it is used for encoders (the "fast gradient method"): after
+the backward pass, with g the gradient of the word-embedding matrix E,
+
+    r = ε · g / ‖g‖        one norm over the whole matrix
+
+is added to E, the loss is computed and differentiated once more, its gradients add to those that
+are there, and E is put back from a copy. In a loop of your own:
+
+    loss(model(**batch).logits, labels).backward()
+    with perturb_embeddings(model, 0.5):
+        loss(model(**batch).logits, labels).backward()
+    optimizer.step()
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+from torch import Tensor, distributed, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Direction = Literal["gradient", "random"]
+
+
+def find_embeddings(model: nn.Module) -> nn.Parameter:
+    """Returns the word-embedding matrix of a model, also inside DDP and other wrappers.
+
+    >>> find_embeddings(nn.Embedding(7, 3)).shape
+    torch.Size([7, 3])
+    """
+    if isinstance(model, nn.Embedding):
+        return cast("nn.Parameter", model.weight)
+    while not hasattr(model, "get_input_embeddings") and hasattr(model, "module"):
+        model = cast("nn.Module", model.module)
+    try:
+        found: Any = cast("Any", model).get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        found = None
+    weight = getattr(found, "weight", None)
+    if not isinstance(weight, nn.Parameter):
+        raise TypeError(
+            "wanted a model whose get_input_embeddings() is its word embedding, or the "
+            f"embedding itself, got {type(model).__name__}"
+        )
+    return weight
+
+
+@contextmanager
+def perturb_embeddings(
+    model: nn.Module,
+    epsilon: float,
+    *,
+    relative: bool = False,
+    direction: Direction = "gradient",
+    gradient: Tensor | None = None,
+) -> Iterator[None]:
+    """Moves the word embeddings by a step of size ε along their gradient while it is open.
+
+    Enter it after the backward pass of the whole optimizer step (all micro-batches), repeat forward
+    and backward inside, then clip and step. On leaving, the matrix is put back to the bit. Where
+    the gradient is 0 or not finite, nothing is moved.
+
+    Args:
+        model: A model of transformers, one with `get_input_embeddings()`, or an `nn.Embedding`.
+        epsilon: Length of the step ε, as a norm over the whole matrix. For the encoders of the BERT
+            family 0.2 to 1 works, above that the step can do harm.
+        relative: ε counts in root-mean-square norms of the matrix's rows, so that one value serves
+            encoders whose embeddings differ in scale (0.5 is then about 0.5 for BERT, and 5 for
+            embeddings that start from a standard normal distribution).
+        direction: `gradient`; or `random`, a control: as long, over the same rows, but pointing
+            anywhere.
+        gradient: The gradient to follow; by default the one that the matrix has.
+
+    >>> embedding = nn.Embedding(3, 2)
+    >>> embedding(torch.tensor([1])).sum().backward()  # the gradient of row 1 is (1, 1)
+    >>> before = embedding.weight.detach().clone()
+    >>> with perturb_embeddings(embedding, 0.5):
+    ...     print((embedding.weight - before).norm().item())
+    0.5
+    >>> torch.equal(embedding.weight, before)
+    True
+    """
+    weight = find_embeddings(model)
+    gradient = weight.grad if gradient is None else gradient
+    if gradient is None:
+        raise RuntimeError(
+            "wanted a gradient of the word embeddings: call backward() first, on embeddings that "
+            "are not frozen"
+        )
+    with torch.no_grad():
+        own = local(weight)
+        saved = own.clone()
+        own.add_(find_step(weight, gradient, epsilon, relative=relative, direction=direction))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            own.copy_(saved)
+
+
+@torch.no_grad()
+def find_step(
+    weight: Tensor, gradient: Tensor, epsilon: float, *, relative: bool, direction: Direction
+) -> Tensor:
+    """Returns r, of this process's part of the matrix; nothing waits for a GPU."""
+    norm = total_norm(gradient)
+    step = local(gradient)
+    if direction == "random":
+        noise = torch.randn_like(step) * step.any(-1, keepdim=True)
+        squares = noise.square().sum()
+        if hasattr(gradient, "full_tensor"):  # other parts of the matrix are elsewhere
+            distributed.all_reduce(squares)
+        step, length = noise, squares.sqrt()
+    else:
+        length = norm
+    if relative:
+        length = length / (total_norm(weight) / weight.shape[0] ** 0.5)
+    able = torch.isfinite(norm) & (norm > 0) & torch.isfinite(length) & (length > 0)
+    return torch.where(able, step * (epsilon / length), 0.0).to(local(weight).dtype)
+
+
+@contextmanager
+def trace_embeddings(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Has the gradient of frozen word embeddings too, which the list holds on leaving.
+
+    Where they are trained nothing happens, and the list stays empty: their own gradient serves.
+    """
+    weight = find_embeddings(model)
+    traced: list[Tensor] = []
+    if weight.requires_grad:
+        yield traced
+        return
+    weight.requires_grad_(True)  # noqa: FBT003 - torch's own
+    try:
+        yield traced
+    finally:
+        weight.requires_grad_(False)  # noqa: FBT003
+    if weight.grad is not None:
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(weight.grad)  # DDP averages only what is trained
+        traced.append(weight.grad)
+        weight.grad = None
+
+
+def total_norm(tensor: Tensor) -> Tensor:
+    """The norm over all of a tensor, of one that is split over processes too."""
+    norm = torch.linalg.vector_norm(tensor.float() if tensor.dtype.itemsize < 4 else tensor)
+    whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return whole
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this process holds; all of it where it is not split."""
+    own: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return own

@@ -1,0 +1,325 @@
+"""Adversarial steps and consistency, against plain references in double precision."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+from transformers import AutoConfig, AutoModel
+
+from softf1.losses import make_loss
+from softf1.training.adversarial import find_embeddings, find_step, perturb_embeddings
+from softf1.training.engine import Engine
+from softf1.training.fields import RecipeError
+from softf1.training.loop import InterruptedRunError
+from softf1.training.material import load_material
+from softf1.training.processes import Processes
+from softf1.training.recipe import with_values
+from softf1.training.run import train_run
+from softf1.training.step import SKIPPED, STEPS, Attack
+from tests.training.test_run import CASES, case
+from tests.training.test_step import LOSSES, make_batches, make_stepper
+from tests.training.toys import make_data, make_recipe, read_files
+
+EPSILON, KAPPA, EXPECTED = 0.7, 1.3, 100.0
+DOUBLE = {"dtype": torch.float64, "fused": False}
+
+
+@pytest.fixture(scope="module")
+def material():
+    return load_material(make_recipe(), make_data())
+
+
+def gradients(stepper, batches, seed=3):
+    """The gradient of a step, by name."""
+    torch.manual_seed(seed)
+    stepper.gradient(batches)
+    found = {n: p.grad.clone() for n, p in stepper.model.named_parameters() if p.grad is not None}
+    stepper.optimizer.zero_grad()
+    return found
+
+
+def reference(stepper, batch, *, epsilon, kappa):
+    """The gradient of one step, as the papers say it, in a few lines of plain PyTorch."""
+    model, target = copy.deepcopy(stepper.model), batch.targets["tags"]
+    loss = stepper.objective.losses["tags"]
+    kept = target != -100
+    inputs = {k: torch.cat([v, v]) if kappa else v for k, v in batch.inputs.items()}
+
+    def backward():
+        logits = model(**inputs).logits
+        if kappa:
+            one, two = logits.chunk(2)
+            p, q = (x[kept].log_softmax(-1) for x in (one, two))
+            both = [F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))]
+            value = (loss(one, target) + loss(two, target)) / 2
+            value = value + kappa * sum(both) / 2 / kept.sum()
+        else:
+            value = loss(logits, target)
+        (value * (kept.sum() / EXPECTED)).backward()  # the weight of a step is a float32
+
+    backward()
+    if epsilon:
+        matrix = model.words.weight
+        r = epsilon * matrix.grad / matrix.grad.norm()
+        matrix.data += r
+        backward()
+        matrix.data -= r
+    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("epsilon", [0.0, EPSILON], ids=["", "adversarial"])
+@pytest.mark.parametrize("kappa", [0.0, KAPPA], ids=["", "consistency"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_step_is_that_of_the_reference(material, loss, epsilon, kappa):
+    (batch,) = make_batches(material)
+    how = {"attack": Attack(epsilon) if epsilon else None, "consistency": kappa}
+    stepper = make_stepper(material, LOSSES[loss], dropout=0.3, expected=EXPECTED, **how, **DOUBLE)
+    found = gradients(stepper, [batch])
+    torch.manual_seed(3)
+    wanted = reference(stepper, batch, epsilon=epsilon, kappa=kappa)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        # One embedding row is restored by subtraction in the reference.
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("kappa", [0.0, KAPPA])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_however_a_step_is_cut_the_direction_is_that_of_the_whole(material, loss, kappa):
+    how = {"attack": Attack(EPSILON), "expected": EXPECTED, "consistency": kappa, **DOUBLE}
+    whole = gradients(make_stepper(material, LOSSES[loss], **how), make_batches(material))
+    cut = make_stepper(material, LOSSES[loss], windows=True, **how)
+    for accumulate in (2, 8):
+        found = gradients(cut, make_batches(material, accumulate=accumulate))
+        for name, value in whole.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_consistency_of_parts_is_that_of_the_whole():
+    """Without dropout both halves agree; here they are made to differ."""
+    torch.manual_seed(0)
+    target = torch.tensor([0, 2, -100, 1, 1, -100, 0, 2])
+    logits = torch.randn(2, 8, 3, dtype=torch.float64)
+    for name, options in (("ce", {}), ("dice", {"over": "batch"})):
+        whole = objective(name, options)
+        one = logits.clone().requires_grad_()
+        loss, value = whole.whole({"tags": one.flatten(0, 1)}, {"tags": target})
+        loss.backward()
+        cut = objective(name, options)
+        cut.open_windows()
+        two = logits.clone().requires_grad_()
+        parts = [slice(0, 3), slice(3, 8)]
+        cut.count([made_up(target[part]) for part in parts])
+        for part in parts:
+            cut.collect({"tags": two[:, part].flatten(0, 1)}, {"tags": target[part]})
+        cut.reduce()
+        for part in parts:
+            cut.part({"tags": two[:, part].flatten(0, 1)}, {"tags": target[part]}).backward()
+        torch.testing.assert_close(cut.finish(), value)
+        torch.testing.assert_close(two.grad, one.grad, rtol=1e-9, atol=1e-12)
+        assert one.grad[:, 2].abs().sum() == 0
+
+
+def objective(name, options):
+    from softf1.training.objective import Objective
+
+    return Objective(
+        {"tags": make_loss(name, **options)}, weights={}, counts={}, expected=5.0, consistency=KAPPA
+    )
+
+
+def made_up(target):
+    from softf1.tasks.base import Batch
+
+    return Batch(target.numpy(), {}, {"tags": target}, {})
+
+
+def test_off_means_one_forward_and_one_backward(material, monkeypatch):
+    stepper = make_stepper(material, LOSSES["rows"])
+    calls = []
+    monkeypatch.setattr(stepper, "run", lambda **kw: calls.append(1) or stepper.model(**kw))
+    stepper.gradient(make_batches(material))
+    assert len(calls) == 1
+    assert make_recipe().train.adversarial == make_recipe().train.consistency == 0.0
+
+
+def test_the_matrix_comes_back_to_the_bit():
+    torch.manual_seed(0)
+    embedding = torch.nn.Embedding(50, 7)
+    embedding(torch.tensor([3, 4, 4])).square().sum().backward()
+    before = embedding.weight.detach().clone()
+    gradient = embedding.weight.grad.clone()
+    with perturb_embeddings(embedding, 0.3):
+        moved = (embedding.weight - before).detach()
+    assert moved.norm().item() == pytest.approx(0.3, rel=1e-5)
+    assert torch.cosine_similarity(moved.flatten(), gradient.flatten(), 0) > 0.9999
+    assert torch.equal(embedding.weight, before)
+    with pytest.raises(ZeroDivisionError), perturb_embeddings(embedding, 0.3):
+        raise ZeroDivisionError
+    assert torch.equal(embedding.weight, before)
+
+
+@pytest.mark.parametrize("value", [0.0, math.inf, math.nan])
+def test_a_gradient_of_nothing_or_without_bounds_moves_nothing(value):
+    weight, gradient = torch.ones(4, 2), torch.full((4, 2), value)
+    for direction in ("gradient", "random"):
+        step = find_step(weight, gradient, 0.5, relative=False, direction=direction)
+        assert torch.equal(step, torch.zeros(4, 2))
+
+
+def test_noise_is_as_long_and_on_the_same_rows():
+    torch.manual_seed(0)
+    gradient = torch.zeros(9, 3)
+    gradient[[2, 5]] = torch.tensor([[0.0, 1.0, 0.0], [1e-3, 0.0, 0.0]])
+    how = {"relative": False, "direction": "random"}
+    steps = [find_step(torch.ones(9, 3), gradient, 0.5, **how) for _ in range(2)]
+    for step in steps:
+        assert step.norm().item() == pytest.approx(0.5, rel=1e-5)
+        assert (step.any(-1)).nonzero().flatten().tolist() == [2, 5]
+    assert not torch.equal(*steps)
+
+
+def test_a_relative_step_follows_the_scale_of_the_embeddings():
+    torch.manual_seed(0)
+    weight, gradient = torch.randn(40, 100), torch.randn(40, 100)
+    how = {"relative": True, "direction": "gradient"}
+    rows = weight.norm(dim=1).square().mean().sqrt()
+    for scale in (1.0, 3.0):
+        step = find_step(scale * weight, gradient, 0.5, **how)
+        torch.testing.assert_close(step.norm(), 0.5 * scale * rows)
+
+
+def test_with_a_scaler_the_gradient_is_the_same(material):
+    batches = make_batches(material)
+    how = {"attack": Attack(EPSILON), "fused": False}
+    plain = gradients(make_stepper(material, LOSSES["batch"], **how), batches)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaled = gradients(make_stepper(material, LOSSES["batch"], scaler=scaler, **how), batches)
+    for name, value in plain.items():
+        torch.testing.assert_close(scaled[name] / 1024, value, rtol=1e-4, atol=1e-7, msg=name)
+
+
+def test_frozen_embeddings_give_the_direction_and_stay(material):
+    """As under adapters: the gradient is taken at the matrix, which is not trained."""
+    batches = make_batches(material)
+    free = make_stepper(material, LOSSES["rows"], attack=Attack(EPSILON), **DOUBLE)
+    frozen = make_stepper(material, LOSSES["rows"], attack=Attack(EPSILON), **DOUBLE)
+    frozen.model.words.weight.requires_grad_(False)
+    wanted, found = gradients(free, batches), gradients(frozen, batches)
+    assert wanted.keys() - found.keys() == {"words.weight"}
+    for name, value in found.items():
+        torch.testing.assert_close(value, wanted[name], msg=name)
+    before = frozen.model.words.weight.detach().clone()
+    frozen.step(batches)
+    assert torch.equal(frozen.model.words.weight, before)
+    assert not frozen.model.words.weight.requires_grad
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
+    """Questions have logits of −inf, whose divergence must not be NaN."""
+    recipe, data = case(name, bert, adversarial=0.5, consistency=1.0)
+    engine = Engine(
+        recipe=recipe,
+        folder=tmp_path,
+        material=load_material(recipe, data),
+        processes=Processes(),
+    )
+    weights = find_embeddings(engine.stepper.model)
+    before = weights.detach().clone()
+    from softf1.training.batching import collate_rows
+
+    (micro,) = engine.plan.epoch(0)[0]
+    features, codec = engine.material.features["train"], engine.material.codec
+    engine.stepper.step([collate_rows(engine.material.task, features, micro, codec)])
+    meter = engine.stepper.read_meter()
+    assert (meter[STEPS], meter[SKIPPED]) == (1, 0)
+    assert not torch.equal(weights, before)
+    plain = with_values(recipe, {"train.adversarial": 0.0, "train.consistency": 0.0})
+    assert plain.train.consistency == 0.0
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"adversarial": 0.5, "consistency": 1.0},
+        {"adversarial": 0.5, "adversarial_direction": "random"},
+    ],
+    ids=["both", "noise"],
+)
+def test_a_run_that_is_stopped_goes_on_to_the_same_bits(train, tmp_path, monkeypatch):
+    recipe = make_recipe(train=train | {"epochs": 2.0, "checkpoint_seconds": 0.0})
+    train_run(recipe, tmp_path / "whole", data=make_data(), quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "softf1.training.loop.Loop._show",
+            lambda self, _: setattr(self.stop, "asked", self.at.step >= 5),
+        )
+        patch.setattr("softf1.training.loop.LEAST", 1)
+        with pytest.raises(InterruptedRunError):
+            train_run(recipe, tmp_path / "run", data=make_data(), quiet=True)
+    train_run(recipe, tmp_path / "run", data=make_data(), quiet=True, resume=True)
+    whole, run = read_files(tmp_path / "whole"), read_files(tmp_path / "run")
+    assert run["model/model.safetensors"] == whole["model/model.safetensors"]
+
+
+def test_they_change_what_is_learned(tmp_path):
+    weights = set()
+    for name, train in {
+        "plain": {},
+        "adversarial": {"adversarial": 0.5},
+        "consistency": {"consistency": 1.0},
+        "relative": {"adversarial_relative": 0.5},
+    }.items():
+        recipe = make_recipe(train=train | {"max_steps": 3})
+        train_run(recipe, tmp_path / name, data=make_data(), quiet=True)
+        weights.add((tmp_path / name / "model/model.safetensors").read_bytes())
+    assert len(weights) == 4
+
+
+def test_two_sizes_at_once_and_negative_ones_are_refused():
+    with pytest.raises(RecipeError, match="adversarial or adversarial_relative"):
+        make_recipe(train={"adversarial": 0.5, "adversarial_relative": 0.5})
+    with pytest.raises(RecipeError, match="adversarial"):
+        make_recipe(train={"adversarial": -0.5})
+    with pytest.raises(RecipeError, match="consistency"):
+        make_recipe(train={"consistency": -1.0})
+
+
+def test_a_model_without_word_embeddings_is_refused():
+    with pytest.raises(TypeError, match=r"get_input_embeddings\(\)"):
+        find_embeddings(torch.nn.Linear(2, 2))
+    with (
+        pytest.raises(RuntimeError, match=r"backward\(\) first"),
+        perturb_embeddings(torch.nn.Embedding(3, 2), 0.5),
+    ):
+        pass
+
+
+TINY = {
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "vocab_size": 33,
+}
+
+
+FAMILIES = (
+    *("albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "llama", "modernbert"),
+    *("mpnet", "qwen2", "roberta", "t5", "xlm-roberta", "xlnet"),
+)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch by transformers
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family_says_where_its_word_embeddings_are(kind):
+    names = {
+        "distilbert": {"dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 8, "vocab_size": 33},
+        "xlnet": {"d_model": 8, "n_layer": 1, "n_head": 2, "d_inner": 8, "vocab_size": 33},
+        "t5": {"d_model": 8, "num_layers": 1, "num_heads": 2, "d_ff": 8, "vocab_size": 33},
+    }
+    config = AutoConfig.for_model(kind, pad_token_id=0, **names.get(kind, TINY))
+    assert find_embeddings(AutoModel.from_config(config)).shape[0] == 33
