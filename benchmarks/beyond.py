@@ -1,0 +1,162 @@
+"""What beats cross entropy: adversarial steps, consistency and the losses on top, one rate for all.
+
+    python benchmarks/corpora_data.py ../shared work --only en
+    python benchmarks/beyond.py run work --jobs 15 --seeds 5 --out beyond.csv [--minutes 9]
+    python benchmarks/beyond.py show beyond.csv [--split dev]
+
+`run` trains every variant of beyond.toml on every grid whose files are in `work`, and writes a line
+as each run ends: dev and test score, seconds. What the file has is not run again. Nothing is tuned
+here: these are leads, from which the rules of `auto` are made (by dev scores). `show` prints the
+gains over cross entropy, paired by seed, with the half of a 95% t interval over seeds alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import shutil
+import time
+import tomllib
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from corpora import is_there, make_recipe, read_csv, read_grids
+from scipy.stats import t as student
+
+from softf1.experiments.cells import Job
+from softf1.experiments.workers import Pool
+from softf1.training.recipe import describe_recipe, with_values
+from softf1.training.toml import parse_override
+
+HERE = Path(__file__).parent
+BASELINE = "ce"
+COLUMNS = (
+    "grid", "variant", "seed", "headline", "dev", "test", "epochs", "steps", "train_seconds",
+    "device", "torch", "transformers", "softf1",
+)  # fmt: skip
+
+
+def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, dict[str, Any]]:
+    """The variants of a grid, those of twice the epochs named so."""
+    variants = dict(plan["variants"])
+    if name in plan["counted"]["grids"]:
+        variants |= plan["counted"]["variants"]
+    for row, values in plan["twice"].items():
+        variants[f"{row}, twice the epochs"] = {**values, "train.epochs": 2 * epochs}
+    return variants
+
+
+def list_jobs(options: argparse.Namespace) -> list[tuple[tuple[str, str, str], dict[str, Any]]]:
+    """All runs in order, each with its grid, variant and seed."""
+    plan, grids = tomllib.loads((HERE / "beyond.toml").read_text("utf-8")), read_grids()
+    jobs = []
+    for name in options.only or plan["order"]:
+        if not is_there(grids[name], options.work):
+            continue
+        recipe = make_recipe(grids[name], options.work)
+        recipe = with_values(recipe, dict(map(parse_override, options.values)))
+        for seed in range(options.seeds):
+            for variant, values in list_variants(name, plan, recipe.train.epochs).items():
+                own = with_values(recipe, {**values, "train.seed": seed, "train.patience": 0})
+                jobs.append(((name, variant, str(seed)), describe_recipe(own)))
+    return jobs
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run what the file does not have yet, until the minutes are over."""
+    end = time.monotonic() + 60 * options.minutes
+    done = {(row["grid"], row["variant"], row["seed"]) for row in read_csv(options.out)}
+    wanted = {str(n): job for n, job in enumerate(list_jobs(options)) if job[0] not in done}
+    folder = Path(options.runs)
+    jobs = [Job(id=n, recipe=recipe, folder=str(folder / n)) for n, (_, recipe) in wanted.items()]
+    print(f"{len(jobs)} runs", flush=True)
+    new = not options.out.is_file()
+    with closing(Pool(options.jobs, logs=folder / "logs")) as pool, options.out.open("a") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        for count, found in enumerate(pool(jobs), 1):
+            key, result = wanted[found.id][0], found.result
+            if result is None:
+                print(f"{', '.join(key)}: {found.error}", flush=True)
+            else:
+                writer.writerow(describe(key, result))
+                file.flush()
+            shutil.rmtree(folder / found.id, ignore_errors=True)
+            if time.monotonic() > end:
+                print(f"time is over after {count} runs", flush=True)
+                return
+
+
+def describe(key: tuple[str, str, str], result: dict[str, Any]) -> dict[str, Any]:
+    """The line of a run."""
+    grid, variant, seed = key
+    metric, versions = result["headline"], result["versions"]
+    scores = {part: round(own[metric], 6) for part, own in result["scores"].items()}
+    return {
+        "grid": grid, "variant": variant, "seed": seed, "headline": metric, **scores,
+        "epochs": result["epochs"], "steps": result["steps"],
+        "train_seconds": result["seconds"]["train"], "device": result["device"],
+        "torch": versions["torch"], "transformers": versions["transformers"],
+        "softf1": versions["softf1"],
+    }  # fmt: skip
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print the gains over cross entropy."""
+    scores: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    seconds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in read_csv(options.out):
+        scores[row["grid"]][row["variant"]][row["seed"]] = 100 * float(row[options.split])
+        seconds[row["grid"]][row["variant"]].append(float(row["train_seconds"]))
+    for grid, variants in scores.items():
+        base = variants[BASELINE]
+        spread = stdev(base.values()) if len(base) > 1 else math.nan
+        print(f"\n{grid} ({options.split}): CE {mean(base.values()):.2f} ± {spread:.2f}")
+        for variant, own in variants.items():
+            gains = [own[seed] - base[seed] for seed in own.keys() & base.keys()]
+            if variant == BASELINE or not gains:
+                continue
+            half = half_width(gains)
+            times = mean(seconds[grid][variant]) / mean(seconds[grid][BASELINE])
+            sure = "*" if mean(gains) > half else "-" if mean(gains) < -half else " "
+            text = f"{mean(gains):+6.2f} ± {half:5.2f} {sure}"
+            print(f"  {variant:42} {text} n {len(gains)}  time ×{times:.2f}")
+
+
+def half_width(gains: list[float]) -> float:
+    """Half of the 95% t interval of a mean."""
+    if len(gains) < 2:
+        return math.nan
+    quantile = float(student.ppf(0.975, len(gains) - 1))
+    return quantile * stdev(gains) / math.sqrt(len(gains))
+
+
+def main() -> None:
+    """Run or show."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    verbs = parser.add_subparsers(required=True)
+    verb = verbs.add_parser("run")
+    verb.set_defaults(function=run)
+    verb.add_argument("work", type=Path)
+    verb.add_argument("--out", type=Path, default=HERE / "results" / "beyond.csv")
+    verb.add_argument("--runs", default="beyond-runs")
+    verb.add_argument("--jobs", type=int, default=1)
+    verb.add_argument("--seeds", type=int, default=5)
+    verb.add_argument("--minutes", type=float, default=1e9)
+    verb.add_argument("--only", nargs="*", default=[])
+    verb.add_argument("--values", nargs="*", default=[])
+    verb = verbs.add_parser("show")
+    verb.set_defaults(function=show)
+    verb.add_argument("out", type=Path)
+    verb.add_argument("--split", default="test", choices=("dev", "test"))
+    options = parser.parse_args()
+    options.function(options)
+
+
+if __name__ == "__main__":
+    main()
