@@ -61,6 +61,8 @@ def list_jobs(options: argparse.Namespace) -> list[tuple[tuple[str, str, str], d
         recipe = with_values(recipe, dict(map(parse_override, options.values)))
         for seed in range(options.seeds):
             for variant, values in list_variants(name, plan, recipe.train.epochs).items():
+                if options.variants and variant not in options.variants:
+                    continue
                 own = with_values(recipe, {**values, "train.seed": seed, "train.patience": 0})
                 jobs.append(((name, variant, str(seed)), describe_recipe(own)))
     return jobs
@@ -149,6 +151,7 @@ def main() -> None:
     verb.add_argument("--seeds", type=int, default=5)
     verb.add_argument("--minutes", type=float, default=1e9)
     verb.add_argument("--only", nargs="*", default=[])
+    verb.add_argument("--variants", nargs="*", default=[], help="some only")
     verb.add_argument("--values", nargs="*", default=[])
     verb = verbs.add_parser("show")
     verb.set_defaults(function=show)
