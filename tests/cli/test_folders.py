@@ -230,6 +230,17 @@ def test_what_fails_fails_with_a_broken_pipe_too():
     assert main([word for word in command("compare") if word != "--quiet"]) == 2
 
 
+def test_a_pipe_that_breaks_inside_the_work_is_a_failure(monkeypatch, capsys):
+    """Such as that of a tracker: there is no result, so the exit status is not 0."""
+
+    def fail(*_, **__):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("softf1.experiments.compare.compare", fail)
+    assert main(command("compare")) == 1
+    assert capsys.readouterr().err == "softf1 compare: [Errno 32] Broken pipe\n"
+
+
 def test_train_into_head_goes_on_to_its_end(tmp_path):
     """As `softf1 train … 2>&1 | head -1`."""
     late = "train.checkpoint_seconds=1000"

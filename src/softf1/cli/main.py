@@ -112,10 +112,10 @@ def run(options: argparse.Namespace) -> int:
     except InputError as error:
         print(f"softf1 {options.verb}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-        drop_output(sys.stdout)
-        return 0
     except (OSError, RunError) as error:  # a full disk, say: nothing that the input could mend
+        if isinstance(error, BrokenPipeError) and options.verb not in WORKING:
+            drop_output(sys.stdout)  # its reader, such as head, has seen enough
+            return 0
         print(f"softf1 {options.verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
