@@ -283,9 +283,7 @@ real_executor = compare.choose_executor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "start", [["-m", "softf1"], ["-c", "import softf1.cli.main as m; m.main()"]]
-)
+@pytest.mark.parametrize("start", [["-m", "softf1"], ["-P", "-m", "softf1"]])
 def test_accelerate_in_the_current_folder_is_not_run(start, tmp_path):
     """The whole way: the command, and a worker that trains."""
     write_recipe(tmp_path)
