@@ -136,7 +136,7 @@ def test_other_examples_in_memory_are_another_run(tmp_path):
     train_run(recipe, tmp_path, data=data, quiet=True)
     assert not train_or_find(recipe, tmp_path, data=data, quiet=True).trained
     data["dev"] = data["dev"][::-1]
-    with pytest.raises(InputError, match="the dev file has changed"):
+    with pytest.raises(InputError, match="a finished run, but dev has changed"):
         train_run(recipe, tmp_path, data=data, quiet=True)
 
 

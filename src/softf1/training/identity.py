@@ -82,8 +82,8 @@ def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     old = {name: _of(one).get("sha256") for name, one in _of(before.get("data")).items()}
     for name, one in now["data"].items():
         if _differ(old.get(name), one["sha256"]):
-            path = now["recipe"]["task"].get(name, "")
-            changes.append(f"the {name} file {path} has changed".replace("  ", " "))
+            path = now["recipe"]["task"].get(name)
+            changes.append(f"the {name} file {path} has changed" if path else f"{name} has changed")
     files, new = _of(before.get("encoder_files")), now.get("encoder_files") or {}
     if files and new and files != new:
         names = [name for name in sorted({*files, *new}) if files.get(name) != new.get(name)]
