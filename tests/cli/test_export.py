@@ -3,6 +3,7 @@ import json
 import pytest
 
 from softf1.cli.main import main
+from softf1.training.export import check_target
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="wants onnxruntime (softf1[onnx])")
 
@@ -16,6 +17,7 @@ def test_what_was_written_is_told(run, capsys):
     session = onnxruntime.InferenceSession(run / "model.onnx")
     labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
     assert labels == ["O", "B-LOC", "B-PER"]
+    check_target(run / "model.onnx")  # an export may be replaced by the next one
 
 
 def test_no_run_is_one_line_and_exit_2(tmp_path, capsys):

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def test_a_bad_line_of_a_data_file_is_named(recipe, capsys, tmp_path):
     check_bad(found, rf"dev\.txt:{at + 1}: ")
 
 
-def test_a_run_prints_its_scores_and_a_finished_one_prints_them_again(recipe, capsys, tmp_path):
+def test_a_run_prints_its_scores_and_a_finished_one_says_when_that_was(recipe, capsys, tmp_path):
     words = (recipe, "train.max_steps=2", "--out", tmp_path / "run")
     code, out, err = train(capsys, *words)
     assert code == 0
@@ -99,10 +100,15 @@ def test_a_run_prints_its_scores_and_a_finished_one_prints_them_again(recipe, ca
     assert out.split()[:2] == ["f1", "precision"]
     assert "label  precision" in out
     start = time.monotonic()
-    assert train(capsys, *words) == (0, out, [])
+    code, again, err = train(capsys, *words)
     assert time.monotonic() - start < 2
+    assert (code, err) == (0, [])
+    today = rf"{datetime.now(UTC):%Y-%m-%d} \d\d:\d\d UTC"
+    assert re.search(rf"run: finished before, on {today}; nothing was trained", again)
+    assert "precision" not in again  # no table as if it had been trained
+    assert re.search(r"^dev f1 [\d.]+, test f1 [\d.]+$", again, re.MULTILINE)
     found = train(capsys, *words, "train.lr=0.5")
-    check_bad(found, "run: this folder holds the result of another recipe; give --out")
+    check_bad(found, r"run: .* train\.lr was 0\.01 and is 0\.5: --out .*, --force ")
 
 
 @pytest.mark.parametrize("word", ["--no-such-option=1", "train.lr"])

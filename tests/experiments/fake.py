@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from softf1.files import hash_file
 from softf1.tasks.labels import score_labels
 from softf1.training.recipe import build_recipe, describe_recipe, hash_recipe
 
@@ -59,9 +60,12 @@ def train_run(recipe, folder, *, resume=False, quiet=False):
 
 
 def conclude(recipe, folder, scores, tuned):
+    named = {name: getattr(recipe.task, name) for name in ("train", "dev", "test")}
+    paths = {name: path for name, path in named.items() if path and Path(path).is_file()}
     result = {
         "schema": 1,
         "hash": hash_recipe(recipe),
+        "data": {name: {"sha256": hash_file(path)} for name, path in paths.items()},
         "task": recipe.task.kind,
         "encoder": recipe.encoder.name,
         "loss": recipe.loss.name,

@@ -122,7 +122,7 @@ def test_finished_cells_are_never_redone(tmp_path):
 
 def test_a_grid_of_another_recipe_is_refused(tmp_path):
     run(tmp_path, losses=("ce",), seeds=[0])
-    with pytest.raises(InputError, match="holds a grid of another recipe; give another --out"):
+    with pytest.raises(InputError, match=r"pause was None and is 0\.001: --out .*, --force"):
         run(tmp_path, losses=("ce",), seeds=[0], pause=0.001)
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_result_of_other_settings_is_refused(tmp_path):
     run(tmp_path, losses=("ce",), seeds=[0])
     path = tmp_path / "cells/ce-s0/result.json"
     path.write_text(path.read_text("utf-8").replace('"hash": "', '"hash": "0'), "utf-8")
-    with pytest.raises(InputError, match="ce-s0: this is the result of another recipe"):
+    with pytest.raises(InputError, match="ce-s0: holds a finished run, but the recipe is another"):
         run(tmp_path, losses=("ce",), seeds=[0])
 
 

@@ -224,7 +224,7 @@ def test_qqp_is_rebalanced_before_it_is_run(tmp_path):
     assert all(line.printed == [None] and line.ours for line in lines)
     shares = {}
     for variant in ("+positive", "+negative", "-negative", "+both"):
-        text = (tmp_path / f"out/qqp{variant}/train.tsv").read_text("utf-8").splitlines()[1:]
+        text = (tmp_path / f"out/data/qqp{variant}.tsv").read_text("utf-8").splitlines()[1:]
         labels = [row.rsplit("\t", 1)[1] for row in text]
         shares[variant] = (len(labels), round(labels.count("1") / len(labels), 2))
     assert shares["+positive"] == (64, 0.5)  # 16 of 48 are positive: 32 + 32

@@ -162,6 +162,15 @@ def test_command_line(grid, tmp_path, capsys):
     assert "wanted the folder of a run" in capsys.readouterr().err
 
 
+def test_the_page_has_the_permissions_that_the_umask_leaves(grid, tmp_path):
+    before = os.umask(0o027)
+    try:
+        out = write_report([grid], tmp_path / "page.html")
+    finally:
+        os.umask(before)
+    assert out.stat().st_mode & 0o777 == 0o640
+
+
 def test_without_the_extra_its_name_is_said(grid, tmp_path, monkeypatch):
     for missing in ("plotly.offline", "jinja2"):
         with monkeypatch.context() as patch:

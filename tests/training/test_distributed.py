@@ -130,7 +130,7 @@ def test_when_one_is_asked_to_stop_all_save_and_stop(two):
 def test_what_rank_0_refuses_all_refuse(two):
     _, found = two
     for result in found:
-        assert "this folder holds the result of another recipe" in result["another"]
+        assert "holds a finished run, but train.seed was 0 and is 9" in result["another"]
 
 
 PLAIN = ["--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", "--num_processes=2"]

@@ -62,7 +62,7 @@ def test_folders_that_a_training_would_refuse_are_refused(recipe, tmp_path):
     short = with_values(recipe, {"train.max_steps": 1})
     train_run(short, tmp_path / "run", quiet=True)
     assert describe_run(short, tmp_path / "run").endswith("is finished: there is nothing to do")
-    with pytest.raises(InputError, match="result of another recipe"):
+    with pytest.raises(InputError, match="max_steps was 1 and is 0"):
         describe_run(recipe, tmp_path / "run")
 
 

@@ -1,5 +1,7 @@
 """Files read, split and encoded."""
 
+import os
+
 import pytest
 
 from softf1.data.examples import QAExample
@@ -36,6 +38,17 @@ def test_what_runs_share_is_read_once(tmp_path):
     (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
     assert len(again.examples["dev"]) == 18
     assert len(shelf.load(recipe).examples["dev"]) == 60
+
+
+def test_a_file_edited_without_a_trace_is_read_anew(tmp_path):
+    """Of the same size and time as before: only its content tells."""
+    recipe, shelf = read_recipe(write_recipe(tmp_path)), Shelf()
+    path = tmp_path / "dev.txt"
+    state, text = path.stat(), path.read_text()
+    word = shelf.load(recipe).examples["dev"][0].words[0]
+    path.write_text(text.replace(word, word.swapcase(), 1))
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert shelf.load(recipe).examples["dev"][0].words[0] == word.swapcase()
 
 
 def test_a_second_run_on_the_same_material_gives_the_same(tmp_path):

@@ -11,9 +11,9 @@ import torch
 from huggingface_hub import ModelCard
 
 from softf1.errors import InputError
+from softf1.files import new_folder
 from softf1.tasks import save_task
 from softf1.training.evaluation import evaluate, find
-from softf1.training.files import new_folder
 from softf1.training.publish import find_model, load_model, publish_model
 from softf1.training.recipe import build_recipe
 from tests.tasks.cases import CASES, build_case
@@ -271,7 +271,7 @@ def test_an_older_model_stays_until_the_new_one_is_whole(case, tmp_path, monkeyp
 
 
 def test_what_an_interrupted_attempt_left_is_removed(tmp_path):
-    stale = tmp_path / ".model.tmp"
+    stale = tmp_path / ".softf1-0123456789abcdef.tmp"
     stale.mkdir()
     (stale / "half").write_text("")
     with new_folder(tmp_path / "model") as made:

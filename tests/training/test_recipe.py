@@ -320,7 +320,7 @@ options = st.dictionaries(
 )
 recipes = st.builds(
     Recipe,
-    name=words,
+    name=words.filter(lambda name: not {*name} & {*"/\\\0"}),
     task=st.builds(
         TaskSection, kind=words, train=words, dev=st.none() | words, test=words, options=options
     ),

@@ -50,6 +50,7 @@ def add_grid_options(parser: argparse.ArgumentParser) -> None:
         "--on", choices=("here", "ray"), default="here", help="where runs go (ray: optional extra)"
     )
     parser.add_argument("--no-models", action="store_true", help="keep no weights of the runs")
+    parser.add_argument("--force", action="store_true", help="start afresh in the folder of a grid")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     asked = list(split_values(options.losses)) if options.losses else default_losses(recipe)
     losses = check_losses(asked, recipe, options.tune)
     folder = options.out or Path("runs") / f"{recipe.name}-compare"
-    check_data(recipe, folder)
+    check_data(recipe, folder, force=options.force)
     with choose_executor(options, folder) as execute:
         found = compare(
             recipe,
@@ -76,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
             tune=options.tune,
             gain=options.gain / 100,
             keep_models=not options.no_models,
+            force=options.force,
             quiet=options.quiet,
         )
     return finish(found, folder)
@@ -92,12 +94,13 @@ def check_grid_options(options: argparse.Namespace) -> None:
         raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
 
 
-def check_data(recipe: Recipe, folder: Path) -> None:
+def check_data(recipe: Recipe, folder: Path, *, force: bool = False) -> None:
     """Reads the files before a grid begins: what is wrong with them is wrong with every run."""
-    from softf1.experiments.grid import FILE
+    from softf1.experiments.grid import FILE, refuse_others
     from softf1.training.material import check_files
 
-    if not (folder / FILE).is_file():
+    refuse_others(folder)
+    if force or not (folder / FILE).is_file():
         check_files(recipe)
 
 

@@ -14,6 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="runs for each loss (default: 3)")
     parser.add_argument("--jobs", type=int, default=0, help="runs at a time; one a core by default")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="the folder to write")
+    parser.add_argument("--force", action="store_true", help="start afresh in the folder")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -24,15 +25,18 @@ def run(options: argparse.Namespace) -> int:
     from softf1.cli.compare import finish
     from softf1.errors import InputError
     from softf1.experiments.demo import count_jobs, introduce, run_demo
+    from softf1.experiments.grid import refuse_others
     from softf1.experiments.hkcancor import NOTICE
     from softf1.experiments.workers import Pool
     from softf1.reports import write_report
 
     if options.seeds < 1:
         raise InputError(f"wanted --seeds from 1 up, got {options.seeds}")
+    refuse_others(options.out)
     print(introduce(options.seeds), flush=True)
     with closing(Pool(options.jobs or count_jobs(), logs=options.out / "logs")) as pool:
-        found = run_demo(options.out, execute=pool, seeds=options.seeds, quiet=options.quiet)
+        how = {"seeds": options.seeds, "force": options.force, "quiet": options.quiet}
+        found = run_demo(options.out, execute=pool, **how)
     code = finish(found, options.out)
     page = write_report([options.out], options.out / "report.html", notices=[NOTICE])
     print(f"The page, to open in a browser: {page}")

@@ -6,7 +6,8 @@ import argparse
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from softf1 import __version__
 from softf1.errors import InputError, RunError
@@ -30,6 +31,8 @@ VERBS = {
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
     "list": "losses, tasks, encoders and recipes that there are",
 }
+WORKING = ("demo", "train", "compare", "sweep", "reproduce")
+"""Verbs that are about what they leave in a folder: they go on when nobody reads what they say."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -60,19 +63,59 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+class Unread:
+    """A stream whose reader may leave, as head does: what is written from then on is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes, if anybody reads."""
+        try:
+            return self.stream.write(text)
+        except BrokenPipeError:
+            drop_output(self.stream)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flushes, if anybody reads."""
+        try:
+            self.stream.flush()
+        except BrokenPipeError:
+            drop_output(self.stream)
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the stream's own."""
+        return getattr(self.stream, name)
+
+
+def drop_output(stream: TextIO) -> None:
+    """Sends what is still to be written to nowhere, so that nothing fails at the end either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns 0 for done, 1 for failed, 2 for bad input or usage."""
     options = parse(arguments)
+    with ExitStack() as held:
+        if options.verb in WORKING:
+            held.enter_context(redirect_stdout(cast("TextIO", Unread(sys.stdout))))
+            held.enter_context(redirect_stderr(cast("TextIO", Unread(sys.stderr))))
+        return run(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the verb; errors become a line and an exit code."""
     try:
         code: int = options.run(options)
         sys.stdout.flush()
     except InputError as error:
         print(f"softf1 {options.verb}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (OSError, RunError) as error:  # a full disk, say: nothing that the input could mend
+        if isinstance(error, BrokenPipeError) and options.verb not in WORKING:
+            drop_output(sys.stdout)  # its reader, such as head, has seen enough
+            return 0
         print(f"softf1 {options.verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from softf1.cli.settings import add_settings, read_settings
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
+    from pathlib import Path
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +30,12 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from softf1.data.problems import Problems
-    from softf1.training.files import new_file
+    from softf1.files import new_file
     from softf1.training.predict import predict_lines, read_input
     from softf1.training.publish import load_model
 
+    if options.out:
+        _check_out(Path(options.out), options.input)
     how = choose_places(options)
     loaded = load_model(options.folder)
     loaded.model.to(how["device"])
@@ -53,6 +56,18 @@ def run(options: argparse.Namespace) -> int:
     if problems.skipped or problems.changes:
         print(f"{options.input}: {problems}", file=sys.stderr)
     return 0
+
+
+def _check_out(out: Path, source: str) -> None:
+    """Refuses to write over what is read."""
+    from pathlib import Path
+
+    from softf1.errors import InputError
+
+    if out.is_dir():
+        raise InputError("wanted a file to write to, got a folder", path=out)
+    if out.exists() and Path(source).exists() and out.samefile(source):
+        raise InputError("wanted another --out: this is the file that is read", path=out)
 
 
 def _write(lines: Iterable[bytes], file: object) -> int:

@@ -31,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Lists the tables, or runs what is there of one and prints it."""
+    from softf1.experiments.grid import lock
     from softf1.experiments.tables import find_table
 
     check_grid_options(options)
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / "reproduce"
     if options.dry_run:
         return _print_scores(table, _make(options, folder, None), folder)
-    with choose_executor(options, folder) as execute:
+    with lock(folder), choose_executor(options, folder) as execute:
         return _print_scores(table, _make(options, folder, execute), folder)
 
 
@@ -57,6 +58,7 @@ def _make(options: argparse.Namespace, folder: Path, execute: object) -> Reprodu
         overrides=options.values,
         data=options.data,
         keep_models=not options.no_models,
+        force=options.force,
         quiet=options.quiet,
     )
 

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     recipe = read_recipe(options.recipe, rest)
     folder = options.out or Path("runs") / f"{recipe.name}-sweep"
     if not any(key.startswith("task.") for key in axes):
-        check_data(recipe, folder)
+        check_data(recipe, folder, force=options.force)
     with choose_executor(options, folder) as execute:
         found = sweep(
             recipe,
@@ -58,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
             complements=complements,
             gain=options.gain / 100,
             keep_models=not options.no_models,
+            force=options.force,
             quiet=options.quiet,
         )
     return finish(found, folder)

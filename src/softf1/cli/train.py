@@ -21,6 +21,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="the run folder; runs/NAME-LOSS-sSEED by default")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     parser.add_argument(
+        "--force", action="store_true", help="start afresh in the folder of another run"
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="check recipe, data and memory; train nothing"
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -30,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Trains; prints the scores."""
     from softf1.training.ranks import leave, own_rank
     from softf1.training.recipe import check_recipe, read_recipe
-    from softf1.training.summary import default_folder, format_result
+    from softf1.training.summary import default_folder, format_finished, format_result
 
     recipe = read_recipe(options.recipe, options.values)
     check_recipe(recipe, path=options.recipe, overrides=options.values)
@@ -38,12 +41,13 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         from softf1.training.dry_run import describe_run
 
-        text = describe_run(recipe, folder, resume=options.resume)
+        text = describe_run(recipe, folder, resume=options.resume, force=options.force)
     else:
-        from softf1.training.run import train_run
+        from softf1.training.run import train_or_find
 
-        found = train_run(recipe, folder, resume=options.resume, quiet=options.quiet)
-        text = format_result(found, folder)
+        how = {"resume": options.resume, "force": options.force, "quiet": options.quiet}
+        found, trained = train_or_find(recipe, folder, **how)
+        text = (format_result if trained else format_finished)(found, folder)
     if own_rank() == 0:
         print(text)
     leave()

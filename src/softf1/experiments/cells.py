@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.errors import InputError
 from softf1.tasks.registry import FILE
-from softf1.training.recipe import describe_recipe, hash_recipe, with_values
+from softf1.training.identity import list_changes, say_changes
+from softf1.training.recipe import describe_recipe, with_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from softf1.training.recipe import Recipe
@@ -89,18 +90,15 @@ def name_cell(row: str, rest: str) -> str:
     return f"{safe}-{rest}"
 
 
-def read_done(cell: Cell, recipe: Recipe, grid: Path) -> dict[str, Any] | None:
-    """The result of a finished cell; that of another recipe is refused."""
+def read_done(cell: Cell, identity: Mapping[str, Any], grid: Path) -> dict[str, Any] | None:
+    """The result of a finished cell; that of another recipe or other files is refused."""
     path = grid / cell.folder / "result.json"
     if not path.is_file():
         return None
     result = read_json(path)
-    if result.get("hash") != hash_recipe(with_values(recipe, cell.values)):
-        raise InputError(
-            "this is the result of another recipe or other settings; give another --out, or "
-            "remove the folder",
-            path=path.parent,
-        )
+    changes = list_changes(result, identity)
+    if changes:
+        raise InputError(f"holds a finished run, but {say_changes(changes)}", path=path.parent)
     return result
 
 

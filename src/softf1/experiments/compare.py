@@ -49,6 +49,7 @@ def compare(
     tune: Level = "small",
     gain: float = 0.005,
     keep_models: bool = True,
+    force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing of the grid and write `comparison.json`.
@@ -64,6 +65,7 @@ def compare(
             or 9.
         gain: The gain that would matter, as a share.
         keep_models: Keep the model of each cell.
+        force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
 
     Returns:
@@ -72,7 +74,7 @@ def compare(
     trained = tuple(dict.fromkeys(loss.removesuffix(TUNED) for loss in losses))
     settings = {loss: list_settings(loss, recipe, tune) for loss in trained}
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
-    with lock(folder):
+    with lock(folder, force=force):
         grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(losses))
         grid.content |= {"seeds": list(seeds), "tune": tune, "choice": CHOICE}
         with Meter(*_size(settings, seeds, tune), quiet=quiet) as meter:

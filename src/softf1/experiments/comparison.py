@@ -20,8 +20,8 @@ from softf1.experiments.search import TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference
 from softf1.experiments.tallies import tally_run
 from softf1.experiments.verdicts import conclude, judge
+from softf1.files import new_file
 from softf1.tasks.registry import load_task
-from softf1.training.files import new_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -58,6 +58,7 @@ def run_demo(
     execute: Execute,
     seeds: int = 3,
     rows: Sequence[str] = tuple(ROWS),
+    force: bool = False,
     quiet: bool = False,
     **values: Any,
 ) -> dict[str, Any]:
@@ -68,10 +69,10 @@ def run_demo(
         execute: Runs the cells.
         seeds: How many seeds.
         rows: Some of `ROWS`.
+        force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
         values: Changes to `[train]`, for a shorter run.
     """
-    recipe = demo_recipe(folder, **values)
     cells = [
         Cell(
             id=f"{name_folder(row)}-s{seed}",
@@ -84,8 +85,8 @@ def run_demo(
         for seed in range(seeds)
         for row in rows
     ]
-    grid = Grid(folder, recipe, execute, keep_models=False)
-    with lock(folder):
+    with lock(folder, force=force):
+        grid = Grid(folder, demo_recipe(folder, **values), execute, keep_models=False)
         grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(rows))
         grid.content |= {"seeds": list(range(seeds)), "tune": "none"}
         with Meter(float(len(cells)), len(cells), quiet=quiet) as meter:

@@ -1,21 +1,34 @@
 """A grid folder: cells that are run once each, whatever happens in between.
 
-A cell is done when its folder has a `result.json` with the hash of its recipe; that file is written
-last. So nothing else needs to be remembered: after an interruption, of any kind, the same command
-goes on where it was.
+A cell is done when its folder has a `result.json` of its recipe, files and versions; that file is
+written last. So nothing else needs to be remembered: after an interruption, of any kind, the same
+command goes on where it was. Files are hashed once, when a command begins: a cell that found other
+ones counts as failed, so that no mean is over runs of different data.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.experiments.cells import drop_weights, make_job, plain, read_done, read_json
 from softf1.experiments.meter import format_seconds
-from softf1.training.files import new_file
-from softf1.training.recipe import describe_recipe, hash_recipe
+from softf1.files import NO_LINKS, is_unfinished, make_folder, new_file, remove_folder
+from softf1.files import lock as lock_file
+from softf1.training.folder import finished_on
+from softf1.training.identity import (
+    WAYS,
+    hash_encoder_files,
+    hash_path,
+    identify,
+    list_changes,
+    say_changes,
+)
+from softf1.training.recipe import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +39,10 @@ if TYPE_CHECKING:
     from softf1.training.recipe import Recipe
 
 SCHEMA = 1
-FILE = "grid.json"
+FILE, LOCK = "grid.json", ".lock"
+MARK = b"softf1\n"
+"""What the lock file says, by which a folder is known to be ours."""
+
 CELLS, TRIALS = "cells", "tuning"
 """Folders of the runs that count, and of those that only chose settings."""
 
@@ -47,24 +63,29 @@ class Grid:
         self.folder, self.recipe, self.execute = folder, recipe, execute
         self.keep_models = keep_models
         self.content: dict[str, Any] = {}
+        self.hash_data = cache(hash_path)
+        self.hash_encoder = cache(hash_encoder_files)
         self.cells: dict[str, Cell] = {}
         self.results: dict[str, dict[str, Any]] = {}
         self.errors: dict[str, str] = {}
 
     def open(self, **content: Any) -> None:
         """Begin, or go on with, the experiment that `grid.json` names."""
-        path = self.folder / FILE
-        known = {"schema": SCHEMA, "hash": hash_recipe(self.recipe)}
+        path, identity = self.folder / FILE, self.identify()
         if path.is_file():
             found = read_json(path)
-            for key, value in {**known, "kind": content["kind"]}.items():
+            for key, value in {"schema": SCHEMA, "kind": content["kind"]}.items():
                 if found.get(key) != value:
-                    what = "recipe" if key == "hash" else key
-                    raise InputError(
-                        f"holds a grid of another {what}; give another --out", path=path
-                    )
-        recipe = describe_recipe(self.recipe)
-        self.content = {**known, "recipe": recipe, **content, "headline": None, "tuning": []}
+                    raise InputError(f"holds a grid of another {key}: {WAYS}", path=path)
+            changes = list_changes(found, identity)
+            if changes:
+                raise InputError(f"holds a grid, but {say_changes(changes)}", path=path)
+        self.content = {"schema": SCHEMA, **identity, **content, "headline": None, "tuning": []}
+
+    def identify(self, cell: Cell | None = None) -> dict[str, Any]:
+        """What decides the results: of all cells, or of one."""
+        recipe = with_values(self.recipe, cell.values) if cell else self.recipe
+        return identify(recipe, hash_data=self.hash_data, hash_encoder=self.hash_encoder)
 
     def write(self) -> None:
         """Write `grid.json`, as a whole or not at all."""
@@ -85,13 +106,16 @@ class Grid:
         self.cells |= {cell.id: cell for cell in cells}
         jobs = []
         for cell in cells:
-            found = read_done(cell, self.recipe, self.folder)
+            found = read_done(cell, self.identify(cell), self.folder)
             if found is None:
                 jobs.append(make_job(cell, self.recipe, self.folder))
             else:
                 self.results[cell.id] = found
                 meter.skip(cell.cost)
         self.write()
+        if cells and not jobs and not trials:
+            last = max(finished_on(self.folder / c.folder, self.results[c.id]) for c in cells)
+            meter.say(f"all {len(cells)} runs were finished before, the last on {last}")
         for done in self.execute(jobs) if jobs else ():
             self._take(self.cells[done.id], done, meter, trials=trials)
             self.write()
@@ -99,8 +123,10 @@ class Grid:
 
     def _take(self, cell: Cell, done: Done, meter: Meter, *, trials: bool) -> None:
         took = format_seconds(done.seconds)
-        if done.result is None:
-            self.errors[cell.id] = done.error or "no result"
+        changes = list_changes(done.result, self.identify(cell)) if done.result else []
+        if done.result is None or changes:
+            why = f"{changes[0]} since this command began" if changes else done.error
+            self.errors[cell.id] = why or "no result"
             meter.advance(cell.cost, f"{cell.id} failed after {took}: {self.errors[cell.id]}")
             return
         self.results[cell.id] = done.result
@@ -127,22 +153,53 @@ def split_of(result: dict[str, Any]) -> str:
 
 
 @contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Keep a second command out of the folder; a killed one leaves no lock behind."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w", encoding="utf-8") as file:
-        if not _take_lock(file):
+def lock(folder: Path, *, force: bool = False) -> Iterator[None]:
+    """Makes the folder ours and keeps a second command out; a killed one leaves no lock behind.
+
+    Args:
+        folder: The folder of a grid, or of several.
+        force: Remove what an earlier command left in it.
+
+    Raises:
+        InputError: Another command is at work here, or the folder has files and is not ours.
+    """
+    refuse_others(folder)
+    make_folder(folder)
+    number = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o666)
+    try:
+        if lock_file(number) is False:
             raise InputError("another softf1 is at work in this folder", path=folder)
+        refuse_others(folder)  # again: another command may have been here since
+        os.pwrite(number, MARK, 0)
+        if force:
+            _empty(folder)
         yield
+    finally:
+        os.close(number)
 
 
-def _take_lock(file: IO[str]) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def refuse_others(folder: Path) -> None:
+    """Refuses a folder that has files and was not made by this package."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError("wanted a folder, got a file; give another --out", path=folder)
+    mark, grid = folder / LOCK, folder / FILE
+    if mark.is_file() and mark.read_bytes() == MARK:
+        return
+    if grid.is_file() and {"schema", "hash", "cells"} <= read_json(grid).keys():
+        return
+    for path in folder.iterdir() if folder.is_dir() else ():
+        empty = path.name == LOCK and not path.stat().st_size  # killed before it was marked
+        if not empty and not is_unfinished(path):
+            raise InputError(
+                f"wanted an empty folder or a grid of softf1, found {path.name}; give another "
+                "--out",
+                path=folder,
+            )
+
+
+def _empty(folder: Path) -> None:
+    """Removes what an earlier command left, `grid.json` first; what others put there stays."""
+    for name in (FILE, "comparison.json", "comparison.csv"):
+        (folder / name).unlink(missing_ok=True)
+    for name in (CELLS, TRIALS):
+        remove_folder(folder / name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.training.files import new_file
+from softf1.files import new_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

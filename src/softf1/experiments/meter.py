@@ -80,14 +80,17 @@ class Meter:
         """Seconds until all is done, as far as can be known."""
         return (monotonic() - self.start) / self.worked * max(0.0, self.total - self.done)
 
+    def say(self, said: str) -> None:
+        """A line about all of them."""
+        if self.bar is not None:
+            self.bar.print(said, markup=False, highlight=False)
+        elif not self.quiet:
+            print(said, file=sys.stderr, flush=True)
+
     def _show(self, said: str) -> None:
-        if self.quiet:
-            return
         left = (
             f"about {format_seconds(self.left)} left" if self.total - self.done > 1e-9 else "done"
         )
-        if self.bar is None:
-            print(f"{said}, {left}", file=sys.stderr, flush=True)
-        else:
-            self.bar.print(said, markup=False, highlight=False)
+        self.say(said if self.bar is not None else f"{said}, {left}")
+        if self.bar is not None:
             self.bar.update(self.task, completed=self.done, left=left)

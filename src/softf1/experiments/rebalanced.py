@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from softf1.data import read
 from softf1.data.rebalance import rebalance
-from softf1.training.files import new_file
+from softf1.files import new_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,15 +18,15 @@ HEADS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 
 
 def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
-    """Write the re-balanced training file of a recipe of pairs, unless it is there already.
+    """Write the re-balanced training file of a recipe of pairs.
+
+    It is written each time: one that is there may be of an earlier version of the pairs.
 
     Args:
         recipe: Names the training and dev files; no added row may equal one of dev.
         variant: As `softf1.data.rebalance` has them.
         path: Where it goes.
     """
-    if path.is_file():
-        return path
     format = recipe.task.options.get("format")  # noqa: A001 - the word of recipes
     pairs, held_out = (
         cast("list[PairExample]", read(name, format=format, task="pairs").examples)

@@ -14,7 +14,7 @@ from softf1.errors import InputError
 from softf1.experiments.rebalanced import write_rebalanced
 from softf1.experiments.rows import run_rows
 from softf1.experiments.tables import CITED, is_printed, load_part, missing_files
-from softf1.training.files import new_file
+from softf1.files import new_file
 from softf1.training.recipe import with_values
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Reproduction:
         overrides: Changes to all recipes.
         data: The folder that stands for `data/` of the recipes.
         keep_models: Keep the models of the runs.
+        force: Start afresh in grids that are there, of these or other inputs.
         quiet: Show no progress.
     """
 
@@ -86,12 +87,14 @@ class Reproduction:
         overrides: Sequence[str] = (),
         data: Path | None = None,
         keep_models: bool = False,
+        force: bool = False,
         quiet: bool = False,
     ) -> None:
         self.out, self.seeds, self.execute = out, seeds, execute
         self.overrides, self.data, self.quiet = overrides, data, quiet
-        self.keep_models = keep_models
+        self.keep_models, self.force = keep_models, force
         self.failed: dict[str, str] = {}
+        self.fresh: set[Path] = set()
 
     def run(self, table: Table) -> list[Line]:
         """The rows of a table of scores."""
@@ -116,7 +119,8 @@ class Reproduction:
         assert self.execute is not None  # noqa: S101 - said where nothing is run
         folder = self.out / part.folder
         if part.rebalance is not None:
-            train = write_rebalanced(recipe, part.rebalance, folder / "train.tsv")
+            place = self.out / "data" / f"{part.folder}.tsv"
+            train = write_rebalanced(recipe, part.rebalance, place)
             recipe = with_values(recipe, {"task.train": str(train)})
         rows = {
             str(row[1]): loss_values(row[1], recipe, study=part.losses)
@@ -131,8 +135,10 @@ class Reproduction:
             execute=self.execute,
             about={"kind": "reproduce", "axis": ["loss"]},
             keep_models=self.keep_models,
+            force=self.force and folder not in self.fresh,  # parts may share runs
             quiet=self.quiet,
         )
+        self.fresh.add(folder)
         self.failed |= {f"{part.folder}/{cell}": error for cell, error in found["failed"].items()}
         return found
 

@@ -28,6 +28,7 @@ def run_rows(
     about: Mapping[str, Any],
     gain: float = 0.005,
     keep_models: bool = True,
+    force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing and write `comparison.json`; the first row is the baseline.
@@ -41,11 +42,12 @@ def run_rows(
         about: What `grid.json` says of the experiment: its `kind` and `axis`.
         gain: The gain that would matter, as a share.
         keep_models: Keep the model of each cell.
+        force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
     """
     cells = [make_cell(label, own, recipe, seed) for label, own in rows.items() for seed in seeds]
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
-    with lock(folder):
+    with lock(folder, force=force):
         grid.open(**about, baseline=next(iter(rows)), losses=list(rows), seeds=list(seeds))
         with Meter(len(cells), len(cells), quiet=quiet) as meter:
             grid.run(cells, meter)

@@ -82,6 +82,7 @@ def sweep(
     complements: Mapping[str, str] | None = None,
     gain: float = 0.005,
     keep_models: bool = True,
+    force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run what is missing of the sweep and write `comparison.json`; the first row is the baseline.
@@ -95,6 +96,7 @@ def sweep(
         complements: Keys that are 1 less the value of another: Tversky's beta beside its alpha.
         gain: The gain that would matter, as a share.
         keep_models: Keep the model of each cell.
+        force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
     """
     if not axes or "train.seed" in axes:
@@ -109,6 +111,7 @@ def sweep(
         about={"kind": "sweep", "axis": list(axes), "values": axes},
         gain=gain,
         keep_models=keep_models,
+        force=force,
         quiet=quiet,
     )
 

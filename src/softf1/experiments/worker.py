@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from softf1.errors import InputError
 from softf1.experiments.cells import Done, Job
+from softf1.files import new_file
 from softf1.training.recipe import build_recipe
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:
     except Exception as error:  # a cell that fails must not end the others
         if was_interrupted(error):
             raise KeyboardInterrupt from error
-        folder.mkdir(parents=True, exist_ok=True)
-        note.write_text(traceback.format_exc(), "utf-8")
+        with new_file(note) as file:
+            file.write(traceback.format_exc().encode(errors="backslashreplace"))
         first = str(error).partition("\n")[0]
         return Done(job.id, None, f"{type(error).__name__}: {first}", monotonic() - start)
     note.unlink(missing_ok=True)

@@ -59,7 +59,6 @@ class Pool:
         target: str = TRAIN,
         devices: Sequence[str] | None = None,
     ) -> None:
-        logs.mkdir(parents=True, exist_ok=True)
         found = find_devices() if devices is None else devices
         self.workers = [
             Worker(
@@ -120,7 +119,8 @@ class Worker:
     """A process that does one job after the other, started when there is one to do."""
 
     def __init__(self, environment: dict[str, str], log: Path, target: str) -> None:
-        self.command = [sys.executable, "-m", "softf1.experiments.worker", target]
+        # -P: a file in the current folder, say accelerate.py, is no module that anybody asked for.
+        self.command = [sys.executable, "-P", "-m", "softf1.experiments.worker", target]
         self.environment, self.log = environment, log
         self.process: subprocess.Popen[str] | None = None
         self.stopped = False
@@ -172,6 +172,7 @@ class Worker:
             _close(self.process)
             self.process = None
         if self.process is None:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(  # noqa: S603 - our own module
                     self.command,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
+from softf1.files import new_file
 from softf1.reports.changes import make_table as changes_table
 from softf1.reports.embed import clean, policy_hash, to_json
 from softf1.reports.evidence import gather
@@ -49,15 +48,8 @@ def write_report(
     target = Path(out)
     study = read_study([Path(path) for path in paths])
     page = render(study, library=_plotly(), notices=notices)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-        Path(name).chmod(0o644)
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with new_file(target) as file:
+        file.write(page.encode())
     return target
 
 

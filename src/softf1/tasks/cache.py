@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import warnings
 import zlib
 from pathlib import Path
@@ -23,6 +21,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from softf1 import __version__
+from softf1.files import hash_file, make_folder, scratch_folder
 from softf1.tasks.base import Features
 from softf1.tasks.registry import describe_task
 
@@ -74,12 +73,6 @@ def encode_file(
     return features
 
 
-def hash_file(path: Path | str) -> str:
-    """A hash of a file's bytes."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def cache_key(task: Task, content: str, codec: Codec) -> str:
     """A name for what encoding would give."""
     options = describe_task(task, learned=False)
@@ -90,16 +83,13 @@ def cache_key(task: Task, content: str, codec: Codec) -> str:
 
 def save_features(features: Features, entry: Path) -> None:
     """Write features so that a reader sees the whole file or none."""
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=entry.parent, suffix=".tmp")
-    os.close(handle)
-    try:
-        arrays = {key: np.ascontiguousarray(array) for key, array in features.arrays.items()}
-        names = json.dumps(dict(features.names))
-        save_file(arrays, name, metadata={"names": names, "sum": checksum(arrays, names)})
-        Path(name).replace(entry)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    arrays = {key: np.ascontiguousarray(array) for key, array in features.arrays.items()}
+    names = json.dumps(dict(features.names))
+    make_folder(entry.parent)
+    with scratch_folder(entry.parent) as folder:
+        made = folder / entry.name
+        save_file(arrays, made, metadata={"names": names, "sum": checksum(arrays, names)})
+        made.replace(entry)
 
 
 def load_features(entry: Path) -> Features | None:

@@ -3,10 +3,10 @@
     checkpoints/
       step-00000120/  model.safetensors  optimizer.safetensors  random.safetensors  state.json
 
-A checkpoint is written in a hidden folder beside the others, forced to the disk and then renamed,
-so that a process killed at any moment leaves whole ones only. `state.json` has the sizes and the
-checksums of all files and its own; what is damaged later is noticed when it is loaded. Nothing is
-pickled.
+A checkpoint is written in a hidden folder beside the others, forced to the disk and then renamed
+(`softf1.files`), so that a process killed at any moment leaves whole ones only. `state.json` has
+the sizes and the checksums of all files and its own; what is damaged later is noticed when it is
+loaded. Nothing is pickled.
 
 Every rank must call these functions: rank 0 writes and reads, the others are given its state, and
 `load_model_tensors` and `load_optimizer_tensors` give them their part of the tensors.
@@ -15,7 +15,6 @@ Every rank must call these functions: rank 0 writes and reads, the others are gi
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import load_file
 
 from softf1.errors import InputError
+from softf1.files import PREFIX, REPLACED, new_folder, remove_folder, restore, sweep
 from softf1.training.generators import random_state, set_random_state
 from softf1.training.ranks import own_rank, share
 from softf1.training.statefile import read_state, write_state
@@ -33,7 +33,7 @@ from softf1.training.states import (
     optimizer_groups,
     optimizer_tensors,
 )
-from softf1.training.tensorfile import check_file, sync_folder, write_tensors
+from softf1.training.tensorfile import check_file, write_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ __all__ = [
 
 _NAME = re.compile(r"step-(\d{8,})")
 _SUFFIX, _STATE = ".safetensors", "state.json"
-_TEMPORARY, _REPLACED, _DAMAGED = ".tmp-", ".old-", ".damaged-"
+_DAMAGED = ".damaged-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +111,17 @@ def _save(
     final: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int
 ) -> OSError | None:
     """Write a checkpoint; the error is given back: all ranks raise it, rather than wait."""
-    folder, temporary = final.parent, final.with_name(f"{_TEMPORARY}{final.name}")
+    folder = final.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         _tidy(folder)
-        temporary.mkdir()
-        files = {
-            f"{name}{_SUFFIX}": write_tensors(temporary / f"{name}{_SUFFIX}", group)
-            for name, group in tensors.items()
-        }
-        write_state(temporary / _STATE, step=_step(final), files=files, state=state)
-        sync_folder(temporary)
-        _put(temporary, final)
+        with new_folder(final) as made:
+            files = {
+                f"{name}{_SUFFIX}": write_tensors(made / f"{name}{_SUFFIX}", group)
+                for name, group in tensors.items()
+            }
+            write_state(made / _STATE, step=_step(final), files=files, state=state)
         _prune(folder, newest=_step(final), keep=keep)
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or str(error)
         return OSError(error.errno, f"cannot save a checkpoint: {reason}", str(folder))
     return None
@@ -204,26 +200,11 @@ def _step(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def _put(temporary: Path, final: Path) -> None:
-    """Give a whole folder its name; `_tidy` undoes the first half if that is all that happens."""
-    replaced = final.with_name(f"{_REPLACED}{final.name}")
-    if final.exists():
-        final.rename(replaced)
-    temporary.rename(final)
-    sync_folder(final.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
-
-
 def _tidy(folder: Path) -> None:
     """Remove what a killed process left half done."""
-    for path in folder.glob(f"{_REPLACED}*"):
-        final = path.with_name(path.name.removeprefix(_REPLACED))
-        if final.exists():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.rename(final)
-    for path in folder.glob(f"{_TEMPORARY}*"):
-        shutil.rmtree(path, ignore_errors=True)
+    sweep(folder)
+    for path in folder.glob(f"{PREFIX}step-*{REPLACED}"):
+        restore(folder / path.name.removeprefix(PREFIX).removesuffix(REPLACED))
 
 
 def _prune(folder: Path, *, newest: int, keep: int) -> None:
@@ -231,4 +212,4 @@ def _prune(folder: Path, *, newest: int, keep: int) -> None:
     later = [path for path in _list(folder) if _step(path) > newest]
     earlier = [path for path in _list(folder) if _step(path) <= newest]
     for path in [*later, *earlier[keep:], *folder.glob(f"{_DAMAGED}*")]:
-        shutil.rmtree(path.rename(path.with_name(f"{_TEMPORARY}{path.name}")), ignore_errors=True)
+        remove_folder(path)

@@ -9,6 +9,7 @@ import torch
 
 from softf1.training.engine import Engine
 from softf1.training.folder import look
+from softf1.training.identity import identify
 from softf1.training.material import load_material
 from softf1.training.processes import Processes
 from softf1.training.progress import format_bytes
@@ -28,9 +29,9 @@ COPIES_A_LAYER = 17
 """Numbers of the size of the hidden state that a transformer layer keeps for its backward pass."""
 
 
-def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False) -> str:
+def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: bool = False) -> str:
     """Builds all that a training needs and runs its first batch; says what would be done."""
-    if look(folder, recipe, resume=resume) is not None:
+    if look(folder, identify(recipe), resume=resume, force=force) is not None:
         return f"{folder} is finished: there is nothing to do"
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
     with quiet_transformers():

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
+from softf1.files import new_file
 from softf1.tasks.base import join
 from softf1.training.batching import MicroBatch, eval_batches, prefetch
-from softf1.training.files import new_file
 from softf1.training.lines import format_line
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import io
@@ -10,7 +11,6 @@ import logging
 import warnings
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from softf1 import __version__
 from softf1.errors import InputError
+from softf1.files import make_folder, scratch_folder, sync_folder
 from softf1.training.lstm import replace_lstms
 from softf1.training.publish import find_model, load_model
 
@@ -73,19 +74,36 @@ def export_onnx(run: Path | str, out: Path | str | None = None) -> Exported:
         why = "which pairs of start and end its model judges depends on the text"
         raise InputError(f"task mrc_ner has no ONNX form: {why}", path=run)
     path = Path(out) if out is not None else Path(run) / "model.onnx"
+    check_target(path)
     names = list(sample(loaded, 2, 8))
     outputs = list(_run(loaded.model, sample(loaded, 2, 8)))
     program = _export(loaded, outputs, find_model(run))
     describe(program, loaded.task)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
-        made = Path(folder) / path.name
+    make_folder(path.parent)
+    with scratch_folder(path.parent) as folder:
+        made = folder / path.name
         program.save(made, external_data=weights > LARGEST)
         difference = compare(loaded, made)
-        for part in sorted(made.parent.iterdir(), reverse=True):  # the file that names others last
+        for part in sorted(folder.iterdir(), reverse=True):  # the file that names others last
             part.replace(path.with_name(part.name))
+        sync_folder(path.parent)
     return Exported(path, names, outputs, difference)
+
+
+def check_target(path: Path) -> None:
+    """Refuses to replace anything but what was exported before."""
+    parts = [part for part in (path, path.with_name(f"{path.name}.data")) if part.exists()]
+    if not parts:
+        return
+    # By name, since both are optional and one comes without types.
+    onnx, protobuf = map(importlib.import_module, ("onnx", "google.protobuf.message"))
+    try:
+        old = onnx.load(path, format="protobuf", load_external_data=False)
+    except (OSError, protobuf.DecodeError):
+        old = None
+    if old is None or "softf1" not in {one.key for one in old.metadata_props}:
+        raise InputError("is there and no export of softf1; give another --out", path=parts[0])
 
 
 def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:

@@ -6,6 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from softf1.files import sync
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -37,10 +39,11 @@ class Journal:
         """Bytes written so far, on the disk."""
         if self.file is None:
             return 0
-        os.fsync(self.file.fileno())
+        sync(self.file)
         return self.file.tell()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, whose lines are then on the disk."""
         if self.file is not None:
+            sync(self.file)
             self.file.close()

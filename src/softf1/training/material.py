@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from softf1.errors import InputError
 from softf1.models.encoders import make_codec
-from softf1.tasks.cache import hash_file
 from softf1.tasks.registry import make_task
+from softf1.training.identity import SPLITS, hash_examples, hash_path, identify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from softf1.tasks.base import Features, Task
     from softf1.training.recipe import Recipe
 
-SPLITS = ("train", "dev", "test")
 SPLIT_SEED = 2020
 """The dev part of a training file is the same for every seed, so that seeds can be compared."""
 
@@ -55,18 +53,12 @@ class Shelf:
 
     def load(self, recipe: Recipe) -> Material:
         """What `load_material` gives; from memory where task, encoder and files are the same."""
-        key = (recipe.task, recipe.encoder, _file_states(recipe))
+        state = identify(recipe)
+        key = (recipe.task, recipe.encoder, state["data"], state["encoder_files"])
         if self.held is None or key != self.key:
             self.held = None  # not two at once
             self.key, self.held = key, load_material(recipe)
         return self.held
-
-
-def _file_states(recipe: Recipe) -> list[tuple[int, int] | None]:
-    """Time and size of the files: those that change are read anew."""
-    paths = [Path(path) for name in SPLITS if (path := getattr(recipe.task, name))]
-    states = [path.stat() if path.is_file() else None for path in paths]
-    return [(state.st_mtime_ns, state.st_size) if state else None for state in states]
 
 
 def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = None) -> Material:
@@ -113,17 +105,14 @@ def _given(
     given: Mapping[str, Sequence[Any]],
 ) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
     return {name: list(found) for name, found in given.items()}, {
-        name: {"path": None} for name in given
+        name: {"path": None, "sha256": hash_examples(found)} for name, found in given.items()
     }
 
 
 def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
     paths = {name: getattr(recipe.task, name) for name in SPLITS}
     found = {name: path for name, path in paths.items() if path}
-    sources = {
-        name: {"path": path, "sha256": hash_file(path) if Path(path).is_file() else None}
-        for name, path in found.items()
-    }
+    sources = {name: {"path": path, "sha256": hash_path(path)} for name, path in found.items()}
     return {name: list(task.read(path)) for name, path in found.items()}, sources
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from softf1.errors import InputError
+from softf1.files import new_folder
 from softf1.models.codec import TokenizerCodec
 from softf1.models.encoders import make_codec
 from softf1.tasks.registry import FILE, load_task, save_task
 from softf1.training.card import write_card
-from softf1.training.files import new_folder
 from softf1.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:

@@ -137,6 +137,8 @@ def build_recipe(values: Mapping[str, Any]) -> Recipe:
     name = values.get("name")
     if not isinstance(name, str) or not name:
         raise RecipeError("name", f"wanted a text that is not empty, got {name!r}")
+    if any(mark in name for mark in "/\\\0"):  # runs go into a folder of this name
+        raise RecipeError("name", f"wanted a name, not a path, got {name!r}")
     parts = {key: _build_section(key, values.get(key, {})) for key in SECTIONS}
     return Recipe(name=name, **parts)
 

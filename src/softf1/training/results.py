@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 
-from softf1 import __version__
 from softf1.training.evaluation import find, write_predictions
+from softf1.training.identity import versions
 from softf1.training.model import make_model
 from softf1.training.processes import unwrap
 from softf1.training.progress import peak_memory
@@ -108,16 +106,6 @@ def describe_result(
         "precision": engine.precision,
         "data": material.sources,
         "recipe": describe_recipe(recipe),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Of what a result depends on."""
-    return {
-        "softf1": __version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "python": platform.python_version(),
     }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from softf1.errors import InputError
 from softf1.training.engine import Engine
-from softf1.training.folder import RESULT, claim, clear, finish, look, read_result
+from softf1.training.folder import RESULT, claim, finish, look, read_result, tidy
+from softf1.training.identity import identify, list_changes
 from softf1.training.material import Shelf, load_material
 from softf1.training.processes import Processes
 from softf1.training.progress import choose_display
@@ -20,7 +22,19 @@ if TYPE_CHECKING:
     from softf1.training.material import Material
     from softf1.training.recipe import Recipe
 
-__all__ = ["RESULT", "Trainer", "read_result", "train_run"]
+__all__ = ["RESULT", "Outcome", "Trainer", "read_result", "train_or_find", "train_run"]
+
+
+class Outcome(NamedTuple):
+    """What became of a run.
+
+    Attributes:
+        result: The content of `result.json`.
+        trained: Whether it was trained now; it was finished before otherwise.
+    """
+
+    result: dict[str, Any]
+    trained: bool
 
 
 class Trainer:
@@ -34,31 +48,49 @@ class Trainer:
         return train_run(recipe, folder, load=self.shelf.load, **how)
 
 
-def train_run(
-    recipe: Recipe,
-    folder: Path | str,
-    *,
-    resume: bool = False,
-    quiet: bool = False,
-    data: Mapping[str, Sequence[Any]] | None = None,
-    load: Callable[[Recipe], Material] = load_material,
-) -> dict[str, Any]:
+def train_run(recipe: Recipe, folder: Path | str, **how: Any) -> dict[str, Any]:
     """Trains as the recipe says; gives the content of `result.json`.
 
     Args:
         recipe: What to train.
         folder: The run folder. One that is finished gives its result at once.
+        how: Options of `train_or_find`.
+    """
+    return train_or_find(recipe, folder, **how).result
+
+
+def train_or_find(
+    recipe: Recipe,
+    folder: Path | str,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    quiet: bool = False,
+    data: Mapping[str, Sequence[Any]] | None = None,
+    load: Callable[[Recipe], Material] = load_material,
+) -> Outcome:
+    """Trains as the recipe says, unless that was done before.
+
+    Args:
+        recipe: What to train.
+        folder: The run folder. One that is finished gives its result at once.
         resume: Go on from the last checkpoint, where there is one.
+        force: Start afresh in a folder that holds another run, or this one.
         quiet: Show nothing.
         data: Examples of train, dev and test instead of the recipe's files.
         load: Reads and encodes the recipe's files.
+
+    Raises:
+        InputError: The folder is no run of softf1, or one of another recipe, other files or
+            other versions.
     """
-    folder = Path(folder)
+    folder, how = Path(folder), {"resume": resume, "force": force}
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
-    done = processes.agree(lambda: look(folder, recipe, resume=resume))
+    identity = processes.agree(lambda: identify(recipe, data))
+    done = processes.agree(lambda: look(folder, identity, **how))
     if done is not None:
-        clear(folder)
-        return done
+        processes.agree(lambda: tidy(folder, identity))
+        return Outcome(done, trained=False)
     display = choose_display(quiet=quiet, main=processes.main)
     with ExitStack() as held:
         held.callback(processes.end)
@@ -66,10 +98,29 @@ def train_run(
         with quiet_transformers():
             material = load(recipe) if data is None else load_material(recipe, data)
             engine = Engine(recipe=recipe, folder=folder, material=material, processes=processes)
+        identity = processes.agree(lambda: identify_again(identity, recipe, data, material))
         for note in material.notes:
             display.say(f"note: {note}")
         # Not before here: a folder with nothing but a mistake in its recipe is nobody's.
-        processes.agree(lambda: claim(folder, recipe, held))
+        done = processes.agree(lambda: claim(folder, recipe, identity, held, **how))
+        if done is not None:
+            return Outcome(done, trained=False)
         engine.train(display)
         result = conclude(engine)
-        return processes.agree(lambda: finish(folder, result))
+        result = processes.agree(lambda: finish(folder, result, identity))
+        return Outcome(result, trained=True)
+
+
+def identify_again(
+    identity: Mapping[str, Any],
+    recipe: Recipe,
+    data: Mapping[str, Sequence[Any]] | None,
+    material: Material,
+) -> dict[str, Any]:
+    """The identity once all is loaded: an encoder may have been downloaded, a file changed."""
+    now = identify(recipe, data)
+    loaded = {**now, "data": {name: material.sources[name] for name in now["data"]}}
+    changes = list_changes(identity, now) or list_changes(loaded, now)
+    if changes:
+        raise InputError(f"{changes[0]} while it was read: start again")
+    return now

@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.training.tensorfile import sync
+from softf1.files import sync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

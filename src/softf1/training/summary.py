@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softf1.training.folder import finished_on
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -41,6 +43,22 @@ def format_result(result: Mapping[str, Any], folder: Path) -> str:
     return "\n\n".join(blocks)
 
 
+def format_finished(result: Mapping[str, Any], folder: Path) -> str:
+    """When a run was finished before, and its headline: nothing was trained now."""
+    headline = result["headline"]
+    scores = [f"{part} {headline} {100 * one[headline]:.2f}" for part, one in lines_of(result)]
+    return (
+        f"{folder}: finished before, on {finished_on(folder, result)}; nothing was trained, "
+        f"--force trains it anew\n{', '.join(scores)}"
+    )
+
+
+def lines_of(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The scores of each part of the data, tuned ones last."""
+    tuned = {f"{name} tuned": found for name, found in result.get("tuned", {}).items()}
+    return [*result["scores"].items(), *tuned.items()]
+
+
 def format_scores(result: Mapping[str, Any]) -> str:
     """A line for each part of the data, tuned ones too; the score that decided comes first.
 
@@ -48,8 +66,7 @@ def format_scores(result: Mapping[str, Any]) -> str:
            f1  precision
     dev  50.00     100.00
     """
-    lines = dict(result["scores"])
-    lines |= {f"{name} tuned": found for name, found in result.get("tuned", {}).items()}
+    lines = dict(lines_of(result))
     found = next(iter(lines.values()))
     numbers = [name for name, value in found.items() if isinstance(value, int | float)]
     shares = [name for name in numbers if not name.endswith("threshold")]

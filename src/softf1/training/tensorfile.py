@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
+
+from softf1.files import hash_file, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,23 +80,6 @@ def view_bytes(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
-def sync(file: BinaryIO) -> None:
-    """Wait until what was written is on the disk."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    if os.name == "nt":  # has no such thing
-        return
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
 def check_file(path: Path, known: Mapping[str, Any]) -> str | None:
     """What is wrong with a file, if anything."""
     if not path.is_file():
@@ -103,6 +87,4 @@ def check_file(path: Path, known: Mapping[str, Any]) -> str | None:
     size = path.stat().st_size
     if size != known["size"]:
         return f"{path.name} has {size} bytes instead of {known['size']}"
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    return None if found == known["sha256"] else f"{path.name} has another checksum"
+    return None if hash_file(path) == known["sha256"] else f"{path.name} has another checksum"

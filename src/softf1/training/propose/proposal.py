@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softf1.errors import InputError
+from softf1.files import new_file
 from softf1.training.propose.encoders import propose_encoder, propose_training
 from softf1.training.propose.lines import Line, Section, format_sections, read_values
 from softf1.training.propose.losses import propose_loss
@@ -97,7 +98,7 @@ def propose_recipe(
 def write_new(path: str, text: str) -> None:
     """Writes a file that must not be there yet."""
     try:
-        with Path(path).open("x", encoding="utf-8") as file:
-            file.write(text)
+        with new_file(Path(path), replace=False) as file:
+            file.write(text.encode())
     except FileExistsError as error:
         raise InputError("wanted a new file, this one is there already", path=path) from error
