@@ -217,6 +217,10 @@ class MrcNer:
         """Itself: spans are given where all heads say yes."""
         return self
 
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """Nothing is tuned."""
+        return {}
+
     def decode(
         self, found: Found, features: Features, examples: Sequence[MrcExample]
     ) -> list[Prediction]:

@@ -196,6 +196,10 @@ class Tagging:
             biases = tune_spans(logits, gold, lengths=lengths, labels=self.labels)
         return replace(self, biases=biases)
 
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """The biases."""
+        return {"tags": np.array(self.biases)} if self.biases else {}
+
     def decode(
         self,
         found: Found,
