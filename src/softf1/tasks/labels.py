@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.metrics.counts import Average
+    from softf1.metrics.thresholds import TunedThresholds
     from softf1.tasks.base import Features, Prediction
     from softf1.tasks.classification import Classification
-
-    from softf1.metrics.thresholds import TunedThresholds
 
     Floats = NDArray[np.floating[Any]]
 
