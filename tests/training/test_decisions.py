@@ -19,12 +19,13 @@ from tests.training.toys import make_data, make_recipe, read_lines
 
 SIZES = {"train": 60, "dev": 80, "test": 40}
 TUNED = {
-    "classification": {"kind": "classification", "positive": "none"},
-    "macro": {"kind": "classification", "metric": "macro_f1"},
-    "pairs": {"kind": "pairs"},
-    "multi-label": {"kind": "classification", "multi_label": True},
-    "tagging": {"kind": "tagging"},
+    "classification": ({"kind": "classification", "positive": "none"}, 14, 5e-3),
+    "macro": ({"kind": "classification", "metric": "macro_f1"}, 14, 5e-3),
+    "pairs": ({"kind": "pairs"}, 6, 3e-3),
+    "multi-label": ({"kind": "classification", "multi_label": True}, 10, 1e-2),
+    "tagging": ({"kind": "tagging"}, 6, 3e-3),
 }
+"""Tasks, and how long and fast a tiny BERT learns some of them, but too little to need no tuning."""
 
 
 def as_pos(data):
@@ -39,14 +40,14 @@ def as_pos(data):
 @pytest.fixture(scope="module", params=TUNED)
 def run(request, tmp_path_factory):
     """A short training of a tiny BERT whose tuned decisions differ from the plain ones."""
-    task, folder = TUNED[request.param], tmp_path_factory.mktemp(request.param)
+    (task, epochs, lr), folder = TUNED[request.param], tmp_path_factory.mktemp(request.param)
     encoder = write_encoder("bert", folder / "encoder")
     data = make_data(task["kind"], several="multi_label" in task, sizes=SIZES)
     data = as_pos(data) if request.param == "tagging" else data
     recipe = make_recipe(
         task,
         encoder={"name": str(encoder)},
-        train={"epochs": 6.0, "lr": 3e-3},
+        train={"epochs": float(epochs), "lr": lr},
         evaluate={"tune": True},
     )
     result = train_run(recipe, folder / "run", data=data, quiet=True)
@@ -92,6 +93,28 @@ def test_a_pipeline_of_transformers_gives_the_tuned_answers(run):
     tuned = list(labels_of_lines(folder / "predictions.test.tuned.jsonl"))
     assert tuned != list(labels_of_lines(folder / "predictions.test.jsonl"))
     assert labels_of_pipeline(folder / "model", task, examples) == tuned
+
+
+def test_the_confidence_of_predict_is_the_score_of_the_pipeline(run):
+    folder, examples, _ = run
+    task = load_task(folder / "model")
+    lines = read_lines(folder / "predictions.test.tuned.jsonl")[:5]
+    if task.kind == "tagging":
+        tag = transformers.pipeline("token-classification", folder / "model", ignore_labels=[])
+        for line in lines:
+            firsts = [one for one in tag(" ".join(line["words"])) if one["word"][:2] != "##"]
+            assert line["confidence"] == pytest.approx([one["score"] for one in firsts], abs=1e-5)
+        return
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "model")
+    codec = load_model(folder).codec
+    found = find(model.eval(), task, task.encode(examples, codec), codec, device="cpu")
+    logits = torch.from_numpy(found["logits"][np.argsort(found["item"])])
+    shares = logits.sigmoid() if task.multi_label else logits.softmax(-1)
+    for line, own in zip(lines, shares, strict=False):
+        given = line["labels"] if task.multi_label else [line["label"]]
+        wanted = [float(own[task.labels.index(label)]) for label in given]
+        assert np.atleast_1d(line["confidence"]).tolist() == pytest.approx(wanted, abs=1e-5)
+        assert sum(line["probabilities"].values()) == pytest.approx(1) or task.multi_label
 
 
 def test_nothing_is_added_twice_and_the_untuned_answers_can_be_had(run):

@@ -15,7 +15,7 @@ from softf1.metrics.classification import (
 from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.base import IGNORE
 from softf1.tasks.biases import tune_classes
-from softf1.tasks.scores import describe
+from softf1.tasks.scores import DIGITS, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-TINY = 1e-12
-"""Nearer to 0 or 1 no threshold is."""
+FARTHEST = 700.0
+"""A logit that no other outweighs, and that a bias in float32 can hold."""
 
 MARGIN = 1e-4
 """How far below a score its threshold is, in logits: far more than float32 rounds."""
@@ -97,9 +97,14 @@ def shift_logits(task: Classification) -> NDArray[np.float64]:
 
 
 def log_odds(share: Floats) -> Floats:
-    """The logit of a probability, finite also where it was rounded to 0 or 1."""
-    inside = np.clip(share, TINY, 1 - TINY)
-    out: Floats = np.log(inside) - np.log1p(-inside)
+    """The logit of a probability; of 0 and 1, which no model reaches or all do, a number too.
+
+    >>> log_odds(np.array([0.5, 0.0, 1.0]))
+    array([   0., -700.,  700.])
+    """
+    inside = np.clip(share, 0, 1)
+    with np.errstate(divide="ignore"):
+        out: Floats = np.clip(np.log(inside) - np.log1p(-inside), -FARTHEST, FARTHEST)
     return out
 
 
@@ -136,23 +141,26 @@ def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:
 
 
 def decide(logits: Floats, task: Classification) -> list[Prediction]:
-    """Labels, and the probabilities that the model gives them (what is tuned changes labels only).
+    """Labels with their confidence, and the probabilities that the model gives to all.
 
-    The decision is taken on shifted logits, as by whoever loads the model with the shift in it.
+    The decision is taken on shifted logits, as by whoever loads the model with the shift in it, and
+    the confidence is the probability there. What was tuned does not change `probabilities`.
     """
     scores = probabilities(logits, multi_label=task.multi_label)
     given = [dict(zip(task.labels, row, strict=True)) for row in scores.tolist()]
     shifted = logits + shift_logits(task)
+    sure = probabilities(shifted, multi_label=task.multi_label).round(DIGITS)
     if task.multi_label:
         chosen = [[task.labels[i] for i in np.flatnonzero(row)] for row in shifted >= 0]
+        kept = [row[yes].tolist() for row, yes in zip(sure, shifted >= 0, strict=True)]
         return [
-            {"labels": labels, "probabilities": own}
-            for labels, own in zip(chosen, given, strict=True)
+            {"labels": labels, "confidence": confidence, "probabilities": own}
+            for labels, confidence, own in zip(chosen, kept, given, strict=True)
         ]
     best = shifted.argmax(-1)
     return [
-        {"label": task.labels[i], "probabilities": own}
-        for i, own in zip(best.tolist(), given, strict=True)
+        {"label": task.labels[i], "confidence": confidence, "probabilities": own}
+        for i, confidence, own in zip(best.tolist(), sure.max(-1).tolist(), given, strict=True)
     ]
 
 

@@ -106,7 +106,7 @@ def advise(loss: LossSection | None, *, outside: bool) -> str:
 
     >>> from softf1.training.recipe import LossSection
     >>> advise(LossSection(name="dice", options={"squared": False}), outside=False)[-35:]
-    ', squared=true or a lower train.lr'
+    ' squared=true or a lower train.lr'
     >>> advise(LossSection(name="ce"), outside=False)
     'try class weights (loss.name="wce"), more train.epochs or another train.lr'
     """

@@ -89,8 +89,8 @@ def rate_factor(step: int, *, steps: int, train: TrainSection) -> float:
 def _head_parameters(model: nn.Module, task: Task) -> set[nn.Parameter]:
     encoder: Any = getattr(model, "base_model", model)
     # BERT-MRC has an encoder, T5 for questions encoder and decoder, beside their heads.
-    parts = [getattr(model, name, None) for name in ("encoder", "decoder")]
-    parts = [encoder] if encoder is not model else [part for part in parts if part is not None]
+    beside = [getattr(model, name, None) for name in ("encoder", "decoder")]
+    parts = [encoder] if encoder is not model else [part for part in beside if part is not None]
     inside = {parameter for part in parts for parameter in part.parameters()}
     if inside:
         return set(model.parameters()) - inside
