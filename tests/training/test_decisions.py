@@ -19,13 +19,13 @@ from tests.training.toys import make_data, make_recipe, read_lines
 
 SIZES = {"train": 60, "dev": 80, "test": 40}
 TUNED = {
-    "classification": ({"kind": "classification", "positive": "none"}, 14, 5e-3),
-    "macro": ({"kind": "classification", "metric": "macro_f1"}, 14, 5e-3),
+    "classification": ({"kind": "classification", "positive": "none"}, 10, 1e-2),
+    "macro": ({"kind": "classification", "metric": "macro_f1"}, 10, 1e-2),
     "pairs": ({"kind": "pairs"}, 6, 3e-3),
-    "multi-label": ({"kind": "classification", "multi_label": True}, 10, 1e-2),
-    "tagging": ({"kind": "tagging"}, 6, 3e-3),
+    "multi-label": ({"kind": "classification", "multi_label": True}, 14, 1e-2),
+    "tagging": ({"kind": "tagging"}, 6, 1e-2),
 }
-"""Tasks, and how long and fast a tiny BERT learns some of them, but too little to need no tuning."""
+"""Tasks with epochs and a rate at which a tiny BERT still has something to tune."""
 
 
 def as_pos(data):
@@ -38,15 +38,16 @@ def as_pos(data):
 
 
 @pytest.fixture(scope="module", params=TUNED)
-def run(request, tmp_path_factory):
+def run(request, tmp_path_factory, bert):
     """A short training of a tiny BERT whose tuned decisions differ from the plain ones."""
     (task, epochs, lr), folder = TUNED[request.param], tmp_path_factory.mktemp(request.param)
-    encoder = write_encoder("bert", folder / "encoder")
     data = make_data(task["kind"], several="multi_label" in task, sizes=SIZES)
     data = as_pos(data) if request.param == "tagging" else data
+    if task["kind"] == "pairs":  # a pipeline cuts nothing; 60 letters are 60 pieces at most
+        data["test"] = [one for one in data["test"] if len(one.first + one.second) <= 60]
     recipe = make_recipe(
         task,
-        encoder={"name": str(encoder)},
+        encoder={"name": str(bert)},
         train={"epochs": float(epochs), "lr": lr},
         evaluate={"tune": True},
     )
