@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 from functools import partial
 
 import numpy as np
@@ -141,3 +142,41 @@ def test_numbers_that_are_none_stay_out_of_the_table(capsys):
     assert "nan" not in out
     assert "F1 on test, 9 examples, 3 independent" in out
     assert "note: look" in out
+
+
+def change_results(grid, folder, change):
+    """A copy of the grid whose results went through `change`, by loss and seed."""
+    shutil.copytree(grid, folder)
+    for path in folder.glob("cells/*/result.json"):
+        result = json.loads(path.read_text("utf-8"))
+        if (result["loss"], result["seed"]) in change:
+            path.write_text(json.dumps(result | {"collapsed": True}), "utf-8")
+    return folder
+
+
+def test_one_dead_seed_of_three_is_said_as_such_not_as_a_large_deviation(grid, tmp_path, capsys):
+    found = summarize(change_results(grid, tmp_path / "one", {("ce", 1), ("dice", 2)}))
+    rows = {row["loss"]: row for row in found["rows"]}
+    alive = [score for seed, score in rows["dice"]["scores"].items() if seed != "2"]
+    wanted = f"1 of 3 seeds collapsed (seed 2), the mean of the others is {50 * sum(alive):.1f}"
+    assert rows["dice"]["verdict"].endswith(wanted)
+    assert rows["ce"]["verdict"].startswith("baseline; 1 of 3 seeds collapsed (seed 1)")
+    show_comparison(found)
+    said = capsys.readouterr().out
+    assert "ce (1 of 3 seeds), dice (1 of 3 seeds)" in said
+    assert wanted in said
+
+
+def test_a_row_that_collapsed_with_every_seed_says_nothing_of_seeds_needed(grid, tmp_path):
+    dead = {("dice", seed) for seed in range(3)}
+    found = summarize(change_results(grid, tmp_path / "row", dead))
+    (verdict,) = (row["verdict"] for row in found["rows"] if row["loss"] == "dice")
+    assert verdict.endswith("collapsed with every seed")
+    assert "4 times of 5" not in verdict
+    everything = {(loss, seed) for loss in ("ce", "dice") for seed in range(3)}
+    folder = change_results(grid, tmp_path / "all", everything)
+    for path in folder.glob("cells/*/result.json"):
+        result = json.loads(path.read_text("utf-8"))
+        result["tuned"] = {k: v | {"f1": 0.0} for k, v in result.get("tuned", {}).items()}
+        path.write_text(json.dumps(result), "utf-8")
+    assert summarize(folder)["verdict"] == "Every run collapsed: there is nothing to compare."

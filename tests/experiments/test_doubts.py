@@ -5,8 +5,8 @@ from softf1.experiments.comparison import Run
 from softf1.experiments.doubts import find_constant, find_undecided, say_doubts
 
 
-def run_of(score, pseudo=None):
-    return Run(score=score, pseudo=pseudo, scores={}, dev={}, labels={})
+def run_of(score, pseudo=None, **more):
+    return Run(score=score, pseudo=pseudo, scores={}, dev={}, labels={}, **more)
 
 
 def trials_of(loss, scores, share=1 / 3):
@@ -59,3 +59,10 @@ def test_rows_are_named_together():
     first, second = say_doubts({"dice": constant, "dsc": constant}, trials)
     assert first.startswith("short runs say little about dice, dsc: ")
     assert second.startswith("every test example scores the same with every seed of dice, dsc, ")
+
+
+def test_a_dead_seed_of_five_is_said_as_such():
+    dead = {seed: run_of(0.92) for seed in range(4)} | {4: run_of(0.0, collapsed=True)}
+    (said,) = say_doubts({"ce": dead, "dice": {0: run_of(0.9)}}, [])
+    assert said.startswith("collapsed, that is found nothing or one class alone on dev: ce (1 of 5")
+    assert "dice" not in said

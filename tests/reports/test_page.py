@@ -211,3 +211,13 @@ def test_fifty_runs_of_ten_thousand_examples(tmp_path):
     grids.write_json(folder / "grid.json", {**grid, "cells": cells})
     out = write_report([folder], tmp_path / "page.html")
     assert out.stat().st_size < 15e6
+
+
+def test_a_run_that_collapsed_is_said_to_have(tmp_path):
+    folders = [grids.write_texts(tmp_path / f"ce-{seed}", seed=seed) for seed in range(2)]
+    path = folders[1] / "result.json"
+    result = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(result | {"collapsed": True}), "utf-8")
+    write_report(folders, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert "1 of 2 runs of ce collapsed: on dev they find nothing, or one class alone." in text

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -96,6 +98,7 @@ def test_flat_looks_at_all_labels_of_a_sentence(codec):
         "start": np.array([0, 1, 3]),
         "end": np.array([2, 3, 4]),
         "score": np.array([1.0, 2.0, 0.5]),
+        "confidence": np.array([0.6, 0.9, 0.5]),
     }
     assert spans_of(task.decode(found, features, EXAMPLES[:2])) == [[], [(1, 3), (3, 4)]]
 
@@ -231,3 +234,15 @@ def test_a_model_that_finds_every_token_likely_proposes_a_bounded_number():
     pairs = propose(logits, logits, torch.ones(2, 300))
     assert pairs.shape == (2, MOST_LIKELY**2, 2)
     assert int(logits[0, :, 0].argmax()) in pairs[0, :, 0]
+
+
+def test_the_confidence_of_a_span_is_the_product_of_all_heads(codec):
+    asked = EXAMPLES[:3]
+    task, features = encoded(codec, asked, match="concat", answerable=True)
+    predictions = task.decode(join(perfect(task, features, codec)), features, asked)
+    likely = 1 / (1 + math.exp(-5))  # every head has a logit of 5
+    assert [len(item["confidence"]) for item in predictions] == [1, 1, 0]
+    assert predictions[0]["confidence"] == pytest.approx([likely**4], abs=1e-6)
+    task, features = encoded(codec, asked, match="none")
+    predictions = task.decode(join(perfect(task, features, codec)), features, asked)
+    assert predictions[0]["confidence"] == pytest.approx([likely**2], abs=1e-6)

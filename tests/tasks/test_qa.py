@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -235,3 +236,29 @@ def test_an_answer_without_a_place_is_noted(codec):
     task, features = encoded(codec, [lost])
     (note,) = task.notes(features)
     assert note == "1 of 1 answers have no place in their text: scored, never found"
+
+
+def test_the_confidence_of_an_answer_is_its_share_of_the_spans_and_no_answer(codec):
+    task, features = encoded(codec, QUESTIONS[:1], no_answer=True, listed=99, n_best=3)
+    found = join(perfect(task, features, codec))
+    (item,) = task.decode(found, features, QUESTIONS[:1])
+    assert item["answer"] == "Ann"
+    best = item["candidates"][0]["score"]
+    scores = [one["score"] for one in item["candidates"]] + [item["null_score"] + best]
+    assert len(scores) > 2
+    share = math.exp(best) / sum(map(math.exp, scores))
+    assert item["confidence"] == pytest.approx(share, abs=1e-6)
+    # With the tuned threshold taken off, no answer wins, by as much as it is over.
+    above = item["null_score"]
+    strict = dataclasses.replace(task, null_threshold=above - 1)
+    (none,) = strict.decode(found, features, QUESTIONS[:1])
+    assert none["answer"] == ""
+    scores[-1] = best + 1
+    share = math.exp(scores[-1]) / sum(map(math.exp, scores))
+    assert none["confidence"] == pytest.approx(share, abs=1e-6)
+
+
+def test_with_sigmoids_the_confidence_is_that_of_start_and_end(codec):
+    task, features = encoded(codec, QUESTIONS[:1], positions="sigmoid")
+    (item,) = task.decode(join(perfect(task, features, codec)), features, QUESTIONS[:1])
+    assert item["confidence"] == pytest.approx((1 / (1 + math.exp(-5))) ** 2, abs=1e-6)

@@ -223,3 +223,26 @@ def test_biases_of_plain_tags_are_tuned_and_used(codec):
     tuned = task.tune(timid, features, examples)
     assert tuned.score(tuned.decode(timid, features), examples)["accuracy"] == 1.0
     assert task.tune(found, features, examples) == task
+
+
+def test_the_confidence_of_a_tag_is_its_probability_with_the_bias(codec):
+    task, features = fitted(SENTENCES[:1], codec)  # Ann visits Paris .
+    found = join(perfect(task, features, codec))  # a logit of 1 at the right tag, 0 elsewhere
+    (plain,) = task.decode(found, features)
+    # e / (e + 2) of three labels
+    right = np.e / (np.e + 2)
+    assert plain["confidence"] == pytest.approx([right] * 4, abs=1e-6)
+    (tuned,) = dataclasses.replace(task, biases=(0.5, 0.0, 0.0)).decode(found, features)
+    # O has e^1.5 of e^1.5 + 2; the others e of e + e^0.5 + 1
+    outside, inside = np.exp(1.5) / (np.exp(1.5) + 2), np.e / (np.e + np.exp(0.5) + 1)
+    assert tuned["confidence"] == pytest.approx([inside, outside, inside, outside], abs=1e-6)
+
+
+def test_the_confidence_of_an_entity_is_the_product_of_its_tags(codec):
+    task, features = fitted(SENTENCES[1:2], codec)  # Bob Ann working: B-PER I-PER O
+    (found,) = task.decode(join(perfect(task, features, codec)), features)
+    (entity,) = task.details(found)["entities"]
+    both = found["confidence"][0] * found["confidence"][1]
+    assert (entity["label"], entity["start"], entity["end"]) == ("PER", 0, 2)
+    assert entity["confidence"] == pytest.approx(both, abs=1e-6)
+    assert dataclasses.replace(task, spans=None).details(found) == {}

@@ -203,7 +203,7 @@ def test_lines_show_example_gold_and_prediction(case, tmp_path):
         assert prediction.keys() <= line.keys()
         assert (line.keys() - prediction.keys()) <= {
             *("schema", "id", "gold", "words", "text", "first", "second"),
-            *("question", "context", "query", "label"),
+            *("question", "context", "query", "label", "entities"),
         }
 
 

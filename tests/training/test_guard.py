@@ -5,7 +5,8 @@ import math
 import pytest
 
 from softf1.errors import RunError
-from softf1.training.guard import MOST_SKIPPED, Guard
+from softf1.training.guard import MOST_SKIPPED, Guard, advise
+from softf1.training.recipe import LossSection
 
 GOOD = {"skipped": 0, "run": 0, "loss": 0.5}
 
@@ -13,8 +14,8 @@ GOOD = {"skipped": 0, "run": 0, "loss": 0.5}
 def test_nothing_wrong_is_nothing_said():
     guard = Guard()
     assert guard.watch_steps(**GOOD) == []
-    assert guard.watch_predictions([{"tags": ["O", "B-PER"]}], epoch=1.0) == []
-    assert guard.watch_predictions([], epoch=1.0) == []
+    assert guard.watch_predictions([{"tags": ["O", "B-PER"]}], epoch=2.0) == []
+    assert guard.watch_predictions([], epoch=2.0) == []
     assert guard.warnings == []
 
 
@@ -49,10 +50,8 @@ NOTHING = [
 
 @pytest.mark.parametrize("prediction", NOTHING)
 def test_no_label_at_all_is_told_with_what_to_try(prediction):
-    (said,) = Guard().watch_predictions([prediction, prediction], epoch=1.5)
-    assert said.startswith("no label is predicted after 1.5 epochs: try a start with cross entropy")
-    for remedy in ("train.batch_size", 'exclude=["O"]', "lower alpha", "squared=true"):
-        assert remedy in said
+    (said,) = Guard().watch_predictions([prediction, prediction], epoch=2.5)
+    assert said.startswith("no label is predicted after 2.5 epochs: try a start with cross entropy")
 
 
 @pytest.mark.parametrize("prediction", [{"label": "0"}, {"tags": ["B-PER", "B-PER"]}])
@@ -72,19 +71,72 @@ def test_a_collapse_names_the_class(prediction):
     ],
 )
 def test_other_predictions_are_fine(predictions):
-    assert Guard().watch_predictions(predictions, epoch=1.0) == []
+    assert Guard().watch_predictions(predictions, epoch=2.0) == []
 
 
-def test_in_the_first_epoch_nothing_may_be_predicted_yet():
+def test_after_the_first_epoch_nothing_may_be_predicted_yet():
     guard = Guard()
-    assert guard.watch_predictions(NOTHING[:1], epoch=0.5) == []
-    assert len(guard.watch_predictions(NOTHING[:1], epoch=0.5, last=True)) == 1
     assert guard.watch_predictions(NOTHING[:1], epoch=1.0) == []
+    assert len(guard.watch_predictions(NOTHING[:1], epoch=1.0, last=True)) == 1
+    assert guard.watch_predictions(NOTHING[:1], epoch=2.0) == []
+
+
+def test_a_collapse_that_is_over_at_the_end_is_not_kept():
+    guard = Guard(["gradient not finite: such steps are left out"])
+    guard.watch_predictions([{"label": "ham"}] * 2, epoch=2.0)
+    assert len(guard.warnings) == 2
+    assert not guard.settle([{"label": "ham"}, {"label": "spam"}], score=0.92, epoch=5.0)
+    assert guard.warnings == ["gradient not finite: such steps are left out"]
+
+
+def test_a_collapse_of_the_kept_model_is_told_with_its_own_epoch():
+    guard = Guard()
+    guard.watch_predictions([{"label": "ham"}] * 2, epoch=2.0)
+    assert guard.settle([{"label": "ham"}] * 2, score=0.4, epoch=1.0)
+    (said,) = guard.warnings
+    assert said.startswith("collapse to one class after 1 epoch, all is 'ham': try ")
+    assert guard.settle([{"answer": "in Rome"}], score=0.0, epoch=1.0)  # never right
+    assert guard.warnings == []
+
+
+def test_one_class_is_right_where_dev_has_no_other():
+    guard = Guard()
+    assert not guard.settle([{"label": "ham"}] * 2, score=1.0, epoch=1.0)
+    assert guard.warnings == []
+
+
+BATCH = {"over": "batch"}
+
+
+@pytest.mark.parametrize(
+    ("loss", "outside", "wanted", "unwanted"),
+    [
+        ({"name": "ce+dice", "options": {"dice": BATCH}}, False, "schedule", "ce+dice"),
+        ({"name": "ce+dice", "options": {"dice": BATCH}}, False, "batch_size", 'exclude=["O"]'),
+        ({"name": "ce+dice", "options": {"dice": BATCH}}, True, 'exclude=["O"]', "squared"),
+        (
+            {"name": "ce+dice", "options": {"schedule": "linear", "dice": BATCH}},
+            False,
+            "batch_size",
+            "schedule",
+        ),
+        ({"name": "dice", "options": BATCH | {"exclude": ["O"]}}, True, "ce+dice", "exclude"),
+        ({"name": "dsc", "options": {}}, True, "a lower alpha", "exclude"),
+        ({"name": "tversky", "options": BATCH}, False, "squared=true", "alpha"),
+        ({"name": "ce", "options": {}}, True, "wce", "dice"),
+        ({"name": "wce", "options": {}}, False, "train.epochs", "wce"),
+        ({"name": "focal", "options": {}}, False, "train.lr", "dice"),
+    ],
+)
+def test_advice_is_what_the_loss_and_the_task_do_not_have_yet(loss, outside, wanted, unwanted):
+    said = advise(LossSection(**loss), outside=outside)
+    assert wanted in said
+    assert unwanted not in said
 
 
 def test_what_was_said_before_a_restart_is_not_said_again():
     before = Guard()
-    before.watch_predictions(NOTHING[:1], epoch=1.0)
+    before.watch_predictions(NOTHING[:1], epoch=2.0)
     after = Guard(before.warnings)
     assert after.watch_predictions(NOTHING[:1], epoch=2.0) == []
     assert len(after.watch_predictions([{"label": "0"}] * 2, epoch=2.0)) == 1

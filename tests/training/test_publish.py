@@ -201,7 +201,8 @@ def card_of(case, folder, **changes):
 def test_the_card_says_what_was_tuned(case, tmp_path):
     biases = (-0.5,) + (0.0,) * (len(case[0].labels) - 1)
     text = card_of(case, tmp_path / "model", biases=biases)
-    assert "pipelines of transformers do not: `O` -0.5." in text
+    assert "(nothing to labels that are not named): `O` -0.5." in text
+    assert "so a pipeline of transformers gives the tuned answers" in text
     assert "No threshold or bias is used" not in text
 
 

@@ -141,7 +141,7 @@ def test_metrics_hold_steps_evaluations_and_the_end(finished):
     found = [line for line in lines if line["event"] == "eval"]
     assert [line["step"] for line in found] == [8, 16, 24, 32, 40]
     assert "labels" not in found[0]["scores"]
-    best = max(found, key=lambda line: line["scores"]["f1"])
+    best = max(found, key=lambda line: (line["scores"]["f1"], line["step"]))
     assert best["step"] == result["best"]["step"]
     assert lines[-1] == {
         "event": "end",
@@ -168,7 +168,7 @@ def test_the_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
 
 
 def test_another_metric_chooses_another_checkpoint(tmp_path):
-    train = {"epochs": 6, "schedule": "constant", "lr": 0.1, "warmup": 0.0, "eval_every": 0.5}
+    train = {"epochs": 2.5, "schedule": "constant", "lr": 0.1, "warmup": 0.0, "eval_every": 0.5}
     chosen = {}
     for metric in ("recall", "precision"):
         recipe = make_recipe(train=train, evaluate={"metric": metric})
@@ -196,7 +196,7 @@ def test_patience_ends_a_training_without_gain(tmp_path):
     train = {"epochs": 30, "lr": 1e-12, "patience": 3}
     result = train_run(make_recipe(train=train), tmp_path, data=make_data(), quiet=True)
     assert result["epochs"] == 4.0  # the first is the best, then three without gain
-    assert result["best"]["epoch"] == 1.0
+    assert result["best"]["epoch"] == 4.0  # of equals the last
     assert read_lines(tmp_path / "metrics.jsonl")[-1]["step"] == 16
 
 
@@ -414,12 +414,32 @@ def test_a_collapse_is_told_in_words(tmp_path):
     """Next to no training, from the prior: nothing but O."""
     result = train_run(make_recipe(train={"lr": 1e-9}), tmp_path, data=make_data(), quiet=True)
     (warning,) = result["warnings"]
-    assert warning.startswith("no label is predicted after 1 epochs: try ")
-    assert 'loss.name="ce+dice"' in warning
+    assert warning.startswith("no label is predicted after 2 epochs: try ")
+    assert 'class weights (loss.name="wce")' in warning
+    assert result["collapsed"] is True
+    assert warning in (tmp_path / "model" / "README.md").read_text("utf-8")
     assert [line["event"] for line in read_journal(tmp_path)] == [
-        *("eval", "warning"),
-        *("step", "eval", "end"),
+        *("eval", "step", "eval", "warning", "end"),
     ]
+
+
+def test_dev_f1_of_0_in_all_epochs_keeps_the_last_checkpoint(tmp_path):
+    recipe = make_recipe(train={"lr": 1e-9, "epochs": 3.0})
+    result = train_run(recipe, tmp_path, data=make_data(), quiet=True)
+    assert result["best"] == {"epoch": 3.0, "step": 12, "score": 0.0}
+
+
+def test_a_run_that_is_fine_at_the_end_has_no_warning_of_a_collapse(tmp_path):
+    """After two of twenty epochs nothing is found; the card does not say so of the last."""
+    train = {"lr": 6e-3, "epochs": 20.0}
+    result = train_run(make_recipe(train=train), tmp_path, data=make_data(), quiet=True)
+    journal = [line for line in read_journal(tmp_path) if line["event"] == "warning"]
+    assert [line["message"].partition(" after ")[0] for line in journal] == [
+        "no label is predicted"
+    ]
+    assert result["best"]["score"] > 0
+    assert result["warnings"] == []
+    assert "collapsed" not in result
 
 
 def test_tensorboard_is_given_the_numbers(tmp_path):

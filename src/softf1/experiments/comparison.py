@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from softf1.experiments.labels import group_labels, train_support
 from softf1.experiments.search import TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference
 from softf1.experiments.tallies import tally_run
-from softf1.experiments.verdicts import conclude, judge
+from softf1.experiments.verdicts import conclude, judge, name_collapse
 from softf1.files import new_file
 from softf1.tasks.registry import load_task
 
@@ -61,6 +61,7 @@ class Run:
         scores: All scores of the judged part.
         dev: Those of dev.
         labels: Scores by label.
+        collapsed: Whether it finds nothing, or one class alone, on dev.
     """
 
     score: float
@@ -68,6 +69,7 @@ class Run:
     scores: Mapping[str, Any]
     dev: Mapping[str, Any]
     labels: Mapping[str, Mapping[str, float]]
+    collapsed: bool = False
 
 
 class Rows:
@@ -91,7 +93,9 @@ class Rows:
         self.results.append(result)
         self.split, self.headline = split_of(result), result["headline"]
         row, seed = cell["label"], cell["seed"]
-        self.runs.setdefault(row, {})[seed] = self._read(folder, result["scores"], "")
+        own = self._read(folder, result["scores"], "")
+        own = replace(own, collapsed=own.collapsed or bool(result.get("collapsed")))
+        self.runs.setdefault(row, {})[seed] = own
         if "tuned" in result and row + TUNED in self.grid["losses"]:
             tuned = self._read(folder, result["tuned"], ".tuned")
             self.runs.setdefault(row + TUNED, {})[seed] = tuned
@@ -109,7 +113,14 @@ class Rows:
             self.note(f"intervals know nothing of the test examples: {error}")
         labels = scores.get("labels") or (tally.by_label() if tally else {})
         dev = parts.get("dev", {})
-        return Run(score=score, pseudo=pseudo, scores=scores, dev=dev, labels=labels)
+        return Run(
+            score=score,
+            pseudo=pseudo,
+            scores=scores,
+            dev=dev,
+            labels=labels,
+            collapsed=dev.get(self.headline) == 0,
+        )
 
     def note(self, text: str) -> None:
         """Something the reader should know, said once."""
@@ -154,10 +165,17 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
             _row(name, rows.runs[name], judged, split=rows.split, gain=gain)
             for name in rows.ordered()
         ],
-        "verdict": conclude(judged, baseline=baseline, headline=rows.headline),
+        "verdict": _conclude(rows, judged),
         "notes": rows.notes,
         **describe_labels(rows),
     }
+
+
+def _conclude(rows: Rows, judged: Mapping[str, tuple[Difference, float]]) -> str:
+    runs = [run for own in rows.runs.values() for run in own.values()]
+    if runs and all(run.collapsed for run in runs):
+        return "Every run collapsed: there is nothing to compare."
+    return conclude(judged, baseline=rows.grid["baseline"], headline=rows.headline)
 
 
 def compare_runs(ours: Mapping[int, Run], theirs: Mapping[int, Run]) -> Difference:
@@ -187,13 +205,17 @@ def _row(
     row["means"] = {"dev": mean_scores([run.dev for run in runs.values()])}
     row["means"][split] = mean_scores([run.scores for run in runs.values()])
     row["scores"] = {str(seed): run.score for seed, run in sorted(runs.items())}
+    dead = name_collapse({seed: (run.score, run.collapsed) for seed, run in runs.items()})
     if name not in judged:
-        return row | {"verdict": "baseline"}
+        return row | {"verdict": "; ".join(["baseline", *dead])}
     found, p_holm = judged[name]
     row |= {"difference": found.mean, "p_holm": p_holm}
     row |= {key: getattr(found, key) for key in ("low", "high", "p", "probability", "df")}
     row |= {"sd_seeds": found.sd_seeds, "sd_examples": found.sd_examples}
-    return row | {"verdict": judge(found, p_holm, losses=len(judged), gain=gain)}
+    judgement = judge(found, p_holm, losses=len(judged), gain=gain)
+    # How many seeds a gain needs says nothing where one of them is dead.
+    sure = [judgement] if not dead or judgement in ("helps", "hurts") else []
+    return row | {"verdict": "; ".join([*sure, *dead])}
 
 
 def mean_scores(found: Sequence[Mapping[str, Any]]) -> dict[str, float]:

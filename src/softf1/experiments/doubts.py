@@ -1,4 +1,4 @@
-"""What makes a comparison doubtful though nothing failed: idle trials, constant answers."""
+"""What makes a comparison doubtful though nothing failed: idle trials, dead or constant runs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,22 @@ def say_doubts(
             f"short runs say little about {', '.join(undecided)}: "
             "most settings have one and the same dev score"
         )
+    if collapsed := count_collapsed(runs):
+        yield (
+            f"collapsed, that is found nothing or one class alone on dev: {', '.join(collapsed)}; "
+            "a mean over such seeds is no mean of trained models"
+        )
     if constant := find_constant(runs):
         yield (
             f"every test example scores the same with every seed of {', '.join(constant)}, "
             "as if one answer were given to all"
         )
+
+
+def count_collapsed(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
+    """Rows with seeds that collapsed, and how many did."""
+    dead = {row: sum(run.collapsed for run in own.values()) for row, own in runs.items()}
+    return [f"{row} ({count} of {len(runs[row])} seeds)" for row, count in dead.items() if count]
 
 
 def find_undecided(trials: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -83,6 +83,30 @@ def name_needs(found: Difference, *, gain: float) -> str:
     )
 
 
+def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
+    """What to say of a row with seeds that collapsed; nothing where none did.
+
+    Args:
+        seeds: Score of each seed, and whether it collapsed.
+
+    >>> name_collapse({0: (0.92, False), 1: (0.0, True), 2: (0.94, False)})
+    ['1 of 3 seeds collapsed (seed 1), the mean of the others is 93.0']
+    >>> name_collapse({0: (0.0, True), 1: (0.0, True)})
+    ['collapsed with every seed']
+    """
+    dead = sorted(seed for seed, (_, collapsed) in seeds.items() if collapsed)
+    if not dead:
+        return []
+    if len(dead) == len(seeds):
+        return ["collapsed with every seed" if len(dead) > 1 else "collapsed"]
+    alive = [score for score, collapsed in seeds.values() if not collapsed]
+    names = f"seed{'s' if len(dead) > 1 else ''} {', '.join(map(str, dead))}"
+    mean = _points(math.fsum(alive) / len(alive))
+    return [
+        f"{len(dead)} of {len(seeds)} seeds collapsed ({names}), the mean of the others is {mean}"
+    ]
+
+
 def conclude(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, headline: str) -> str:
     """One sentence over all losses: what helps, or that nothing does.
 

@@ -174,4 +174,5 @@ def _steps(margins: Floats, most: int) -> Floats:
     unique = np.unique(margins[np.isfinite(margins)])
     if len(unique) > most:
         unique = np.unique(np.quantile(unique, np.linspace(0, 1, most), method="nearest"))
-    return unique + np.copysign(1e-6 * (1 + np.abs(unique)), unique)
+    # Far more than float32 rounds: the biases may become part of a model.
+    return unique + np.copysign(1e-4 * (1 + np.abs(unique)), unique)

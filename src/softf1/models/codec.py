@@ -102,6 +102,8 @@ class TokenizerCodec:
         self.backend = tokenizer.backend_tokenizer
         self.backend.no_truncation()
         self.backend.no_padding()
+        if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
+            tokenizer.pad_token = tokenizer.eos_token  # Llama, GPT-2: saved so, for pipelines too
         self.pad_id = int(tokenizer.pad_token_id or 0)
         self.pad_type = int(tokenizer.pad_token_type_id)
         self.unk_id = self.pad_id if tokenizer.unk_token_id is None else int(tokenizer.unk_token_id)
@@ -109,13 +111,23 @@ class TokenizerCodec:
         self.limit = min(limit, int(tokenizer.model_max_length))
         self.window = min(USUAL, self.limit)
         self.names = tuple(tokenizer.model_input_names)
+        alone = self.backend.encode(["a"], is_pretokenized=True, add_special_tokens=False).ids
+        self.space = "" if self.text_ids(["a a"]) == [alone * 2] else " "
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
-        """The ids of each word, as the tokenizer gives them to pre-split input."""
+        """The ids of each word as it has them in running text, behind a space.
+
+        Byte-level BPE (RoBERTa, ModernBERT, Qwen2) writes the space into the first piece. Where
+        the space is a piece of its own, as before a Chinese character, it is left out.
+        """
         encoded = self.backend.encode_batch_fast(
-            [[word] for word in words], is_pretokenized=True, add_special_tokens=False
+            [[self.space + word] for word in words], is_pretokenized=True, add_special_tokens=False
         )
-        return [item.ids for item in encoded]
+        if not self.space:
+            return [item.ids for item in encoded]
+        (lone,) = self.text_ids([self.space])
+        size = len(lone)
+        return [item.ids[size:] if item.ids[:size] == lone else item.ids for item in encoded]
 
     def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens."""
@@ -143,7 +155,7 @@ class TokenizerCodec:
 
     def fingerprint(self) -> str:
         """A hash of the serialised tokenizer and of the version that runs it."""
-        text = f"{version('tokenizers')} {self.backend.to_str()}"
+        text = f"{version('tokenizers')} {self.space}{self.backend.to_str()}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def save_pretrained(self, folder: Path | str) -> object:

@@ -92,6 +92,21 @@ def load_config(encoder: str, **options: Any) -> Any:
     return AutoConfig.from_pretrained(encoder, **options)
 
 
+def find_auto(config: Any) -> Any:
+    """`AutoModel`; of a family with encoder and decoder (T5), what gives the encoder alone.
+
+    >>> from transformers import T5Config
+    >>> find_auto(T5Config()).__name__
+    'AutoModelForTextEncoding'
+    """
+    from transformers import AutoModel, AutoModelForTextEncoding
+
+    alone = AutoModelForTextEncoding._model_mapping  # noqa: SLF001
+    # The class is asked: an encoder that was saved alone says of itself that it has no decoder.
+    both = type(config)().is_encoder_decoder
+    return AutoModelForTextEncoding if both and type(config) in alone else AutoModel
+
+
 def build_model(
     encoder: str | Path, *, head: Head, labels: Sequence[str] = (), codec: Codec, **options: Any
 ) -> Any:
@@ -114,8 +129,14 @@ def build_model(
 
     # A span head always has two outputs, start and end; it has no labels.
     named = names if labels else {}
-    load = getattr(transformers, AUTO[head]).from_pretrained
-    return _load(load, encoder, dtype=torch.float32, **named, **options)
+    config = _load(load_config, encoder)
+    auto = find_auto(config) if head == "none" else getattr(transformers, AUTO[head])
+    if type(config) not in auto._model_mapping:  # noqa: SLF001 - which families have such a head
+        raise InputError(f"transformers has no {AUTO[head][4:]} for encoders {config.model_type}")
+    model = _load(auto.from_pretrained, encoder, dtype=torch.float32, **named, **options)
+    if model.config.pad_token_id is None:  # decoders look for the last token that is no padding
+        model.config.pad_token_id = codec.pad_id
+    return model
 
 
 def _scratch(encoder: str | Path) -> str | None:

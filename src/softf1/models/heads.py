@@ -1,10 +1,18 @@
-"""The output layer of a model, wherever its family keeps it."""
+"""The output layer of a model, under the name that its family gives it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from torch import nn
+
+from softf1.errors import InputError
+
+NAMES = ("classifier", "qa_outputs", "score", "logits_proj", "classification_head")
+"""What models of transformers call their head, at the top of the model."""
+
+OUTPUT = ("out_proj", "linear_out", "dense")
+"""The last layer of a head that has several: `classifier.out_proj` of RoBERTa, for one."""
 
 
 class Head(NamedTuple):
@@ -15,13 +23,22 @@ class Head(NamedTuple):
 
 
 def find_output(model: nn.Module, size: int) -> nn.Linear:
-    """The last linear layer (`classifier`, `qa_outputs`, `logits_proj`), of `size` outputs.
+    """The linear layer with `size` outputs that gives the logits.
 
-    >>> find_output(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), 3).in_features
-    8
+    It is looked for by name, never by order: RoBERTa and its kin make the head before the encoder.
+
+    >>> model = nn.ModuleDict({"classifier": nn.Linear(4, 3), "encoder": nn.Linear(4, 4)})
+    >>> find_output(model, 3) is model["classifier"]
+    True
+
+    Raises:
+        InputError: There is no such layer under any of the known names.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    if not layers or layers[-1].out_features != size:
-        got = f"{layers[-1].out_features}" if layers else "none"
-        raise ValueError(f"wanted a last linear layer with {size} outputs, got {got}")
-    return layers[-1]
+    children = dict(model.named_children())
+    heads = [children[name] for name in NAMES if name in children]
+    inner = [getattr(head, name, None) for head in heads for name in OUTPUT]
+    for layer in (*heads, *inner):
+        if isinstance(layer, nn.Linear) and layer.out_features == size:
+            return layer
+    kind, known = type(model).__name__, ", ".join(NAMES)
+    raise InputError(f"wanted a head of {size} outputs ({known}) in {kind}, found none")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from softf1.models.encoders import build_model
+from softf1.models.encoders import build_model, find_auto
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,7 +60,7 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
     def __init__(self, config: MrcConfig):
         super().__init__(config)
         encoder = AutoConfig.for_model(**config.encoder)
-        self.encoder = AutoModel.from_config(encoder)  # type: ignore[no-untyped-call]
+        self.encoder = find_auto(encoder).from_config(encoder)
         size = int(encoder.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
         self.start, self.end = nn.Linear(size, 1), nn.Linear(size, 1)

@@ -91,11 +91,24 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
     sizes = {len(group.runs) for group in groups}
     if len(sizes) > 1:
         notes.append(f"Rows have from {min(sizes)} to {max(sizes)} runs.")
+    if not study.comparison:  # a comparison has notes of its own
+        notes += _say_collapsed(groups)
     notes += [
         f"{note[:1].upper()}{note[1:]}."
         for note in map(str, items_of(study.comparison.get("notes")))
     ]
     return [note for note in notes if note]
+
+
+def _say_collapsed(groups: list[Group]) -> list[str]:
+    """Rows with runs that found nothing, or one class alone, on dev."""
+    dead = {g.label: sum(run.result.get("collapsed") is True for run in g.runs) for g in groups}
+    return [
+        f"{count} of {len(group.runs)} runs of {group.label} collapsed: on dev they find nothing, "
+        "or one class alone."
+        for group in groups
+        if (count := dead[group.label])
+    ]
 
 
 def _say_noise(study: Study, best: Group | None) -> str:

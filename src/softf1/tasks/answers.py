@@ -12,6 +12,7 @@ from softf1.metrics.quoref import score_quoref
 from softf1.metrics.squad import score_squad, score_squad2
 from softf1.tasks.nbest import find_spans, list_answers, null_scores
 from softf1.tasks.ragged import offsets, pad, ranges
+from softf1.tasks.scores import DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +92,26 @@ def _predict(name: str, candidates: list[Any], null: float, task: QA) -> Predict
         "end": 0 if best is None else best.end,
         "text": "" if best is None else best.text,
         "null_score": above,
+        "confidence": round(_confidence(candidates, null, task, empty=empty), DIGITS),
         "candidates": [c._asdict() for c in candidates[:listed]],
     }
+
+
+def _confidence(candidates: list[Any], null: float, task: QA, *, empty: bool) -> float:
+    """The probability of what is answered.
+
+    Softmax over positions: among the n best spans, and no answer where that is allowed, with the
+    tuned threshold taken off its score. Sigmoid: of its start times that of its end.
+    """
+    if not candidates:
+        return 1.0
+    if task.positions == "sigmoid":
+        return math.exp(null if empty else candidates[0].score)
+    scores = np.array([candidate.score for candidate in candidates])
+    if task.no_answer:
+        scores = np.append(scores, null - task.null_threshold)
+    shares = np.exp(scores - scores.max())
+    return float(shares[-1 if empty else 0] / shares.sum())
 
 
 def choose_spans(predictions: list[Prediction], task: QA) -> list[Prediction]:

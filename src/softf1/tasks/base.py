@@ -159,6 +159,9 @@ class Task(Protocol):
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:
         """This task with thresholds tuned on the dev set; itself where there are none."""
 
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """What tuned thresholds and biases add to the logits, by key; empty where nothing."""
+
     def decode(self, found: Found, features: Features, examples: Sequence[Any]) -> list[Prediction]:
         """One prediction an example, in the order of the examples."""
 

@@ -27,6 +27,7 @@ from softf1.tasks.labels import (
     decide,
     make_targets,
     score_labels,
+    shift_logits,
     tune_labels,
 )
 from softf1.tasks.ragged import offsets
@@ -218,6 +219,11 @@ class Classification:
         logits = by_item(found, "logits", len(features))
         thresholds, biases = tune_labels(logits, features, self)
         return replace(self, thresholds=thresholds, biases=biases)
+
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """The biases, or the thresholds as biases: from t on is from 0 on after −logit(t)."""
+        shift = shift_logits(self)
+        return {"labels": shift} if shift.any() else {}
 
     def decode(
         self,

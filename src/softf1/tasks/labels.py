@@ -15,7 +15,7 @@ from softf1.metrics.classification import (
 from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.base import IGNORE
 from softf1.tasks.biases import tune_classes
-from softf1.tasks.scores import describe
+from softf1.tasks.scores import DIGITS, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +23,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.metrics.counts import Average
+    from softf1.metrics.thresholds import TunedThresholds
     from softf1.tasks.base import Features, Prediction
     from softf1.tasks.classification import Classification
 
     Floats = NDArray[np.floating[Any]]
+
+FARTHEST = 700.0
+"""A logit that no other outweighs, and that a bias in float32 can hold."""
+
+MARGIN = 1e-4
+"""How far below a score its threshold is, in logits: far more than float32 rounds."""
 
 
 def make_targets(
@@ -72,6 +79,35 @@ def probabilities(logits: Floats, *, multi_label: bool) -> Floats:
     return normal
 
 
+def shift_logits(task: Classification) -> NDArray[np.float64]:
+    """What is added to the logits (C,) before the decision, 0 where nothing was tuned.
+
+    >>> from softf1.tasks import make_task
+    >>> shift_logits(make_task("pairs", labels=("0", "1"), thresholds=(0.2,))).round(3)
+    array([0.   , 1.386])
+    """
+    shift = np.zeros(len(task.labels))
+    if task.biases:
+        return shift + task.biases
+    if task.thresholds:
+        positive = task.positive_label
+        own = slice(None) if positive is None else [task.labels.index(positive)]
+        shift[own] = -log_odds(np.array(task.thresholds))
+    return shift
+
+
+def log_odds(share: Floats) -> Floats:
+    """The logit of a probability; of 0 and 1, which no model reaches or all do, a number too.
+
+    >>> log_odds(np.array([0.5, 0.0, 1.0]))
+    array([   0., -700.,  700.])
+    """
+    inside = np.clip(share, 0, 1)
+    with np.errstate(divide="ignore"):
+        out: Floats = np.clip(np.log(inside) - np.log1p(-inside), -FARTHEST, FARTHEST)
+    return out
+
+
 def tune_labels(
     logits: Floats, features: Features, task: Classification
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -83,37 +119,48 @@ def tune_labels(
     index = np.arange(len(features))
     if not task.multi_label:
         index = np.flatnonzero(np.diff(features["label_at"]))
-    scores = probabilities(logits[index], multi_label=task.multi_label)
+    scores = probabilities(logits[index].astype(np.float64), multi_label=task.multi_label)
     gold = make_targets(features, index, task.labels, multi_label=True) > 0
     if task.multi_label:
         average: Average = "macro" if task.headline == "macro_f1" else "micro"
-        return tune_thresholds(scores, gold, average=average).thresholds, ()
+        return _loosen(tune_thresholds(scores, gold, average=average)), ()
     if task.positive_label is not None and task.headline == "f1":
         column = [task.labels.index(task.positive_label)]
         tuned = tune_thresholds(scores[:, column], gold[:, column], average="micro")
-        return tuned.thresholds, ()
+        return _loosen(tuned), ()
     right = make_targets(features, index, task.labels, multi_label=False)
     return (), tune_classes(logits[index], right, metric=task.headline)
 
 
+def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:
+    """Thresholds a little below the score that each was tuned to, which rounding may not lose."""
+    if tuned.rule == "default":
+        return tuned.thresholds
+    lower = log_odds(np.array(tuned.thresholds)) - MARGIN
+    return tuple(probabilities(lower, multi_label=True).tolist())
+
+
 def decide(logits: Floats, task: Classification) -> list[Prediction]:
-    """Labels, and the probabilities that the model gives them (biases change labels only)."""
+    """Labels with their confidence, and the probabilities that the model gives to all.
+
+    The decision is taken on shifted logits, as by whoever loads the model with the shift in it, and
+    the confidence is the probability there. What was tuned does not change `probabilities`.
+    """
     scores = probabilities(logits, multi_label=task.multi_label)
     given = [dict(zip(task.labels, row, strict=True)) for row in scores.tolist()]
+    shifted = logits + shift_logits(task)
+    sure = probabilities(shifted, multi_label=task.multi_label).round(DIGITS)
     if task.multi_label:
-        wanted = np.array(task.thresholds or [0.5] * len(task.labels))
-        chosen = [[task.labels[i] for i in np.flatnonzero(row)] for row in scores >= wanted]
+        chosen = [[task.labels[i] for i in np.flatnonzero(row)] for row in shifted >= 0]
+        kept = [row[yes].tolist() for row, yes in zip(sure, shifted >= 0, strict=True)]
         return [
-            {"labels": labels, "probabilities": own}
-            for labels, own in zip(chosen, given, strict=True)
+            {"labels": labels, "confidence": confidence, "probabilities": own}
+            for labels, confidence, own in zip(chosen, kept, given, strict=True)
         ]
-    best = (logits + np.array(task.biases or 0.0)).argmax(-1)
-    if task.thresholds and task.positive_label is not None:
-        positive = task.labels.index(task.positive_label)
-        best = np.where(scores[:, positive] >= task.thresholds[0], positive, 1 - positive)
+    best = shifted.argmax(-1)
     return [
-        {"label": task.labels[i], "probabilities": own}
-        for i, own in zip(best.tolist(), given, strict=True)
+        {"label": task.labels[i], "confidence": confidence, "probabilities": own}
+        for i, confidence, own in zip(best.tolist(), sure.max(-1).tolist(), given, strict=True)
     ]
 
 

@@ -25,7 +25,7 @@ from softf1.tasks.queries import (
 )
 from softf1.tasks.ragged import ranges
 from softf1.tasks.rows import assemble, model_inputs
-from softf1.tasks.scores import describe
+from softf1.tasks.scores import DIGITS, describe
 from softf1.tasks.sentences import window_tokens, word_places
 from softf1.tasks.spans import find_spans_of_rows, merge_windows
 
@@ -197,25 +197,30 @@ class MrcNer:
         return found
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
-        """The spans of every window: (item, start, end, score) by word."""
+        """The spans of every window: (item, start, end, score, confidence) by word."""
         arrays = {key: value.detach().float().cpu().numpy() for key, value in logits.items()}
         flat = {key: array[..., 0] for key, array in arrays.items() if key != "proposed"}
         if "proposed" in logits:
             flat["proposed"] = logits["proposed"].cpu().numpy()
         word = batch.places["word"].cpu().numpy()
         found = list(find_spans_of_rows(flat, word, nested=self.nested))
-        row, start, end, score = np.array(found, np.float64).reshape(-1, 4).T
+        row, start, end, score, confidence = np.array(found, np.float64).reshape(-1, 5).T
         return {
             "seen": batch.items,
             "item": batch.items[row.astype(np.int64)],
             "start": start.astype(np.int64),
             "end": end.astype(np.int64),
             "score": score,
+            "confidence": confidence,
         }
 
     def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
         """Itself: spans are given where all heads say yes."""
         return self
+
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """Nothing is tuned."""
+        return {}
 
     def decode(
         self, found: Found, features: Features, examples: Sequence[MrcExample]
@@ -223,11 +228,17 @@ class MrcNer:
         """The spans of every item, those of its windows put together."""
         if not np.array_equal(np.sort(found["seen"]), np.arange(len(features))):
             raise ValueError(f"wanted {len(features)} windows, each once, got {len(found['seen'])}")
-        columns = (found["score"], features["source"][found["item"]], found["start"], found["end"])
+        source = features["source"][found["item"]]
+        columns = (found["score"], source, found["start"], found["end"], found["confidence"])
         spans: Iterable[Scored] = zip(*(array.tolist() for array in columns), strict=True)
         kept = merge_windows(spans, examples, nested=self.nested)
         return [
-            {"id": example.id, "label": example.label, "spans": own}
+            {
+                "id": example.id,
+                "label": example.label,
+                "spans": [span for span, _ in own],
+                "confidence": [round(confidence, DIGITS) for _, confidence in own],
+            }
             for example, own in zip(examples, kept, strict=True)
         ]
 

@@ -194,6 +194,10 @@ class QA:
         scores = self.score(self.decode(found, features, examples), examples)
         return replace(self, null_threshold=scores["best_f1_threshold"])
 
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """Nothing: the threshold is about a difference of two scores."""
+        return {}
+
     def decode(
         self, found: Found, features: Features, examples: Sequence[QAExample]
     ) -> list[Prediction]:

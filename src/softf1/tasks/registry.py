@@ -14,6 +14,8 @@ from softf1.errors import InputError
 from softf1.tasks.options import check_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from softf1.tasks.base import Task
 
 FILE = "softf1.json"
@@ -62,10 +64,25 @@ def describe_task(task: Task, *, learned: bool = True) -> dict[str, Any]:
     return {"kind": task.kind, **{name: getattr(task, name) for name in kept}}
 
 
-def save_task(task: Task, folder: Path | str) -> None:
-    """Write the task beside its model."""
-    text = json.dumps(describe_task(task), ensure_ascii=False, indent=1)
+def save_task(
+    task: Task, folder: Path | str, *, plain_bias: Mapping[str, list[float]] | None = None
+) -> None:
+    """Write the task beside its model.
+
+    Args:
+        task: With its labels and thresholds.
+        folder: Of the model.
+        plain_bias: The bias of each head as it was trained, where the saved one has more in it.
+    """
+    content = describe_task(task) | ({"plain_bias": plain_bias} if plain_bias else {})
+    text = json.dumps(content, ensure_ascii=False, indent=1)
     (Path(folder) / FILE).write_text(text + "\n", "utf-8")
+
+
+def load_plain_bias(folder: Path | str) -> dict[str, list[float]]:
+    """The bias of each head as it was trained, by key; only of those that were saved with more."""
+    found = json.loads((Path(folder) / FILE).read_text("utf-8"))
+    return dict(found.get("plain_bias", {}))
 
 
 def load_task(folder: Path | str) -> Task:
@@ -77,6 +94,7 @@ def load_task(folder: Path | str) -> Task:
         found = json.loads(path.read_text("utf-8"))
         options = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
         kind = str(options.pop("kind"))
+        options.pop("plain_bias", None)
     except (ValueError, AttributeError, LookupError) as error:
         raise InputError(f"wanted a task in JSON, got {error}", path=path) from error
     return make_task(kind, **options)

@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from softf1.metrics.counts import Counts
 
 
+DIGITS = 6
+"""Of the confidence of a prediction."""
+
+
 def describe(counts: Counts) -> dict[str, Any]:
     """Micro scores under plain names, macro F1, and the scores of each label.
 

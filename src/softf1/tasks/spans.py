@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Found = tuple[int, int, float]
 
-Scored = tuple[float, int, int, int]
-"""(score, example, start, end)."""
+Scored = tuple[float, int, int, int, float]
+"""(score, example, start, end, confidence)."""
 
 
 def pair_nearest(start: Floats, end: Floats, *, nested: bool) -> Iterator[Found]:
@@ -55,8 +56,10 @@ def judge_pairs(start: Floats, end: Floats, match: Floats, pairs: Ints) -> Itera
 
 def find_spans_of_rows(
     logits: Mapping[str, NDArray[Any]], word: Ints, *, nested: bool
-) -> Iterator[tuple[int, int, int, float]]:
-    """The spans of each row: (row, start, end, score) by word, end exclusive.
+) -> Iterator[tuple[int, int, int, float, float]]:
+    """The spans of each row: (row, start, end, score, confidence) by word, end exclusive.
+
+    The confidence is the product of the probabilities that the heads give.
 
     Args:
         logits: `start`, `end` (B, L), and where they are there, `answerable` (B,), `match` (B, K)
@@ -77,30 +80,38 @@ def find_spans_of_rows(
             near = pair_nearest(start[columns], end[columns], nested=nested)
             found = ((int(columns[a]), int(columns[b]), score) for a, b, score in near)
         for a, b, score in found:
-            yield row, int(places[a]), int(places[b]) + 1, score
+            said = [float(start[a]), float(end[b])]
+            said += [score - said[0] - said[1]] if "proposed" in logits else []
+            said += [float(logits["answerable"][row])] if "answerable" in logits else []
+            confidence = math.prod(1 / (1 + math.exp(-logit)) for logit in said)  # all above 0
+            yield row, int(places[a]), int(places[b]) + 1, score, confidence
 
 
 def merge_windows(
     spans: Iterable[Scored], examples: Sequence[MrcExample], *, nested: bool
-) -> list[list[list[int]]]:
-    """The spans of each example over its windows; flat ones do not overlap in their sentence."""
-    best: list[dict[tuple[int, int], float]] = [{} for _ in examples]
-    for score, example, start, end in spans:
+) -> list[list[tuple[list[int], float]]]:
+    """The spans of each example over its windows, each with its confidence.
+
+    Flat ones do not overlap in their sentence.
+    """
+    best: list[dict[tuple[int, int], Scored]] = [{} for _ in examples]
+    for span in spans:
+        _, example, start, end, _ = span
         own = best[example]
-        own[start, end] = max(score, own.get((start, end), -np.inf))
-    kept: list[list[list[int]]] = [[] for _ in examples]
+        own[start, end] = max(span, own.get((start, end), span))
+    kept: list[list[tuple[list[int], float]]] = [[] for _ in examples]
     for group in group_sentences(examples):
-        mine: list[Scored] = [(score, i, *span) for i in group for span, score in best[i].items()]
-        for _, i, start, end in mine if nested else keep_flat(mine):
-            kept[i].append([start, end])
+        mine = [span for i in group for span in best[i].values()]
+        for _, i, start, end, confidence in mine if nested else keep_flat(mine):
+            kept[i].append(([start, end], confidence))
     return [sorted(own) for own in kept]
 
 
 def keep_flat(spans: Iterable[Scored]) -> list[Scored]:
     """The best spans that do not overlap a better one.
 
-    >>> keep_flat([(1.0, 0, 0, 2), (3.0, 1, 1, 4), (0.5, 0, 4, 5)])
-    [(3.0, 1, 1, 4), (0.5, 0, 4, 5)]
+    >>> keep_flat([(1.0, 0, 0, 2, 0.6), (3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)])
+    [(3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)]
     """
     kept: list[Scored] = []
     for span in sorted(spans, key=lambda s: (-s[0], s[2], s[3], s[1])):

@@ -25,9 +25,11 @@ from softf1.tasks.base import (
 )
 from softf1.tasks.biases import tune_classes, tune_spans
 from softf1.tasks.characters import split_characters
+from softf1.tasks.labels import probabilities
 from softf1.tasks.rows import assemble, model_inputs, room
+from softf1.tasks.scores import DIGITS
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
-from softf1.tasks.tags import by_word, find_scheme, score_tags
+from softf1.tasks.tags import by_word, find_scheme, list_entities, score_tags
 from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
@@ -196,18 +198,33 @@ class Tagging:
             biases = tune_spans(logits, gold, lengths=lengths, labels=self.labels)
         return replace(self, biases=biases)
 
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """The biases."""
+        return {"tags": np.array(self.biases)} if self.biases else {}
+
     def decode(
         self,
         found: Found,
         features: Features,
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
-        """The best tag of every word."""
+        """The best tag of every word, and its probability with the biases."""
         scores = found["logits"] + np.array(self.biases or 0.0)
         best = by_word(scores.argmax(-1), found, features)
-        tags = [self.labels[i] for i in best.tolist()]
+        sure = by_word(probabilities(scores, multi_label=False).max(-1, initial=0), found, features)
+        tags, sure = [self.labels[i] for i in best.tolist()], sure.round(DIGITS).tolist()
         at = features["sentence"].tolist()
-        return [{"tags": tags[a:b]} for a, b in pairwise(at)]
+        return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in pairwise(at)]
+
+    def details(self, prediction: Prediction) -> dict[str, Any]:
+        """The spans of the tags, as a line of predictions has them."""
+        if self.spans is None:
+            return {}
+        return {
+            "entities": list_entities(
+                prediction["tags"], prediction["confidence"], scheme=self.spans
+            )
+        }
 
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[TaggedSentence]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from softf1.metrics.classification import accuracy, count_classes
-from softf1.metrics.schemes import detect_scheme
+from softf1.metrics.schemes import decode_strict, detect_scheme
 from softf1.metrics.spans import count_lenient, count_strict
-from softf1.tasks.scores import describe
+from softf1.tasks.scores import DIGITS, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,27 @@ def by_word(values: NDArray[Any], found: Found, features: Features) -> NDArray[A
     out = np.empty((words, *values.shape[1:]), values.dtype)
     out[found["word"]] = values
     return out
+
+
+def list_entities(
+    tags: Sequence[str], confidence: Sequence[float], *, scheme: str
+) -> list[dict[str, Any]]:
+    """The spans that tags make up, each with the product of the probabilities of its tags.
+
+    Tags are chosen word by word, so the product is the model's own probability of all of them.
+
+    >>> list_entities(["O", "B-PER", "I-PER"], [0.9, 0.8, 0.5], scheme="BIO")
+    [{'label': 'PER', 'start': 1, 'end': 3, 'confidence': 0.4}]
+    """
+    return [
+        {
+            "label": label,
+            "start": start,
+            "end": end,
+            "confidence": round(math.prod(confidence[start:end]), DIGITS),
+        }
+        for start, end, label in decode_strict(tags, scheme)
+    ]
 
 
 def score_tags(

@@ -64,11 +64,15 @@ def write_card(
         *_scores(task, result),
         *_usage(task, own=own),
         "## From logits to decisions",
-        *describe_decisions(task, pieces=not own),
+        *describe_decisions(task, pieces=not own, bias=_has_bias(task, model)),
         *_training(recipe, result),
         *_limits(task, result),
     ]
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def _has_bias(task: Task, model: Any) -> bool:
+    return all(head.layer.bias is not None for head in task.heads(model).values())
 
 
 def front_matter(task: Task, result: Mapping[str, Any], *, own: bool) -> str:

@@ -69,12 +69,13 @@ class Engine:
     material: Material
     processes: Processes
     at: Position = field(default_factory=Position)
-    guard: Guard = field(default_factory=Guard)
+    guard: Guard = field(init=False)
     best: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Builds model, loss and optimizer."""
         train, device = self.recipe.train, self.processes.device
+        self.guard = self._guard()
         self.precision = choose_precision(train.precision, device)
         self.autocast = make_autocast(self.precision, device)
         self.plan = self._plan()
@@ -156,8 +157,12 @@ class Engine:
             stepper.scaler.load_state_dict(checkpoint.state["scaler"])
         self.best = tensors["best"]
         self.at = from_state(checkpoint.state["position"])
-        self.guard = Guard(self.at.warnings)
+        self.guard = self._guard()
         set_random_state(tensors["random"])
+
+    def _guard(self) -> Guard:
+        outside = "O" in getattr(self.material.task, "labels", ())
+        return Guard(self.at.warnings, loss=self.recipe.loss, outside=outside)
 
     def _data(self) -> dict[str, list[Any]]:
         sources = self.material.sources

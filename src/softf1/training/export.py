@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from softf1 import __version__
 from softf1.errors import InputError
 from softf1.files import make_folder, scratch_folder, sync_folder
+from softf1.training.decisions import KEY, folded
 from softf1.training.lstm import replace_lstms
 from softf1.training.publish import find_model, load_model
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from softf1.tasks.base import Task
     from softf1.training.publish import Loaded
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
@@ -70,6 +70,11 @@ def export_onnx(run: Path | str, out: Path | str | None = None) -> Exported:
         got = f"without {', '.join(missing)}"
         raise InputError(f"export wants the packages of softf1[onnx], got an installation {got}")
     loaded = load_model(run)
+    with folded(loaded.model, loaded.task):
+        return _write(loaded, Path(run), Path(out) if out is not None else None)
+
+
+def _write(loaded: Loaded, run: Path, out: Path | None) -> Exported:
     if loaded.task.kind == "mrc_ner":
         why = "which pairs of start and end its model judges depends on the text"
         raise InputError(f"task mrc_ner has no ONNX form: {why}", path=run)
@@ -78,7 +83,7 @@ def export_onnx(run: Path | str, out: Path | str | None = None) -> Exported:
     names = list(sample(loaded, 2, 8))
     outputs = list(_run(loaded.model, sample(loaded, 2, 8)))
     program = _export(loaded, outputs, find_model(run))
-    describe(program, loaded.task)
+    describe(program, loaded)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
     make_folder(path.parent)
     with scratch_folder(path.parent) as folder:
@@ -146,10 +151,13 @@ def _export(loaded: Loaded, outputs: list[str], folder: Path) -> Any:
         raise InputError(f"the exporter refuses {kind}: {reason(error)}", path=folder) from error
 
 
-def describe(program: Any, task: Task) -> None:
-    """Write into the file what its numbers mean."""
+def describe(program: Any, loaded: Loaded) -> None:
+    """Write into the file what its numbers mean, and what was tuned that is not in them."""
+    task, config = loaded.task, loaded.model.config
     about = {"softf1": __version__, "task": task.kind}
     about["labels"] = json.dumps(getattr(task, "labels", ()), ensure_ascii=False)
+    if getattr(config, KEY, None) is not None:
+        about[KEY] = json.dumps(getattr(config, KEY))
     program.model.metadata_props.update(about)
 
 

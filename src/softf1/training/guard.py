@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from softf1.tasks.base import Prediction
+    from softf1.training.recipe import LossSection
 
 OUTSIDE = "O"
-REMEDIES = (
-    'try a start with cross entropy (loss.name="ce+dice" with loss.schedule="linear"), a larger '
-    'train.batch_size, exclude=["O"] at batch level, a lower alpha, squared=true or a lower lr'
-)
+NOTHING, ONE_CLASS = "no label is predicted", "collapse to one class"
+RATIOS = ("dice", "tversky", "dsc")
+"""Losses whose push vanishes on what is far off, so that a bad start lasts."""
+
+SECOND = 2.0
+"""Epochs after which predicting nothing is a collapse; one epoch of a rare label may be too few."""
 MOST_SKIPPED = 50
 """Steps in a row without an update before a training gives up."""
 
@@ -27,10 +30,14 @@ class Guard:
 
     Attributes:
         warnings: What was said so far.
+        advice: What to try against a collapse.
     """
 
-    def __init__(self, warnings: Iterable[str] = ()) -> None:
+    def __init__(
+        self, warnings: Iterable[str] = (), *, loss: LossSection | None = None, outside: bool = True
+    ) -> None:
         self.warnings = list(warnings)
+        self.advice = advise(loss, outside=outside)
 
     def watch_steps(self, *, skipped: float, run: float, loss: float) -> list[str]:
         """Looks at some steps; raises where nothing is learned any more.
@@ -57,18 +64,30 @@ class Guard:
     def watch_predictions(
         self, predictions: Sequence[Prediction], *, epoch: float, last: bool = False
     ) -> list[str]:
-        """Looks at what was predicted on dev; before the first epoch is over, nothing may be."""
-        if not predictions or (epoch < 1 and not last):
+        """Looks at what was predicted on dev; early in a training nothing may be."""
+        problem = find_collapse(predictions)
+        if problem is None or (epoch < SECOND and not last):
             return []
-        found = set(chain.from_iterable(map(said, predictions)))
-        if not found or (found == {OUTSIDE} and "tags" in predictions[0]):
-            return self._once(f"no label is predicted after {epoch:g} epochs: {REMEDIES}")
-        if len(found) == 1 and _is_choice(predictions[0]):
-            return self._once(
-                f"collapse to one class after {epoch:g} epochs, all is {next(iter(found))!r}: "
-                f"{REMEDIES}"
-            )
-        return []
+        return self._once(self._word(problem, epoch))
+
+    def settle(self, predictions: Sequence[Prediction], *, score: float, epoch: float) -> bool:
+        """Looks at the model that is kept: says whether it collapsed, and nothing else stays said.
+
+        Args:
+            predictions: On dev.
+            score: Of these, from 0 to 1; at 1 they are one class because all of dev is.
+            epoch: When the model was saved.
+        """
+        problem = find_collapse(predictions) if score < 1 else None
+        self.warnings = [one for one in self.warnings if not one.startswith((NOTHING, ONE_CLASS))]
+        if problem is not None:
+            self.warnings.append(self._word(problem, epoch))
+        return problem is not None or score == 0
+
+    def _word(self, problem: str, epoch: float) -> str:
+        what, comma, rest = problem.partition(",")
+        epochs = "1 epoch" if epoch == 1 else f"{epoch:g} epochs"
+        return f"{what} after {epochs}{comma}{rest}: {self.advice}"
 
     def _once(self, message: str) -> list[str]:
         kind = message.split(":")[0].split(" after ")[0]
@@ -76,6 +95,59 @@ class Guard:
             return []
         self.warnings.append(message)
         return [message]
+
+
+def advise(loss: LossSection | None, *, outside: bool) -> str:
+    """What to try against a collapse, of what the loss does not have yet.
+
+    Args:
+        loss: What was minimised; None knows nothing of it.
+        outside: Whether one of the labels is O.
+
+    >>> from softf1.training.recipe import LossSection
+    >>> advise(LossSection(name="dice", options={"squared": False}), outside=False)[-35:]
+    ' squared=true or a lower train.lr'
+    >>> advise(LossSection(name="ce"), outside=False)
+    'try class weights (loss.name="wce"), more train.epochs or another train.lr'
+    """
+    names = loss.name.split("+") if loss is not None else ["dice"]
+    options = loss.options if loss is not None else {}
+    ratios = [name for name in names if name in RATIOS]
+    tips = []
+    for name in ratios:
+        own = options.get(name, options if len(names) == 1 else {})
+        if len(names) == 1:
+            tips.append(
+                f'a start with cross entropy (loss.name="ce+{name}", loss.schedule="linear")'
+            )
+        elif options.get("schedule") is None:
+            tips.append('a start with cross entropy (loss.schedule="linear")')
+        if own.get("over") == "batch":
+            tips.append("a larger train.batch_size")
+            tips += ['exclude=["O"]'] if outside and not own.get("exclude") else []
+        tips += ["a lower alpha"] if name == "dsc" else []
+        tips += ["squared=true"] if not own.get("squared", name == "dice") else []
+    if not ratios:
+        tips += ['class weights (loss.name="wce")'] if names == ["ce"] else []
+        tips.append("more train.epochs")
+    tips.append("a lower train.lr" if ratios else "another train.lr")
+    return f"try {', '.join(tips[:-1])} or {tips[-1]}" if tips[1:] else f"try {tips[0]}"
+
+
+def find_collapse(predictions: Sequence[Prediction]) -> str | None:
+    """What is wrong where nothing is predicted, or one class alone; None where neither is so.
+
+    >>> find_collapse([{"label": "ham"}, {"label": "ham"}])
+    "collapse to one class, all is 'ham'"
+    """
+    if not predictions:
+        return None
+    found = set(chain.from_iterable(map(said, predictions)))
+    if not found or (found == {OUTSIDE} and "tags" in predictions[0]):
+        return NOTHING
+    if len(found) == 1 and _is_choice(predictions[0]):
+        return f"{ONE_CLASS}, all is {next(iter(found))!r}"
+    return None
 
 
 def said(prediction: Prediction) -> set[Any]:

@@ -25,7 +25,9 @@ def format_line(task: Task, example: Any, prediction: Prediction, *, gold: bool 
     shown = task.show(example)
     if not gold and not shown["gold"]:
         del shown["gold"]
-    line = {"schema": SCHEMA, "id": example.id or str(example.line), **shown, **prediction}
+    details = task.details(prediction) if hasattr(task, "details") else {}
+    known = {"schema": SCHEMA, "id": example.id or str(example.line)}
+    line = known | shown | prediction | details
     try:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
     except ValueError:

@@ -188,6 +188,7 @@ class Loop:
     def _judge(self, found: Evaluated, *, score: float, last: bool) -> None:
         at, epochs = self.at, self._epochs()
         better = score > at.best or not at.best_step
+        kept = better or score == at.best  # of equals the one that was trained longer
         at.stale = 0 if better else at.stale + 1
         plain = {k: v for k, v in found.scores.items() if k != "labels"}
         self.journal.write("eval", step=at.step, epoch=epochs, split="dev", scores=plain)
@@ -196,7 +197,7 @@ class Loop:
             f"epoch {epochs:.2f} · step {at.step:,} · dev {self.metric} {100 * score:.2f}"
             f"{' · best so far' if better else ''}"
         )
-        if better:
+        if kept:
             at.best, at.best_step, at.best_epoch = score, at.step, epochs
             self.engine.keep_best()
         self._warn(self.guard.watch_predictions(found.predictions, epoch=epochs, last=last))

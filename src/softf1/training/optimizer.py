@@ -88,8 +88,10 @@ def rate_factor(step: int, *, steps: int, train: TrainSection) -> float:
 
 def _head_parameters(model: nn.Module, task: Task) -> set[nn.Parameter]:
     encoder: Any = getattr(model, "base_model", model)
-    encoder = getattr(model, "encoder", encoder) if encoder is model else encoder
-    inside = set() if encoder is model else set(encoder.parameters())
+    # BERT-MRC has an encoder, T5 for questions encoder and decoder, beside their heads.
+    beside = [getattr(model, name, None) for name in ("encoder", "decoder")]
+    parts = [encoder] if encoder is not model else [part for part in beside if part is not None]
+    inside = {parameter for part in parts for parameter in part.parameters()}
     if inside:
         return set(model.parameters()) - inside
     return {p for head in task.heads(model).values() for p in head.layer.parameters()}

@@ -12,8 +12,9 @@ from softf1.errors import InputError
 from softf1.files import new_folder
 from softf1.models.codec import TokenizerCodec
 from softf1.models.encoders import make_codec
-from softf1.tasks.registry import FILE, load_task, save_task
+from softf1.tasks.registry import FILE, load_plain_bias, load_task, save_task
 from softf1.training.card import write_card
+from softf1.training.decisions import folded, unfold
 from softf1.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def publish_model(
 ) -> None:
     """Write a model folder; it takes the place of an older one once it is complete.
 
+    What was tuned is in the saved weights, where it can be: `folded`.
+
     Args:
         folder: Where to, `model` of a run.
         model: As `task.build_model` made it, not wrapped.
@@ -61,10 +64,10 @@ def publish_model(
         result: What `result.json` holds, for the card.
     """
     with new_folder(Path(folder)) as made:
-        with quiet_transformers():
+        with quiet_transformers(), folded(model, task) as plain_bias:
             model.save_pretrained(made)
             codec.save_pretrained(made)
-        save_task(task, made)
+        save_task(task, made, plain_bias=plain_bias)
         write_card(made, task=task, model=model, recipe=recipe, result=result)
 
 
@@ -85,6 +88,9 @@ def find_model(folder: Path | str) -> Path:
 def load_model(folder: Path | str) -> Loaded:
     """The model of a run or of a model folder; no code from the folder is ever run.
 
+    Its logits are those of the training: what was tuned is in the task, which decides by it.
+    `replace(task, thresholds=(), biases=())` decides without.
+
     Raises:
         InputError: The folder is no model of softf1, or it is damaged.
     """
@@ -96,6 +102,7 @@ def load_model(folder: Path | str) -> Loaded:
             model = task.build_model(path, codec)
         _check_tokenizer(codec, path)
         _check_head(model, task, path)
+        unfold(model, task, load_plain_bias(path))
     except DAMAGED as error:
         reason = str(error).strip().partition("\n")[0]
         if str(path) in reason:

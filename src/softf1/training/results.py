@@ -10,6 +10,7 @@ import torch
 
 from softf1.training.evaluation import find, write_predictions
 from softf1.training.identity import versions
+from softf1.training.metric import read_score
 from softf1.training.model import make_model
 from softf1.training.processes import unwrap
 from softf1.training.progress import peak_memory
@@ -39,12 +40,13 @@ def conclude(engine: Engine) -> dict[str, Any]:
 def _write(engine: Engine, found: dict[str, Found], start: float) -> dict[str, Any]:
     task, tuned = engine.material.task, {}
     plain = {name: _score(engine, task, name, own) for name, own in found.items()}
+    collapsed = _settle(engine, found["dev"], plain["dev"])
     if engine.recipe.eval.tune:
         features, examples = engine.material.features["dev"], engine.material.examples["dev"]
         task = task.tune(found["dev"], features, examples)
         tuned = {name: _score(engine, task, name, own, ".tuned") for name, own in found.items()}
     engine.at.evaluate_seconds += monotonic() - start
-    result = describe_result(engine, scores=plain, tuned=tuned)
+    result = describe_result(engine, scores=plain, tuned=tuned, collapsed=collapsed)
     publish_model(
         engine.folder / "model",
         model=_plain_model(engine),
@@ -54,6 +56,14 @@ def _write(engine: Engine, found: dict[str, Found], start: float) -> dict[str, A
         result=result,
     )
     return result
+
+
+def _settle(engine: Engine, found: Found, scores: dict[str, Any]) -> bool:
+    """Whether the model that is kept gives nothing, or one class alone, on dev."""
+    task, features = engine.material.task, engine.material.features["dev"]
+    predictions = task.decode(found, features, engine.material.examples["dev"])
+    score = read_score(scores, engine.recipe.eval.metric or task.headline)
+    return engine.guard.settle(predictions, score=score, epoch=engine.at.best_epoch)
 
 
 def _plain_model(engine: Engine) -> nn.Module:
@@ -67,7 +77,7 @@ def _plain_model(engine: Engine) -> nn.Module:
 
 
 def describe_result(
-    engine: Engine, *, scores: dict[str, Any], tuned: dict[str, Any]
+    engine: Engine, *, scores: dict[str, Any], tuned: dict[str, Any], collapsed: bool
 ) -> dict[str, Any]:
     """The content of `result.json`, which docs/predict.md describes."""
     recipe, at, material = engine.recipe, engine.at, engine.material
@@ -84,6 +94,7 @@ def describe_result(
         "headline": recipe.eval.metric or material.task.headline,
         "scores": scores,
         **({"tuned": tuned} if tuned else {}),
+        **({"collapsed": True} if collapsed else {}),
         "best": {"epoch": at.best_epoch, "step": at.best_step, "score": at.best},
         "epochs": round(at.step / len(engine.plan.epoch(0)), 4),
         "steps": at.step,

@@ -33,6 +33,8 @@ def format_result(result: Mapping[str, Any], folder: Path) -> str:
     last = list(result["scores"].values())[-1]
     if "labels" in last:
         blocks.append(format_labels(last["labels"]))
+    if result.get("collapsed"):
+        blocks.append("collapsed: on dev the kept model finds nothing, or one class alone")
     blocks += [f"warning: {message}" for message in result["warnings"]]
     seconds = result["seconds"]
     blocks.append(

@@ -14,7 +14,7 @@ from tests.training.test_shipped_runs import ROOM
 KINDS = {
     "names": ("train.conll", files.tagged(), "tagging", "ce+dice"),
     "parts of speech": ("train.pos", files.parts_of_speech(), "tagging", "ce+dice"),
-    "headlines": ("news.csv", files.headlines(), "classification", "ce+dice"),
+    "headlines": ("news.csv", files.headlines(), "classification", "wce"),
     "two labels": ("spam.jsonl", files.spam(), "classification", "ce+dice"),
     "several labels": ("topics.jsonl", files.topics(), "classification", "ce+dice"),
     "pairs": ("pairs.tsv", files.pairs(), "pairs", "ce+dice"),
@@ -183,3 +183,22 @@ def test_the_reason_is_what_is_uneven(here):
     assert made.recipe.loss.name == "ce+dice"
     # 57 PER, 3 LOC and 60 O: one negative for a positive, 20 times as many O as LOC.
     assert "# the most frequent label occurs 20 times as often as the rarest" in made.text
+
+
+def test_52_classes_scored_by_macro_f1_get_weights_and_la_in_the_comparison(here):
+    """As the pages advise: a ratio over a batch of 32 has nothing to say of 52 classes."""
+    sizes = [30 if n < 4 else 2 for n in range(52)]
+    rows = [f"l{n:02d},it is text {n} and {i}" for n, size in enumerate(sizes) for i in range(size)]
+    made = propose_recipe([write(here, "many.csv", "\n".join(["label,text", *rows]) + "\n")])
+    assert made.recipe.loss.name == "wce"
+    assert made.recipe.loss.options == {}
+    assert "All classes count alike in macro F1" in made.text
+    (_, compare, _) = made.commands("recipe.toml")
+    losses = compare.partition("--losses ")[2].split()[0].split(",")
+    assert {"wce", "la"} <= set(losses)
+
+
+def test_two_labels_are_compared_without_la(here):
+    """F1 of the rare one of two is no average over classes."""
+    made = propose_recipe([write(here, "spam.jsonl", files.spam())])
+    assert ",la," not in made.commands("recipe.toml")[1]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from transformers import TrainerCallback
 
+from softf1.training.decisions import KEY
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from softf1.integrations.transformers.metrics import Decision
-
-KEY = "softf1_decision"
 
 
 class Tunable(Protocol):
@@ -81,6 +81,8 @@ def decide(logits: ArrayLike, config: Any) -> NDArray[Any]:
     decision = getattr(config, KEY, None)
     if decision is None:
         raise ValueError(f"wanted a config with {KEY!r}, which the callback Tune stores, got none")
+    if not decision.keys() & {"thresholds", "biases"}:
+        raise ValueError(f"wanted thresholds or biases of labels, got {', '.join(decision)}")
     scores = np.asarray(logits, dtype=np.float64)
     if "thresholds" in decision:
         chosen: NDArray[Any] = np.exp(-np.logaddexp(0, -scores)) >= np.array(decision["thresholds"])

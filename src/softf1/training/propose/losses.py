@@ -23,6 +23,11 @@ REMARKS = (
     "collapsing. Whether it helps here, only a comparison over seeds can say: softf1 compare.",
 )
 
+OF_CLASSES = (
+    "All classes count alike in macro F1: class weights tell the loss so, in any batch. Logit",
+    "adjustment (la) does it otherwise. Which helps here, a comparison says: softf1 compare.",
+)
+
 ENOUGH = 10
 """Positives in a batch below which a ratio over the batch is mostly noise."""
 
@@ -35,6 +40,8 @@ def propose_loss(found: Survey) -> list[Section]:
         return [Section("loss", [Line("name", "ce", why)])]
     if stats.ratio is not None and stats.ratio < EVEN_RATIO and stats.spread < EVEN_SPREAD:
         return [Section("loss", [Line("name", "ce", "the labels are even; nothing to mend")])]
+    if weighs_classes_alike(found):
+        return [Section("loss", [Line("name", "wce", _why_not_even(found))], OF_CLASSES)]
     positives, said = count_positives(found)
     batch = positives >= ENOUGH
     level = (
@@ -45,6 +52,12 @@ def propose_loss(found: Survey) -> list[Section]:
     named = Line("name", "ce+dice", _why_not_even(found))
     lines = [level, *(Line(key, value, why) for key, value, why in _options(found, batch=batch))]
     return [Section("loss", [named], REMARKS), Section("loss.dice", lines)]
+
+
+def weighs_classes_alike(found: Survey) -> bool:
+    """Whether macro F1 decides: one label a text, out of three or more."""
+    texts = found.task in ("classification", "pairs")
+    return texts and len(found.stats.labels) > 2 and not has_several(found.corpus)
 
 
 def count_positives(found: Survey) -> tuple[float, str]:

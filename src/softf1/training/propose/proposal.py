@@ -11,7 +11,7 @@ from softf1.errors import InputError
 from softf1.files import new_file
 from softf1.training.propose.encoders import propose_encoder, propose_training
 from softf1.training.propose.lines import Line, Section, format_sections, read_values
-from softf1.training.propose.losses import propose_loss
+from softf1.training.propose.losses import propose_loss, weighs_classes_alike
 from softf1.training.propose.survey import Survey, survey
 from softf1.training.propose.tasks import propose_task
 from softf1.training.propose.top import describe_data
@@ -46,9 +46,11 @@ class Proposal:
     def commands(self, path: str) -> tuple[str, ...]:
         """What to run next, the recipe being at `path`: train, compare, report."""
         file = shlex.quote(path)
-        losses = "ce+tuned,focal,dice,ce+dice"
-        if self.recipe.task.kind != "qa":
-            losses = "ce+tuned,wce,focal,dice,ce+dice"
+        losses = "ce+tuned,wce,focal,dice,ce+dice"
+        if self.recipe.task.kind == "qa":
+            losses = "ce+tuned,focal,dice,ce+dice"
+        elif weighs_classes_alike(self.survey):
+            losses = "ce+tuned,wce,la,focal,ce+dice"
         return (
             f"softf1 train {file}",
             f"softf1 compare {file} --losses {losses} --seeds 5",

@@ -1,0 +1,118 @@
+"""Every family of encoders that people use trains every task, and transformers loads the result."""
+
+import numpy as np
+import pytest
+import transformers
+
+from softf1.errors import InputError
+from softf1.models.encoders import AUTO, make_codec
+from softf1.training.evaluation import find
+from softf1.training.publish import load_model
+from softf1.training.run import train_run
+from tests.models.families import FAMILIES, cut_words, write_encoder
+from tests.training.toys import make_data, make_recipe
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # DeBERTa
+
+TASKS = {
+    "tagging": ({"kind": "tagging"}, "tokens"),
+    "classification": ({"kind": "classification"}, "text"),
+    "multi-label": ({"kind": "classification", "multi_label": True}, "text"),
+    "pairs": ({"kind": "pairs"}, "text"),
+    "qa": ({"kind": "qa"}, "span"),
+    "mrc_ner": ({"kind": "mrc_ner", "answerable": True}, None),
+}
+SIZES = {"train": 12, "dev": 8, "test": 4}
+FAST = {
+    *{("xlm-roberta", task) for task in TASKS},
+    *{("llama", task) for task in ("classification", "qa", "mrc_ner")},
+    *{("t5", task) for task in ("pairs", "qa", "mrc_ner")},
+    *{("roberta", "classification"), ("camembert", "multi-label"), ("qwen2", "multi-label")},
+    *{("deberta-v2", "tagging"), ("deberta-v3", "qa"), ("electra", "pairs"), ("albert", "tagging")},
+    *{("distilbert", "classification"), ("mpnet", "pairs"), ("modernbert", "qa")},
+    *{("xlnet", "classification"), ("bert", "multi-label")},
+}
+"""What every run of the tests tries: each family, and each task with several of them."""
+
+MATRIX = [
+    pytest.param(family, task, marks=() if (family, task) in FAST else pytest.mark.slow)
+    for family in FAMILIES
+    for task in TASKS
+]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    """The folder of each family, made when it is first asked for."""
+    made = {}
+
+    def give(name):
+        if name not in made:
+            made[name] = write_encoder(name, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return give
+
+
+@pytest.mark.parametrize(("family", "name"), MATRIX)
+def test_every_family_trains_every_task_and_transformers_loads_it(family, name, encoders, tmp_path):
+    task, head = TASKS[name]
+    data = make_data(task["kind"], several="multi_label" in task, sizes=SIZES)
+    recipe = make_recipe(
+        task,
+        encoder={"name": str(encoders(family))},
+        loss={"name": "ce+dice"},
+        train={"max_steps": 2, "batch_size": 6},
+    )
+    result = train_run(recipe, tmp_path, data=data, quiet=True)
+    assert result["steps"] == 2
+    model, learned, codec = load_model(tmp_path)
+    features = learned.encode(data["test"], codec)
+    found = find(model, learned, features, codec, device="cpu")
+    assert learned.score(learned.decode(found, features, data["test"]), data["test"])
+    if head is not None:
+        plain = getattr(transformers, AUTO[head]).from_pretrained(tmp_path / "model").eval()
+        same = find(plain, learned, features, codec, device="cpu")
+        for key, values in found.items():
+            np.testing.assert_array_equal(same[key], values, err_msg=key)
+    moved = learned.heads(model).values()
+    assert all(bool(layer.weight.isfinite().all()) for layer, _ in moved)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_words_have_the_pieces_that_they_have_in_running_text(family, encoders):
+    """RoBERTa saw "and" behind a space: as a word of a sentence it is that piece too."""
+    codec = make_codec(encoders(family))
+    first, *others = codec.pieces(["Paris", "and", "Paris"])
+    (text,) = codec.text_ids(["who Paris and Paris"])
+    size = sum(map(len, [first, *others]))
+    assert [*first, *others[0], *others[1]] == text[-size:]
+
+
+def test_a_space_that_is_a_piece_of_its_own_is_no_piece_of_a_word(encoders):
+    """No space stands before a Chinese character; its tag would be read off that space."""
+    codec = make_codec(encoders("roberta"))
+    (alone,) = codec.text_ids(["\u5c0f"])
+    assert codec.pieces(["\u5c0f"]) == [alone]
+
+
+def test_llama_has_no_padding_and_gets_its_end_token(encoders, tmp_path):
+    codec = make_codec(encoders("llama"))
+    assert codec.pad_id == codec.tokenizer.eos_token_id
+    codec.save_pretrained(tmp_path)
+    saved = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert saved.pad_token == saved.eos_token
+
+
+def test_a_family_without_a_head_of_a_kind_says_so_before_training(tmp_path):
+    """CTRL has a class for texts, none for tags and none for answers."""
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "dff": 32, "vocab_size": 340}
+    transformers.CTRLModel(transformers.CTRLConfig(**sizes)).save_pretrained(tmp_path)
+    made = cut_words("bytes")
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", unk_token="<unk>"
+    ).save_pretrained(tmp_path)
+    recipe = make_recipe({"kind": "tagging"}, encoder={"name": str(tmp_path)})
+    with pytest.raises(InputError, match="no ModelForTokenClassification for encoders ctrl"):
+        train_run(recipe, tmp_path / "run", data=make_data(sizes=SIZES), quiet=True)
+    assert not (tmp_path / "run").exists()
