@@ -6,7 +6,8 @@ from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, DistributedSampler
 
 from softf1.integrations.lightning import ExactLossMixin
-from softf1.losses import WindowLoss, make_loss
+from softf1.losses import ConsistentLoss, WindowLoss, make_loss
+from softf1.training.adversarial import perturb_embeddings
 
 try:
     from lightning import pytorch as lightning
@@ -123,6 +124,53 @@ def test_both_passes_have_the_same_dropout(tmp_path):
     model = Tagger("dice", accumulate=4, drop=0.5)
     fit(model, tmp_path)
     assert model.window.mismatch < 1e-6
+
+
+class Worded(Tagger):
+    """The rows are words of a vocabulary, with an embedding to attack."""
+
+    def __init__(self, name, *, adversarial=0.0, consistency=0.0, drop=0.0, **rest):
+        super().__init__(name, drop=drop, **rest)
+        torch.manual_seed(1)
+        self.words = torch.nn.Embedding(6, 5)
+        self.adversarial, self.consistency = adversarial, consistency
+
+    def get_input_embeddings(self):
+        return self.words
+
+    def predict_batch(self, batch):
+        x, y = batch
+        return self.body(self.words(x.argmax(-1))), y
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("size", "accumulate"), [(8, 1), (2, 4)])
+def test_adversarial_steps_are_those_of_a_plain_loop(name, size, accumulate, tmp_path):
+    model = Worded(name, size=size, accumulate=accumulate, adversarial=0.5)
+    fit(model, tmp_path)
+    plain, loss = Worded(name), make_loss(name, **LOSSES[name])
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
+    for step, batch in enumerate(DataLoader(make_rows(), batch_size=STEP)):
+        optimizer.param_groups[0]["lr"] = 0.5 / 2**step
+        optimizer.zero_grad()
+        loss(*plain.predict_batch(batch)).backward()
+        with perturb_embeddings(plain, 0.5):
+            loss(*plain.predict_batch(batch)).backward()
+        optimizer.step()
+        getattr(loss, "advance", lambda: None)()
+    found, wanted = (parameters_to_vector(m.parameters()) for m in (model, plain))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_consistency_draws_two_predictions_together(tmp_path):
+    moved = []
+    for factor in (0.0, 1.0):
+        model = Worded("dice", drop=0.5, consistency=factor, accumulate=2)
+        fit(model, tmp_path)
+        moved.append(parameters_to_vector(model.parameters()))
+        assert model.window.mismatch < 1e-6
+    assert isinstance(model.window.loss, ConsistentLoss)
+    assert (moved[0] - moved[1]).abs().max() > 1e-3
 
 
 def test_predict_batch_is_yours():

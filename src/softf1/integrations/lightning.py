@@ -11,17 +11,18 @@ Works with `lightning` and `pytorch_lightning` alike: it imports neither.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from softf1.losses import CompoundLoss, backward_exact
+import torch
+
+from softf1.losses import ConsistentLoss, WindowLoss, backward_exact
+from softf1.training.adversarial import perturb_embeddings, trace_embeddings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from torch import Tensor
-
-    from softf1.losses import WindowLoss
+    from torch import Tensor, nn
 
 
 class ExactLossMixin:
@@ -35,11 +36,18 @@ class ExactLossMixin:
         window: `WindowLoss(make_loss(…))`.
         accumulate: Micro-batches in a step; an epoch's last step takes what is left.
         clip: The largest norm of the gradient; None does not clip.
+        adversarial: Size ε of an adversarial step on the word embeddings, 0.5 for encoders of the
+            BERT family. The module, or one inside it, needs `get_input_embeddings()`, which every
+            model of transformers has.
+        consistency: Factor κ of the consistency term: `predict_batch` is called twice, with other
+            dropout, and the two predictions are drawn together.
     """
 
     window: WindowLoss
     accumulate: int = 1
     clip: float | None = None
+    adversarial: float = 0.0
+    consistency: float = 0.0
 
     # Of LightningModule.
     automatic_optimization: bool
@@ -72,13 +80,15 @@ class ExactLossMixin:
         if isinstance(optimizer, list):
             raise TypeError(f"wanted one optimizer, got {len(optimizer)}")
         optimizer.zero_grad()
-        value = backward_exact(
-            self.window,
-            self.predict_batch,
-            micro_batches,
-            backward=self.manual_backward,
-            no_sync=self._no_sync,
-        )
+        if not self.adversarial:
+            value = self._backward(micro_batches)
+        else:
+            module = cast("nn.Module", self)
+            with trace_embeddings(module) as traced:
+                value = self._backward(micro_batches)
+            gradient = traced[0] if traced else None
+            with perturb_embeddings(module, self.adversarial, gradient=gradient):
+                self._backward(micro_batches)
         if self.clip is not None:
             self.clip_gradients(
                 optimizer, gradient_clip_val=self.clip, gradient_clip_algorithm="norm"
@@ -87,12 +97,32 @@ class ExactLossMixin:
         self._advance()
         return value
 
+    def _backward(self, micro_batches: list[Any]) -> Tensor:
+        if self.consistency and not isinstance(self.window.loss, ConsistentLoss):
+            old = self.window
+            self.window = WindowLoss(
+                ConsistentLoss(old.loss, self.consistency),
+                statistics=old.statistics,
+                decay=old.decay,
+                group=old.group,
+            )
+        return backward_exact(
+            self.window,
+            self._predict_twice if self.consistency else self.predict_batch,
+            micro_batches,
+            backward=self.manual_backward,
+            no_sync=self._no_sync,
+        )
+
+    def _predict_twice(self, batch: Any) -> tuple[Tensor, ...]:
+        (first, *rest), (second, *_) = self.predict_batch(batch), self.predict_batch(batch)
+        return torch.cat([first, second]), *rest
+
     def _advance(self) -> None:
         schedulers = self.lr_schedulers() or []
         for scheduler in schedulers if isinstance(schedulers, list) else [schedulers]:
             scheduler.step()
-        if isinstance(self.window.loss, CompoundLoss):
-            self.window.loss.advance()
+        getattr(self.window.loss, "advance", lambda: None)()
 
     def _no_sync(self) -> AbstractContextManager[Any]:
         """Leaves gradients where they are until the last micro-batch."""

@@ -6,6 +6,7 @@ makes one by name. Classes are always the last axis of `logits`.
 
 from softf1.losses.ce import CrossEntropyLoss, cross_entropy_loss
 from softf1.losses.compound import CompoundLoss
+from softf1.losses.consistency import ConsistentLoss, consistency_loss
 from softf1.losses.dice import DiceLoss, dice_loss
 from softf1.losses.dsc import SelfAdjustingDiceLoss, self_adjusting_dice_loss
 from softf1.losses.exact import WindowLoss, backward_exact
@@ -17,6 +18,7 @@ from softf1.losses.weights import class_weights, prior_bias
 
 __all__ = [
     "CompoundLoss",
+    "ConsistentLoss",
     "CrossEntropyLoss",
     "DiceLoss",
     "FocalLoss",
@@ -26,6 +28,7 @@ __all__ = [
     "WindowLoss",
     "backward_exact",
     "class_weights",
+    "consistency_loss",
     "cross_entropy_loss",
     "dice_loss",
     "focal_loss",

@@ -4,7 +4,8 @@
     batch level:               (2, C)  overlap, total        loss = mean of the ratios, or one ratio
 
 `take_sums` gives the sums of some rows, `fold_sums` the loss from the sums of all rows. The parts
-of a compound loss stand side by side: (2, K).
+of a compound loss stand side by side: (2, K). So do the halves of a consistent loss, and then how
+far they are apart: (2, 2·K + 1).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from softf1.losses._core import divide
 from softf1.losses._family import Shared, fold_classes
 from softf1.losses._module import LossModule
 from softf1.losses.compound import CompoundLoss
+from softf1.losses.consistency import ConsistentLoss, consistency_loss
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,6 +54,11 @@ def is_sum_of_rows(loss: nn.Module) -> bool:
 
 def take_sums(loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """Returns (2, K): the sums of these rows, differentiable."""
+    if isinstance(loss, ConsistentLoss):
+        first, second = loss.split(logits, target)
+        halves = [take_sums(loss.loss, half, target, mask) for half in (first, second)]
+        apart = consistency_loss(first, second, target, mask=mask, reduction="sums")
+        return torch.cat([*halves, apart.to(halves[0].dtype)], dim=1)
     return torch.cat([_take(part, logits, target, mask) for part in _parts(loss)], dim=1)
 
 
@@ -67,6 +74,9 @@ def _take(part: LossModule, logits: Tensor, target: Tensor, mask: Tensor | None)
 
 def fold_sums(loss: nn.Module, sums: Tensor) -> Tensor:
     """Returns the loss, a scalar, of all rows together, from their sums (2, K)."""
+    if isinstance(loss, ConsistentLoss):
+        first, second = (fold_sums(loss.loss, half) for half in sums[:, :-1].chunk(2, dim=1))
+        return (first + second) / 2 + loss.factor * divide(*sums[:, -1])
     parts = [_options(part) for part in _parts(loss)]
     by_class = [options.get("over") == "batch" for options in parts]
     classes = (sums.shape[1] - by_class.count(False)) // max(1, by_class.count(True))
@@ -86,6 +96,7 @@ def _fold(options: dict[str, Any], sums: Tensor) -> Tensor:
 
 
 def _parts(loss: nn.Module) -> list[LossModule]:
+    loss = loss.loss if isinstance(loss, ConsistentLoss) else loss
     parts = list(loss.parts) if isinstance(loss, CompoundLoss) else [loss]
     known = [part for part in parts if isinstance(part, LossModule)]
     if len(known) < len(parts):

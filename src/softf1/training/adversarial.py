@@ -16,7 +16,7 @@ are there, and E is put back from a copy. In a loop of your own:
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
@@ -36,19 +36,15 @@ def find_embeddings(model: nn.Module) -> nn.Parameter:
     """
     if isinstance(model, nn.Embedding):
         return cast("nn.Parameter", model.weight)
-    while not hasattr(model, "get_input_embeddings") and hasattr(model, "module"):
-        model = cast("nn.Module", model.module)
-    try:
-        found: Any = cast("Any", model).get_input_embeddings()
-    except (AttributeError, NotImplementedError):
-        found = None
-    weight = getattr(found, "weight", None)
-    if not isinstance(weight, nn.Parameter):
-        raise TypeError(
-            "wanted a model whose get_input_embeddings() is its word embedding, or the "
-            f"embedding itself, got {type(model).__name__}"
-        )
-    return weight
+    for module in model.modules():
+        with suppress(AttributeError, NotImplementedError):
+            weight = cast("Any", module).get_input_embeddings().weight
+            if isinstance(weight, nn.Parameter):
+                return weight
+    raise TypeError(
+        "wanted a model whose get_input_embeddings() is its word embedding, or the embedding "
+        f"itself, got {type(model).__name__}"
+    )
 
 
 @contextmanager
@@ -81,8 +77,8 @@ def perturb_embeddings(
     >>> embedding(torch.tensor([1])).sum().backward()  # the gradient of row 1 is (1, 1)
     >>> before = embedding.weight.detach().clone()
     >>> with perturb_embeddings(embedding, 0.5):
-    ...     print((embedding.weight - before).norm().item())
-    0.5
+    ...     print(f"{(embedding.weight - before).norm():.3f}")
+    0.500
     >>> torch.equal(embedding.weight, before)
     True
     """

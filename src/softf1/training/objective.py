@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, distributed, nn
 
 from softf1.errors import InputError
-from softf1.losses import WindowLoss, class_weights, make_loss
+from softf1.losses import ConsistentLoss, WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
-from softf1.losses.consistency import consistency_loss
 from softf1.tasks.base import IGNORE, Batch
 from softf1.training.ranks import count_ranks
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
 Counts = dict[str, "NDArray[np.int64]"]
 
-SECOND = "/second"
-"""Ends the names of the windows over the second copy of the examples."""
-
 
 class Objective(nn.Module):
     """Σ weight · loss over the target keys of a task.
@@ -39,12 +35,10 @@ class Objective(nn.Module):
     `expected`, the gradient of a step counts by its share of that: a target then weighs the same
     wherever it stands, as it does in steps of random rows.
 
-    With `consistency`, the model sees every example twice, with other dropout (`prepare`), and the
-    objective is the mean of the losses of both halves plus `consistency` times how far the two
-    predictions are apart (R-Drop, 2021).
+    With `consistency`, the model sees every example twice, with other dropout (`prepare`).
 
     Attributes:
-        windows: A loss for each key and half, exact over micro-batches and ranks.
+        windows: A loss for each key, exact over micro-batches and ranks.
         weights: The factor of each key.
         counts: How often each class of a key occurs, where it has classes.
         expected: Targets of an average step; None weighs all steps the same.
@@ -63,22 +57,21 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         self.expected, self.consistency = expected, consistency
-        self.kept: dict[str, Tensor] = {}
+        self.kept: Tensor | None = None
         self.losses = nn.ModuleDict(losses)
+        if consistency:
+            made = {key: ConsistentLoss(loss, consistency) for key, loss in losses.items()}
+            self.losses = nn.ModuleDict(made)
         self.weights, self.counts, self.statistics = weights, counts, statistics
         self.windows: dict[str, WindowLoss] = {}
 
     def open_windows(self) -> None:
         """Makes the losses exact over micro-batches and ranks; some losses refuse."""
-        halves = ("", SECOND) if self.consistency else ("",)
         try:
-            self.windows = {
-                key + half: WindowLoss(loss, statistics=self.statistics)
-                for half in halves
-                for key, loss in self.losses.items()
-            }
+            made = {k: WindowLoss(v, statistics=self.statistics) for k, v in self.losses.items()}
         except (TypeError, ValueError) as error:
             raise InputError(f"with train.accumulate or several processes: {error}") from error
+        self.windows = made
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch as the model is to see it: with consistency, every example twice."""
@@ -106,44 +99,32 @@ class Objective(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Returns the loss of a step that is one micro-batch on one rank.
 
-        Twice: weighed, to differentiate, and as it is, to show (without the consistency term).
+        Twice: weighed, to differentiate, and as it is, to show.
 
         Args:
             logits: Of the prepared batch.
             targets: Of the batch, every example once.
         """
-        kept = count_targets(targets)
-        parts = [
-            self._sum({k: self.losses[k](half[k], y) for k, y in targets.items()})
-            for _, half in self._halves(logits)
-        ]
-        value = torch.stack(parts).mean() if len(parts) > 1 else parts[0]
-        total = value + self._disagreement(logits, targets, kept) if self.consistency else value
-        return self._weigh(total, kept), value.detach()
+        value = self._sum({k: self.losses[k](logits[k], y) for k, y in targets.items()})
+        return self._weigh(value, count_targets(targets)), value.detach()
 
     def count(self, batches: Sequence[Batch]) -> None:
         """Before both passes: how many targets the step has, over all ranks."""
-        if self.expected is None and not self.consistency:
+        if self.expected is None:
             return
-        counts = [count_targets(batch.targets) for batch in batches]
-        keys = list(counts[0])
-        kept = torch.stack([torch.stack([own[key] for own in counts]).sum() for key in keys])
+        self.kept = torch.stack([count_targets(batch.targets) for batch in batches]).sum()
         if count_ranks() > 1:
-            distributed.all_reduce(kept)
-        self.kept = dict(zip(keys, kept.unbind(), strict=True))
+            distributed.all_reduce(self.kept)
 
     def collect(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
         """First pass, from logits."""
-        for name, half in self._halves(logits):
-            for key, target in targets.items():
-                self.windows[key + name].collect(half[key], target)
+        for key, target in targets.items():
+            self.windows[key].collect(logits[key], target)
 
     def collect_counts(self, batch: Batch) -> None:
         """First pass, from the targets alone."""
-        for name, window in self.windows.items():
-            key = name.removesuffix(SECOND)
-            target = batch.targets[key]
-            window.collect_counts(target, self._shape(key, target, batch))
+        for key, target in batch.targets.items():
+            self.windows[key].collect_counts(target, self._shape(key, target, batch))
 
     def reduce(self) -> None:
         """Between the passes, on every rank."""
@@ -152,24 +133,13 @@ class Objective(nn.Module):
 
     def part(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Tensor:
         """Second pass: this micro-batch's gradient of the whole step."""
-        parts = [
-            self._sum({k: self.windows[k + name](half[k], y) for k, y in targets.items()})
-            for name, half in self._halves(logits)
-        ]
-        value = torch.stack(parts).mean() if len(parts) > 1 else parts[0]
-        if self.consistency:  # gradients are averaged over ranks
-            value = value + count_ranks() * self._disagreement(logits, targets, self.kept)
-        return self._weigh(value, self.kept) if self.kept else value
+        value = self._sum({k: self.windows[k](logits[k], y) for k, y in targets.items()})
+        return value if self.kept is None else self._weigh(value, self.kept)
 
     def finish(self) -> Tensor:
         """Returns the value of the whole step."""
-        self.kept = {}
-        values = {name: window.finish() for name, window in self.windows.items()}
-        total = self._sum({k: v for k, v in values.items() if not k.endswith(SECOND)})
-        if not self.consistency:
-            return total
-        second = {k.removesuffix(SECOND): v for k, v in values.items() if k.endswith(SECOND)}
-        return torch.stack([total, self._sum(second)]).mean()
+        self.kept = None
+        return self._sum({key: window.finish() for key, window in self.windows.items()})
 
     def running(self) -> dict[str, list[list[float]]]:
         """The running statistics of each key, for a checkpoint."""
@@ -185,57 +155,31 @@ class Objective(nn.Module):
         for loss in self.losses.values():
             getattr(loss, "advance", lambda: None)()
 
-    def _halves(self, logits: Mapping[str, Tensor]) -> list[tuple[str, Mapping[str, Tensor]]]:
-        """The logits of either copy of the examples, with what its windows are called."""
-        if not self.consistency:
-            return [("", logits)]
-        pairs = {key: value.chunk(2) for key, value in logits.items()}
-        return [
-            (name, {key: pair[i] for key, pair in pairs.items()})
-            for i, name in enumerate(("", SECOND))
-        ]
-
-    def _disagreement(
-        self,
-        logits: Mapping[str, Tensor],
-        targets: Mapping[str, Tensor],
-        kept: Mapping[str, Tensor],
-    ) -> Tensor:
-        """The consistency term of a micro-batch: its share of the mean over the whole step."""
-        (_, first), (_, second) = self._halves(logits)
-        return self.consistency * self._sum(
-            {
-                key: consistency_loss(first[key], second[key], y, reduction="sum")
-                / kept[key].clamp(min=1)
-                for key, y in targets.items()
-            }
-        )
-
-    def _weigh(self, value: Tensor, kept: Mapping[str, Tensor]) -> Tensor:
-        if self.expected is None:
-            return value
-        return value * (torch.stack(list(kept.values())).sum() / self.expected)
+    def _weigh(self, value: Tensor, targets: Tensor) -> Tensor:
+        return value if self.expected is None else value * (targets / self.expected)
 
     def _sum(self, values: Mapping[str, Tensor]) -> Tensor:
         return torch.stack([self.weights.get(k, 1.0) * v for k, v in values.items()]).sum()
 
     def _shape(self, key: str, target: Tensor, batch: Batch) -> tuple[int, ...]:
-        counts = self.counts.get(key)
+        """The shape of the logits that the model will give."""
+        counts, (first, *rest) = self.counts.get(key), target.shape
+        rows = (2 * first if self.consistency else first, *rest)
         if counts is None:  # softmax over positions
-            return (*target.shape, batch.inputs["input_ids"].shape[1])
+            return (*rows, batch.inputs["input_ids"].shape[1])
         if counts.ndim == 1:
-            return (*target.shape, len(counts))
+            return (*rows, len(counts))
         same = target.shape[-1:] == (len(counts),) and len(counts) > 1
-        return tuple(target.shape) if same else (*target.shape, 1)
+        return rows if same else (*rows, 1)
 
 
-def count_targets(targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """How many targets of each key are not ignored.
+def count_targets(targets: Mapping[str, Tensor]) -> Tensor:
+    """How many targets are not ignored.
 
     >>> count_targets({"tags": torch.tensor([[1, -100], [0, 2]])})
-    {'tags': tensor(3)}
+    tensor(3)
     """
-    return {key: (target != IGNORE).sum() for key, target in targets.items()}
+    return torch.stack([(target != IGNORE).sum() for target in targets.values()]).sum()
 
 
 def make_objective(

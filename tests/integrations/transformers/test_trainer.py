@@ -6,6 +6,9 @@ from torch.nn.utils import parameters_to_vector
 from transformers import Trainer
 
 from softf1.integrations.transformers import ExactLossMixin, SoftF1Trainer, loss
+from softf1.integrations.transformers.trainer import blank_rows
+from softf1.losses import ConsistentLoss, make_loss
+from softf1.training.adversarial import perturb_embeddings
 from tests.integrations.transformers import cases
 
 BATCH_DICE = cases.Case("tags", "dice", cases.BATCH, exact=True)
@@ -32,8 +35,8 @@ class PlainDropping(Dropout, Trainer):
 class Once(Dropping):
     """Keeps what every forward pass gave."""
 
-    def _forward(self, model, inputs):
-        outputs, logits, target = super()._forward(model, inputs)
+    def _forward(self, model, inputs, **how):
+        outputs, logits, target = super()._forward(model, inputs, **how)
         self.seen = [*getattr(self, "seen", []), logits.detach()]
         return outputs, logits, target
 
@@ -72,6 +75,70 @@ def test_a_resumed_run_ends_where_the_whole_one_does(tmp_path):
     assert again.state.global_step == whole.state.global_step == 4
     found, wanted = (parameters_to_vector(t.model.parameters()) for t in (again, whole))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
+def hardened(case, *, adversarial, consistency, seed):
+    """The weights of a plain loop over whole batches, with what the package offers for it."""
+    model, batches = cases.make_model(case.kind), cases.make_items(case.kind)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5 if consistency else 0.0
+    loss_of = ConsistentLoss(make_loss(case.loss, **case.options), consistency)
+    optimizer = torch.optim.SGD(model.parameters(), lr=cases.LR)
+    torch.manual_seed(seed)
+    for first in range(0, cases.ITEMS, cases.STEP):
+        batch = cases.collate(batches[first : first + cases.STEP])
+        inputs = {name: torch.cat([batch[name]] * 2) for name in ("input_ids", "attention_mask")}
+        optimizer.zero_grad()
+        loss_of(model.train()(**inputs).logits, batch["labels"]).backward()
+        with perturb_embeddings(model, adversarial):
+            loss_of(model(**inputs).logits, batch["labels"]).backward()
+        optimizer.step()
+    return parameters_to_vector(model.parameters()).detach()
+
+
+class Hardened(SoftF1Trainer):
+    """With dropout, and a seed that the plain loop has too."""
+
+    def __init__(self, **rest):
+        super().__init__(adversarial=0.5, consistency=self.consistency, **rest)
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.5 if self.consistency else 0.0
+
+    def training_step(self, *args, **kwargs):
+        if self.state.global_step == self._done == 0:
+            torch.manual_seed(7)
+        return super().training_step(*args, **kwargs)
+
+
+class Adversarial(Hardened):
+    consistency = 0.0
+
+
+class Both(Hardened):
+    consistency = 1.0
+
+
+@pytest.mark.parametrize("name", ["ce", "dice"])
+def test_adversarial_steps_are_those_of_a_plain_loop_however_they_are_cut(name, tmp_path):
+    """Without dropout both copies of an example are alike, and one is as good as two."""
+    case = cases.Case("tags", name, cases.BATCH if name == "dice" else {}, exact=True)
+    wanted = hardened(case, adversarial=0.5, consistency=0.0, seed=7)
+    for size, accumulate in ((8, 1), (2, 4)):
+        found = cases.train(case, tmp_path, size=size, accumulate=accumulate, trainer=Adversarial)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=2e-5)
+    assert (wanted - cases.whole_batches(case)).abs().max() > 1e-3
+
+
+def test_consistency_is_that_of_a_plain_loop(tmp_path):
+    case = cases.Case("tags", "ce", exact=True)
+    trainer = cases.make_trainer(case, tmp_path, size=8, accumulate=1, trainer=Both)
+    trainer._blank = blank_rows(torch.zeros(1, 1, cases.CLASSES), torch.zeros(1, 1))
+    trainer.train()
+    found = parameters_to_vector(trainer.model.parameters()).detach()
+    wanted = hardened(case, adversarial=0.5, consistency=1.0, seed=7)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=2e-5)
 
 
 def test_a_schedule_follows_the_steps(tmp_path):

@@ -9,6 +9,7 @@ a training has a first pass, which shows what the model's logits look like.
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,8 @@ from transformers import Trainer
 
 from softf1.integrations.transformers.adapter import TrainerLoss
 from softf1.integrations.transformers.targets import take_labels
-from softf1.losses import CompoundLoss, WindowLoss
+from softf1.losses import CompoundLoss, ConsistentLoss, WindowLoss
+from softf1.training.adversarial import perturb_embeddings, trace_embeddings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,9 +38,19 @@ class ExactLossMixin(Base):
     Wants `compute_loss_func=loss(…)`. Needed at batch level, and for class weights of cross
     entropy, with more than one micro-batch a step; right everywhere else too. It takes
     `start_positions` and `end_positions` as they are, and leaves padding out of the positions.
+
+    Args:
+        args: The Trainer's.
+        adversarial: Size ε of an adversarial step on the word embeddings, 0.5 for encoders of the
+            BERT family; about twice the time. See `softf1.training.adversarial`.
+        consistency: Factor κ of the consistency term: every example is seen twice, with other
+            dropout, and the two predictions are drawn together. 1 is a good start.
+        kwargs: The Trainer's.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, adversarial: float = 0.0, consistency: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         found = self.compute_loss_func
         if not isinstance(found, TrainerLoss):
@@ -46,8 +58,11 @@ class ExactLossMixin(Base):
                 "wanted compute_loss_func=softf1.integrations.transformers.loss(…), "
                 f"got {type(found).__name__}"
             )
-        self._loss = found
-        self._window = WindowLoss(found.loss, statistics=found.statistics, decay=found.decay)
+        self._loss, self._adversarial, self._consistency = found, adversarial, consistency
+        loss = ConsistentLoss(found.loss, consistency) if consistency else found.loss
+        self._window = WindowLoss(loss, statistics=found.statistics, decay=found.decay)
+        self._traced: list[Tensor] = []
+        self._tracing = ExitStack()
         self._micro_batches: list[Any] = []
         self._done = 0
         self._in_step = self._checked = False
@@ -68,18 +83,38 @@ class ExactLossMixin(Base):
         """Runs the first pass at the first micro-batch, and one micro-batch of the second."""
         # Not in get_batch_samples: after that, a resumed run sets its random state.
         if self._done == 0:
+            if self._adversarial:
+                self._traced = self._tracing.enter_context(trace_embeddings(model))
             self._collect(model)
+        value = self._run(model, inputs)
+        self._done += 1
+        # The value of a step is known at its end, and the Trainer's log adds up.
+        if self._done < len(self._micro_batches):
+            return torch.zeros_like(value)
+        total = self._finish().to(value)
+        if self._adversarial:
+            self._tracing.close()
+            self._attack(model)
+        return total
+
+    def _run(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """Forward and backward of a micro-batch in the second pass."""
         self._in_step = True
         try:
             with self._window.micro_batch():
                 # Without a number of items the Trainer leaves the scale of the loss alone.
-                value = super().training_step(model, inputs, None)
+                return super().training_step(model, inputs, None)
         finally:
             self._in_step = False
-        self._done += 1
-        # The value of a step is known at its end, and the Trainer's log adds up.
-        done = self._done == len(self._micro_batches)
-        return self._finish().to(value) if done else torch.zeros_like(value)
+
+    def _attack(self, model: nn.Module) -> None:
+        """Both passes once more, with the word embeddings moved along the step's gradient."""
+        gradient = self._traced[0] if self._traced else None
+        with perturb_embeddings(model, self._adversarial, gradient=gradient):
+            self._collect(model)
+            for inputs in self._micro_batches:
+                self._run(model, inputs)
+            self._window.finish()
 
     def compute_loss(
         self,
@@ -89,17 +124,34 @@ class ExactLossMixin(Base):
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> Any:
         """Returns this micro-batch's part in training, the loss of the batch in evaluation."""
-        outputs, logits, target = self._forward(model, inputs)
+        outputs, logits, target = self._forward(model, inputs, training=self._in_step)
         of = self._window if self._in_step else self._loss.loss
         value = of(logits, target)
         return (value, outputs) if return_outputs else value
 
-    def _forward(self, model: nn.Module, inputs: Mapping[str, Any]) -> tuple[Any, Tensor, Tensor]:
-        rest, labels = take_labels(inputs)
+    def _forward(
+        self, model: nn.Module, inputs: Mapping[str, Any], *, training: bool
+    ) -> tuple[Any, Tensor, Tensor]:
+        rest, labels = self._take(inputs, training=training)
         outputs = model(**rest)
         logits, target = self._pair(outputs, labels, rest)
         self._loss.loss.to(logits.device)
-        return outputs, logits, target
+        return outputs, logits, self._once(target, training=training)
+
+    def _take(self, inputs: Mapping[str, Any], *, training: bool) -> tuple[dict[str, Any], Tensor]:
+        """Inputs and labels; in training with consistency, every example twice."""
+        rest, labels = take_labels(inputs)
+        if not (training and self._consistency):
+            return rest, labels
+        rows = len(labels)
+        twice = {
+            name: torch.cat([x, x]) if isinstance(x, torch.Tensor) and len(x) == rows else x
+            for name, x in rest.items()
+        }
+        return twice, torch.cat([labels, labels])
+
+    def _once(self, target: Tensor, *, training: bool) -> Tensor:
+        return target.chunk(2)[0] if training and self._consistency else target
 
     def _pair(self, outputs: Any, labels: Tensor, rest: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         return self._loss.pair(outputs, labels, attention_mask=rest.get("attention_mask"))
@@ -115,9 +167,9 @@ class ExactLossMixin(Base):
             self._collect_logits(model)
         else:
             for inputs in self._micro_batches:
-                rest, labels = take_labels(self._prepare_inputs(inputs))
+                rest, labels = self._take(self._prepare_inputs(inputs), training=True)
                 logits, target = self._pair(self._blank(rest, labels), labels, rest)
-                window.collect_counts(target, logits.shape)
+                window.collect_counts(self._once(target, training=True), logits.shape)
         window.reduce()
 
     def _collect_logits(self, model: nn.Module) -> None:
@@ -127,7 +179,8 @@ class ExactLossMixin(Base):
             swap_weights()
         for inputs in self._micro_batches:
             with self._window.micro_batch(), self.compute_loss_context_manager():
-                outputs, logits, target = self._forward(model, self._prepare_inputs(inputs))
+                prepared = self._prepare_inputs(inputs)
+                outputs, logits, target = self._forward(model, prepared, training=True)
                 self._window.collect(logits, target)
         self._blank = blank_answers if "start_logits" in outputs else blank_rows(logits, target)
 
