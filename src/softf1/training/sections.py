@@ -22,7 +22,8 @@ class TaskSection:
         train: The training file, or hf:NAME.
         dev: The file that chooses the best checkpoint; without it a share of train is put aside.
         test: The file that is scored once, at the end.
-        dev_share: The share of train that is put aside where there is no dev.
+        dev_share: The share of train that is put aside where there is no dev, evenly over labels.
+        drop_leaks: Take examples out of train whose text is in dev or test too.
         options: Every other key: options of the task, such as format, unit or max_length.
     """
 
@@ -31,6 +32,7 @@ class TaskSection:
     dev: str | None = None
     test: str | None = None
     dev_share: Annotated[float, Range(above=0, below=1)] = 0.1
+    drop_leaks: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
