@@ -78,7 +78,9 @@ class Objective(nn.Module):
                 for key, loss in self.losses.items()
             }
         except (TypeError, ValueError) as error:
-            raise InputError(f"with train.accumulate or several processes: {error}") from error
+            raise InputError(
+                f"with train.accumulate, train.micro_tokens or several processes: {error}"
+            ) from error
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch as the model is to see it: with consistency, every example twice."""

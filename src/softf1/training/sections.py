@@ -108,6 +108,9 @@ class TrainSection:
         batch_size: Examples in one optimizer step, over all processes and micro-batches.
         batch_tokens: Padded tokens in one optimizer step, in place of batch_size; 0 is off.
         accumulate: Micro-batches into which each process cuts its share of a step.
+        micro_tokens: Padded tokens of one forward pass at most, so that a few long texts do not
+            decide the memory: a step that has more is cut into micro-batches, its gradient stays
+            the same; by default 4096 on a CPU, 65536 elsewhere; 0 is off.
         lr: The highest learning rate.
         head_lr: The same for the layers above the encoder; by default lr.
         weight_decay: Decay of AdamW; biases and norms have none.
@@ -143,6 +146,7 @@ class TrainSection:
     batch_size: Annotated[int, AtLeastOne] = 32
     batch_tokens: Annotated[int, Counting] = 0
     accumulate: Annotated[int, AtLeastOne] = 1
+    micro_tokens: Annotated[int | None, Counting] = None
     lr: Annotated[float, Positive] = 2e-5
     head_lr: Annotated[float | None, Positive] = None
     weight_decay: Annotated[float, Counting] = 0.01
