@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.data.counts import describe_unseen
 from softf1.data.detect import Detected, detect
-from softf1.data.registry import Corpus, read
-from softf1.data.stats import Stats, describe
+from softf1.data.splits import find_overlaps
+from softf1.data.stats import Overview, Stats, describe, look_over
 from softf1.errors import InputError
 from softf1.training.propose.language import Language, guess_language
 from softf1.training.propose.roles import assign_roles
@@ -41,7 +41,7 @@ class Survey:
     format: str | None
     reader: dict[str, Any]
     reason: str
-    corpus: Corpus
+    corpus: Overview
     stats: Stats
     language: Language
     encoder: str | None
@@ -60,7 +60,7 @@ def survey(
     roles = assign_roles(paths)
     found = {role: _look(path, task, format, options or {}) for role, path in roles.items()}
     corpora = {
-        role: read(roles[role], format=one.format, task=one.task or None, **_options(one))
+        role: look_over(roles[role], format=one.format, task=one.task or None, **_options(one))
         for role, one in found.items()
     }
     train = corpora["train"]
@@ -69,6 +69,7 @@ def survey(
             message = f"wanted files of one task, {train.path} is {train.task}"
             raise InputError(f"{message}; got {corpus.task} ({role})", path=corpus.path)
     unseen = [describe_unseen(train, other) for role, other in corpora.items() if role != "train"]
+    overlaps = find_overlaps({corpora[role].path: corpora[role].texts for role in corpora})
     first = found["train"]
     alike = all(
         (one.format, one.options) == (first.format, first.options) for one in found.values()
@@ -81,9 +82,9 @@ def survey(
         reason=first.reason,
         corpus=train,
         stats=describe(train, batch_size=BATCH_SIZE),
-        language=guess_language(train.examples),
+        language=guess_language(train.first),
         encoder=encoder,
-        notes=tuple(note for note in unseen if note),
+        notes=(*filter(None, unseen), *map(str, overlaps)),
     )
 
 
