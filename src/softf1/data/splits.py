@@ -149,11 +149,13 @@ def _labels(example: Any) -> set[str]:
 def _share_out(sizes: NDArray[np.int64], share: float) -> list[int]:
     """How many of each stratum: rounded down, and one more where the rest was largest.
 
+    A stratum that half of one would be due from gives one, so that dev knows its label.
+
     >>> _share_out(np.array([1, 9, 20]), 0.1)
     [0, 1, 2]
     """
     exact = sizes * share
-    counts = np.floor(exact).astype(np.int64)
+    counts = np.where(exact < 1, np.round(exact), np.floor(exact)).astype(np.int64)
     more = max(1, round(share * int(sizes.sum()))) - int(counts.sum())
     for number in np.argsort(counts - exact, kind="stable")[: max(0, more)].tolist():
         counts[number] += 1

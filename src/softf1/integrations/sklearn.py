@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from softf1.data.examples import PairExample, TextExample
-from softf1.data.splits import put_aside
+from softf1.data.splits import put_aside, text_of
 from softf1.models.encoders import SCRATCH
 from softf1.training.evaluation import find
 from softf1.training.publish import load_model
@@ -276,7 +276,8 @@ def split_dev(
     >>> len(parts["train"]), len(parts["dev"])
     (27, 3)
     """
-    enough = any(round(share * count) for count in Counter(labels).values())
+    different = dict(zip(map(text_of, examples), labels, strict=True))
+    enough = any(round(share * count) for count in Counter(different.values()).values())
     aside = put_aside(examples, share, seed=seed) if enough else np.zeros(len(examples), np.bool_)
     if not aside.any():
         return {"train": list(examples), "dev": list(examples)}
