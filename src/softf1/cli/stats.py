@@ -32,9 +32,13 @@ def run(options: argparse.Namespace) -> int:
     from softf1.data.splits import find_overlaps
     from softf1.data.stats import describe, look_over
 
-    how = {"format": options.format, "task": options.task, "on_error": options.on_error}
     extra = read_settings(options.set)
-    corpora = [look_over(path, **how, **extra) for path in options.data]
+    corpora = [
+        look_over(
+            path, format=options.format, task=options.task, on_error=options.on_error, **extra
+        )
+        for path in options.data
+    ]
     stats = [describe(corpus, batch_size=options.batch_size) for corpus in corpora]
     unseen = [describe_unseen(corpora[0], other) for other in corpora[1:]]
     names = _name_files(options.data)

@@ -232,7 +232,7 @@ def read_texts(texts: Any) -> list[Text]:
     """Returns texts, or pairs of them, from whatever holds them."""
     if texts is None or isinstance(texts, str):
         raise ValueError(f"wanted a list of texts, got {'None' if texts is None else 'one text'}")
-    shape = getattr(texts, "shape", ())
+    shape: tuple[int, ...] = getattr(texts, "shape", ())
     if len(shape) == 2 and shape[1] == 1:
         column = getattr(texts, "columns", ["…"])[0]
         raise ValueError(

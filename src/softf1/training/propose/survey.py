@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from softf1.data.counts import describe_unseen
 from softf1.data.detect import Detected, detect
 from softf1.data.splits import find_overlaps
-from softf1.data.stats import Overview, Stats, describe, look_over
+from softf1.data.stats import Overview, Stats, describe, find_quantile, look_over
 from softf1.errors import InputError
 from softf1.training.propose.language import Language, guess_language
 from softf1.training.propose.roles import assign_roles
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 BATCH_SIZE = 32
+
+OUTLIER = 4
+"""An example that is as many times as long as 99% of the examples is named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +88,18 @@ def survey(
         stats=describe(train, batch_size=BATCH_SIZE),
         language=guess_language(train.first),
         encoder=encoder,
-        notes=(*filter(None, unseen), *map(str, overlaps)),
+        notes=(*filter(None, unseen), *map(str, overlaps), *_find_outliers(train)),
     )
+
+
+def _find_outliers(train: Overview) -> list[str]:
+    """A sentence about the longest example where it is far longer than others."""
+    longest = max(train.lengths)
+    most = find_quantile(train.lengths - Counter([longest]), 0.99)
+    if longest < OUTLIER * most or not most:
+        return []
+    said = f"has {longest:,} words, 99% of the others at most {most:,}"
+    return [f"{train.path}:{train.longest} {said}: task.max_length cuts it"]
 
 
 def _options(found: Detected) -> dict[str, Any]:
