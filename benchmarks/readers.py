@@ -17,6 +17,7 @@ from random import Random
 from statistics import median
 
 from softf1.data import TaggedSentence, conll
+from softf1.data.stats import look_over
 
 ROUNDS = 5
 
@@ -70,9 +71,13 @@ def main() -> None:
                 seconds[name].append(time.process_time() - start)
                 if count != sentences:
                     raise SystemExit(f"{name} read {count} of {sentences} sentences")
+        start = time.process_time()
+        look_over(path)
+        spent, size = time.process_time() - start, path.stat().st_size
     for name, times in seconds.items():
         print(f"{name}: {sentences / median(times):,.0f} sentences/s")
     print(f"ratio: {median(seconds['lines']) / median(seconds['softf1']):.2f}")
+    print(f"stats: {size / 1e6 / spent:.1f} MB/s of {size / 1e6:,.0f} MB")
     print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 

@@ -134,3 +134,84 @@ def test_labels_cannot_break_the_table(tmp_path, capsys):
     assert main(["stats", str(path)]) == 0
     rows = capsys.readouterr().out.splitlines()[-2:]
     assert [row.split("\t")[0] for row in rows] == ["x\\ty\\x1b[31m", "é [b]"]
+
+
+def test_words_of_an_example_are_counted(files, capsys):
+    assert main(["stats", files[0]]) == 0
+    assert "words of an example: 2 in the middle, 99% have at most 2, the longest 2 (line 1)" in (
+        capsys.readouterr().out
+    )
+
+
+def test_texts_in_train_and_dev_are_counted(files, capsys):
+    with Path(files[1]).open("a") as file:
+        file.write("\nIt O\nrained O\n")
+    assert main(["stats", *files]) == 0
+    assert f"{files[1]}: 1 of 3 texts are in {files[0]} too" in capsys.readouterr().out
+    assert main(["stats", *files, "--json"]) == 0
+    (overlap,) = json.loads(capsys.readouterr().out)["overlaps"]
+    assert (overlap["first"], overlap["in_second"], overlap["same"]) == (files[0], 1, False)
+
+
+def test_the_same_file_given_twice_is_said(files, capsys):
+    assert main(["stats", files[0], files[0]]) == 0
+    assert "has the same 2 texts as" in capsys.readouterr().out
+
+
+def peak_of_stats(*arguments):
+    """Runs `softf1 stats` in a process of its own; its output and its peak of memory in MiB."""
+    code = (
+        "import re, sys; from pathlib import Path; from softf1.cli.main import main;"
+        "status = main(['stats', *sys.argv[1:]]);"
+        "peak = re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text());"
+        "print('peak', int(peak[1]) // 1024); sys.exit(status)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(softf1.__file__).parents[1])}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert found.returncode == 0, found.stderr
+    return found.stdout, int(found.stdout.rpartition("peak ")[2])
+
+
+LARGE = {
+    "conll": "Ada{n} B-PER\nslept O\nin O\nGraz B-LOC\n\n",
+    "jsonl": '{{"id": "{n}", "text": "a text of no great length, {n}", "label": "x{d}"}}\n',
+    "csv": '"{n}","a text, of no great length, {n}",x{d}\n',
+    "json": ',{{"id": "{n}", "text": "a text of no great length, {n}", "label": "x{d}"}}',
+}
+
+
+def write_large(path, kind, rows):
+    """A gzip file of so many rows."""
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        file.write({"csv": "id,text,label\n", "json": '[{"text": "a", "label": "b"}'}.get(kind, ""))
+        for n in range(rows):
+            file.write(LARGE[kind].format(n=n, d=n % 3))
+        file.write("]" if kind == "json" else "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("conll", 60_000),
+        *(pytest.param(kind, 1_500_000, marks=pytest.mark.slow) for kind in LARGE),
+    ],
+)
+def test_stats_of_a_gzip_bomb_stay_under_a_gibibyte(tmp_path, kind, rows):
+    path = tmp_path / "large.gz"
+    write_large(path, kind, rows)
+    out, peak = peak_of_stats(path)
+    assert f"{rows + (kind == 'json'):,} examples" in out
+    assert peak < (1024 if rows > 100_000 else 100)
+
+
+def test_bounds_are_options_of_every_reader(tmp_path, capsys):
+    path = tmp_path / "data"
+    path.write_bytes(gzip.compress(TRAIN.encode() * 100))
+    assert main(["stats", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["stats", str(path), "--set", "max_unpacked=1000"]) == 2
+    assert "max_unpacked=BYTES allows more" in capsys.readouterr().err
+    assert main(["stats", str(path), "--set", "max_unpackd=1000"]) == 2
+    assert "did you mean max_unpacked?" in capsys.readouterr().err

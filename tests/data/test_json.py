@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from softf1.data._json import load, parse
+from softf1.data import Problems, _text, read
+from softf1.data._json import load, parse, stream
 from softf1.errors import InputError
 
 
@@ -43,3 +44,87 @@ def test_lines_are_right_in_any_order_of_errors(write):
     forward = [item.error("r", "m").line for item in items]
     backward = [item.error("r", "m").line for item in reversed(items)]
     assert forward == backward[::-1] == [3 + 3 * n for n in range(30)]
+
+
+DOCUMENT = {"version": "1", "data": [{"t": n, "u": ["é", {"v": "x" * n}]} for n in range(40)]}
+
+
+def elements(path, key=None, **limits):
+    return list(stream(path, Problems(**limits), key=key))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("size", [1, 3, 17, 1 << 20])
+def test_a_stream_has_the_values_and_lines_of_the_whole(write, monkeypatch, size, indent):
+    monkeypatch.setattr(_text, "_PIECE", size)
+    path = write(json.dumps(DOCUMENT, indent=indent, ensure_ascii=False))
+    whole, streamed = list(load(path).items("data")), elements(path, "data")
+    assert [node.value for node in streamed] == DOCUMENT["data"]
+    for one, other in zip(whole, streamed, strict=True):
+        inside = [list(node.items("u"))[1].error("r", "m") for node in (one, other)]
+        assert str(inside[0]) == str(inside[1])
+        assert one.line == other.line
+    numbers = write(json.dumps([1, 22, 333, -4.5, True, None]))
+    assert [node.value for node in elements(numbers)] == [1, 22, 333, -4.5, True, None]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1 << 20])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"a": 1},\n{"a": 2}',
+        '[{"a": 1},\n {"a": }]',
+        '[{"a": 1}\n {"a": 2}]',
+        '[{"a": 1}]\n x',
+        '[{"a": 1},\n{"a": "b',
+        "[NaN]",
+        '["\\ud800"]',
+        "[" * 100_000,
+        "[1,\n\n]",
+        "[" + "1" * 5000 + "]",
+    ],
+)
+def test_a_stream_refuses_what_the_whole_refuses(write, monkeypatch, size, text):
+    path = write(text)
+    with pytest.raises(InputError) as whole:
+        load(path)
+    monkeypatch.setattr(_text, "_PIECE", size if len(text) < 1000 else 1 << 20)
+    with pytest.raises(InputError) as streamed:
+        elements(path)
+    assert (streamed.value.line or 1) == (whole.value.line or 1)
+    assert (
+        str(whole.value).partition("wanted")[2][:25]
+        == (str(streamed.value).partition("wanted")[2][:25])
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"rows": []}', 'wanted "data", got the keys rows'),
+        ('{"data": 3}', 'wanted a list in "data", got 3'),
+        ("[]", "wanted an object, got"),
+        ("{,}", "Expecting property name"),
+        ('{"data" []}', "Expecting ':' delimiter"),
+        ('{"data": []} x', "Extra data"),
+    ],
+)
+def test_a_stream_of_a_key_names_what_is_missing(write, text, message):
+    with pytest.raises(InputError, match=message):
+        elements(write(text), "data")
+
+
+def test_a_value_that_is_too_long_is_refused_with_the_option_that_allows_it(write):
+    path = write(json.dumps([{"text": "x" * (3 << 20), "label": "a"}]))
+    with pytest.raises(InputError, match=r"values of at most 1,048,576 characters.*max_line"):
+        read(path, max_line=1 << 20)
+    assert len(read(path, max_line=1 << 22)) == 1
+    for wrong in ("x", True, ""):
+        with pytest.raises(InputError, match="wanted max_line to be int"):
+            read(path, max_line=wrong)
+
+
+def test_a_missing_quotation_mark_does_not_read_the_file_into_one_cell(write):
+    path = write('text,label\n"open,a\n' + "fine text,b\n" * 200_000)
+    with pytest.raises(InputError, match=r":2: wanted rows of at most .*quotation mark missing"):
+        read(path, format="csv", task="classification", max_line=1 << 20)

@@ -93,3 +93,33 @@ def test_start_ends_at_a_whole_line(write):
 def test_on_error_is_checked():
     with pytest.raises(InputError, match='wanted on_error "raise" or "skip"'):
         Problems("ignore")
+
+
+def test_a_gzip_bomb_is_refused_with_the_option_that_allows_it(write):
+    path = write(gzip.compress(b"Ada B-PER\n\n" * 100_000))
+    problems = Problems(max_unpacked=1 << 20)
+    with pytest.raises(InputError, match=r"at most 1,048,576 bytes unpacked.*max_unpacked=BYTES"):
+        list(_text.lines(path, problems))
+    assert len(list(_text.lines(path, Problems(max_unpacked=1 << 22)))) == 200_000
+    # A plain file is as large as it looks.
+    plain = write(b"Ada B-PER\n\n" * 100_000)
+    assert len(list(_text.lines(plain, Problems(max_unpacked=10)))) == 200_000
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 20])
+def test_a_line_without_an_end_is_refused_with_its_number(write, monkeypatch, size):
+    monkeypatch.setattr(_text, "_PIECE", size)
+    path = write(b"one\ntwo\n" + b"x" * (3 << 20))
+    with pytest.raises(InputError, match=r"wanted lines of at most 1,048,576 bytes.*max_line"):
+        list(_text.lines(path, Problems(max_line=1 << 20)))
+    with pytest.raises(InputError) as caught:
+        list(_text.lines(path, Problems(max_line=1 << 20)))
+    assert caught.value.line == 3
+    assert len(list(_text.lines(path, Problems(max_line=4 << 20)))) == 3
+
+
+def test_a_file_of_one_endless_sentence_is_refused(write):
+    path = write(b"word O\n" * 400_000)
+    with pytest.raises(InputError, match="wanted an empty line after at most 1,048,576 bytes"):
+        list(_text.blocks(path, Problems(max_line=1 << 20)))
+    assert len(list(_text.blocks(path, Problems()))) == 1

@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks, get_tags
 
+from softf1.data import TextExample
 from softf1.integrations.sklearn import SoftF1Classifier, split_dev
 
 GOOD = ["a fine day", "a fine meal", "so fine", "all was fine", "fine food here", "a fine room"]
@@ -175,8 +176,9 @@ def test_pairs_in_two_columns():
 
 def test_the_part_put_aside_has_all_frequent_classes_and_leaves_some_of_each():
     labels = ["a"] * 40 + ["b"] * 20 + ["c"]
-    parts = split_dev(list(enumerate(labels)), labels, share=0.25, seed=0)
-    count = {name: [label for _, label in part] for name, part in parts.items()}
+    texts = [TextExample(f"text {n}", (label,), n) for n, label in enumerate(labels)]
+    parts = split_dev(texts, labels, share=0.25, seed=0)
+    count = {name: [one.labels[0] for one in part] for name, part in parts.items()}
     assert [count["dev"].count(x) for x in "abc"] == [10, 5, 0]
     assert [count["train"].count(x) for x in "abc"] == [30, 15, 1]
     assert split_dev(["x", "y"], ["a", "b"], share=0.1, seed=0) == {
@@ -191,6 +193,11 @@ def test_the_part_put_aside_has_all_frequent_classes_and_leaves_some_of_each():
         ([[0.5, 1.0], [1.0, 0.5]], [0, 1], r"wanted texts, or two columns of them, got \(0.5"),
         ([1.0, 2.0], [0, 1], "got 1.0"),
         ("one text", [0, 1], "got one text"),
+        (None, [0, 1], "wanted a list of texts, got None"),
+        (["fine", None], [0, 1], "wanted texts, got None in row 1"),
+        (["fine", "awful"], [0, None], "wanted a label for each text, got None in row 1"),
+        (pd.DataFrame({"body": TEXTS}), LABELS, r"one column: give the column .* X\['body'\]"),
+        (np.array(TEXTS)[:, None], LABELS, "got a table of one column"),
         (TEXTS, LABELS[1:], "inconsistent numbers of samples"),
         (TEXTS, ["good"] * 12, "one class"),
         (TEXTS, np.linspace(0, 1, 12), "continuous"),
@@ -212,3 +219,21 @@ def test_it_must_be_fitted():
         SoftF1Classifier().predict(TEXTS)
     with pytest.raises(NotFittedError):
         SoftF1Classifier().predict_proba(TEXTS)
+
+
+def test_verbose_shows_a_line_for_each_evaluation(capsys):
+    SoftF1Classifier(**(QUICK | {"epochs": 2}), verbose=True).fit(TEXTS, LABELS)
+    shown = capsys.readouterr().err
+    assert shown.count(" · dev f1 ") == 2
+    SoftF1Classifier(**(QUICK | {"epochs": 1})).fit(TEXTS, LABELS)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("encoder", "wanted"), [("textcnn", (30, 1e-3)), ("minilm", (5, 1e-4)), ("other", (5, 3e-5))]
+)
+def test_the_defaults_follow_the_encoder(encoder, wanted):
+    model = SoftF1Classifier(encoder=encoder)
+    model.classes_ = np.array([0, 1])
+    train = model._recipe(0, pairs=False, several=False).train
+    assert (train.epochs, train.lr) == wanted

@@ -75,6 +75,41 @@ def test_ranks_have_equally_many_passes_and_each_width_one_number_of_rows(mode, 
     assert all((lengths(301)[m.items] <= m.width).all() for m in micros)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("world", "accumulate"), RANKS)
+def test_one_very_long_text_does_not_widen_a_forward_pass(mode, world, accumulate):
+    known = lengths(300)
+    known[7] = 553
+    plans = [
+        Plan(known, world=world, rank=rank, accumulate=accumulate, micro_tokens=600, **MODES[mode])
+        for rank in range(world)
+    ]
+    whole = Plan(known, **MODES[mode]).epoch(0)
+    assert max(m.rows * m.width for step in whole for m in step) > 600 or mode == "tokens"
+    epochs = [plan.epoch(0) for plan in plans]
+    for parts in zip(*epochs, strict=True):
+        assert len({len(micros) for micros in parts}) == 1
+    for steps in epochs:
+        for micro in (micro for step in steps for micro in step):
+            assert len(micro.items) <= micro.rows
+            assert micro.rows * micro.width <= 600 or micro.rows == 1
+            assert (known[micro.items] <= micro.width).all()
+    together = whole_steps(lambda rank: plans[rank], world)
+    assert together == [frozenset(flat([step])) for step in whole]
+
+
+def test_steps_under_the_bound_are_left_as_they_are():
+    plan = Plan(lengths(), batch_size=16, micro_tokens=16 * 200)
+    assert not plan.splits
+    assert [[m.items.tolist() for m in step] for step in plan.epoch(0)] == [
+        [m.items.tolist() for m in step] for step in Plan(lengths(), batch_size=16).epoch(0)
+    ]
+    tight = Plan(lengths(), batch_size=16, micro_tokens=400)
+    assert tight.splits
+    assert max(rows * width for rows, width in tight.shapes) <= 400
+    assert {len(step) for step in tight.epoch(0)} > {1}  # steps of short rows are one pass still
+
+
 def test_batch_size_counts_over_ranks_and_passes_and_all_steps_but_one_are_full():
     steps = whole_steps(lambda rank: Plan(lengths(), batch_size=16, world=2, rank=rank), 2)
     assert sorted(map(len, steps)) == [300 % 16] + [16] * (300 // 16)
@@ -148,13 +183,15 @@ def test_which_items_meet_in_a_step_changes_from_epoch_to_epoch():
     known=st.lists(st.integers(0, 90), min_size=1, max_size=80),
     size=st.integers(1, 20),
     tokens=st.sampled_from([0, 1, 64, 300]),
+    micro=st.sampled_from([0, 1, 50, 100]),
     world=st.integers(1, 4),
     accumulate=st.integers(1, 3),
     widths=st.integers(0, 4),
 )
 @settings(max_examples=60, deadline=None)
-def test_any_plan_holds_every_item_once(known, size, tokens, world, accumulate, widths):
+def test_any_plan_holds_every_item_once(known, size, tokens, micro, world, accumulate, widths):
     options = {"batch_size": size, "batch_tokens": tokens, "accumulate": accumulate}
+    options["micro_tokens"] = micro
     steps = whole_steps(
         lambda rank: Plan(known, world=world, rank=rank, max_widths=widths, **options), world
     )

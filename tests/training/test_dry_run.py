@@ -33,6 +33,34 @@ def test_it_says_what_would_be_done_and_writes_nothing(recipe, tmp_path, bert):
     assert text.endswith(f"would write {tmp_path / 'run'}")
 
 
+def read_size(text):
+    size, unit = re.search(r"memory: about ([\d.]+) (GiB|MiB)", text).groups()
+    return float(size) * (1024 if unit == "GiB" else 1)
+
+
+def test_one_text_of_553_words_is_named_and_does_not_decide_the_memory(recipe, tmp_path):
+    path = tmp_path / "train.txt"
+    words = "\n".join(["big O"] * 553)
+    path.write_text(f"{path.read_text()}\n{words}\n")
+    texts = {
+        bound: describe_run(with_values(recipe, {"train.micro_tokens": bound}), tmp_path / "run")
+        for bound in (0, 600)
+    }
+    line = path.read_text().count("\n") - 552
+    assert re.search(
+        rf"note: train: the longest row has 553 ids \(line {line}\), 99% have at most", texts[0]
+    )
+    assert read_size(texts[600]) < read_size(texts[0])
+
+
+def test_the_time_of_all_steps_is_estimated(recipe, tmp_path):
+    text = describe_run(recipe, tmp_path / "run")
+    minutes, seconds = map(int, re.search(r"time: about (\d+):(\d\d)\n", text).groups())
+    assert 60 * minutes + seconds < 60  # 40 steps of a tiny model
+    long = describe_run(with_values(recipe, {"train.epochs": 40_000}), tmp_path / "run")
+    assert re.search(r"time: about \d+:\d\d:\d\d\n", long)  # hours
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from softf1.data.examples import QAExample
+from softf1.data.splits import text_of
 from softf1.errors import InputError
 from softf1.training.material import Shelf, load_material
 from softf1.training.recipe import read_recipe, with_values
@@ -125,3 +126,37 @@ def test_an_empty_file_is_an_error_that_names_it(tmp_path):
 def test_one_example_cannot_be_split():
     with pytest.raises(InputError, match="wanted several examples to split a dev part off, got 1"):
         load_material(make_recipe(), {"train": make_data()["train"][:1]})
+
+
+def test_a_text_in_train_and_test_is_said_with_its_count():
+    data = make_data()
+    data["test"] = [*data["test"], *data["train"][:5]]
+    material = load_material(make_recipe(), data)
+    leaks = [note for note in material.notes if "texts are in train too" in note]
+    assert any(note.startswith("test: ") and "drop_leaks" in note for note in leaks)
+    given = sum(text_of(e) in set(map(text_of, data["train"])) for e in data["test"])
+    assert any(f"test: {given} of {len(data['test'])} texts" in note for note in leaks)
+
+
+def test_drop_leaks_takes_texts_of_dev_and_test_out_of_train():
+    data = make_data()
+    data["test"] = [*data["test"], *data["train"][:5]]
+    recipe = with_values(make_recipe(), {"task.drop_leaks": True})
+    material = load_material(recipe, data)
+    kept = {text_of(e) for e in material.examples["train"]}
+    assert not kept & {text_of(e) for name in ("dev", "test") for e in data[name]}
+    dropped = len(data["train"]) - len(material.examples["train"])
+    assert dropped >= 5
+    assert material.notes[0] == (
+        f"train: {dropped} examples left out, whose texts are in dev or test"
+    )
+    assert material.sources["train"]["examples"] == len(material.examples["train"])
+    with pytest.raises(InputError, match=r"task\.drop_leaks: wanted texts in train"):
+        load_material(recipe, data | {"test": data["train"]})
+
+
+def test_the_same_file_as_train_and_dev_is_said(tmp_path):
+    write_recipe(tmp_path)
+    (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
+    notes = load_material(read_recipe(tmp_path / "toy.toml")).notes
+    assert any("dev has the same 60 texts as train" in note for note in notes)

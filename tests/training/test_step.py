@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from softf1.errors import InputError
 from softf1.training.batching import Plan, collate_rows
 from softf1.training.material import load_material
 from softf1.training.model import make_model
@@ -69,10 +70,12 @@ def make_stepper(
     )
 
 
-def make_batches(material, size=24, accumulate=1, step=0):
+def make_batches(material, size=24, accumulate=1, step=0, micro_tokens=0):
     """The micro-batches of a step; the items of a step do not depend on their number."""
     features = material.features["train"]
-    plan = Plan(features["length"], batch_size=size, accumulate=accumulate)
+    plan = Plan(
+        features["length"], batch_size=size, accumulate=accumulate, micro_tokens=micro_tokens
+    )
     return [
         collate_rows(material.task, features, micro, material.codec)
         for micro in plan.epoch(0)[step]
@@ -100,6 +103,19 @@ def test_however_a_step_is_cut_its_gradient_is_that_of_the_whole(material, loss,
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("expected", [None, 100.0], ids=["equal", "targets"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_step_cut_by_its_tokens_has_the_gradient_of_the_whole(material, loss, expected):
+    whole = make_stepper(material, LOSSES[loss], expected=expected)
+    cut = make_stepper(material, LOSSES[loss], expected=expected, windows=True)
+    wanted = gradient(whole, make_batches(material))
+    for tokens in (20, 60, 150):
+        batches = make_batches(material, micro_tokens=tokens)
+        assert len(batches) > 1
+        found = gradient(cut, batches)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_loss_that_is_shown_is_that_of_the_whole_and_not_weighed(material, loss):
     values = {
@@ -113,26 +129,42 @@ def test_the_loss_that_is_shown_is_that_of_the_whole_and_not_weighed(material, l
     assert max(values) == pytest.approx(min(values), rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_accumulation_gives_the_same_weights(loss, tmp_path):
-    """Eight steps of AdamW in one piece and in four."""
-    weights = {}
-    for accumulate in (1, 4):
-        train = {"accumulate": accumulate, "eps": 1e-6, "lr": 1e-3}
+@pytest.mark.parametrize(
+    ("loss", "cut"),
+    [*((loss, {"accumulate": 4}) for loss in LOSSES), ("both", {"micro_tokens": 40})],
+    ids=str,
+)
+def test_steps_that_are_cut_give_the_same_weights(loss, cut, tmp_path):
+    """Eight steps of AdamW in one piece and in several."""
+    weights = []
+    for part in ({}, cut):
+        train = {"eps": 1e-6, "lr": 1e-3} | part
         recipe = make_recipe(loss=LOSSES[loss], train=train, evaluate={"metric": "f1"})
         recipe = with_values(recipe, {"encoder.dropout": 0.0})
-        folder = tmp_path / str(accumulate)
+        folder = tmp_path / str(len(weights))
         with pytest.MonkeyPatch.context() as patch:
             # The last weights, whichever evaluation is best.
             rising = iter(range(9))
             patch.setattr("softf1.training.loop.read_score", lambda *_, n=rising: next(n))
             train_run(recipe, folder, data=make_data(), quiet=True)
-        weights[accumulate] = (folder / "model/model.safetensors").read_bytes()
-    one, four = (
+        weights.append((folder / "model/model.safetensors").read_bytes())
+    whole, several = (
         np.frombuffer(found[8 + int.from_bytes(found[:8], "little") :], np.float32)
-        for found in weights.values()
+        for found in weights
     )
-    assert np.abs(one - four).max() < 1e-5
+    assert np.abs(whole - several).max() < 1e-5
+
+
+def test_hard_negative_mining_takes_a_step_whole_unless_told_to_cut_it(tmp_path):
+    mined = {"name": "dice", "over": "batch", "ohem_ratio": 2.0}
+    data, values = make_data(), {"max_steps": 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("softf1.training.engine.MICRO_TOKENS", {"cpu": 40})
+        patch.setattr("softf1.training.engine.MICRO_TOKENS_ELSEWHERE", 40)
+        train_run(make_recipe(loss=mined, train=values), tmp_path / "a", data=data, quiet=True)
+    told = make_recipe(loss=mined, train=values | {"micro_tokens": 40})
+    with pytest.raises(InputError, match=r"train\.micro_tokens .*ohem"):
+        train_run(told, tmp_path / "b", data=data, quiet=True)
 
 
 def test_both_passes_see_the_same_dropout(material):

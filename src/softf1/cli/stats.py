@@ -9,8 +9,8 @@ from softf1.cli.settings import add_settings, read_settings
 if TYPE_CHECKING:
     import argparse
 
-    from softf1.data.registry import Corpus
-    from softf1.data.stats import Stats
+    from softf1.data.splits import Overlap
+    from softf1.data.stats import Overview, Stats
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,25 +27,40 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Reads each file, prints its table, and says which labels only later files have."""
-    from softf1.data import read
+    """Reads each file once, prints its table, and compares labels and texts of the files."""
     from softf1.data.counts import describe_unseen
-    from softf1.data.stats import describe
+    from softf1.data.splits import find_overlaps
+    from softf1.data.stats import describe, look_over
 
     extra = read_settings(options.set)
     corpora = [
-        read(path, format=options.format, task=options.task, on_error=options.on_error, **extra)
+        look_over(
+            path, format=options.format, task=options.task, on_error=options.on_error, **extra
+        )
         for path in options.data
     ]
     stats = [describe(corpus, batch_size=options.batch_size) for corpus in corpora]
     unseen = [describe_unseen(corpora[0], other) for other in corpora[1:]]
+    names = _name_files(options.data)
+    overlaps = find_overlaps({name: c.texts for name, c in zip(names, corpora, strict=True)})
     show = _print_json if options.json else _print_tables
-    show(stats, corpora, [note for note in unseen if note])
+    show(stats, corpora, [note for note in unseen if note], overlaps)
     return 0
 
 
-def _print_json(stats: list[Stats], corpora: list[Corpus], unseen: list[str]) -> None:
+def _name_files(paths: list[str]) -> list[str]:
+    """The paths; one that is given twice has a number behind it."""
+    return [
+        path if path not in paths[:number] else f"{path} (file {number + 1})"
+        for number, path in enumerate(paths)
+    ]
+
+
+def _print_json(
+    stats: list[Stats], corpora: list[Overview], unseen: list[str], overlaps: list[Overlap]
+) -> None:
     import json
+    from dataclasses import asdict
 
     files = [
         {
@@ -56,12 +71,18 @@ def _print_json(stats: list[Stats], corpora: list[Corpus], unseen: list[str]) ->
         }
         for one, corpus in zip(stats, corpora, strict=True)
     ]
-    print(
-        json.dumps({"version": 1, "files": files, "unseen": unseen}, ensure_ascii=False, indent=1)
-    )
+    found = {
+        "version": 1,
+        "files": files,
+        "unseen": unseen,
+        "overlaps": [asdict(overlap) for overlap in overlaps],
+    }
+    print(json.dumps(found, ensure_ascii=False, indent=1))
 
 
-def _print_tables(stats: list[Stats], corpora: list[Corpus], unseen: list[str]) -> None:
+def _print_tables(
+    stats: list[Stats], corpora: list[Overview], unseen: list[str], overlaps: list[Overlap]
+) -> None:
     import sys
 
     for one, corpus in zip(stats, corpora, strict=True):
@@ -70,12 +91,17 @@ def _print_tables(stats: list[Stats], corpora: list[Corpus], unseen: list[str]) 
         print(f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}")
         print(f"negative: {one.negative}; counted in {one.unit}")
         print(f"most frequent to rarest label: {one.spread:.1f}")
+        lengths = one.lengths
+        print(
+            f"words of an example: {lengths.median:,} in the middle, 99% have at most "
+            f"{lengths.most:,}, the longest {lengths.longest:,} (line {lengths.line:,})"
+        )
         _print_labels(one)
         for note in corpus.problems.notes:
             print(f"note: {note}", file=sys.stderr)
         if corpus.problems.counts or corpus.problems.changes:
             print(f"{one.path}: {corpus.problems}", file=sys.stderr)
-    for note in unseen:
+    for note in [*unseen, *map(str, overlaps)]:
         print(note)
 
 

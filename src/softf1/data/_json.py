@@ -1,14 +1,18 @@
-"""JSON that knows where it stands: every wrong value is an error with its line and its path."""
+"""JSON that knows where it stands: every wrong value is an error with its line and its path.
+
+`stream` yields the elements of a list one at a time, so that memory holds one of them, however
+large the file is.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from softf1.data._text import read_text
-from softf1.data.problems import RecordError
+from softf1.data.problems import Problems, RecordError
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +24,9 @@ Step = str | int
 
 _NAMES = {dict: "an object", list: "a list", str: "a text", int: "a number", bool: "true or false"}
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SPACE = re.compile(r"[ \t\n\r]*")
+_TAIL = 16
+"""So near to the end of what was read, an error may be for want of more."""
 _BETWEEN = re.compile(r"[ \t\n\r]*[,:]?[ \t\n\r]*")
 
 
@@ -34,31 +41,62 @@ def parse(text: str, path: Path | str, *, line: int = 1) -> object:
     """The value of a JSON text that starts at `line` of the file."""
     try:
         value: object = _DECODER.decode(text)
-        if _LONE_SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        _refuse(error, path, Place(line), whole=text)
+    _check_surrogates(value, text, path, line)
+    return value
+
+
+class Place(NamedTuple):
+    """Where a text begins in its file: the line, and the characters before it on that line."""
+
+    line: int
+    column: int = 0
+
+
+def _refuse(error: Exception, path: Path | str, place: Place, *, whole: str) -> NoReturn:
+    """Raises the error of a text that is not JSON; `whole` is all that is left of the file."""
+    line, message = place.line, f"wanted JSON, {error}"
+    if isinstance(error, json.JSONDecodeError):
         what = error.msg.removesuffix(" starting at")
-        early = error.pos >= len(text.rstrip()) or what == "Unterminated string"
+        early = error.pos >= len(whole.rstrip()) or what == "Unterminated string"
         cut = " (the text ends too early)" if early else ""
-        message = f"wanted JSON, got: {what} at column {error.colno}{cut}"
-        raise RecordError("not JSON", message, path=path, line=line + error.lineno - 1) from None
-    except RecursionError:
-        raise RecordError("not JSON", "wanted JSON, got it nested too deep", path=path) from None
+        column = error.colno + (place.column if error.lineno == 1 else 0)
+        message = f"wanted JSON, got: {what} at column {column}{cut}"
+        line += error.lineno - 1
+    elif isinstance(error, RecursionError):
+        message = "wanted JSON, got it nested too deep"
+    raise RecordError("not JSON", message, path=path, line=line) from None
+
+
+def _check_surrogates(value: object, text: str, path: Path | str, line: int) -> None:
+    if not _LONE_SURROGATE.search(text):
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         message = "wanted Unicode text, got half of a surrogate pair (\\ud800 … \\udfff)"
         raise RecordError("not Unicode", message, path=path, line=line) from None
-    except ValueError as error:
-        raise RecordError("not JSON", f"wanted JSON, {error}", path=path, line=line) from None
-    return value
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A JSON text and the places in it that were asked for."""
+    """A JSON text and the places in it that were asked for.
+
+    Attributes:
+        text: The text.
+        path: The file that it is in.
+        one_line: Whether it is on one line.
+        line: The line of the file where it begins.
+        at: The steps that lead to it in the file.
+        reached: Places that were found.
+    """
 
     text: str
     path: Path | str
     one_line: bool
+    line: int = 1
+    at: tuple[Step, ...] = ()
     reached: dict[tuple[Step, ...], tuple[int, int]] = field(default_factory=dict)
 
     def line_of(self, steps: tuple[Step, ...]) -> int:
@@ -68,7 +106,7 @@ class Document:
         reached is remembered, so that the lines of many values cost one walk together.
         """
         if self.one_line:
-            return 1
+            return self.line
         place = _skip(self.text, 0)
         for depth, step in enumerate(steps):
             if isinstance(step, str):
@@ -79,7 +117,7 @@ class Document:
         known, line = (known, line) if known <= place else (0, 1)
         line += self.text.count("\n", known, place)
         self.reached[()] = (place, line)
-        return line
+        return self.line + line - 1
 
     def _key(self, steps: tuple[Step, ...], place: int, key: str) -> int:
         if steps not in self.reached:
@@ -157,7 +195,8 @@ class Node:
 
     def error(self, reason: str, message: str) -> RecordError:
         """An error that names the line where this value begins."""
-        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
+        steps = (*self.document.at, *self.steps)
+        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
         where = f" (at {place.lstrip('.')})" if place else ""
         return RecordError(reason, f"{message}{where}", path=self.document.path, line=self.line)
 
@@ -168,12 +207,148 @@ class Node:
         return self.value
 
 
-def load(path: Path | str) -> Node:
+def load(path: Path | str, problems: Problems | None = None) -> Node:
     """Reads a whole JSON file; a file that is not JSON cannot be skipped in part."""
-    text = read_text(path)
+    text = "".join(read_text(path, problems or Problems()))
     if not text.strip():
         raise InputError("wanted JSON, got an empty file", path=path)
     return Node(parse(text, path), Document(text, path, one_line="\n" not in text.rstrip()))
+
+
+def stream(path: Path | str, problems: Problems, *, key: str | None = None) -> Iterator[Node]:
+    """Yields the elements of a file's list, or of the list under a key of its object."""
+    window = _Window(path, problems)
+    if not window.peek():
+        raise InputError("wanted JSON, got an empty file", path=path)
+    if key is None:
+        if window.peek() != "[":
+            yield from window.read(()).elements()  # raises
+        yield from window.elements(())
+    elif window.peek() != "{":
+        window.read(()).fields()  # raises
+    else:
+        others: dict[str, object] = {}
+        found = False
+        for name in window.names():
+            if name == key and window.peek() == "[":
+                found = True
+                yield from window.elements((key,))
+            else:
+                others[name] = window.read((name,)).value
+        if not found:
+            Node(others, Document("", path, one_line=True)).items(key)  # raises
+    if window.peek():
+        window.refuse("Extra data")
+
+
+class _Window:
+    """The part of a JSON file that is being read, and how far it is."""
+
+    def __init__(self, path: Path | str, problems: Problems) -> None:
+        self.path, self.limit = path, problems.max_line
+        self.pieces = read_text(path, problems)
+        self.text, self.at, self.ended = "", 0, False
+        self.known, self.place = 0, Place(1)  # a position in the text, and where it is in the file
+
+    def peek(self) -> str:
+        """The next character that is no white space, "" at the end."""
+        while True:
+            match = _SPACE.match(self.text, self.at)
+            self.at = match.end() if match else self.at
+            if self.at < len(self.text):
+                return self.text[self.at]
+            if not self._more():
+                return ""
+
+    def take(self, wanted: str, message: str) -> str:
+        """Goes past one of the wanted characters."""
+        found = self.peek()
+        if not found or found not in wanted:
+            self.refuse(message)
+        self.at += 1
+        return found
+
+    def names(self) -> Iterator[str]:
+        """The keys of an object; after each, its value must be read."""
+        self.take("{", "Expecting value")
+        if self.peek() == "}":
+            self.at += 1
+            return
+        while True:
+            if self.peek() != '"':
+                self.refuse("Expecting property name enclosed in double quotes")
+            name = self.read(()).value
+            self.take(":", "Expecting ':' delimiter")
+            yield str(name)
+            if self.take(",}", "Expecting ',' delimiter") == "}":
+                return
+
+    def elements(self, steps: tuple[Step, ...]) -> Iterator[Node]:
+        """The elements of a list."""
+        self.take("[", "Expecting value")
+        if self.peek() == "]":
+            self.at += 1
+            return
+        index = 0
+        while True:
+            yield self.read((*steps, index))
+            index += 1
+            if self.take(",]", "Expecting ',' delimiter") == "]":
+                return
+
+    def read(self, steps: tuple[Step, ...]) -> Node:
+        """The next value."""
+        self.peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self.text, self.at)
+                # A number may go on behind what was read.
+                if end < len(self.text) or not self._more():
+                    break
+            except json.JSONDecodeError as error:
+                cut = error.pos + _TAIL >= len(self.text) or error.msg.startswith("Unterminated")
+                if not cut or not self._more():
+                    self.refuse(error.msg, error.pos)
+            except (ValueError, RecursionError) as error:
+                _refuse(error, self.path, self.where(), whole=self.text)
+            if len(self.text) - self.at > 2 * self.limit:
+                message = f"wanted values of at most {self.limit:,} characters, got a longer one"
+                hint = "max_line=NUMBER allows more"
+                raise InputError(f"{message}; {hint}", path=self.path, line=self.where().line)
+        own, line = self.text[self.at : end], self.where().line
+        _check_surrogates(value, own, self.path, line)
+        self.at = end
+        return Node(value, Document(own, self.path, "\n" not in own, line, steps))
+
+    def refuse(self, message: str, position: int | None = None) -> NoReturn:
+        """Raises the error of what stands at a position of the text, or next."""
+        own = self.text[self.at :]
+        error = json.JSONDecodeError(message, own, (position or self.at) - self.at)
+        _refuse(error, self.path, self.where(), whole=own)
+
+    def where(self) -> Place:
+        """The place of what comes next."""
+        line, column = self.place
+        ends = self.text.count("\n", self.known, self.at)
+        if ends:
+            line, column = line + ends, self.at - self.text.rfind("\n", self.known, self.at) - 1
+        else:
+            column += self.at - self.known
+        self.known, self.place = self.at, Place(line, column)
+        return self.place
+
+    def _more(self) -> bool:
+        """Forgets what was read and reads on, twice as much each time a long value goes on."""
+        self.where()
+        self.text, self.at, self.known = self.text[self.at :], 0, 0
+        size, parts = 0, []
+        while not self.ended and size <= len(self.text):
+            piece = next(self.pieces, None)
+            self.ended = piece is None
+            parts.append(piece or "")
+            size += len(parts[-1])
+        self.text += "".join(parts)
+        return size > 0
 
 
 def _show(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING, Literal
 
-from softf1.data._json import load, parse
+from softf1.data._json import parse, stream
 from softf1.data._text import EncodingErrors, lines
 from softf1.data.columns import looks_like_header
 from softf1.data.problems import Problems, RecordError, short
@@ -58,7 +58,7 @@ def _refuse(kind: str, **options: object) -> None:
 
 def _members(path: Path | str, problems: Problems) -> Iterator[tuple[int, Row]]:
     """The objects of a JSON list, with the lines where they begin."""
-    for node in load(path).elements():
+    for node in stream(path, problems):
         try:
             row = node.fields()
         except RecordError as error:
@@ -120,16 +120,24 @@ def _split_quoted(
 ) -> Iterator[tuple[int, list[str]]]:
     """Splits lines in which quotation marks may hold delimiters and ends of lines."""
     taken: list[int] = []
+    size = 0
 
     def feed() -> Iterator[str]:
+        nonlocal size
         for number, line in numbered:
             taken.append(number)
+            size += len(line)
+            if size > problems.max_line and len(taken) > 1:
+                message = f"wanted rows of at most {problems.max_line:,} characters, got a longer"
+                hint = "is a quotation mark missing? max_line=NUMBER allows more"
+                raise InputError(f"{message}; {hint}", path=path, line=taken[0])
             yield f"{line}\n"
 
     csv.field_size_limit(max(_LARGEST_CELL, csv.field_size_limit()))
     rows = csv.reader(feed(), delimiter=delimiter, strict=True)
     while True:
         taken.clear()
+        size = 0
         try:
             cells = next(rows)
         except StopIteration:

@@ -10,6 +10,7 @@ import codecs
 import gzip
 import zlib
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
@@ -51,13 +52,30 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
         raise InputError(f"wanted a file to read, got: {reason}", path=path) from None
 
 
-def read_text(path: Path | str) -> str:
-    """The whole file as text, lines ending in a newline."""
-    data = b"".join(_pieces(path))
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise _not_utf8(error, path, line=1) from None
+def read_chunks(path: Path | str, problems: Problems) -> Iterator[bytes]:
+    """Yields the bytes of a file as they come, without BOM; a gzip file may not unpack to more."""
+    with open_bytes(path) as file:
+        packed = isinstance(file, gzip.GzipFile)
+        size, first = 0, True
+        while read := file.read(_PIECE):
+            size += len(read)
+            if packed and size > problems.max_unpacked:
+                message = f"wanted a gzip file of at most {problems.max_unpacked:,} bytes unpacked"
+                hint = "max_unpacked=BYTES allows more"
+                raise InputError(f"{message}, got more; {hint}", path=path)
+            yield _drop_bom(read, path) if first else read
+            first = False
+
+
+def read_text(path: Path | str, problems: Problems) -> Iterator[str]:
+    """Yields the text of a file as it comes, whatever its lines."""
+    decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
+    for data in chain(read_chunks(path, problems), [b""]):
+        try:
+            yield decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise _not_utf8(error, path, line) from None
+        line += data.count(b"\n")
 
 
 def read_start(path: Path | str, size: int = 1 << 16) -> str:
@@ -69,7 +87,7 @@ def read_start(path: Path | str, size: int = 1 << 16) -> str:
         data = file.read(size)
     if len(data) == size and data.count(b"\n") > 1:
         data = data[: data.rfind(b"\n")]
-    return _normalise(data, path, first=True).decode(errors="replace")
+    return _plain_newlines(_drop_bom(data, path)).decode(errors="replace")
 
 
 def lines(
@@ -78,7 +96,7 @@ def lines(
     """Yields (line number, line without its end); lines that cannot be decoded are left out."""
     _check_errors(errors)
     number = 1
-    for piece in _pieces(path):
+    for piece in _pieces(path, problems):
         yield from _decode(piece, b"\n", number, path, problems, errors)
         number += piece.count(b"\n")
 
@@ -89,7 +107,7 @@ def blocks(
     """Yields (first line number, text) of what stands between empty lines."""
     _check_errors(errors)
     number = 1
-    for piece in _whole_blocks(path):
+    for piece in _whole_blocks(path, problems):
         for start, part in _decode(piece, b"\n\n", number, path, problems, errors):
             body = part.strip("\n")
             if body:
@@ -102,43 +120,60 @@ def _check_errors(errors: str) -> None:
         raise InputError(f'wanted encoding_errors "strict" or "replace", got {errors!r}')
 
 
-def _whole_blocks(path: Path | str) -> Iterator[bytes]:
+def _whole_blocks(path: Path | str, problems: Problems) -> Iterator[bytes]:
     """Yields pieces that end at an empty line."""
     parts: list[bytes] = []
-    for piece in _pieces(path):
+    size = 0
+    for piece in _pieces(path, problems):
         cut = piece.rfind(b"\n\n") + 2
         if cut == 1 and not (parts and piece.startswith(b"\n")):
             parts.append(piece)
+            size += len(piece)
+            if size > problems.max_line:
+                raise _too_long("an empty line after", path, problems)
             continue
         yield b"".join([*parts, piece[:cut]])
         parts = [piece[cut:]] if piece[cut:] else []
+        size = len(piece) - cut
     if parts:
         yield b"".join(parts)
 
 
-def _pieces(path: Path | str) -> Iterator[bytes]:
-    """Yields pieces that end at the end of a line, with plain newlines and without BOM."""
-    with open_bytes(path) as file:
-        parts: list[bytes] = []
-        first = True
-        while read := file.read(_PIECE):
-            cut = read.rfind(b"\n") + 1
-            if cut:
-                yield _normalise(b"".join([*parts, read[:cut]]), path, first=first)
-                parts, first = [], False
-            parts.append(read[cut:])
-        if rest := b"".join(parts):
-            yield _normalise(rest, path, first=first)
+def _pieces(path: Path | str, problems: Problems) -> Iterator[bytes]:
+    """Yields pieces that end at the end of a line, with plain newlines."""
+    parts: list[bytes] = []
+    size, line = 0, 1
+    for read in read_chunks(path, problems):
+        cut = read.rfind(b"\n") + 1
+        ends = read.find(b"\n") if cut else len(read)
+        if size + ends > problems.max_line:
+            raise _too_long("lines of", path, problems, line=line)
+        if cut:
+            whole = b"".join([*parts, read[:cut]])
+            yield _plain_newlines(whole)
+            line += whole.count(b"\n")
+            parts, size = [], 0
+        parts.append(read[cut:])
+        size += len(read) - cut
+    if rest := b"".join(parts):
+        yield _plain_newlines(rest)
 
 
-def _normalise(data: bytes, path: Path | str, *, first: bool) -> bytes:
-    if first:
-        wide = next((name for bom, name in _WIDE_BOMS.items() if data.startswith(bom)), None)
-        if wide:
-            raise InputError(
-                f"wanted UTF-8, got {wide} (by its byte order mark)", path=path, line=1
-            )
-        data = data.removeprefix(codecs.BOM_UTF8)
+def _too_long(
+    wanted: str, path: Path | str, problems: Problems, *, line: int | None = None
+) -> InputError:
+    message = f"wanted {wanted} at most {problems.max_line:,} bytes, got more"
+    return InputError(f"{message}; max_line=BYTES allows more", path=path, line=line)
+
+
+def _drop_bom(data: bytes, path: Path | str) -> bytes:
+    wide = next((name for bom, name in _WIDE_BOMS.items() if data.startswith(bom)), None)
+    if wide:
+        raise InputError(f"wanted UTF-8, got {wide} (by its byte order mark)", path=path, line=1)
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def _plain_newlines(data: bytes) -> bytes:
     return data.replace(b"\r\n", b"\n") if b"\r" in data else data
 
 

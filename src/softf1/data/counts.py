@@ -19,28 +19,32 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
 
 from softf1.data.examples import (
     Answer,
+    Example,
     MrcExample,
     PairExample,
     QAExample,
     TaggedSentence,
     TextExample,
 )
-from softf1.data.tags import find_scheme
 from softf1.errors import InputError
-from softf1.metrics.schemes import OUTSIDE, split_tag
+from softf1.metrics.schemes import OUTSIDE, scheme_of, split_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
+    from pathlib import Path
 
     from softf1.data.registry import Corpus
 
 YES = frozenset({"1", "true", "yes", "y", "pos", "positive", "duplicate", "paraphrase"})
 """Names of the positive one of two labels, whatever their case."""
 NO_ANSWER = "no answer"
+MOST_LABELS = 1_000_000
+"""More different labels are no labels."""
 
 _IDEOGRAPH = "\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_IDEOGRAPH}]|[^\s{_IDEOGRAPH}]+")
@@ -57,6 +61,8 @@ class Counts:
         positives: How many are not.
         labels: Units by label.
         examples: Examples by the labels that they have at least once.
+        scheme: The scheme of the tags; None where they are plain labels, or no tags.
+        several: Whether a text has several labels or none, or an answer several spans.
     """
 
     unit: str
@@ -65,6 +71,8 @@ class Counts:
     positives: int
     labels: Counter[str]
     examples: Counter[str]
+    scheme: str | None = None
+    several: bool = False
 
     @property
     def units(self) -> int:
@@ -72,59 +80,135 @@ class Counts:
         return self.negatives + self.positives
 
 
+class Counted(Protocol):
+    """A corpus that was counted."""
+
+    @property
+    def path(self) -> str:
+        """Its file."""
+
+    @property
+    def task(self) -> str:
+        """Its task."""
+
+    @property
+    def counts(self) -> Counts:
+        """Its labels."""
+
+
 def count(corpus: Corpus) -> Counts:
     """Counts a corpus by its task."""
-    if corpus.task == "tagging":
-        return _count_tags(corpus)
-    if corpus.task == "qa":
-        return _count_questions(corpus.of(QAExample))
-    if corpus.task == "mrc_ner":
-        return _count_queries(corpus.of(MrcExample))
-    if corpus.task == "pairs":
-        labels = [pair.label for pair in corpus.of(PairExample)]
-        rows = [(label,) for label in labels if label is not None]
-        return _count_rows(rows, corpus, "pairs")
-    return _count_rows([text.labels for text in corpus.of(TextExample)], corpus, "texts")
+    tally = start_tally(corpus.task, corpus.path)
+    for example in corpus.examples:
+        tally.add(example)
+    return tally.finish()
 
 
-def _count_tags(corpus: Corpus) -> Counts:
-    sentences = corpus.of(TaggedSentence)
-    tags = Counter(tag for sentence in sentences for tag in sentence.tags)
-    if not tags:
-        raise InputError("wanted tags to count, got words alone", path=corpus.path)
-    plain = find_scheme(sentences) is None
-    label_of = {tag: tag if plain else split_tag(tag)[1] or tag for tag in tags}
-    labels: Counter[str] = Counter()
-    for tag, number in tags.items():
-        labels[label_of[tag]] += number
-    examples = Counter(
-        label for sentence in sentences for label in {label_of[tag] for tag in set(sentence.tags)}
-    )
-    negative = OUTSIDE if OUTSIDE in labels and not plain else labels.most_common(1)[0][0]
-    said = "tag O" if negative == OUTSIDE else f"the most frequent tag {negative}"
-    negatives = labels[negative]
-    return Counts("words", said, negatives, tags.total() - negatives, labels, examples)
+class Tally(Protocol):
+    """Counts examples one at a time, in memory that does not grow with their number."""
+
+    def add(self, example: Any) -> None:
+        """Counts one example."""
+
+    def finish(self) -> Counts:
+        """Returns the counts of all."""
 
 
-def _count_questions(questions: list[QAExample]) -> Counts:
-    labels: Counter[str] = Counter()
-    examples: Counter[str] = Counter()
-    negatives = 0
-    context, words = "", []
-    for question in questions:
-        if question.context != context:  # questions of one context follow each other
-            context = question.context
-            words = [match.span() for match in _WORD.finditer(context)]
-        first = question.answers[0] if question.answers else Answer((), ())
+def start_tally(task: str, path: Path | str) -> Tally:
+    """Returns what counts the examples of a task; the path is for errors."""
+    if task == "tagging":
+        return _Tags(path)
+    if task == "qa":
+        return _Questions()
+    if task == "mrc_ner":
+        return _Queries()
+    return _Rows(path, "pairs" if task == "pairs" else "texts")
+
+
+def _check(example: Any, kind: type, path: Path | str | None = None) -> None:
+    if not isinstance(example, kind):
+        got = type(example).__name__
+        raise InputError(f"wanted examples of type {kind.__name__}, got {got}", path=path)
+
+
+def _check_number(labels: Counter[str], path: Path | str) -> None:
+    if len(labels) > MOST_LABELS:
+        message = f"wanted at most {MOST_LABELS:,} different labels, got more"
+        raise InputError(f"{message}: is it the right column?", path=path)
+
+
+class _Tags:
+    def __init__(self, path: Path | str) -> None:
+        self.path, self.sentences = path, 0
+        self.pairs: Counter[tuple[str, str]] = Counter()
+        self.plain: Counter[str] = Counter()
+        self.joined: Counter[str] = Counter()
+        self.label_of: dict[str, str] = {}
+
+    def add(self, example: Any) -> None:
+        _check(example, TaggedSentence, self.path)
+        tags, label_of = example.tags, self.label_of
+        self.sentences += 1
+        self.pairs.update(pairwise((OUTSIDE, *tags, OUTSIDE)))
+        present = set(tags)
+        self.plain.update(present)
+        if not label_of.keys() >= present:
+            label_of.update({tag: split_tag(tag)[1] or tag for tag in present})
+            _check_number(self.plain, self.path)
+        self.joined.update({label_of[tag] for tag in present})
+
+    def finish(self) -> Counts:
+        tags: Counter[str] = Counter()
+        for (tag, _), number in self.pairs.items():
+            tags[tag] += number
+        tags[OUTSIDE] -= self.sentences  # the one before each sentence
+        tags = +tags
+        if not tags:
+            raise InputError("wanted tags to count, got words alone", path=self.path)
+        try:
+            scheme = scheme_of(self.pairs).name
+        except ValueError:
+            scheme = None
+        labels: Counter[str] = Counter()
+        for tag, number in tags.items():
+            labels[tag if scheme is None else self.label_of[tag]] += number
+        examples = self.plain if scheme is None else self.joined
+        background = OUTSIDE in labels and scheme is not None
+        negative = OUTSIDE if background else labels.most_common(1)[0][0]
+        said = "tag O" if negative == OUTSIDE else f"the most frequent tag {negative}"
+        negatives = labels[negative]
+        positives = tags.total() - negatives
+        return Counts("words", said, negatives, positives, labels, examples, scheme=scheme)
+
+
+class _Questions:
+    def __init__(self) -> None:
+        self.labels: Counter[str] = Counter()
+        self.examples: Counter[str] = Counter()
+        self.negatives, self.several = 0, False
+        self.context, self.words = "", list[tuple[int, int]]()
+
+    def add(self, example: Any) -> None:
+        _check(example, QAExample)
+        if example.context != self.context:  # questions of one context follow each other
+            self.context = example.context
+            self.words = [match.span() for match in _WORD.finditer(example.context)]
+        first = example.answers[0] if example.answers else Answer((), ())
         own = {"start": len(first.spans), "end": len(first.spans)}
-        if not question.answers:
+        if not example.answers:
             own = {NO_ANSWER: 1}
-        labels.update(own)
-        examples.update(own.keys())
-        negatives += len(words) - len(_edge_words(words, first))
-    positives = labels["start"] + labels["end"]
-    said = "words of the context that neither start nor end the first answer"
-    return Counts("words", said, negatives, positives, labels, examples)
+        self.labels.update(own)
+        self.examples.update(own.keys())
+        self.negatives += len(self.words) - len(_edge_words(self.words, first))
+        self.several = self.several or any(len(one.spans) > 1 for one in example.answers)
+
+    def finish(self) -> Counts:
+        positives = self.labels["start"] + self.labels["end"]
+        said = "words of the context that neither start nor end the first answer"
+        return Counts(
+            *("words", said, self.negatives, positives, self.labels, self.examples),
+            several=self.several,
+        )
 
 
 def _edge_words(words: list[tuple[int, int]], answer: Answer) -> set[int]:
@@ -135,39 +219,81 @@ def _edge_words(words: list[tuple[int, int]], answer: Answer) -> set[int]:
     return {index for index, place in found if index >= 0 and place < words[index][1]}
 
 
-def _count_queries(items: list[MrcExample]) -> Counts:
-    labels: Counter[str] = Counter()
-    examples: Counter[str] = Counter()
-    negatives = 0
-    for item in items:
-        name = item.label or item.query
-        labels[name] += 2 * len(item.spans)
-        examples[name] += bool(item.spans)
-        edges = {place for start, end in item.spans for place in (start, end - 1)}
-        negatives += len(item.words) - len(edges)
-    said = "words, asked by every query, that neither start nor end a span"
-    return Counts("words", said, negatives, labels.total(), labels, examples)
+class _Queries:
+    def __init__(self) -> None:
+        self.labels: Counter[str] = Counter()
+        self.examples: Counter[str] = Counter()
+        self.negatives = 0
+
+    def add(self, example: Any) -> None:
+        _check(example, MrcExample)
+        name = example.label or example.query
+        self.labels[name] += 2 * len(example.spans)
+        self.examples[name] += bool(example.spans)
+        edges = {place for start, end in example.spans for place in (start, end - 1)}
+        self.negatives += len(example.words) - len(edges)
+
+    def finish(self) -> Counts:
+        said = "words, asked by every query, that neither start nor end a span"
+        positives = self.labels.total()
+        return Counts("words", said, self.negatives, positives, self.labels, self.examples)
 
 
-def _count_rows(rows: Sequence[tuple[str, ...]], corpus: Corpus, unit: str) -> Counts:
-    labels = Counter(label for row in rows for label in row)
-    if not labels:
-        raise InputError("wanted labels to count, got rows without any", path=corpus.path)
-    if any(len(row) > 1 for row in rows):
-        positives = labels.total()
-        negatives = len(rows) * len(labels) - positives
-        return Counts(
-            f"{unit} × labels",
-            "a label that a text does not have",
-            negatives,
-            positives,
-            labels,
-            labels,
-        )
-    negative = negative_label(labels)
-    negatives = labels[negative]
-    said = f"label {negative}"
-    return Counts(unit, said, negatives, labels.total() - negatives, labels, labels)
+class _Rows:
+    def __init__(self, path: Path | str, unit: str) -> None:
+        self.path, self.unit = path, unit
+        self.labels: Counter[str] = Counter()
+        self.rows, self.most, self.least = 0, 0, 1
+
+    def add(self, example: Any) -> None:
+        if self.unit == "pairs":
+            _check(example, PairExample, self.path)
+            if example.label is None:
+                return
+            labels: tuple[str, ...] = (example.label,)
+        else:
+            _check(example, TextExample, self.path)
+            labels = example.labels
+        self.rows += 1
+        self.labels.update(labels)
+        self.most, self.least = max(self.most, len(labels)), min(self.least, len(labels))
+        _check_number(self.labels, self.path)
+
+    def finish(self) -> Counts:
+        labels = self.labels
+        if not labels:
+            raise InputError("wanted labels to count, got rows without any", path=self.path)
+        several = (self.most, self.least) != (1, 1)
+        if self.most > 1:
+            unit, said = f"{self.unit} × labels", "a label that a text does not have"
+            positives = labels.total()
+            negatives = self.rows * len(labels) - positives
+        else:
+            unit, said = self.unit, f"label {negative_label(labels)}"
+            negatives = labels[negative_label(labels)]
+            positives = labels.total() - negatives
+        return Counts(unit, said, negatives, positives, labels, labels, several=several)
+
+
+def count_words(example: Example) -> int:
+    """Returns how many words an example has, all its texts together; Chinese ones are characters.
+
+    >>> count_words(TextExample("a fine day", ("good",), line=1))
+    3
+    """
+    if isinstance(example, TaggedSentence):
+        return len(example.words)
+    if isinstance(example, TextExample):
+        return _count(example.text)
+    if isinstance(example, PairExample):
+        return _count(example.first) + _count(example.second)
+    if isinstance(example, QAExample):
+        return _count(example.question) + _count(example.context)
+    return _count(example.query) + len(example.words)
+
+
+def _count(text: str) -> int:
+    return len(text.split()) if text.isascii() else len(_WORD.findall(text))
 
 
 def negative_label(labels: Counter[str]) -> str:
@@ -176,11 +302,6 @@ def negative_label(labels: Counter[str]) -> str:
     if len(labels) == 2 and len(named_yes) == 1:
         return next(label for label in labels if label not in named_yes)
     return max(labels, key=lambda label: (labels[label], label))
-
-
-def labels_of(corpus: Corpus) -> frozenset[str]:
-    """The labels that a corpus has."""
-    return frozenset(count(corpus).labels)
 
 
 def unseen_labels(train: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
@@ -192,12 +313,14 @@ def unseen_labels(train: Iterable[str], other: Iterable[str]) -> tuple[str, ...]
     return tuple(sorted(set(other) - set(train)))
 
 
-def describe_unseen(train: Corpus, other: Corpus) -> str | None:
+def describe_unseen(train: Counted, other: Counted) -> str | None:
     """One sentence about labels that occur in `other` only, None if there are none.
 
     Corpora of different tasks are not compared: their labels have nothing in common.
     """
-    unseen = unseen_labels(labels_of(train), labels_of(other)) if train.task == other.task else ()
+    if train.task != other.task:
+        return None
+    unseen = unseen_labels(train.counts.labels, other.counts.labels)
     if not unseen:
         return None
     return (

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.data._json import Node, load
+from softf1.data._json import Node, load, stream
 from softf1.data.examples import MrcExample, Span
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.tags import convert, find_scheme
@@ -31,7 +31,7 @@ def iterate(path: Path | str, *, problems: Problems | None = None) -> Iterator[M
     """Reads the items of a file; spans become (start, end) with exclusive end."""
     problems = problems or Problems()
     ids: set[str] = set()
-    for index, node in enumerate(load(path).elements()):
+    for index, node in enumerate(stream(path, problems)):
         try:
             example = _read_item(node, str(index))
             if example.id in ids:
@@ -39,7 +39,7 @@ def iterate(path: Path | str, *, problems: Problems | None = None) -> Iterator[M
         except RecordError as error:
             problems.add(error)
         else:
-            ids.add(example.id)
+            problems.remember(ids, example.id)
             yield example
 
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OnError = Literal["raise", "skip"]
+MAX_LINE = 1 << 24
+"""16 MiB: longer than any novel. What is one line is held in memory whole."""
+MAX_UNPACKED = 1 << 34
+"""16 GiB: far more than what a small gzip file should turn into."""
 _FIRST = 3
 """How many places of each reason the report names."""
 
@@ -57,13 +61,25 @@ class Problems:
         first: The first few messages of each reason.
         notes: Remarks, each once.
         unique: Whether an id that comes twice is a bad record; to know it, readers remember all.
+        most_ids: How many ids are remembered to find one that comes twice; None is all.
+        max_line: Bytes of a line at most, of a sentence in columns, and of a value in JSON.
+        max_unpacked: Bytes that a gzip file may unpack to.
     """
 
-    def __init__(self, on_error: OnError = "raise", *, unique: bool = True) -> None:
+    def __init__(
+        self,
+        on_error: OnError = "raise",
+        *,
+        unique: bool = True,
+        most_ids: int | None = None,
+        max_line: int = MAX_LINE,
+        max_unpacked: int = MAX_UNPACKED,
+    ) -> None:
         if on_error not in ("raise", "skip"):
             raise InputError(f'wanted on_error "raise" or "skip", got {on_error!r}')
         self.on_error = on_error
-        self.unique = unique
+        self.unique, self.most_ids = unique, most_ids
+        self.max_line, self.max_unpacked = max_line, max_unpacked
         self.counts: Counter[str] = Counter()
         self.changes: Counter[str] = Counter()
         self.first: dict[str, list[str]] = {}
@@ -85,6 +101,13 @@ class Problems:
         """Keeps one remark for the user; the same remark is kept once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def remember(self, ids: set[str], name: str) -> None:
+        """Adds an id to those that must not come again, as long as there are not too many."""
+        if self.most_ids is not None and len(ids) >= self.most_ids:
+            self.note(f"ids were compared with the first {self.most_ids:,} only")
+        else:
+            ids.add(name)
 
     @property
     def skipped(self) -> int:

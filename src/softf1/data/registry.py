@@ -6,9 +6,10 @@ import importlib
 import inspect
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from softf1.data.counts import Counts, count
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
 
@@ -27,6 +28,8 @@ TASKS = ("tagging", "mrc_ner", "qa", "pairs", "classification")
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")
 """Parameters of readers that file, format and task decide, which are no options of a user."""
+_BOUNDS = ("max_line", "max_unpacked")
+"""Options of every format: `Problems` has them."""
 _KINDS = {"int": "int", "bool": "bool", "None": "NoneType"}
 """Types of an option by the words of its annotation; any other word is a text."""
 
@@ -91,6 +94,11 @@ class Corpus:
     def __len__(self) -> int:
         """The number of examples."""
         return len(self.examples)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Negatives, positives and labels."""
+        return count(self)
 
     def of(self, kind: type[ExampleT]) -> list[ExampleT]:
         """The examples as one type, or an error that says what the file has instead."""
@@ -165,9 +173,14 @@ def choose(
     task = _settle_task(name, spec, task)
     reader: Reader = importlib.import_module(f"softf1.data.{spec.module}").iterate
     parameters = inspect.signature(reader).parameters
+    own = inspect.signature(Problems).parameters
     allowed = {key: one for key, one in parameters.items() if key not in _SETTLED}
+    allowed |= {key: own[key] for key in _BOUNDS}
     for option, value in options.items():
         _check_option(option, value, look_up(option, allowed, f"option of format {name}"))
+    for bound in {*_BOUNDS} & {*options}:
+        setattr(problems, bound, options[bound])
+    options = {option: value for option, value in options.items() if option not in _BOUNDS}
     fixed = {"task": task} if "task" in parameters else {}
     read_all = partial(reader, path, problems=problems, **{**spec.options, **options, **fixed})
     return name, task, partial(_at_least_one, read_all, path, problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from softf1.data._json import Node, load
+from softf1.data._json import Node, stream
 from softf1.data.examples import Answer, QAExample
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
@@ -38,7 +38,7 @@ def iterate(
         raise InputError(f'wanted offsets "check" or "nearest", got {offsets!r}')
     problems = problems or Problems()
     ids: set[str] = set()
-    for title, context, node in _questions(load(path), problems):
+    for title, context, node in _questions(path, problems):
         try:
             name, question = node.get("id", str), node.get("question", str)
             if name in ids:
@@ -50,15 +50,15 @@ def iterate(
         except RecordError as error:
             problems.add(error)
         else:
-            ids.add(name)
+            problems.remember(ids, name)
             found.sort(key=lambda answer: not answer.spans)
             answers = join_answers(found) if several else tuple(found)
             yield QAExample(name, question, context, answers, title, node.line)
 
 
-def _questions(document: Node, problems: Problems) -> Iterator[tuple[str, str, Node]]:
+def _questions(path: Path | str, problems: Problems) -> Iterator[tuple[str, str, Node]]:
     """Yields (title, context, question); an article or paragraph that is wrong is one problem."""
-    for article in document.items("data"):
+    for article in stream(path, problems, key="data"):
         try:
             title = article.find("title", str) or ""
             paragraphs = list(article.items("paragraphs"))

@@ -9,14 +9,90 @@ which k have it, without putting back (hypergeometric), it is C(N−k, B) / C(N,
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from softf1.data.counts import NO_ANSWER, count
+from softf1.data.counts import NO_ANSWER, count_words, start_tally
+from softf1.data.problems import OnError, Problems
+from softf1.data.registry import Corpus, choose
+from softf1.data.splits import TextHashes, text_of
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from softf1.data.registry import Corpus
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from softf1.data.counts import Counts
+    from softf1.data.examples import Example
+
+MOST_IDS = 1_000_000
+FIRST = 2_000
+"""Examples that an overview keeps, to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What one pass over a corpus tells, in memory that does not grow with it.
+
+    Attributes:
+        path: The file.
+        format: What it was read as.
+        task: Its task.
+        problems: What was skipped and taken for granted.
+        counts: Negatives, positives and labels.
+        lengths: Examples by their number of words.
+        longest: The line of the longest example.
+        texts: Hashes of the texts, by which files are compared.
+        first: The first examples.
+    """
+
+    path: str
+    format: str
+    task: str
+    problems: Problems
+    counts: Counts
+    lengths: Counter[int]
+    longest: int
+    texts: TextHashes
+    first: list[Example]
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.texts)
+
+
+def look_over(
+    path: Path | str,
+    *,
+    format: str | None = None,  # noqa: A002 - as in `read`
+    task: str | None = None,
+    on_error: OnError = "raise",
+    **options: object,
+) -> Overview:
+    """Reads a file once, whatever its size; takes what `read` takes."""
+    problems = Problems(on_error, most_ids=MOST_IDS)
+    name, kind, reader = choose(path, format=format, task=task, problems=problems, options=options)
+    return _look_over(str(path), name, kind, reader(), problems)
+
+
+def _look_over(
+    path: str, name: str, task: str, examples: Iterable[Example], problems: Problems
+) -> Overview:
+    tally, texts = start_tally(task, path), TextHashes()
+    first: list[Example] = []
+    lengths: Counter[int] = Counter()
+    most = longest = 0
+    for example in examples:
+        tally.add(example)
+        texts.add(text_of(example))
+        length = count_words(example)
+        lengths[length] += 1
+        if length > most:
+            most, longest = length, example.line
+        if len(first) < FIRST:
+            first.append(example)
+    return Overview(path, name, task, problems, tally.finish(), lengths, longest, texts, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +117,23 @@ class LabelStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many words the examples have.
+
+    Attributes:
+        median: Half of them have as many or fewer.
+        most: 99% of them have as many or fewer.
+        longest: The longest has as many.
+        line: Where that one is.
+    """
+
+    median: int
+    most: int
+    longest: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """The imbalance of one corpus.
 
@@ -57,6 +150,7 @@ class Stats:
         negative: What counts as negative, in words.
         batch_size: Examples a batch.
         labels: Every label, the most frequent first.
+        lengths: How long examples are.
     """
 
     path: str
@@ -71,18 +165,21 @@ class Stats:
     negative: str
     batch_size: int
     labels: tuple[LabelStats, ...]
+    lengths: Lengths
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return asdict(self)
 
 
-def describe(corpus: Corpus, *, batch_size: int = 32) -> Stats:
+def describe(corpus: Corpus | Overview, *, batch_size: int = 32) -> Stats:
     """Counts negatives and positives of a corpus, per label and per batch."""
     if batch_size < 1:
         raise InputError(f"wanted a batch size of at least 1, got {batch_size}")
-    counts = count(corpus)
-    size = len(corpus.examples)
+    if isinstance(corpus, Corpus):
+        names = corpus.path, corpus.format, corpus.task
+        corpus = _look_over(*names, corpus.examples, corpus.problems)
+    counts, size = corpus.counts, len(corpus)
     labels = tuple(
         LabelStats(
             label,
@@ -107,7 +204,27 @@ def describe(corpus: Corpus, *, batch_size: int = 32) -> Stats:
         counts.negative,
         batch_size,
         labels,
+        Lengths(
+            find_quantile(corpus.lengths, 0.5),
+            find_quantile(corpus.lengths, 0.99),
+            max(corpus.lengths, default=0),
+            corpus.longest,
+        ),
     )
+
+
+def find_quantile(counts: Counter[int], share: float) -> int:
+    """The least value that as large a share of all values does not exceed.
+
+    >>> find_quantile(Counter({3: 98, 7: 1, 500: 1}), 0.99)
+    7
+    """
+    wanted, below = share * counts.total(), 0
+    for value in sorted(counts):
+        below += counts[value]
+        if below >= wanted:
+            return value
+    return 0
 
 
 def share_without(examples: int, having: int, batch_size: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from softf1.data._rows import Kind, Row, read_rows
@@ -81,7 +81,8 @@ class RowReader:
     columns: dict[str, str]
     path: Path | str
     label_separator: str | None
-    ids: set[str] | None
+    problems: Problems
+    ids: set[str] = field(default_factory=set)
 
     @classmethod
     def start(
@@ -102,7 +103,7 @@ class RowReader:
             problems.note(
                 f"{path}: no column of labels among {', '.join(names)}: read as unlabelled"
             )
-        return cls(columns, path, label_separator, set() if problems.unique else None)
+        return cls(columns, path, label_separator, problems)
 
     def read(self, row: Row, line: int) -> TextExample | PairExample:
         """The example of one row."""
@@ -148,11 +149,11 @@ class RowReader:
     def _id(self, row: Row, line: int) -> str:
         value = self._cell(row, "id", line)
         name = "" if value is None else str(value)
-        if self.ids is None:
+        if not name or not self.problems.unique:
             return name
-        if name and name in self.ids:
+        if name in self.ids:
             raise self._error("duplicate id", f"wanted a new id, got {name!r} again", line)
-        self.ids.add(name)
+        self.problems.remember(self.ids, name)
         return name
 
     def _cell(self, row: Row, role: str, line: int) -> object:

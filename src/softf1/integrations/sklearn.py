@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from softf1.data.examples import PairExample, TextExample
+from softf1.data.splits import put_aside, text_of
 from softf1.models.encoders import SCRATCH
 from softf1.training.evaluation import find
 from softf1.training.publish import load_model
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
 
     Text = str | tuple[str, str]
 
-RATES = {True: 1e-3, False: 2e-5}
-"""The usual learning rate of encoders that start from nothing, and of pretrained ones."""
+RATES = {"minilm": 1e-4}
+"""The learning rate of small encoders, which want more than others."""
+
+SCRATCH_RATE, PRETRAINED_RATE = 1e-3, 3e-5
+SCRATCH_EPOCHS, PRETRAINED_EPOCHS = 30.0, 5.0
+"""Encoders that start from nothing want many passes: see docs/integrations/sklearn.md."""
 
 
 class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped
@@ -51,9 +57,10 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         loss: As in `make_loss`, such as `ce`, `wce`, `focal`, `dice`, `ce+dice`.
         loss_options: Options of the loss, such as `{"dice": {"over": "batch"}}`.
         weights: Class weights from the training data: `balanced`, `inverse`, `log`, `effective`.
-        epochs: Passes over the data.
+        epochs: Passes over the data; by default 30 for `textcnn` and 5 for others.
         batch_size: Texts in an optimizer step.
-        lr: The highest learning rate; by default 1e-3 for `textcnn` and 2e-5 for others.
+        lr: The highest learning rate; by default 1e-3 for `textcnn`, 1e-4 for `minilm` and
+            3e-5 for others.
         max_length: Tokens of a text at most; longer ones are cut.
         dev_share: The share of the data that is put aside.
         tune: Whether `predict` decides by thresholds or biases tuned on that share.
@@ -61,7 +68,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             `subset_accuracy`; by default F1 of the second class of two, macro F1 of more.
         train_options: Other keys of a recipe's `[train]`, such as `{"clip": 0.0}`.
         random_state: A number, a RandomState, or None for another result each time.
-        verbose: Whether to show progress.
+        verbose: Whether to show progress on the error stream: a bar on a terminal, else a line for
+            each evaluation.
 
     Attributes:
         classes_: The labels; for multi-label the numbers of the columns.
@@ -81,7 +89,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         loss: str = "ce",
         loss_options: dict[str, Any] | None = None,
         weights: Scheme | None = None,
-        epochs: float = 10.0,
+        epochs: float | None = None,
         batch_size: int = 32,
         lr: float | None = None,
         max_length: int | None = None,
@@ -170,6 +178,9 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target is None"
             )
+        missing = [n for n, label in enumerate(np.asarray(y, dtype=object)) if label is None]
+        if missing:
+            raise ValueError(f"wanted a label for each text, got None in row {missing[0]}")
         check_classification_targets(y)
         given = np.asarray(y)
         self.multi_label_ = type_of_target(y) == "multilabel-indicator"
@@ -185,8 +196,12 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         options: dict[str, Any] = {"multi_label": several, "max_length": self.max_length}
         if len(self.classes_) == 2 and not several:
             options["positive"] = str(self.classes_[1])
-        lr = RATES[self.encoder in SCRATCH] if self.lr is None else self.lr
-        train = {"epochs": float(self.epochs), "batch_size": self.batch_size, "lr": lr}
+        scratch = self.encoder in SCRATCH
+        usual = SCRATCH_RATE if scratch else RATES.get(self.encoder, PRETRAINED_RATE)
+        lr = usual if self.lr is None else self.lr
+        passes = SCRATCH_EPOCHS if scratch else PRETRAINED_EPOCHS
+        epochs = passes if self.epochs is None else float(self.epochs)
+        train = {"epochs": epochs, "batch_size": self.batch_size, "lr": lr}
         kind = "pairs" if pairs else "classification"
         return Recipe(
             name=type(self).__name__,
@@ -215,12 +230,22 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
 def read_texts(texts: Any) -> list[Text]:
     """Returns texts, or pairs of them, from whatever holds them."""
-    if isinstance(texts, str):
-        raise ValueError("wanted a list of texts, got one text")
+    if texts is None or isinstance(texts, str):
+        raise ValueError(f"wanted a list of texts, got {'None' if texts is None else 'one text'}")
+    shape: tuple[int, ...] = getattr(texts, "shape", ())
+    if len(shape) == 2 and shape[1] == 1:
+        column = getattr(texts, "columns", ["…"])[0]
+        raise ValueError(
+            f"wanted texts, or two columns of them, got a table of one column: give the column "
+            f"itself, such as X[{column!r}]"
+        )
     rows = texts.tolist() if hasattr(texts, "tolist") else getattr(texts, "values", texts)
     rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
     if all(isinstance(row, str) for row in rows):
         return rows
+    empty = next((number for number, row in enumerate(rows) if row is None), None)
+    if empty is not None:
+        raise ValueError(f"wanted texts, got None in row {empty}")
     pairs: list[Any] = [tuple(row) if isinstance(row, list | tuple) else (row,) for row in rows]
     wrong = next((row for row in pairs if not _is_pair(row)), None)
     if wrong is not None:
@@ -243,23 +268,22 @@ def split_dev(
 ) -> dict[str, list[Any]]:
     """Puts a share of each class aside; all is both where there is too little to split.
 
-    >>> parts = split_dev(range(30), ["a"] * 20 + ["b"] * 9 + ["c"], share=0.1, seed=0)
+    A text that comes twice is on one side (`softf1.data.splits.put_aside`).
+
+    >>> labels = ["a"] * 20 + ["b"] * 9 + ["c"]
+    >>> texts = [TextExample(f"text {n}", (label,), n) for n, label in enumerate(labels)]
+    >>> parts = split_dev(texts, labels, share=0.1, seed=0)
     >>> len(parts["train"]), len(parts["dev"])
     (27, 3)
     """
-    rng = np.random.default_rng(seed)
-    members: dict[Any, list[int]] = {}
-    for number, label in enumerate(labels):
-        members.setdefault(label, []).append(number)
-    aside: set[int] = set()
-    for found in members.values():
-        count = min(round(share * len(found)), len(found) - 1)
-        aside |= set(rng.permutation(found)[:count].tolist())
-    if not aside:
+    different = dict(zip(map(text_of, examples), labels, strict=True))
+    enough = any(round(share * count) for count in Counter(different.values()).values())
+    aside = put_aside(examples, share, seed=seed) if enough else np.zeros(len(examples), np.bool_)
+    if not aside.any():
         return {"train": list(examples), "dev": list(examples)}
     parts: dict[str, list[Any]] = {"train": [], "dev": []}
-    for number, example in enumerate(examples):
-        parts["dev" if number in aside else "train"].append(example)
+    for example, chosen in zip(examples, aside.tolist(), strict=True):
+        parts["dev" if chosen else "train"].append(example)
     return parts
 
 

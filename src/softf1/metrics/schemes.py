@@ -162,6 +162,11 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     pairs: Counter[tuple[str, str]] = Counter()
     for sentence in sentences:
         pairs.update(pairwise((OUTSIDE, *sentence, OUTSIDE)))
+    return scheme_of(pairs)
+
+
+def scheme_of(pairs: Counter[tuple[str, str]]) -> Scheme:
+    """The same, of how often each two tags are neighbours; `O` is before and after a sentence."""
     tags = {tag for pair in pairs for tag in pair}
     known = [scheme for scheme in SCHEMES.values() if all(map(scheme.has, tags))]
     if not known:

@@ -54,6 +54,9 @@ class Plan:
         batch_size: Items of one optimizer step, over all ranks and micro-batches.
         batch_tokens: Padded ids of one optimizer step instead, where it is not 0.
         accumulate: Micro-batches into which a rank cuts its share.
+        micro_tokens: Padded ids of one forward pass at most, where it is not 0: a rank cuts its
+            share of a step that has more into as many micro-batches as it takes. A row that is
+            longer has a pass of its own.
         sampler: See `softf1.training.samplers`.
         strata: A number for each item, for samplers other than "shuffle".
         seed: The same seed gives the same steps.
@@ -77,6 +80,7 @@ class Plan:
         batch_size: int,
         batch_tokens: int = 0,
         accumulate: int = 1,
+        micro_tokens: int = 0,
         sampler: Sampler = "shuffle",
         strata: ArrayLike | None = None,
         seed: int = 0,
@@ -86,12 +90,14 @@ class Plan:
         max_widths: int = MOST,
     ):
         self.lengths = _check_lengths(lengths)
-        _check_at_least(0, batch_tokens=batch_tokens, seed=seed, rank=rank)
+        _check_at_least(0, batch_tokens=batch_tokens, micro_tokens=micro_tokens)
+        _check_at_least(0, seed=seed, rank=rank)
         _check_at_least(1, batch_size=batch_size, accumulate=accumulate, world=world - rank)
         if sampler not in get_args(Sampler):
             known = ", ".join(get_args(Sampler))
             raise InputError(f"wanted sampler to be one of {known}, got {sampler!r}")
         self.batch_size, self.batch_tokens, self.accumulate = batch_size, batch_tokens, accumulate
+        self.micro_tokens = micro_tokens
         self.sampler, self.seed, self.world, self.rank = sampler, seed, world, rank
         self.strata = None if strata is None else np.asarray(strata, np.int64)
         self.widths = make_ladder(self.lengths, most=max_widths, max_width=max_width)
@@ -99,8 +105,13 @@ class Plan:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """Every (rows, width) that a micro-batch may have, narrow ones first."""
-        return [(self._rows(width), width) for width in self.widths.tolist()]
+        """Every width that a micro-batch may have and its rows at most, narrow ones first."""
+        return [(self._most_rows(width), width) for width in self.widths.tolist()]
+
+    @property
+    def splits(self) -> bool:
+        """Whether some step has more than `micro_tokens`."""
+        return any(self._rows(width) > rows for rows, width in self.shapes)
 
     def epoch(self, n: int) -> list[list[MicroBatch]]:
         """This rank's micro-batches of each optimizer step; as many of either as other ranks have.
@@ -143,15 +154,34 @@ class Plan:
     def _rows(self, width: int) -> int:
         return -(-self._size(width) // (self.world * self.accumulate))
 
+    def _most_rows(self, width: int) -> int:
+        """Rows of one forward pass at most."""
+        rows = self._rows(width)
+        return max(1, min(rows, self.micro_tokens // width)) if self.micro_tokens else rows
+
     def _deal(self, items: Ints) -> list[MicroBatch]:
         """This rank's share: every `world`-th item, so that ranks have equally long rows."""
         top = int(self._width[items[0]])
         rows = self._rows(top)
+        if rows > self._most_rows(top):
+            return self._split(items)
         passes = -(-len(items) // (self.world * rows))
         own = items[self.rank :: self.world]
         parts = [own[i * rows : (i + 1) * rows] for i in range(passes)]
         return [
             MicroBatch(part, top if self.batch_tokens else self._fit(part), rows) for part in parts
+        ]
+
+    def _split(self, items: Ints) -> list[MicroBatch]:
+        """The same in passes of `micro_tokens`; cut over all ranks, so that each has as many."""
+        parts = _cut(items, self._width, lambda width: self._most_rows(width) * self.world)
+        return [
+            MicroBatch(
+                part[self.rank :: self.world],
+                int(self._width[part[0]]),
+                -(-len(part) // self.world),
+            )
+            for part in parts
         ]
 
     def _fit(self, items: Ints) -> int:

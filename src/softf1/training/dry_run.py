@@ -1,18 +1,20 @@
-"""Everything that can be checked before a training: recipe, files, labels, loss, memory, steps."""
+"""Everything that can be checked before a training: recipe, files, labels, loss, memory, time."""
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from softf1.training.batching import collate_rows
 from softf1.training.engine import Engine
 from softf1.training.folder import look
 from softf1.training.identity import identify
 from softf1.training.material import load_material
 from softf1.training.processes import Processes
-from softf1.training.progress import format_bytes
+from softf1.training.progress import format_bytes, format_seconds
 from softf1.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from softf1.training.batching import MicroBatch
+    from softf1.training.material import Material
     from softf1.training.recipe import Recipe
 
 BYTES_A_WEIGHT = 16
@@ -27,6 +31,15 @@ BYTES_A_WEIGHT = 16
 
 COPIES_A_LAYER = 17
 """Numbers of the size of the hidden state that a transformer layer keeps for its backward pass."""
+
+OUTLIER = 4.0
+"""A row that is as many times as long as 99% of the rows is named."""
+
+UNTIMED = {"cpu": 0, "cuda": 3}
+"""Steps before the one that is timed; a GPU captures a graph at the third of a shape."""
+
+FORWARD = 1 / 3
+"""A forward pass, as part of a step."""
 
 
 def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: bool = False) -> str:
@@ -44,15 +57,73 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
         lines.append(f"{key}: {len(counts)} outputs, the rarest {100 * rare:.2g}% of the targets")
     shapes = engine.plan.shapes
     lines.append(f"{engine.steps:,} steps in rows of {shapes[0][1]} to {shapes[-1][1]} ids")
+    lines += find_outliers(material)
     model = engine.stepper.model
     fixed = BYTES_A_WEIGHT * sum(p.numel() for p in model.parameters() if p.requires_grad)
-    moving = max(rows * width for rows, width in shapes) * activation_bytes(model, shapes[-1][1])
+    moving = max(rows * width * activation_bytes(model, width) for rows, width in shapes)
     lines.append(
         f"memory: about {format_bytes(fixed + moving)}, {format_bytes(fixed)} of them weights "
         f"and optimizer{_free(engine.processes.device)}"
     )
+    lines.append(f"time: about {format_seconds(estimate_seconds(engine))}")
     lines.append(f"would write {folder}")
     return "\n".join(lines)
+
+
+def find_outliers(material: Material) -> list[str]:
+    """A sentence about the longest row of train where it is far longer than others."""
+    lengths = material.features["train"]["length"]
+    usual, longest = float(np.quantile(lengths, 0.99, method="lower")), int(lengths.max())
+    if longest < OUTLIER * usual:
+        return []
+    examples, where = material.examples["train"], ""
+    if len(examples) == len(lengths):
+        line = getattr(examples[int(lengths.argmax())], "line", 0)
+        where = f" (line {line})" if line else ""
+    said = f"the longest row has {longest:,} ids{where}, 99% have at most {usual:,.0f}"
+    cure = "train.micro_tokens bounds the memory of its step, task.max_length cuts the text"
+    return [f"note: train: {said}; {cure}"]
+
+
+def estimate_seconds(engine: Engine) -> float:
+    """Times a step of usual size on this machine, and reckons what all of them take.
+
+    The weights change by it: a dry run has no further use for them.
+    """
+    epoch = engine.plan.epoch(0)
+    sizes = np.array([_padded(step) for step in epoch])
+    usual = int(np.argsort(sizes)[len(sizes) // 2])
+    material, device = engine.material, engine.processes.device
+    features = material.features["train"]
+    batches = [
+        collate_rows(material.task, features, micro, material.codec) for micro in epoch[usual]
+    ]
+    for _ in range(UNTIMED.get(device.type, 1)):
+        engine.stepper.step(batches)
+    _wait(device)
+    start = monotonic()
+    engine.stepper.step(batches)
+    _wait(device)
+    a_token = (monotonic() - start) / sizes[usual]
+    train = engine.recipe.train
+    evaluations = max(1.0, engine.steps / len(epoch) / train.eval_every)
+    parts = {"dev": evaluations + 1, "test": 1}
+    others = sum(
+        times * float(material.features[name]["length"].sum())
+        for name, times in parts.items()
+        if name in material.features
+    )
+    steps = engine.steps * sizes.mean()
+    return float(a_token * (steps + FORWARD * others / engine.processes.world))
+
+
+def _padded(step: list[MicroBatch]) -> int:
+    return sum(micro.rows * micro.width for micro in step)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def activation_bytes(model: nn.Module, width: int) -> int:

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     from softf1.training.progress import Display
     from softf1.training.recipe import Recipe
 
+MICRO_TOKENS = {"cpu": 4096}
+"""Padded tokens of a forward pass at most by the kind of device, where the recipe does not say."""
+
+MICRO_TOKENS_ELSEWHERE = 65536
+
 
 @dataclass
 class Engine:
@@ -176,6 +181,7 @@ class Engine:
             batch_size=train.batch_size,
             batch_tokens=train.batch_tokens,
             accumulate=train.accumulate,
+            micro_tokens=self._micro_tokens(),
             sampler=train.sampler,
             strata=find_strata(self.material.task, features) if drawn else None,
             seed=train.seed,
@@ -239,9 +245,28 @@ class Engine:
             expected=None if equal else float(each * self._items_a_step()),
             consistency=self.recipe.train.consistency,
         )
-        if self.processes.world > 1 or self.recipe.train.accumulate > 1:
-            objective.open_windows()
+        if self.processes.world > 1 or self.recipe.train.accumulate > 1 or self.plan.splits:
+            self._open_windows(objective)
         return objective.to(self.processes.device)
+
+    def _open_windows(self, objective: Objective) -> None:
+        """Makes the loss exact over micro-batches; where nobody asked for them, a loss may refuse.
+
+        Hard-negative mining looks at a whole step: its steps are then not cut.
+        """
+        train = self.recipe.train
+        try:
+            objective.open_windows()
+        except InputError:
+            if self.processes.world > 1 or train.accumulate > 1 or train.micro_tokens:
+                raise
+            self.plan.micro_tokens = 0
+
+    def _micro_tokens(self) -> int:
+        own = self.recipe.train.micro_tokens
+        if own is not None:
+            return own
+        return MICRO_TOKENS.get(self.processes.device.type, MICRO_TOKENS_ELSEWHERE)
 
     def _items_a_step(self) -> float:
         epoch = self.plan.epoch(0)

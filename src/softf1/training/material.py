@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from softf1.data.splits import TextHashes, find_overlaps, put_aside, text_of
 from softf1.errors import InputError
 from softf1.models.encoders import make_codec
 from softf1.tasks.registry import make_task
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from softf1.models.codec import Codec
     from softf1.tasks.base import Features, Task
-    from softf1.training.recipe import Recipe
+    from softf1.training.recipe import Recipe, TaskSection
 
 SPLIT_SEED = 2020
 """The dev part of a training file is the same for every seed, so that seeds can be compared."""
@@ -70,35 +69,63 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _given(given) if given is not None else _read(recipe, task)
-    divide(examples, sources, recipe.task.dev_share)
+    notes = divide(examples, sources, recipe.task)
     codec = make_codec(recipe.encoder.name, task.texts(examples["train"]))
     features = {name: task.encode(found, codec) for name, found in examples.items()}
     task = task.fit(features["train"])
-    notes = [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
+    notes += [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
     return Material(task, codec, examples, features, sources, notes)
 
 
 def check_files(recipe: Recipe) -> None:
     """Refuses files that cannot be read, have nothing in them or leave nothing for dev."""
     task = make_task(recipe.task.kind, **recipe.task.options)
-    divide(*_read(recipe, task), recipe.task.dev_share)
+    divide(*_read(recipe, task), recipe.task)
 
 
 def divide(
-    examples: dict[str, list[Any]], sources: dict[str, dict[str, Any]], share: float
-) -> None:
-    """Takes dev from train where there is none, and counts; no part may be empty."""
+    examples: dict[str, list[Any]], sources: dict[str, dict[str, Any]], section: TaskSection
+) -> list[str]:
+    """Takes dev from train where there is none, and counts; no part may be empty.
+
+    Returns:
+        A sentence about texts that stand in two parts, where there are any.
+    """
     if not examples.get("train"):
         path = sources.get("train", {}).get("path")
         raise InputError("wanted examples to use as train, got none", path=path)
     if "dev" not in examples:
-        split_dev(examples, sources, share)
+        split_dev(examples, sources, section.dev_share)
+    notes = drop_leaks(examples) if section.drop_leaks else find_leaks(examples)
     for name, found in examples.items():
         sources[name]["examples"] = len(found)
         if not found:
             raise InputError(
                 f"wanted examples to use as {name}, got none", path=sources[name]["path"]
             )
+    return notes
+
+
+def find_leaks(examples: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Says which parts have texts in common, and how many."""
+    hashes = {name: TextHashes(map(text_of, found)) for name, found in examples.items()}
+    found = find_overlaps(hashes)
+    cure = "; task.drop_leaks = true takes them out of train"
+    return [f"{overlap}{cure if overlap.first == 'train' else ''}" for overlap in found]
+
+
+def drop_leaks(examples: dict[str, list[Any]]) -> list[str]:
+    """Takes the examples out of train whose text is in dev or test; says how many they were."""
+    others = {text_of(e) for name, found in examples.items() if name != "train" for e in found}
+    kept = [example for example in examples["train"] if text_of(example) not in others]
+    dropped = len(examples["train"]) - len(kept)
+    if not kept:
+        raise InputError(
+            "task.drop_leaks: wanted texts in train that neither dev nor test has, got none"
+        )
+    examples["train"] = kept
+    said = f"train: {dropped:,} examples left out, whose texts are in dev or test"
+    return [*([said] if dropped else []), *find_leaks(examples)]
 
 
 def _given(
@@ -117,25 +144,15 @@ def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, d
 
 
 def split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:
-    """Takes dev from train: whole texts where questions share them, else single examples."""
-    groups: dict[Any, list[Any]] = {}
-    for number, example in enumerate(examples["train"]):
-        groups.setdefault(_text(example) or number, []).append(example)
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(groups))
-    chosen = set(order[: max(1, round(share * len(groups)))].tolist())
-    if len(chosen) >= len(groups):
+    """Takes dev from train, evenly over labels; no text is in both (`put_aside`)."""
+    train = examples["train"]
+    aside = put_aside(train, share, seed=SPLIT_SEED)
+    if not aside.any():
         raise InputError(
-            f"wanted several examples to split a dev part off, got {len(groups)}",
+            "wanted several examples to split a dev part off, got "
+            + ("1" if len(train) == 1 else f"{len(train)} of one text"),
             path=sources["train"]["path"],
         )
-    parts = list(groups.values())
     sources["dev"] = {**sources["train"], "share": share}
-    examples["dev"] = [e for i, part in enumerate(parts) if i in chosen for e in part]
-    examples["train"] = [e for i, part in enumerate(parts) if i not in chosen for e in part]
-
-
-def _text(example: Any) -> Any:
-    """What questions are about: an article, a context, a sentence (`12` of query `12.3`)."""
-    if hasattr(example, "query"):
-        return example.id.rpartition(".")[0] or example.words
-    return getattr(example, "title", "") or getattr(example, "context", "")
+    examples["dev"] = [e for e, chosen in zip(train, aside, strict=True) if chosen]
+    examples["train"] = [e for e, chosen in zip(train, aside, strict=True) if not chosen]

@@ -70,7 +70,9 @@ class Objective(nn.Module):
         try:
             made = {k: WindowLoss(v, statistics=self.statistics) for k, v in self.losses.items()}
         except (TypeError, ValueError) as error:
-            raise InputError(f"with train.accumulate or several processes: {error}") from error
+            raise InputError(
+                f"with train.accumulate, train.micro_tokens or several processes: {error}"
+            ) from error
         self.windows = made
 
     def prepare(self, batch: Batch) -> Batch:

@@ -22,7 +22,8 @@ class TaskSection:
         train: The training file, or hf:NAME.
         dev: The file that chooses the best checkpoint; without it a share of train is put aside.
         test: The file that is scored once, at the end.
-        dev_share: The share of train that is put aside where there is no dev.
+        dev_share: The share of train that is put aside where there is no dev, evenly over labels.
+        drop_leaks: Take examples out of train whose text is in dev or test too.
         options: Every other key: options of the task, such as format, unit or max_length.
     """
 
@@ -31,6 +32,7 @@ class TaskSection:
     dev: str | None = None
     test: str | None = None
     dev_share: Annotated[float, Range(above=0, below=1)] = 0.1
+    drop_leaks: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,6 +108,9 @@ class TrainSection:
         batch_size: Examples in one optimizer step, over all processes and micro-batches.
         batch_tokens: Padded tokens in one optimizer step, in place of batch_size; 0 is off.
         accumulate: Micro-batches into which each process cuts its share of a step.
+        micro_tokens: Padded tokens of one forward pass at most, so that a few long texts do not
+            decide the memory: a step that has more is cut into micro-batches, its gradient stays
+            the same; by default 4096 on a CPU, 65536 elsewhere; 0 is off.
         lr: The highest learning rate.
         head_lr: The same for the layers above the encoder; by default lr.
         weight_decay: Decay of AdamW; biases and norms have none.
@@ -141,6 +146,7 @@ class TrainSection:
     batch_size: Annotated[int, AtLeastOne] = 32
     batch_tokens: Annotated[int, Counting] = 0
     accumulate: Annotated[int, AtLeastOne] = 1
+    micro_tokens: Annotated[int | None, Counting] = None
     lr: Annotated[float, Positive] = 2e-5
     head_lr: Annotated[float | None, Positive] = None
     weight_decay: Annotated[float, Counting] = 0.01

@@ -189,8 +189,8 @@ def test_a_mean_over_rows_needs_no_first_pass_but_once(case, passes, tmp_path):
 
 def test_passes_that_differ_are_told(tmp_path):
     class Restless(SoftF1Trainer):
-        def _forward(self, model, inputs):
-            outputs, logits, target = super()._forward(model, inputs)
+        def _forward(self, model, inputs, **how):
+            outputs, logits, target = super()._forward(model, inputs, **how)
             self.calls = getattr(self, "calls", 0) + 1
             return outputs, logits * self.calls, target
 

@@ -76,7 +76,8 @@ def questions(*, without=0, chinese=False):
         qa = {"id": f"q{n}", "question": f"{asked} {n}?", "answers": answers}
         if without:
             qa["is_impossible"] = n < without
-        articles.append({"title": f"t{n}", "paragraphs": [{"context": context, "qas": [qa]}]})
+        own = f"{context} {n}"
+        articles.append({"title": f"t{n}", "paragraphs": [{"context": own, "qas": [qa]}]})
     return json.dumps({"version": "2.0" if without else "1.1", "data": articles})
 
 

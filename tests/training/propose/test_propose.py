@@ -123,6 +123,18 @@ def test_labels_of_dev_only_are_said(here):
     assert "# dev.conll: EVENT is not in train.conll: scored, never predicted" in made.text
 
 
+def test_texts_in_train_and_dev_and_a_very_long_one_are_said(here):
+    text = files.tagged()
+    train = write(here, "train.conll", f"{text}\n" + "the O\n" * 553)
+    dev = write(here, "dev.conll", "\n\n".join(text.split("\n\n")[:3]) + "\n")
+    made = propose_recipe([train, dev])
+    notes = made.survey.notes
+    assert any(note == "dev.conll: 3 of 3 texts are in train.conll too" for note in notes)
+    assert any("has 553 words, 99% of the others at most" in note for note in notes)
+    same = propose_recipe([train, write(here, "test.conll", (here / train).read_text())])
+    assert any("is one file given twice?" in note for note in same.survey.notes)
+
+
 def test_text_of_the_data_cannot_leave_a_comment(here):
     rows = [f'{{"text": "the text {n}", "label": "a\\n[x]\\r\\u2028b"}}' for n in range(20)]
     rows += ['{"text": "another one", "label": "c"}']

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from softf1.data.examples import Example, MrcExample, PairExample, QAExample, TaggedSentence
@@ -12,9 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Language = Literal["English", "Chinese", "other"]
-
-LOOKED_AT = 2_000
-"""Examples that are enough to tell."""
 
 ENGLISH = frozenset(
     """a an and are as at be but by for from had has have he her his i in is it its me my not of on
@@ -33,7 +29,7 @@ def guess_language(examples: Iterable[Example]) -> Language:
     >>> guess_language([TaggedSentence(("It", "is", "in", "Graz"), ("O", "O", "O", "O"), 1)])
     'English'
     """
-    text = " ".join(map(show_text, islice(examples, LOOKED_AT)))
+    text = " ".join(map(show_text, examples))
     words = [word.lower() for word in _WORD.findall(text)]
     letters = sum(map(len, words))
     if not letters:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from softf1.data.counts import negative_label
-from softf1.data.tags import find_scheme
 from softf1.metrics.schemes import OUTSIDE
 from softf1.training.propose.lines import Line, Section
 
 if TYPE_CHECKING:
-    from collections import Counter
-
-    from softf1.data.registry import Corpus
+    from softf1.data.stats import Overview
     from softf1.training.propose.survey import Survey
 
 EVEN_RATIO, EVEN_SPREAD = 2.0, 3.0
@@ -82,26 +79,18 @@ def has_background(found: Survey) -> bool:
     return found.task == "mrc_ner" or background(found.corpus) is not None
 
 
-def background(corpus: Corpus) -> str | None:
+def background(corpus: Overview) -> str | None:
     """The label that stands for nothing found; None where every label is one."""
-    from softf1.data.examples import TaggedSentence
-
+    counts = corpus.counts
     if corpus.task == "tagging":
-        return OUTSIDE if find_scheme(corpus.of(TaggedSentence)) is not None else None
-    labels = count_labels(corpus)
-    return negative_label(labels) if len(labels) == 2 and not has_several(corpus) else None
+        return OUTSIDE if counts.scheme is not None else None
+    two = len(counts.labels) == 2 and not has_several(corpus)
+    return negative_label(counts.labels) if two else None
 
 
-def count_labels(corpus: Corpus) -> Counter[str]:
-    """Examples by label."""
-    from softf1.data.counts import count
-
-    return count(corpus).labels
-
-
-def has_several(corpus: Corpus) -> bool:
+def has_several(corpus: Overview) -> bool:
     """Whether a text has more than one label, or none."""
-    return any(len(getattr(example, "labels", ("",))) != 1 for example in corpus.examples)
+    return corpus.counts.several
 
 
 def _options(found: Survey, *, batch: bool) -> list[tuple[str, Any, str]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from softf1.data.counts import describe_unseen
 from softf1.data.detect import Detected, detect
-from softf1.data.registry import Corpus, read
-from softf1.data.stats import Stats, describe
+from softf1.data.splits import find_overlaps
+from softf1.data.stats import Overview, Stats, describe, find_quantile, look_over
 from softf1.errors import InputError
 from softf1.training.propose.language import Language, guess_language
 from softf1.training.propose.roles import assign_roles
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 BATCH_SIZE = 32
+
+OUTLIER = 4
+"""An example that is as many times as long as 99% of the examples is named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +45,7 @@ class Survey:
     format: str | None
     reader: dict[str, Any]
     reason: str
-    corpus: Corpus
+    corpus: Overview
     stats: Stats
     language: Language
     encoder: str | None
@@ -60,7 +64,7 @@ def survey(
     roles = assign_roles(paths)
     found = {role: _look(path, task, format, options or {}) for role, path in roles.items()}
     corpora = {
-        role: read(roles[role], format=one.format, task=one.task or None, **_options(one))
+        role: look_over(roles[role], format=one.format, task=one.task or None, **_options(one))
         for role, one in found.items()
     }
     train = corpora["train"]
@@ -69,6 +73,7 @@ def survey(
             message = f"wanted files of one task, {train.path} is {train.task}"
             raise InputError(f"{message}; got {corpus.task} ({role})", path=corpus.path)
     unseen = [describe_unseen(train, other) for role, other in corpora.items() if role != "train"]
+    overlaps = find_overlaps({corpora[role].path: corpora[role].texts for role in corpora})
     first = found["train"]
     alike = all(
         (one.format, one.options) == (first.format, first.options) for one in found.values()
@@ -81,10 +86,20 @@ def survey(
         reason=first.reason,
         corpus=train,
         stats=describe(train, batch_size=BATCH_SIZE),
-        language=guess_language(train.examples),
+        language=guess_language(train.first),
         encoder=encoder,
-        notes=tuple(note for note in unseen if note),
+        notes=(*filter(None, unseen), *map(str, overlaps), *_find_outliers(train)),
     )
+
+
+def _find_outliers(train: Overview) -> list[str]:
+    """A sentence about the longest example where it is far longer than others."""
+    longest = max(train.lengths)
+    most = find_quantile(train.lengths - Counter([longest]), 0.99)
+    if longest < OUTLIER * most or not most:
+        return []
+    said = f"has {longest:,} words, 99% of the others at most {most:,}"
+    return [f"{train.path}:{train.longest} {said}: task.max_length cuts it"]
 
 
 def _options(found: Detected) -> dict[str, Any]:

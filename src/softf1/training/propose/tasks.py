@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.data.examples import QAExample
+from softf1.data.counts import NO_ANSWER
 from softf1.errors import InputError
 from softf1.metrics.schemes import OUTSIDE
 from softf1.training.propose.lines import Line, Section
-from softf1.training.propose.losses import background, count_labels, has_several
+from softf1.training.propose.losses import background, has_several
 
 if TYPE_CHECKING:
     from softf1.training.propose.survey import Survey
@@ -59,12 +59,12 @@ def _options(found: Survey) -> list[Line]:
 
 
 def _options_of_questions(found: Survey) -> list[Line]:
-    questions = found.corpus.of(QAExample)
-    if any(len(answer.spans) > 1 for one in questions for answer in one.answers):
+    counts = found.corpus.counts
+    if counts.several:
         why = "answers have several spans, so every position is decided alone"
         return [Line("several", value=True, why=why), Line("positions", "sigmoid")]
     lines = []
-    without = sum(not one.answers for one in questions)
+    without = counts.labels[NO_ANSWER]
     if without:
         lines.append(Line("no_answer", value=True, why=f"{without:,} questions have no answer"))
     if found.language == "Chinese":
@@ -73,7 +73,7 @@ def _options_of_questions(found: Survey) -> list[Line]:
 
 
 def _options_of_labels(found: Survey) -> list[Line]:
-    labels = count_labels(found.corpus)
+    labels = found.corpus.counts.labels
     if has_several(found.corpus):
         return [Line("multi_label", value=True, why="texts have several labels, or none")]
     if len(labels) < 2:
@@ -88,5 +88,5 @@ def _options_of_labels(found: Survey) -> list[Line]:
 
 
 def _queries(found: Survey) -> list[Line]:
-    labels = sorted(label for label in count_labels(found.corpus) if label != OUTSIDE)
+    labels = sorted(label for label in found.corpus.counts.labels if label != OUTSIDE)
     return [Line(label, f"Find {label} in the text.") for label in labels]

@@ -1,0 +1,281 @@
+"""Parts of a corpus: a share put aside evenly, and texts that stand in two parts.
+
+A score on texts that the model was trained on says nothing about new ones. So a share that is put
+aside never has a text that is left in the rest, and `find_overlaps` counts such texts between
+files. It compares hashes of 64 bits: 8 bytes a text, which go to disk when there are many.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from itertools import combinations
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+import numpy as np
+
+from softf1.data.examples import MrcExample, PairExample, QAExample, TaggedSentence, TextExample
+from softf1.metrics.schemes import OUTSIDE, split_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+IN_MEMORY = 1 << 22
+"""Hashes that are held in memory, 32 MiB; more of them are written to disk."""
+
+BUCKETS = 64
+
+
+def text_of(example: Any) -> Hashable:
+    """Returns what a model reads of an example, whatever the runs of white space in it.
+
+    >>> text_of(TextExample("a  fine day ", ("good",), line=1))
+    'a fine day'
+    """
+    if isinstance(example, TaggedSentence):
+        return example.words
+    if isinstance(example, TextExample):
+        return _squeeze(example.text)
+    if isinstance(example, PairExample):
+        return _squeeze(example.first), _squeeze(example.second)
+    if isinstance(example, QAExample):
+        return _squeeze(example.question), _squeeze(example.context)
+    if isinstance(example, MrcExample):
+        return example.query, example.words
+    return repr(example)  # of a task from another package
+
+
+def _squeeze(text: str) -> str:
+    return " ".join(text.split())
+
+
+def put_aside(examples: Sequence[Any], share: float, *, seed: int) -> NDArray[np.bool_]:
+    """Chooses a share of the examples, evenly over their labels.
+
+    Examples with the same text stay together, and so do questions about one article or context
+    and queries about one sentence. An example with several labels counts for its rarest. The last
+    example of a label is not put aside, unless no label has two.
+
+    Args:
+        examples: At least two different texts, or none is put aside.
+        share: Of the texts; at least one is put aside.
+        seed: Which ones.
+
+    >>> texts = [TextExample(f"text {n}", ("rare" if n < 10 else "usual",), n) for n in range(100)]
+    >>> aside = put_aside(texts, 0.2, seed=0)
+    >>> int(aside.sum()), int(aside[:10].sum())
+    (20, 2)
+    """
+    group = _group(examples)
+    groups = int(group.max(initial=-1)) + 1
+    chosen = np.zeros(groups, np.bool_)
+    if groups > 1:
+        random = np.random.default_rng(seed)
+        stratum = _find_strata(examples, group, groups)
+        sizes = np.bincount(stratum)
+        order = random.permutation(groups)
+        for number, count in enumerate(_share_out(sizes, share)):
+            chosen[order[stratum[order] == number][:count]] = True
+        if not chosen.any():
+            chosen[order[0]] = True
+    return chosen[group]
+
+
+def _group(examples: Sequence[Any]) -> NDArray[np.int64]:
+    """The number of the group of each example; groups are numbered as they come."""
+    parent: dict[Hashable, Hashable] = {}
+
+    def root(key: Hashable) -> Hashable:
+        while parent.setdefault(key, key) != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    found = [_keys(example) for example in examples]
+    for first, *others in found:
+        for other in others:
+            parent[root(other)] = root(first)
+    numbers: dict[Hashable, int] = {}
+    return np.array(
+        [numbers.setdefault(root(keys[0]), len(numbers)) for keys in found], dtype=np.int64
+    )
+
+
+def _keys(example: Any) -> list[Hashable]:
+    """What an example shares with those that must stay with it."""
+    if isinstance(example, QAExample):
+        title = [("title", example.title)] if example.title else []
+        return [("text", _squeeze(example.context)), *title]
+    if isinstance(example, MrcExample):
+        sentence = example.id.rpartition(".")[0]  # `12` of query `12.3`
+        return [("text", example.words), *([("sentence", sentence)] if sentence else [])]
+    return [("text", text_of(example))]
+
+
+def _find_strata(
+    examples: Sequence[Any], group: NDArray[np.int64], groups: int
+) -> NDArray[np.int64]:
+    """The number of the rarest label of each group; groups without a label have one of their own.
+
+    Labels are numbered by how many groups have them, so that the rarest has the lowest number.
+    """
+    labels: list[set[str]] = [set() for _ in range(groups)]
+    for number, example in zip(group.tolist(), examples, strict=True):
+        labels[number] |= _labels(example)
+    often = Counter(label for own in labels for label in own)
+    ranked = sorted(often, key=lambda label: (often[label], label))
+    rank = {label: number for number, label in enumerate(ranked)}
+    rarest = [min((rank[label] for label in own), default=len(rank)) for own in labels]
+    return np.unique(rarest, return_inverse=True)[1]
+
+
+def _labels(example: Any) -> set[str]:
+    if isinstance(example, TaggedSentence):
+        return {split_tag(tag)[1] or tag for tag in {*example.tags} - {OUTSIDE}}
+    if isinstance(example, MrcExample):
+        return {example.label or example.query} if example.spans else set()
+    if isinstance(example, QAExample):
+        return {"answer"} if example.answers else set()
+    if isinstance(example, PairExample):
+        return set() if example.label is None else {example.label}
+    return set(getattr(example, "labels", ()))
+
+
+def _share_out(sizes: NDArray[np.int64], share: float) -> list[int]:
+    """How many of each stratum: rounded down, and one more where the rest was largest.
+
+    A stratum that half of one would be due from gives one, so that dev knows its label.
+
+    >>> _share_out(np.array([1, 9, 20]), 0.1)
+    [0, 1, 2]
+    """
+    exact = sizes * share
+    counts = np.where(exact < 1, np.round(exact), np.floor(exact)).astype(np.int64)
+    more = max(1, round(share * int(sizes.sum()))) - int(counts.sum())
+    for number in np.argsort(counts - exact, kind="stable")[: max(0, more)].tolist():
+        counts[number] += 1
+    kept: list[int] = np.minimum(counts, sizes - 1).tolist()
+    return kept
+
+
+class TextHashes:
+    """The hashes of many texts, in the order in which they came.
+
+    >>> train, dev = TextHashes(["a", "b", "b"]), TextHashes(["b", "c"])
+    >>> train.count_in(dev), dev.count_in(train), len(train)
+    (2, 1, 3)
+    """
+
+    def __init__(self, texts: Iterable[Hashable] = (), *, in_memory: int = IN_MEMORY) -> None:
+        self.in_memory = in_memory
+        self.order = 0
+        self.spilled: list[NDArray[np.int64]] = []
+        self._new = array("q")
+        self._file: Any = None
+        self._size = 0
+        for text in texts:
+            self.add(text)
+
+    def __len__(self) -> int:
+        """The number of texts."""
+        return self._size
+
+    def add(self, text: Hashable) -> None:
+        """Adds one text."""
+        value = hash(text)
+        self._new.append(value)
+        self.order = hash((self.order, value))
+        self._size += 1
+        if len(self._new) >= self.in_memory:
+            self._spill()
+
+    def count_in(self, other: TextHashes) -> int:
+        """Returns how many texts, each as often as it came, are in another set of texts too."""
+        pairs = zip(self._buckets(), other._buckets(), strict=True)
+        return sum(int(np.isin(own, theirs).sum()) for own, theirs in pairs)
+
+    def same_as(self, other: TextHashes) -> bool:
+        """Whether both have the same texts in the same order."""
+        return len(self) == len(other) and self.order == other.order
+
+    def _buckets(self) -> Iterable[NDArray[np.int64]]:
+        """The hashes in `BUCKETS` ranges of values, so that few are in memory at once."""
+        fresh = np.sort(np.frombuffer(self._new, np.int64))
+        bounds = _bounds(fresh)
+        for number in range(BUCKETS):
+            yield np.concatenate([fresh[slice(*bounds[number : number + 2])], *self._read(number)])
+
+    def _spill(self) -> None:
+        values = np.sort(np.frombuffer(self._new, np.int64))
+        if self._file is None:
+            self._file = TemporaryFile()  # noqa: SIM115 - open as long as this object lives
+            finalize(self, self._file.close)
+        self._file.seek(0, 2)
+        self.spilled.append(self._file.tell() // 8 + _bounds(values))
+        self._file.write(values.tobytes())
+        self._new = array("q")
+
+    def _read(self, number: int) -> Iterable[NDArray[np.int64]]:
+        for bounds in self.spilled:
+            start, end = bounds[number : number + 2].tolist()
+            self._file.seek(start * 8)
+            yield np.frombuffer(self._file.read((end - start) * 8), np.int64)
+
+
+def _bounds(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the buckets of sorted hashes begin, and the end of the last."""
+    edges = (np.arange(1, BUCKETS) - BUCKETS // 2) * (2**64 // BUCKETS)
+    found = np.searchsorted(values, edges)
+    return np.concatenate([[0], found, [len(values)]])
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Texts that two parts share.
+
+    Attributes:
+        first: The name of a part, or its file.
+        second: Another one.
+        in_first: Examples of the first whose text the second has.
+        in_second: Examples of the second whose text the first has.
+        of_second: All examples of the second.
+        same: Whether both have the same texts in the same order.
+    """
+
+    first: str
+    second: str
+    in_first: int
+    in_second: int
+    of_second: int
+    same: bool
+
+    def __str__(self) -> str:
+        """One sentence."""
+        if self.same:
+            return (
+                f"{self.second} has the same {self.of_second:,} texts as {self.first}, in the same "
+                "order: is one file given twice?"
+            )
+        return (
+            f"{self.second}: {self.in_second:,} of {self.of_second:,} texts are in {self.first} too"
+        )
+
+
+def find_overlaps(parts: Mapping[str, TextHashes]) -> list[Overlap]:
+    """Counts texts that stand in two parts, such as train and test.
+
+    >>> parts = {"train": TextHashes(["a", "b", "b"]), "dev": TextHashes(["b", "c"])}
+    >>> [str(overlap) for overlap in find_overlaps(parts)]
+    ['dev: 1 of 2 texts are in train too']
+    """
+    found = []
+    for (first, one), (second, other) in combinations(parts.items(), 2):
+        if shared := other.count_in(one):
+            same = one.same_as(other)
+            found.append(Overlap(first, second, one.count_in(other), shared, len(other), same))
+    return found
