@@ -10,7 +10,6 @@ of a compound loss stand side by side: (2, K).
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -80,7 +79,7 @@ def fold_sums(loss: nn.Module, sums: Tensor) -> Tensor:
 
 def _fold(options: dict[str, Any], sums: Tensor) -> Tensor:
     if options.get("over") == "batch":
-        return fold_classes(sums, Shared(**{f.name: options[f.name] for f in fields(Shared)}))
+        return fold_classes(sums, Shared(**{name: options[name] for name in Shared._fields}))
     total, count = sums.squeeze(1)
     return total if options["reduction"] == "sum" else mean(total, count)
 
