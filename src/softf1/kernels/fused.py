@@ -8,9 +8,14 @@ import torch
 
 from softf1.kernels import autograd
 from softf1.kernels._numbers import Numbers
-from softf1.losses._core import check_range, check_shapes, check_weight
+from softf1.losses._core import (
+    check_range,
+    check_shapes,
+    check_weight,
+    counted,
+    plain_integers,
+)
 from softf1.losses._family import Shared, class_weight, kept_classes, refuse_degenerate_micro
-from softf1.losses.dice import DiceFormula
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.losses._core import Reduction
+    from softf1.losses._family import Kernel
     from softf1.losses._ratio import Formula
 
 ENTROPY, DICE, TVERSKY = range(3)
@@ -32,6 +38,7 @@ def family_loss(
     *,
     alpha: float,
     paper: bool,
+    kernel: Kernel,
 ) -> Tensor:
     """Dice, Tversky and self-adjusting dice: the twin of `softf1.losses._family.family_loss`."""
     x, labels, mask = _flatten(
@@ -43,7 +50,7 @@ def family_loss(
         like = x.new_empty((0, x.shape[1]), dtype=torch.float32)
         weight = class_weight(like, shared)
     numbers = Numbers(
-        DICE if isinstance(formula, DiceFormula) else TVERSKY,
+        {"dice": DICE, "tversky": TVERSKY}[kernel],
         formula.power,
         NO_DECAY if alpha == 0.0 else PAPER if paper else DETACHED,
         float(alpha),
@@ -54,11 +61,11 @@ def family_loss(
     )
     if shared.reduction == "sums":
         if shared.over == "example":
-            return autograd.row_sums(x, labels, mask, weight, numbers)
-        return autograd.class_sums(x, labels, mask, numbers)
+            return autograd.example_sums(x, labels, mask, weight, numbers)
+        return autograd.batch_sums(x, labels, mask, numbers)
     mean, none = shared.reduction == "mean", shared.reduction == "none"
     if shared.over == "example":
-        value = autograd.rows(x, labels, mask, weight, numbers, mean=mean, none=none)
+        value = autograd.example(x, labels, mask, weight, numbers, mean=mean, none=none)
         return value.reshape(logits.shape[:-1]) if none else value
     micro = shared.average == "micro"
     none = none and not micro
@@ -87,9 +94,9 @@ def entropy_loss(
         weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
     numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
     if reduction == "sums":
-        return autograd.row_sums(x, labels, flat_mask, weights, numbers)
+        return autograd.example_sums(x, labels, flat_mask, weights, numbers)
     none = reduction == "none"
-    value = autograd.rows(
+    value = autograd.example(
         x, labels, flat_mask, weights, numbers, mean=reduction == "mean", none=none
     )
     return value.reshape(logits.shape[:-1]) if none else value
@@ -109,11 +116,10 @@ def _flatten(
     labels = target
     if target.dim() != (1 if softmax else 2):
         labels = target.reshape(-1) if softmax else target.reshape(-1, classes)
-    if labels.dtype == torch.bool:
-        labels = labels.to(torch.uint8)
+    labels = labels.to(torch.uint8) if labels.dtype == torch.bool else plain_integers(labels)
     flat_mask = None if mask is None else mask.reshape(-1).to(torch.bool).contiguous()
     if check_labels or (check_labels is None and not logits.is_cuda):
-        counts = labels != ignore_index
+        counts = counted(labels, ignore_index)
         if flat_mask is not None:
             counts = counts & (flat_mask if softmax else flat_mask.unsqueeze(1))
         highest = classes - 1 if softmax else 1

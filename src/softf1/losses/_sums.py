@@ -11,12 +11,11 @@ far they are apart: (2, 2·K + 1).
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from softf1.losses._core import divide
+from softf1.losses._core import divide, mean
 from softf1.losses._family import Shared, fold_classes
 from softf1.losses._module import LossModule
 from softf1.losses.compound import CompoundLoss
@@ -90,9 +89,9 @@ def fold_sums(loss: nn.Module, sums: Tensor) -> Tensor:
 
 def _fold(options: dict[str, Any], sums: Tensor) -> Tensor:
     if options.get("over") == "batch":
-        return fold_classes(sums, Shared(**{f.name: options[f.name] for f in fields(Shared)}))
+        return fold_classes(sums, Shared(**{name: options[name] for name in Shared._fields}))
     total, count = sums.squeeze(1)
-    return total if options["reduction"] == "sum" else divide(total, count)
+    return total if options["reduction"] == "sum" else mean(total, count)
 
 
 def _parts(loss: nn.Module) -> list[LossModule]:
