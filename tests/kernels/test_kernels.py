@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
@@ -96,6 +97,40 @@ def test_every_loss_equals_its_pytorch_form(name, options, mode):
 def test_sums_that_add_up_over_batches(name, options, mode):
     logits, target, mask = inputs(mode, 9, 5)
     compare(name, options | {"reduction": "sums"}, logits, target, mask)
+
+
+@every_mode
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16, torch.uint32])
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_no_integer_type_turns_the_ignored_index_into_a_class(over, dtype, mode):
+    logits, target, _ = inputs(mode, 4, 160)
+    target[0] = 156 if mode == "softmax" else 1
+    for ignore_index in (-100, 70_000, 1):
+        losses = [
+            make_loss("dice", over=over, ignore_index=ignore_index, backend=backend)
+            for backend in ("torch", "triton")
+        ]
+        expected = losses[0](logits, target)
+        for loss in losses:
+            torch.testing.assert_close(loss(logits, target.to(dtype)), expected)
+
+
+def test_gradients_of_targets_and_weights_have_the_pytorch_form():
+    logits = torch.randn(3, 4, device=DEVICE)
+    target = torch.rand(3, 4, device=DEVICE, requires_grad=True)
+    with pytest.raises(ValueError, match="that require a gradient have the PyTorch form only"):
+        make_loss("ce", backend="triton")(logits, target)
+    with pytest.raises(ValueError, match=r"torch\.func have the PyTorch form only"):
+        torch.func.grad(lambda x: make_loss("dice", backend="triton")(x, target.detach()))(logits)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own
+def test_forward_mode_is_refused():
+    logits, target, _ = inputs("softmax", 4, 3)
+    for over in ("example", "batch"):
+        loss = make_loss("dice", over=over, backend="triton")
+        with forward_ad.dual_level(), pytest.raises(RuntimeError, match="forward mode"):
+            loss(forward_ad.make_dual(logits.requires_grad_(), logits.detach()), target)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

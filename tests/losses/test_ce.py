@@ -77,3 +77,26 @@ def test_the_weight_follows_the_module():
     module = CrossEntropyLoss(weight=[1.0, 2.0])
     assert module.to("meta").weight.device.type == "meta"
     assert module.state_dict() == {}
+
+
+def test_smoothing_with_gold_classes_of_weight_0_has_a_mean_of_0_and_not_the_sum():
+    logits = torch.randn(3, 3, requires_grad=True)
+    target = torch.tensor([0, 0, 0])
+    options = {"weight": [0.0, 1.0, 2.0], "label_smoothing": 0.1}
+    total = cross_entropy_loss(logits, target, reduction="sum", **options)
+    expected = functional.cross_entropy(
+        logits, target, torch.tensor(options["weight"]), label_smoothing=0.1, reduction="sum"
+    )
+    torch.testing.assert_close(total, expected)
+    mean = cross_entropy_loss(logits, target, **options)
+    mean.backward()
+    assert mean == 0
+    assert (logits.grad == 0).all()
+    # One row that weighs something, and the mean is torch's again.
+    target[1] = 2
+    torch.testing.assert_close(
+        cross_entropy_loss(logits, target, **options),
+        functional.cross_entropy(
+            logits, target, torch.tensor(options["weight"]), label_smoothing=0.1
+        ),
+    )

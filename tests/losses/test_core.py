@@ -7,12 +7,23 @@ from softf1.losses import (
     cross_entropy_loss,
     dice_loss,
     focal_loss,
+    logit_adjusted_loss,
+    make_loss,
     self_adjusting_dice_loss,
     tversky_loss,
 )
 
-FUNCTIONS = [cross_entropy_loss, focal_loss, dice_loss, tversky_loss, self_adjusting_dice_loss]
+FUNCTIONS = [
+    cross_entropy_loss,
+    focal_loss,
+    logit_adjusted_loss,
+    dice_loss,
+    tversky_loss,
+    self_adjusting_dice_loss,
+]
 every_loss = pytest.mark.parametrize("loss", FUNCTIONS)
+FAMILY = [dice_loss, tversky_loss, self_adjusting_dice_loss]
+every_ratio = pytest.mark.parametrize("loss", FAMILY)
 
 
 @every_loss
@@ -59,8 +70,10 @@ def test_shapes_that_do_not_fit(loss, logits, target, message):
 
 @every_loss
 def test_types_that_do_not_fit(loss):
-    with pytest.raises(TypeError, match="wanted floating-point logits, got"):
-        loss(torch.zeros(2, 2, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+    for dtype in (torch.long, torch.complex64, torch.bool):
+        for target in (torch.zeros(2, dtype=torch.long), torch.zeros(2, 2)):
+            with pytest.raises(TypeError, match=f"wanted floating-point logits, got {dtype}"):
+                loss(torch.zeros(2, 2, dtype=dtype), target, weight=[1.0, 2.0])
     with pytest.raises(TypeError, match="wanted integer class indices in target, got"):
         loss(torch.zeros(2, 2), torch.zeros(2))
 
@@ -99,6 +112,106 @@ def test_any_integer_type_and_any_ignored_index(loss):
     mask = target != 0
     expected = loss(logits, target, mask=mask)
     assert torch.equal(loss(logits, target, ignore_index=0), expected)
+
+
+INTEGER_TYPES = [
+    torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64
+]  # fmt: skip
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", INTEGER_TYPES)
+@pytest.mark.parametrize("ignore_index", [-100, 70_000, 156, 2, 2**40])
+def test_no_integer_type_turns_the_ignored_index_into_a_class(loss, dtype, ignore_index):
+    # −100 is 156 in uint8 and 65436 in uint16, 70,000 is 4464 in int16 and uint16.
+    logits = torch.randn(6, 200, generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([0, 100, 2, 112, 1, 2])
+    if dtype != torch.int8:
+        target[0] = 156
+    expected = loss(logits, target, ignore_index=ignore_index)
+    assert torch.equal(loss(logits, target.to(dtype), ignore_index=ignore_index), expected)
+    terms = (target.unsqueeze(1) == torch.arange(200)).long()
+    terms[0, 3] = 1
+    expected = loss(logits, terms, ignore_index=ignore_index)
+    assert torch.equal(loss(logits, terms.to(dtype), ignore_index=ignore_index), expected)
+
+
+@every_loss
+def test_types_that_may_wrap_are_refused(loss):
+    with pytest.raises(TypeError, match=r"integer class indices in target, got torch\.uint64"):
+        loss(torch.zeros(2, 3), torch.zeros(2, dtype=torch.uint64))
+    for dtype in (torch.uint64, torch.complex64):
+        with pytest.raises(TypeError, match="wanted integers, floats or bools in target, got"):
+            loss(torch.zeros(2, 3), torch.zeros(2, 3, dtype=dtype))
+
+
+@every_loss
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ([1.0, -0.5, 2.0], "finite class weights from 0 up, got .*-0.5"),
+        ([1.0, float("nan"), 2.0], "finite class weights from 0 up, got .*nan"),
+        ([1.0, float("inf"), 2.0], "finite class weights from 0 up, got .*inf"),
+        ([0.0, 0.0, 0.0], "a class weight above 0, got"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["softmax", "sigmoid"])
+def test_weights_that_mean_nothing_are_named(loss, weight, message, mode):
+    target = torch.tensor([0, 1]) if mode == "softmax" else torch.eye(3)[:2]
+    for given in (weight, torch.tensor(weight)):
+        with pytest.raises(ValueError, match=message):
+            loss(torch.zeros(2, 3), target, weight=given)
+
+
+@pytest.mark.parametrize("name", ["ce", "wce", "focal", "wfocal", "la", "dice", "tversky", "dsc"])
+def test_a_module_looks_at_its_weights_when_it_is_made(name):
+    for weight in ([1.0, -1.0], [0.0, 0.0], torch.tensor([1.0, torch.nan])):
+        with pytest.raises(ValueError, match="class weight"):
+            make_loss(name, weight=weight)
+    with pytest.raises(TypeError, match="wanted real class weights"):
+        make_loss(name, weight=torch.ones(2, dtype=torch.complex64))
+
+
+@every_ratio
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_weights_on_excluded_classes_only_are_refused(loss, over):
+    with pytest.raises(ValueError, match=r"a class weight above 0 outside of exclude \[0\]"):
+        loss(torch.zeros(2, 3), torch.tensor([0, 1]), weight=[1, 0, 0], exclude=[0], over=over)
+
+
+@every_ratio
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_soft_targets_have_no_gradient_and_say_so(loss, over):
+    target = torch.full((2, 3), 0.5, requires_grad=True)
+    with pytest.raises(ValueError, match=r"has no gradient, .* pass target.detach\(\)"):
+        loss(torch.zeros(2, 3), target, over=over)
+    with torch.no_grad():
+        assert torch.isfinite(loss(torch.zeros(2, 3), target, over=over))
+
+
+@every_ratio
+def test_weights_have_a_gradient_at_batch_level_and_are_refused_at_example_level(loss):
+    logits, target = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    weight = torch.tensor([1.0, 2.0, 0.5], requires_grad=True)
+    with pytest.raises(ValueError, match=r"pass weight.detach\(\)"):
+        loss(logits, target, weight=weight)
+    loss(logits, target, weight=weight, over="batch").backward()
+    assert weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("loss", [cross_entropy_loss, focal_loss, logit_adjusted_loss])
+def test_targets_and_weights_of_the_entropies_have_gradients(loss):
+    logits = torch.randn(4, 3, dtype=torch.float64)
+    target = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 2, 0])
+    assert torch.autograd.gradcheck(lambda w: loss(logits, labels, weight=w), (weight,))
+    if loss is focal_loss:
+        assert torch.autograd.gradcheck(lambda w: loss(logits, target, weight=w), (weight,))
+    if loss is cross_entropy_loss:  # torch's own function has no gradient of this weight
+        with pytest.raises(ValueError, match=r"pass weight.detach\(\)"):
+            loss(logits, target, weight=weight)
+    assert torch.autograd.gradcheck(lambda y: loss(logits, y), (target,))
 
 
 @every_loss

@@ -15,7 +15,7 @@ from torch.nn import Parameter
 from softf1.kernels._run_batch import run_batch, run_batch_backward, run_class_sums
 from softf1.kernels._run_rows import run_row_sums, run_rows, run_rows_backward
 from softf1.kernels.operators import batch_forward, rows_forward
-from softf1.losses._derivative import first_derivative
+from softf1.losses._derivative import HandWritten, first_derivative
 
 if TYPE_CHECKING:
     from softf1.kernels._numbers import Numbers
@@ -83,7 +83,7 @@ def _wants_operator(x: Tensor) -> bool:
     return torch.compiler.is_compiling() or type(x) not in (Tensor, Parameter)
 
 
-class _Rows(torch.autograd.Function):
+class _Rows(HandWritten):
     @staticmethod
     def forward(
         ctx: Any,
@@ -107,7 +107,7 @@ class _Rows(torch.autograd.Function):
         return first_derivative(dx, x), *(None,) * 6
 
 
-class _Batch(torch.autograd.Function):
+class _Batch(HandWritten):
     @staticmethod
     def forward(
         ctx: Any,
@@ -134,7 +134,7 @@ class _Batch(torch.autograd.Function):
         return first_derivative(dx, x), *(None,) * 7
 
 
-class _RowSums(torch.autograd.Function):
+class _RowSums(HandWritten):
     @staticmethod
     def forward(
         ctx: Any,
@@ -156,7 +156,7 @@ class _RowSums(torch.autograd.Function):
         return first_derivative(dx, x), *(None,) * 4
 
 
-class _ClassSums(torch.autograd.Function):
+class _ClassSums(HandWritten):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers

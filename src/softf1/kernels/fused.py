@@ -8,7 +8,13 @@ import torch
 
 from softf1.kernels import autograd
 from softf1.kernels._numbers import Numbers
-from softf1.losses._core import check_range, check_shapes, check_weight
+from softf1.losses._core import (
+    check_range,
+    check_shapes,
+    check_weight,
+    counted,
+    plain_integers,
+)
 from softf1.losses._family import Shared, class_weight, kept_classes, refuse_degenerate_micro
 from softf1.losses.dice import DiceFormula
 
@@ -109,11 +115,10 @@ def _flatten(
     labels = target
     if target.dim() != (1 if softmax else 2):
         labels = target.reshape(-1) if softmax else target.reshape(-1, classes)
-    if labels.dtype == torch.bool:
-        labels = labels.to(torch.uint8)
+    labels = labels.to(torch.uint8) if labels.dtype == torch.bool else plain_integers(labels)
     flat_mask = None if mask is None else mask.reshape(-1).to(torch.bool).contiguous()
     if check_labels or (check_labels is None and not logits.is_cuda):
-        counts = labels != ignore_index
+        counts = counted(labels, ignore_index)
         if flat_mask is not None:
             counts = counts & (flat_mask if softmax else flat_mask.unsqueeze(1))
         highest = classes - 1 if softmax else 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,10 @@ Scheme = Literal["balanced", "inverse", "log", "effective"]
 Schedule = Literal["linear", "cosine"]
 Backend = Literal["torch", "triton"]
 Statistics = Literal["exact", "running"]
+
+INTEGERS = (
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32
+)  # fmt: skip
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
     "reduction": get_args(Reduction),
@@ -87,8 +92,8 @@ def prepare(
     classes = logits.shape[-1]
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     x = logits.reshape(-1, classes).to(dtype)
-    labels = target.reshape(-1, 1 if softmax else classes)
-    wanted = labels != ignore_index
+    labels = plain_integers(target.reshape(-1, 1 if softmax else classes))
+    wanted = counted(labels, ignore_index)
     if mask is not None:
         wanted = wanted & mask.reshape(-1, 1).to(torch.bool)
     if softmax:
@@ -102,11 +107,16 @@ def prepare(
     return Rows(x, None, y, wanted, logits.shape[:-1])
 
 
-def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
-    """Returns True for softmax, False for sigmoid; raises where neither fits."""
-    got = f"got logits {tuple(logits.shape)} and target {tuple(target.shape)}"
+def check_logits(logits: Tensor) -> None:
+    """Raises unless logits are real floating-point numbers."""
     if not logits.is_floating_point():
         raise TypeError(f"wanted floating-point logits, got {logits.dtype}")
+
+
+def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
+    """Returns True for softmax, False for sigmoid; raises where neither fits."""
+    check_logits(logits)
+    got = f"got logits {tuple(logits.shape)} and target {tuple(target.shape)}"
     if logits.dim() == 0 or (logits.dim() == 1 and target.shape == logits.shape != (1,)):
         raise ValueError(
             f"wanted logits (..., C) with the classes last, {got}; "
@@ -118,20 +128,57 @@ def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
     if mask is not None and mask.shape != shape:
         raise ValueError(f"wanted a mask of shape {tuple(shape)}, got {tuple(mask.shape)}")
     if target.shape == logits.shape or (classes == 1 and target.shape == shape):
+        known = target.dtype in INTEGERS or target.dtype == torch.bool
+        if not (known or target.is_floating_point()):
+            raise TypeError(f"wanted integers, floats or bools in target, got {target.dtype}")
         return False
     if target.shape != shape:
         raise ValueError(
             f"wanted target {tuple(shape)} with class indices or {tuple(logits.shape)} with "
             f"0/1 per class, {got}"
         )
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+    if target.dtype not in INTEGERS:
         raise TypeError(f"wanted integer class indices in target, got {target.dtype}")
     return True
 
 
+def plain_integers(labels: Tensor) -> Tensor:
+    """Returns labels of a type that torch and Triton compare: uint16 and uint32 become int64."""
+    return labels.to(torch.int64) if labels.dtype in (torch.uint16, torch.uint32) else labels
+
+
+def counted(labels: Tensor, ignore_index: int) -> Tensor:
+    """Returns bool: which labels are not `ignore_index`.
+
+    Torch compares in the type of the labels, in which −100 may be another number (156 in uint8).
+    """
+    if labels.dtype in INTEGERS:
+        range_ = torch.iinfo(labels.dtype)
+        if not range_.min <= ignore_index <= range_.max:
+            return torch.ones_like(labels, dtype=torch.bool)
+    return labels != ignore_index
+
+
+def can_read(tensor: Tensor) -> bool:
+    """True where Python may look at values: no wait for a device, no break in a traced graph."""
+    return (
+        tensor.device.type == "cpu"
+        and type(tensor) in (Tensor, Parameter)
+        and not torch.compiler.is_compiling()
+        and not under_transform()
+    )
+
+
+def under_transform() -> bool:
+    """True inside of grad, vjp, jvp or vmap of torch.func; torch asks itself in the same way."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active()  # noqa: SLF001 — there is no public way
+
+
 def check_range(labels: Tensor, highest: int, *, check: bool | None) -> None:
     """Raises on a label out of range; on the GPU and under torch.compile without a host sync."""
-    on_host = labels.device.type == "cpu" and not torch.compiler.is_compiling()
+    on_host = can_read(labels)
     if check is False or (check is None and not on_host):
         return
     inside = (labels >= 0) & (labels <= highest)
@@ -144,14 +191,39 @@ def check_range(labels: Tensor, highest: int, *, check: bool | None) -> None:
 
 
 def check_weight(weight: Tensor | Sequence[float] | None, like: Tensor) -> Tensor | None:
-    """Returns the class weights as a (C,) tensor beside `like` (N, C), or None."""
+    """Returns the class weights as a (C,) tensor beside `like` (N, C), or None.
+
+    Values are looked at where that waits for no device: on the CPU, and in what is no tensor yet.
+    """
     if weight is None:
         return None
-    weight = torch.as_tensor(weight, dtype=like.dtype, device=like.device)
+    given = torch.as_tensor(weight)
+    if can_read(given):
+        check_weight_values(given)
+    weight = given.to(dtype=like.dtype, device=like.device)
     if weight.shape != like.shape[-1:]:
         wanted, got = tuple(like.shape[-1:]), tuple(weight.shape)
         raise ValueError(f"wanted one weight a class, {wanted}, got {got}")
     return weight
+
+
+def check_weight_values(weight: Tensor) -> None:
+    """Raises unless the weights are finite numbers from 0 up, one of them above 0."""
+    if weight.is_complex() or weight.numel() == 0:
+        raise TypeError(f"wanted real class weights, got {weight.dtype} {tuple(weight.shape)}")
+    lowest, highest = (bound.item() for bound in weight.detach().aminmax())
+    if not (lowest >= 0 and highest < torch.inf):
+        raise ValueError(f"wanted finite class weights from 0 up, got {weight.tolist()}")
+    if highest == 0:
+        raise ValueError(f"wanted a class weight above 0, got {weight.tolist()}")
+
+
+def refuse_gradient(name: str, tensor: Tensor | None) -> None:
+    """Raises where a gradient is expected of what has none, instead of leaving None there."""
+    if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"{name} of this loss has no gradient, but requires one: pass {name}.detach()"
+        )
 
 
 def check_choice(name: str, value: object) -> None:
@@ -185,7 +257,16 @@ def reduce_rows(
     count = counts.sum()
     if reduction == "sums":
         return torch.stack([total, count.to(total.dtype)]).unsqueeze(1)
-    return divide(total, count)
+    return mean(total, count)
+
+
+def mean(total: Tensor, count: Tensor) -> Tensor:
+    """Returns total / count, and 0 where the count is 0.
+
+    The total need not be 0 there: label smoothing gives a row whose gold class weighs 0 a value.
+    """
+    nothing = count == 0
+    return (total / count.masked_fill(nothing, 1)).masked_fill(nothing, 0)
 
 
 def divide(top: Tensor, bottom: Tensor) -> Tensor:

@@ -1,25 +1,57 @@
-"""Derivatives that are written by hand have none of their own, and say so."""
+"""Derivatives that are written by hand: what is not among them is refused in words."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
+ONLY_FIRST = "the dice family and the fused kernels have hand-written first derivatives only; "
 SECOND_DERIVATIVE = (
-    "the dice family and the fused kernels have hand-written first derivatives only; a second "
-    "derivative (a gradient penalty, a Hessian) is not available"
+    f"{ONLY_FIRST}a second derivative (a gradient penalty, a Hessian) is not available"
+)
+FORWARD_MODE = (
+    f"{ONLY_FIRST}forward mode (jvp, jacfwd) is not available: use torch.func.grad or vjp"
+)
+BATCHED = (
+    f"{ONLY_FIRST}vmap over them is not available: leading axes of logits are rows already, and "
+    'reduction="none" at example level gives a value for each'
 )
 
 
-class _FirstDerivative(torch.autograd.Function):
+class HandWritten(torch.autograd.Function):
+    """An autograd function whose backward is the only derivative that it has."""
+
     @staticmethod
-    def forward(ctx: Any, dx: Tensor, x: Tensor) -> Tensor:  # noqa: ARG004
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:  # noqa: ARG004
+        """Refuses forward mode."""
+        raise RuntimeError(FORWARD_MODE)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> NoReturn:  # noqa: ARG004
+        """Refuses vmap."""
+        raise RuntimeError(BATCHED)
+
+
+def refuse_forward_mode(x: Tensor) -> None:
+    """Raises for a dual number; a `jvp` of the function's own would keep torch.compile out."""
+    if not torch.compiler.is_compiling() and forward_ad.unpack_dual(x).tangent is not None:
+        raise RuntimeError(FORWARD_MODE)
+
+
+class _FirstDerivative(HandWritten):
+    @staticmethod
+    def forward(dx: Tensor, x: Tensor) -> Tensor:  # noqa: ARG004
         return dx.view_as(dx)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> None:  # noqa: ARG004
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> NoReturn:  # noqa: ARG004
         raise RuntimeError(SECOND_DERIVATIVE)
 
 

@@ -6,27 +6,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from softf1.losses._core import (
     Average,
     Over,
     Reduction,
+    can_read,
     check_at_least,
     check_choice,
     check_weight,
     divide,
     prepare,
     reduce_rows,
+    refuse_gradient,
 )
-from softf1.losses._dispatch import fused_family, sums_obstacle, use_kernel
+from softf1.losses._dispatch import fused_family, use_kernel
 from softf1.losses._ohem import easy_negatives
 from softf1.losses._probability import Link
 from softf1.losses._ratio import Formula, ratio_loss, row_losses, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from torch import Tensor
 
     from softf1.losses._core import Backend
 
@@ -60,7 +61,17 @@ def family_loss(
 ) -> Tensor:
     """Returns the loss of `formula` over q = (1 − p)^alpha · p."""
     _check(shared)
-    if use_kernel(logits, shared.backend, obstacle=_obstacle(shared)):
+    refuse_gradient("target", target)
+    if shared.over == "example" and isinstance(shared.weight, Tensor):
+        refuse_gradient("weight", shared.weight)
+    if use_kernel(
+        logits,
+        target,
+        shared.weight,
+        backend=shared.backend,
+        reduction=shared.reduction,
+        obstacle=_obstacle(shared),
+    ):
         return fused_family(logits, target, formula, shared, alpha=alpha, paper=paper)
     rows = prepare(
         logits,
@@ -88,7 +99,7 @@ def _obstacle(shared: Shared) -> str | None:
     """Returns what the kernels do not have, in words."""
     if shared.ohem_ratio is not None:
         return "ohem_ratio has the PyTorch form only"
-    return sums_obstacle(shared.reduction)
+    return None
 
 
 def fold_classes(sums: Tensor, shared: Shared) -> Tensor:
@@ -136,7 +147,11 @@ def class_weight(like: Tensor, shared: Shared) -> Tensor | None:
     if len(excluded) == classes:
         raise ValueError(f"exclude leaves none of the {classes} classes to learn from")
     kept = kept_classes(like, shared.exclude)
-    return kept if weight is None else kept * weight
+    if weight is None:
+        return kept
+    if can_read(weight) and not bool((kept * weight).any()):
+        raise ValueError(f"wanted a class weight above 0 outside of exclude {sorted(excluded)}")
+    return kept * weight
 
 
 def _check(shared: Shared) -> None:

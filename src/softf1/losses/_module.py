@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from softf1.losses._core import CHOICES, check_choice
+from softf1.losses._core import CHOICES, check_choice, check_weight_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,10 @@ class LossModule(nn.Module):
         super().__init__()
         check_options(type(self).function, options)
         if weight is not None:
-            weight = torch.as_tensor(weight, dtype=torch.float32)
+            weight = torch.as_tensor(weight)
+            if weight.device.type != "meta" and not torch.compiler.is_compiling():
+                check_weight_values(weight)  # here a wait for the device costs nothing
+            weight = weight.to(torch.float32)
         self.register_buffer("weight", weight, persistent=False)
         self.options = options
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from softf1.losses._core import divide
-from softf1.losses._derivative import first_derivative
+from softf1.losses._core import divide, under_transform
+from softf1.losses._derivative import HandWritten, first_derivative, refuse_forward_mode
 
 if TYPE_CHECKING:
     from softf1.losses._core import Rows
@@ -56,7 +56,9 @@ def row_losses(
     """Returns (N,) the class-weighted mean of each row's term losses, and (N,) which rows count."""
     values: Tensor
     kept: Tensor
-    values, kept = _RowLosses.apply(  # type: ignore[no-untyped-call]
+    refuse_forward_mode(rows.logits)
+    function = _RowLossesOfTransforms if under_transform() else _RowLosses
+    values, kept, *_ = function.apply(  # type: ignore[no-untyped-call]
         rows.logits, rows.gold, rows.y, rows.wanted, weight, link, formula, smooth
     )
     return values, kept
@@ -74,7 +76,9 @@ def statistics(
         y = y.masked_fill(easy, 0.0)  # a soft negative is left out with its target
     overlap: Tensor
     total: Tensor
-    overlap, total = _Statistics.apply(  # type: ignore[no-untyped-call]
+    refuse_forward_mode(rows.logits)
+    function = _StatisticsOfTransforms if under_transform() else _Statistics
+    overlap, total, *_ = function.apply(  # type: ignore[no-untyped-call]
         rows.logits, rows.gold, y, rows.wanted, easy, link, formula
     )
     return overlap, total
@@ -87,78 +91,112 @@ def ratio_loss(overlap: Tensor, total: Tensor, smooth: float) -> Tensor:
     return (total - overlap) / below.masked_fill(below < torch.finfo(below.dtype).tiny, 1.0)
 
 
-class _RowLosses(torch.autograd.Function):
-    """Finds the derivative along with the values: one (N, C) buffer waits for backward, not two."""
+def _differentiate_rows(
+    x: Tensor,
+    gold: Tensor | None,
+    y: Tensor,
+    wanted: Tensor,
+    weight: Tensor | None,
+    link: Link,
+    formula: Formula,
+    smooth: float,
+    *,
+    wants_gradient: bool,
+) -> tuple[Tensor, ...]:
+    """Returns the rows' losses and which count; then their derivative but for a factor, and that.
 
+    The derivative comes with the values: one (N, C) buffer waits for backward, not two.
+    """
+    # As 0 and 1 in floats: to make bools and to sum them takes twice as long.
+    terms = wanted if gold is None else torch.ne(x, -torch.inf, out=torch.empty_like(x))
+    kept, scale = _row_scales(terms, wanted, weight, x.dtype)
+    p = link.probabilities(x)
+    if gold is None:
+        losses, h = _term_losses(formula, _decayed(link, p, x, wanted), y, smooth)
+        values = _sum_classes(losses, weight)
+    else:
+        values, h = _one_gold_a_row(
+            formula, link.decayed(p, x), gold, y, smooth, weight, buffer=terms
+        )
+    values = torch.where(kept, values * scale, 0.0)
+    if not wants_gradient:
+        return values, kept
+    dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
+    # Rows that do not count may hold NaN, which no factor of 0 removes; a NaN in a row that
+    # counts comes back with the factor.
+    return values, kept, dx.nan_to_num_(0.0), torch.add(scale, values, alpha=0.0)
+
+
+class _RowLosses(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        gold: Tensor | None,
-        y: Tensor,
-        wanted: Tensor,
-        weight: Tensor | None,
-        link: Link,
-        formula: Formula,
-        smooth: float,
-    ) -> tuple[Tensor, Tensor]:
-        # As 0 and 1 in floats: to make bools and to sum them takes twice as long.
-        terms = wanted if gold is None else torch.ne(x, -torch.inf, out=torch.empty_like(x))
-        kept, scale = _row_scales(terms, wanted, weight, x.dtype)
-        p = link.probabilities(x)
-        if gold is None:
-            losses, h = _term_losses(formula, _decayed(link, p, x, wanted), y, smooth)
-            values = _sum_classes(losses, weight)
-        else:
-            values, h = _one_gold_a_row(
-                formula, link.decayed(p, x), gold, y, smooth, weight, buffer=terms
-            )
-        values = torch.where(kept, values * scale, 0.0)
-        if ctx.needs_input_grad[0]:
-            dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
-            # Rows that do not count may hold NaN, which no factor of 0 removes; a NaN in a row that
-            # counts comes back with the factor.
-            ctx.save_for_backward(x, dx.nan_to_num_(0.0), torch.add(scale, values, alpha=0.0))
+    def forward(ctx: Any, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        wants_gradient = ctx.needs_input_grad[0]
+        values, kept, *derivative = _differentiate_rows(x, *rest, wants_gradient=wants_gradient)
+        if wants_gradient:
+            ctx.save_for_backward(x, *derivative)
         ctx.mark_non_differentiable(kept)
         return values, kept
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Gradients:
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> Gradients:
         x, dx, factor = ctx.saved_tensors
         with torch.no_grad():
             dx = dx * (gradient * factor).unsqueeze(1)
         return first_derivative(dx, x), *(None,) * 7
 
 
-class _Statistics(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        gold: Tensor | None,
-        y: Tensor,
-        wanted: Tensor,
-        easy: Tensor | None,
-        link: Link,
-        formula: Formula,
-    ) -> tuple[Tensor, Tensor]:
-        p = link.probabilities(x)
-        kept = wanted if gold is None else _row_factors(p.gather(1, gold), y, wanted)
-        q = _decayed(link, p, x, kept)
-        if easy is not None:
-            q = q.masked_fill(easy, 0.0)
-        ctx.save_for_backward(x, p, q, gold, y)
-        ctx.link, ctx.formula = link, formula
-        if gold is None:
-            return formula.overlap(q, y).sum(0), formula.total(q, y).sum(0)
-        picked = q.gather(1, gold)
-        # Column sums of a dense buffer: index_add would not be deterministic on the GPU.
-        buffer = _negative_totals(formula, q).scatter_(1, gold, formula.total(picked, y))
-        total = buffer.sum(0)
-        return buffer.zero_().scatter_(1, gold, formula.overlap(picked, y)).sum(0), total
+class _RowLossesOfTransforms(HandWritten, _RowLosses):
+    """The same for torch.func, which wants what backward needs among the outputs.
+
+    Not always, as `apply` then looks at the signature of `forward` in every call.
+    """
 
     @staticmethod
-    def backward(ctx: Any, of_overlap: Tensor, of_total: Tensor) -> Gradients:
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return _differentiate_rows(*inputs, wants_gradient=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, kept, *derivative = output
+        ctx.mark_non_differentiable(kept, *derivative)
+        ctx.save_for_backward(inputs[0], *derivative)
+
+
+def _sum_terms(
+    x: Tensor,
+    gold: Tensor | None,
+    y: Tensor,
+    wanted: Tensor,
+    easy: Tensor | None,
+    link: Link,
+    formula: Formula,
+) -> tuple[Tensor, ...]:
+    """Returns overlap and total of each class (C,), then p and q (N, C)."""
+    p = link.probabilities(x)
+    kept = wanted if gold is None else _row_factors(p.gather(1, gold), y, wanted)
+    q = _decayed(link, p, x, kept)
+    if easy is not None:
+        q = q.masked_fill(easy, 0.0)
+    if gold is None:
+        return formula.overlap(q, y).sum(0), formula.total(q, y).sum(0), p, q
+    picked = q.gather(1, gold)
+    # Column sums of a dense buffer: index_add would not be deterministic on the GPU.
+    buffer = _negative_totals(formula, q).scatter_(1, gold, formula.total(picked, y))
+    total = buffer.sum(0)
+    overlap = buffer.zero_().scatter_(1, gold, formula.overlap(picked, y)).sum(0)
+    return overlap, total, p, q
+
+
+class _Statistics(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        overlap, total, p, q = _sum_terms(*inputs)
+        x, gold, y, _, _, ctx.link, ctx.formula = inputs
+        ctx.save_for_backward(x, p, q, gold, y)
+        return overlap, total
+
+    @staticmethod
+    def backward(ctx: Any, of_overlap: Tensor, of_total: Tensor, *_: Tensor) -> Gradients:
         x, p, q, gold, y = ctx.saved_tensors
         formula = ctx.formula
         with torch.no_grad():
@@ -176,6 +214,22 @@ class _Statistics(torch.autograd.Function):
                 )
             dx = ctx.link.to_logits(h, p, x)
         return first_derivative(dx, x), *(None,) * 6
+
+
+class _StatisticsOfTransforms(HandWritten, _Statistics):
+    """The same for torch.func."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
+        overlap, total, p, q = _sum_terms(*inputs)
+        return overlap, total, p, q.clone() if q is p else q
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        x, gold, y, _, _, ctx.link, ctx.formula = inputs
+        _, _, p, q = output
+        ctx.mark_non_differentiable(p, q)
+        ctx.save_for_backward(x, p, q, gold, y)
 
 
 def _row_scales(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from softf1.losses._core import divide
+from softf1.losses._core import mean
 from softf1.losses._family import Shared, fold_classes
 from softf1.losses._module import LossModule
 from softf1.losses.compound import CompoundLoss
@@ -92,7 +92,7 @@ def _fold(options: dict[str, Any], sums: Tensor) -> Tensor:
     if options.get("over") == "batch":
         return fold_classes(sums, Shared(**{f.name: options[f.name] for f in fields(Shared)}))
     total, count = sums.squeeze(1)
-    return total if options["reduction"] == "sum" else divide(total, count)
+    return total if options["reduction"] == "sum" else mean(total, count)
 
 
 def _parts(loss: nn.Module) -> list[LossModule]:

@@ -15,8 +15,9 @@ from softf1.losses._core import (
     divide,
     prepare,
     reduce_rows,
+    refuse_gradient,
 )
-from softf1.losses._dispatch import fused_entropy, sums_obstacle, use_kernel
+from softf1.losses._dispatch import fused_entropy, use_kernel
 from softf1.losses._module import LossModule
 
 if TYPE_CHECKING:
@@ -70,10 +71,8 @@ def cross_entropy_loss(
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"wanted 0 <= label_smoothing < 1, got {label_smoothing!r}")
     check_choice("backend", backend)
-    obstacle = sums_obstacle(reduction)
-    if label_smoothing:
-        obstacle = "label_smoothing has the PyTorch form only"
-    if use_kernel(logits, backend, obstacle=obstacle):
+    obstacle = "label_smoothing has the PyTorch form only" if label_smoothing else None
+    if use_kernel(logits, target, weight, backend=backend, reduction=reduction, obstacle=obstacle):
         return fused_entropy(
             logits,
             target,
@@ -127,6 +126,7 @@ def _softmax(rows: Rows, weight: Tensor | None, smoothing: float) -> tuple[Tenso
 
 
 def _sigmoid(rows: Rows, weight: Tensor | None, smoothing: float) -> Tensor:
+    refuse_gradient("weight", weight)
     x = torch.where(rows.wanted, rows.logits, 0.0)
     y = rows.y * (1.0 - smoothing) + 0.5 * smoothing if smoothing else rows.y
     values = functional.binary_cross_entropy_with_logits(x, y, pos_weight=weight, reduction="none")

@@ -16,7 +16,7 @@ from softf1.losses._core import (
     prepare,
     reduce_rows,
 )
-from softf1.losses._dispatch import fused_entropy, sums_obstacle, use_kernel
+from softf1.losses._dispatch import fused_entropy, use_kernel
 from softf1.losses._module import LossModule
 from softf1.losses.ce import gold_log_probability, gold_weight, mean_of_terms
 
@@ -63,8 +63,7 @@ def focal_loss(
     check_choice("reduction", reduction)
     check_at_least("gamma", gamma, 0.0)
     check_choice("backend", backend)
-    obstacle = sums_obstacle(reduction)
-    if use_kernel(logits, backend, obstacle=obstacle):
+    if use_kernel(logits, target, weight, backend=backend, reduction=reduction):
         return fused_entropy(
             logits,
             target,

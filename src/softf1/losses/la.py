@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from softf1.losses._core import check_at_least, check_weight
+from softf1.losses._core import check_at_least, check_logits, check_weight
 from softf1.losses._module import LossModule
 from softf1.losses.ce import cross_entropy_loss
 
@@ -61,6 +61,7 @@ def logit_adjusted_loss(
     tensor(2.3026)
     """
     check_at_least("tau", tau, 0.0)
+    check_logits(logits)
     adjusted = logits if logits.dtype == torch.float64 else logits.float()
     weights = check_weight(weight, adjusted)
     if weights is not None and tau:
