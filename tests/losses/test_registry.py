@@ -5,7 +5,17 @@ import pytest
 import torch
 
 from softf1 import losses
-from softf1.losses import loss_names, make_loss, register_loss, registry
+from softf1.experiments import search
+from softf1.losses import (
+    compared_losses,
+    loss_facts,
+    loss_names,
+    make_loss,
+    register_loss,
+    registry,
+)
+from softf1.losses._family import Shared
+from softf1.training import catalog
 from tests.losses.cases import WEIGHT, batch
 
 
@@ -35,13 +45,87 @@ def test_module_and_function_are_the_same(name, function):
     assert all(option.kind is option.KEYWORD_ONLY for option in options_only)
 
 
-def test_weighted_losses_need_weights():
+def test_weighted_losses_are_the_plain_ones_with_weights():
     for name, plain in (("wce", "ce"), ("wfocal", "focal")):
-        with pytest.raises(ValueError, match="needs class weights"):
-            make_loss(name)
         logits, target = batch("softmax")
         weighted = make_loss(name, weight=WEIGHT)(logits, target)
         assert torch.equal(weighted, make_loss(plain, weight=WEIGHT)(logits, target))
+
+
+@pytest.mark.parametrize("name", [*loss_names(), "ce+dice"])
+def test_every_loss_says_what_commands_need_to_know(name):
+    facts = loss_facts(name)
+    assert facts.summary
+    assert "\n" not in facts.summary
+    assert facts.compared
+    needed = {"weight": [1.0, 2.0, 3.0]} if facts.needs_counts else {}
+    for settings in (facts.tunes, facts.tunes_positions):
+        assert len(settings) == 3
+        for setting in settings:
+            options = dict(needed)
+            for key, value in setting.items():
+                part, _, option = key.rpartition(".")
+                if part:
+                    options[part] = {option: value}
+                elif key != "weights":  # a scheme that makes `weight` of counts
+                    options[key] = value
+            assert make_loss(name, **options)(torch.zeros(2, 3), torch.tensor([0, 1])) > 0
+    assert not any("over" in setting for setting in facts.tunes_positions)
+
+
+def test_losses_that_need_counts_are_refused_without_them():
+    for name in loss_names():
+        if loss_facts(name).needs_counts:
+            with pytest.raises(ValueError, match=f"{name} needs class weights"):
+                make_loss(name)
+        else:
+            assert make_loss(name)
+    assert loss_facts("ce+wfocal").needs_counts
+    assert [name for name in loss_names() if loss_facts(name).adds_prior] == ["la"]
+
+
+def test_what_search_and_list_say_today_is_what_the_losses_say():
+    # Goes with the tables outside of softf1.losses, once their readers ask loss_facts.
+    for name, summary in catalog.LOSSES.items():
+        assert loss_facts(name).summary == summary
+    assert [name for name in search.DEFAULT if name != "ce+tuned"] == compared_losses()
+    for name in compared_losses():
+        facts = loss_facts(name)
+        assert list(facts.tunes) == search.OPTIONS[name]
+        assert list(facts.tunes_positions) == search.POSITIONS.get(name, search.OPTIONS[name])
+        assert facts.needs_counts == (name in search.WEIGHTED)
+
+
+def test_a_loss_of_another_package_may_say_nothing_about_itself(monkeypatch):
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    register_loss("mine", torch.nn.CrossEntropyLoss)
+    facts = loss_facts("mine")
+    assert facts.summary == "of another package: torch.nn.modules.loss:CrossEntropyLoss"
+    assert (facts.needs_counts, facts.compared, facts.tunes) == (False, False, ({},))
+    assert "mine" not in compared_losses()
+
+
+FAMILY = ["dice_loss", "tversky_loss", "self_adjusting_dice_loss"]
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_shared_options_stand_once_and_show_everywhere(name):
+    function = getattr(losses, name)
+    parameters = inspect.signature(function).parameters
+    assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    for option in Shared._fields:
+        assert parameters[option].default == Shared._field_defaults[option]
+        assert f"        {option}: " in function.__doc__
+    assert set(losses.DiceFamilyOptions.__annotations__) == set(Shared._fields)
+    with pytest.raises(TypeError, match=r"dice family has no option 'gamma'; it has average, "):
+        function(torch.zeros(1, 2), torch.tensor([0]), gamma=2.0)
+
+
+def test_a_module_shows_the_options_of_its_function():
+    parameters = inspect.signature(losses.TverskyLoss).parameters
+    assert parameters["beta"].default == 0.5
+    assert parameters["exclude"].default == ()
+    assert not {"logits", "target", "mask"} & set(parameters)
 
 
 def test_an_unknown_name_lists_the_known_ones():

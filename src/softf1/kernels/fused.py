@@ -16,7 +16,6 @@ from softf1.losses._core import (
     plain_integers,
 )
 from softf1.losses._family import Shared, class_weight, kept_classes, refuse_degenerate_micro
-from softf1.losses.dice import DiceFormula
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.losses._core import Reduction
+    from softf1.losses._family import Kernel
     from softf1.losses._ratio import Formula
 
 ENTROPY, DICE, TVERSKY = range(3)
@@ -38,6 +38,7 @@ def family_loss(
     *,
     alpha: float,
     paper: bool,
+    kernel: Kernel,
 ) -> Tensor:
     """Dice, Tversky and self-adjusting dice: the twin of `softf1.losses._family.family_loss`."""
     x, labels, mask = _flatten(
@@ -49,7 +50,7 @@ def family_loss(
         like = x.new_empty((0, x.shape[1]), dtype=torch.float32)
         weight = class_weight(like, shared)
     numbers = Numbers(
-        DICE if isinstance(formula, DiceFormula) else TVERSKY,
+        {"dice": DICE, "tversky": TVERSKY}[kernel],
         formula.power,
         NO_DECAY if alpha == 0.0 else PAPER if paper else DETACHED,
         float(alpha),

@@ -4,15 +4,23 @@ Every loss is a function `(logits, target, *, …)` and a module with the same o
 makes one by name. Classes are always the last axis of `logits`.
 """
 
-from softf1.losses.ce import CrossEntropyLoss, cross_entropy_loss
+from softf1.losses._family import DiceFamilyOptions
+from softf1.losses.ce import CrossEntropyLoss, WeightedCrossEntropyLoss, cross_entropy_loss
 from softf1.losses.compound import CompoundLoss
 from softf1.losses.consistency import ConsistentLoss, consistency_loss
 from softf1.losses.dice import DiceLoss, dice_loss
 from softf1.losses.dsc import SelfAdjustingDiceLoss, self_adjusting_dice_loss
 from softf1.losses.exact import WindowLoss, backward_exact
-from softf1.losses.focal import FocalLoss, focal_loss
+from softf1.losses.focal import FocalLoss, WeightedFocalLoss, focal_loss
 from softf1.losses.la import LogitAdjustedLoss, logit_adjusted_loss
-from softf1.losses.registry import loss_names, make_loss, register_loss
+from softf1.losses.registry import (
+    LossFacts,
+    compared_losses,
+    loss_facts,
+    loss_names,
+    make_loss,
+    register_loss,
+)
 from softf1.losses.tversky import TverskyLoss, tversky_loss
 from softf1.losses.weights import class_weights, prior_bias
 
@@ -20,19 +28,25 @@ __all__ = [
     "CompoundLoss",
     "ConsistentLoss",
     "CrossEntropyLoss",
+    "DiceFamilyOptions",
     "DiceLoss",
     "FocalLoss",
     "LogitAdjustedLoss",
+    "LossFacts",
     "SelfAdjustingDiceLoss",
     "TverskyLoss",
+    "WeightedCrossEntropyLoss",
+    "WeightedFocalLoss",
     "WindowLoss",
     "backward_exact",
     "class_weights",
+    "compared_losses",
     "consistency_loss",
     "cross_entropy_loss",
     "dice_loss",
     "focal_loss",
     "logit_adjusted_loss",
+    "loss_facts",
     "loss_names",
     "make_loss",
     "prior_bias",

@@ -37,7 +37,9 @@ class HandWritten(torch.autograd.Function):
 
 def refuse_forward_mode(x: Tensor) -> None:
     """Raises for a dual number; a `jvp` of the function's own would keep torch.compile out."""
-    if not torch.compiler.is_compiling() and forward_ad.unpack_dual(x).tangent is not None:
+    if torch.compiler.is_compiling():
+        return
+    if forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
         raise RuntimeError(FORWARD_MODE)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import inspect
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypedDict
 
 import torch
 from torch import Tensor
@@ -27,14 +28,37 @@ from softf1.losses._probability import Link
 from softf1.losses._ratio import Formula, ratio_loss, row_losses, statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from softf1.losses._core import Backend
 
+Kernel = Literal["dice", "tversky"]
+Given = ParamSpec("Given")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """The options that every loss of the family has; each loss's docstring explains them."""
+
+class DiceFamilyOptions(TypedDict, total=False):
+    """The options that dice, Tversky and self-adjusting dice share.
+
+    Attributes:
+        smooth: Added above and below, from 0 up, by default 1. At example level it is what makes a
+            negative cost anything: with dice, `p² / (p² + smooth)`. Larger: negatives cost less,
+            recall rises.
+        weight: One weight a class in the mean over classes, `Σ w·l / Σ w`; in the sums for `micro`.
+        mask: (...), True = counts.
+        ignore_index: Target value that does not count, by default −100.
+        reduction: `mean`, `sum` or `none`: over examples at example level, classes at batch level.
+        over: `example`: the ratio of every example and class. `batch`: sums over the batch first.
+        average: Batch level only. `macro`: the mean of the classes' ratios, so that rare classes
+            weigh as much as frequent ones. `micro`: one ratio of the sums over the classes.
+        exclude: Classes left out of the loss, such as O. A row of theirs still counts against the
+            other classes.
+        ohem_ratio: Batch level only: per class, keep all positives and this many of the hardest
+            negatives for each.
+        min_kept: The least number of negatives that `ohem_ratio` keeps, by default 1, so that a
+            batch without positives still learns.
+        check_labels: Check labels for their range; by default on the CPU only.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
+    """
 
     smooth: float
     weight: Tensor | Sequence[float] | None
@@ -47,19 +71,79 @@ class Shared:
     ohem_ratio: float | None
     min_kept: int
     check_labels: bool | None
+    backend: Backend | None
+
+
+class Shared(NamedTuple):
+    """The same with a value for each."""
+
+    smooth: float = 1.0
+    weight: Tensor | Sequence[float] | None = None
+    mask: Tensor | None = None
+    ignore_index: int = -100
+    reduction: Reduction = "mean"
+    over: Over = "example"
+    average: Average = "macro"
+    exclude: Sequence[int] = ()
+    ohem_ratio: float | None = None
+    min_kept: int = 1
+    check_labels: bool | None = None
     backend: Backend | None = None
+
+
+def of_dice_family(loss: Callable[Given, Tensor]) -> Callable[Given, Tensor]:
+    """Writes the shared options into signature and docstring of `loss(…, **shared)`."""
+    own = inspect.signature(loss)
+    types = DiceFamilyOptions.__annotations__
+    shared = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=types[name].__forward_arg__,
+        )
+        for name, default in Shared._field_defaults.items()
+    ]
+    kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    loss.__signature__ = own.replace(parameters=[*kept, *shared])  # type: ignore[attr-defined]
+    if loss.__doc__ and DiceFamilyOptions.__doc__:  # not with python -OO
+        described = DiceFamilyOptions.__doc__.partition("Attributes:\n")[2].strip()
+        loss.__doc__ = re.sub(
+            r"\*\*shared:.*?(?=\n\n)", lambda _: described, loss.__doc__, flags=re.DOTALL
+        )
+    return loss
 
 
 def family_loss(
     logits: Tensor,
     target: Tensor,
     formula: Formula,
-    shared: Shared,
+    options: DiceFamilyOptions,
     *,
     alpha: float = 0.0,
     paper: bool = False,
+    kernel: Kernel | None = None,
 ) -> Tensor:
-    """Returns the loss of `formula` over q = (1 − p)^alpha · p."""
+    """Returns the loss of `formula` over q = (1 − p)^alpha · p.
+
+    Args:
+        logits: (..., C).
+        target: (...) or (..., C).
+        formula: What overlap and total are.
+        options: Those that the family shares.
+        alpha: The exponent of the decay.
+        paper: Differentiate through the decay.
+        kernel: The fused kernel that computes this very formula. None: there is none, and the
+            PyTorch form runs on every device.
+    """
+    try:
+        shared = Shared(**options)
+    except TypeError:
+        unknown = sorted(options.keys() - set(Shared._fields))
+        raise TypeError(
+            f"the dice family has no option {', '.join(map(repr, unknown))}; "
+            f"it has {', '.join(sorted(Shared._fields))}"
+        ) from None
     _check(shared)
     refuse_gradient("target", target)
     if shared.over == "example" and isinstance(shared.weight, Tensor):
@@ -70,9 +154,11 @@ def family_loss(
         shared.weight,
         backend=shared.backend,
         reduction=shared.reduction,
-        obstacle=_obstacle(shared),
+        obstacle=_obstacle(shared, formula, kernel),
     ):
-        return fused_family(logits, target, formula, shared, alpha=alpha, paper=paper)
+        return fused_family(
+            logits, target, formula, shared, alpha=alpha, paper=paper, kernel=kernel
+        )
     rows = prepare(
         logits,
         target,
@@ -95,8 +181,10 @@ def family_loss(
     return _reduce_classes(overlap, total, weight, shared)
 
 
-def _obstacle(shared: Shared) -> str | None:
+def _obstacle(shared: Shared, formula: Formula, kernel: Kernel | None) -> str | None:
     """Returns what the kernels do not have, in words."""
+    if kernel is None:
+        return f"no kernel knows {type(formula).__name__}, it has the PyTorch form only"
     if shared.ohem_ratio is not None:
         return "ohem_ratio has the PyTorch form only"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -11,9 +11,11 @@ from torch import nn
 from softf1.losses._core import CHOICES, check_choice, check_weight_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
+
+    Settings = tuple[Mapping[str, Any], ...]
 
 GIVEN_AT_CALL = ("logits", "target", "mask")
 
@@ -22,10 +24,38 @@ class LossModule(nn.Module):
     """A loss function with its options fixed; call it with `(logits, target, mask=None)`.
 
     `weight` becomes a buffer, so it follows the module to its device.
+
+    A loss also says about itself what commands need to know; `registry.loss_facts` reads it.
+
+    Attributes:
+        function: The loss as a function.
+        summary: What it is and its own options, in a line, for `softf1 list`.
+        needs_counts: True where `weight` must come from the counts of the classes. Such a loss has
+            no meaning for positions in a text, which have no class.
+        adds_prior: True where the loss adds the class prior to the logits, so that the bias of the
+            head must not start there.
+        compared: True where `softf1 compare` takes it if nothing is said.
+        tunes: What `softf1 compare` chooses from: keys of `[loss]` in a recipe, the usual first.
+        tunes_positions: The same for a softmax over the positions of a text, where nothing can be
+            summed over a batch; None where it is no different.
     """
 
+    __signature__: ClassVar[inspect.Signature]
     function: Callable[..., Tensor]
+    summary: ClassVar[str] = ""
+    needs_counts: ClassVar[bool] = False
+    adds_prior: ClassVar[bool] = False
+    compared: ClassVar[bool] = False
+    tunes: ClassVar[Settings] = ({},)
+    tunes_positions: ClassVar[Settings | None] = None
     weight: Tensor | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Shows the function's options as the class's own."""
+        super().__init_subclass__(**options)
+        signature = inspect.signature(cls.function)
+        parameters = [p for p in signature.parameters.values() if p.name not in GIVEN_AT_CALL]
+        cls.__signature__ = inspect.Signature(parameters)
 
     def __init__(self, *, weight: Any = None, **options: Any) -> None:
         super().__init__()

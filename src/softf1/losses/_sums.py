@@ -11,7 +11,6 @@ far they are apart: (2, 2·K + 1).
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -90,7 +89,7 @@ def fold_sums(loss: nn.Module, sums: Tensor) -> Tensor:
 
 def _fold(options: dict[str, Any], sums: Tensor) -> Tensor:
     if options.get("over") == "batch":
-        return fold_classes(sums, Shared(**{f.name: options[f.name] for f in fields(Shared)}))
+        return fold_classes(sums, Shared(**{name: options[name] for name in Shared._fields}))
     total, count = sums.squeeze(1)
     return total if options["reduction"] == "sum" else mean(total, count)
 

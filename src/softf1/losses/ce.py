@@ -137,3 +137,14 @@ class CrossEntropyLoss(LossModule):
     """`cross_entropy_loss` as a module with the same options."""
 
     function = staticmethod(cross_entropy_loss)
+    summary = "cross entropy; label_smoothing"
+    compared = True
+    tunes = ({}, {"label_smoothing": 0.1}, {"label_smoothing": 0.05})
+
+
+class WeightedCrossEntropyLoss(CrossEntropyLoss):
+    """The same with class weights from the data."""
+
+    summary = "cross entropy with class weights from the data; weights"
+    needs_counts = True
+    tunes = ({"weights": "balanced"}, {"weights": "log"}, {"weights": "effective"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.losses._core import Schedule
+    from softf1.losses._module import Settings
 
 
 class CompoundLoss(nn.Module):
@@ -38,6 +39,15 @@ class CompoundLoss(nn.Module):
     >>> loss.shares()
     tensor([0.7500, 0.2500])
     """
+
+    summary: ClassVar[str] = "a sum, such as ce+dice; mix, schedule"
+    tunes: ClassVar[dict[str, Settings]] = {
+        "ce+dice": ({"dice.over": "example"}, {"dice.over": "batch"}, {"mix": [1.0, 0.5]})
+    }
+    """By name, as in `LossModule`; these sums are compared where nothing is said."""
+    tunes_positions: ClassVar[dict[str, Settings]] = {
+        "ce+dice": ({}, {"mix": [1.0, 0.5]}, {"mix": [0.5, 1.0]})
+    }
 
     step: Tensor
     mix: Tensor

@@ -108,3 +108,13 @@ class FocalLoss(LossModule):
     """`focal_loss` as a module with the same options."""
 
     function = staticmethod(focal_loss)
+    summary = "focal loss: confident examples count less; gamma"
+    compared = True
+    tunes = ({"gamma": 2.0}, {"gamma": 1.0}, {"gamma": 0.5})
+
+
+class WeightedFocalLoss(FocalLoss):
+    """The same with class weights from the data."""
+
+    summary = "focal loss with class weights from the data; gamma, weights"
+    needs_counts = True

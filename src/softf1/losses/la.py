@@ -82,3 +82,8 @@ class LogitAdjustedLoss(LossModule):
     """`logit_adjusted_loss` as a module with the same options."""
 
     function = staticmethod(logit_adjusted_loss)
+    summary = "logit adjustment: cross entropy with the log class prior added; tau"
+    needs_counts = True
+    adds_prior = True
+    compared = True
+    tunes = ({"tau": 1.0}, {"tau": 0.5}, {"tau": 1.5})

@@ -1,22 +1,34 @@
-"""Losses by name: ours, and those of other packages under the entry point `softf1.losses`."""
+"""Losses by name: ours, and those of other packages under the entry point `softf1.losses`.
+
+A loss is one class in one file, and one line here. What else there is to know about it, the class
+says itself, as attributes: `summary`, `needs_counts`, `adds_prior`, `compared`, `tunes` and
+`tunes_positions` (`LossModule` explains them), and its options by its signature. `loss_facts` reads
+them for a name or a sum of names, `compared_losses` lists what is compared where nothing is said.
+Classes of other packages may leave them out; the defaults are those of `LossModule`.
+"""
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from softf1.losses.ce import CrossEntropyLoss
+from softf1.losses._module import LossModule
+from softf1.losses.ce import CrossEntropyLoss, WeightedCrossEntropyLoss
 from softf1.losses.compound import CompoundLoss
 from softf1.losses.dice import DiceLoss
 from softf1.losses.dsc import SelfAdjustingDiceLoss
-from softf1.losses.focal import FocalLoss
+from softf1.losses.focal import FocalLoss, WeightedFocalLoss
 from softf1.losses.la import LogitAdjustedLoss
 from softf1.losses.tversky import TverskyLoss
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import nn
+
+    from softf1.losses._module import Settings
 
 ENTRY_POINTS = "softf1.losses"
 TO_EVERY_PART = ("weight", "ignore_index", "reduction", "check_labels")
@@ -43,6 +55,77 @@ def loss_names() -> list[str]:
     return sorted({*_registry, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossFacts:
+    """What a loss, or a sum of losses, says about itself; `LossModule` explains it."""
+
+    name: str
+    summary: str
+    options: Mapping[str, Any]
+    """Its options with their defaults."""
+    needs_counts: bool
+    adds_prior: bool
+    compared: bool
+    tunes: Settings
+    tunes_positions: Settings
+
+
+def loss_facts(name: str) -> LossFacts:
+    """Returns what the loss `name` says about itself; for `a+b` what its parts and the sum say.
+
+    >>> loss_facts("wce").needs_counts
+    True
+    >>> loss_facts("focal").tunes
+    ({'gamma': 2.0}, {'gamma': 1.0}, {'gamma': 0.5})
+    """
+    parts = {part: _factory(part) for part in name.split("+")}
+    if len(parts) == 1:
+        owner: Any = parts[name]
+        others = f"of another package: {owner.__module__}:{owner.__qualname__}"
+        tunes = _say(owner, "tunes")
+        return LossFacts(
+            name=name,
+            summary=_say(owner, "summary") or others,
+            options=_options(owner),
+            needs_counts=_say(owner, "needs_counts"),
+            adds_prior=_say(owner, "adds_prior"),
+            compared=_say(owner, "compared"),
+            tunes=tunes,
+            tunes_positions=_say(owner, "tunes_positions") or tunes,
+        )
+    tunes = CompoundLoss.tunes.get(name, ({},))
+    return LossFacts(
+        name=name,
+        summary=CompoundLoss.summary,
+        options=dict.fromkeys((*parts, *OF_COMPOUND, *TO_EVERY_PART)),
+        needs_counts=any(_say(part, "needs_counts") for part in parts.values()),
+        adds_prior=all(_say(part, "adds_prior") for part in parts.values()),
+        compared=name in CompoundLoss.tunes,
+        tunes=tunes,
+        tunes_positions=CompoundLoss.tunes_positions.get(name, tunes),
+    )
+
+
+def compared_losses() -> list[str]:
+    """Returns what is compared where nothing is said: single losses, then sums.
+
+    >>> compared_losses()
+    ['ce', 'wce', 'la', 'focal', 'wfocal', 'dice', 'tversky', 'dsc', 'ce+dice']
+    """
+    others = [name for name in loss_names() if name not in _registry]
+    single = [name for name in (*_registry, *others) if _say(_factory(name), "compared")]
+    return [*single, *CompoundLoss.tunes]
+
+
+def _say(owner: Any, fact: str) -> Any:
+    return getattr(owner, fact, getattr(LossModule, fact))
+
+
+def _options(owner: Any) -> dict[str, Any]:
+    parameters = inspect.signature(owner).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
 def make_loss(name: str, **options: Any) -> nn.Module:
     """Returns the loss `name` with these options, or the sum of several for `a+b`.
 
@@ -55,7 +138,7 @@ def make_loss(name: str, **options: Any) -> nn.Module:
     """
     names = name.split("+")
     if len(names) == 1:
-        return _factory(name)(**options)
+        return _make(name, options)
     if len(set(names)) != len(names):
         raise ValueError(f"wanted each part once in a sum of losses, got {name!r}")
     known = {*names, *OF_COMPOUND, *TO_EVERY_PART}
@@ -63,7 +146,7 @@ def make_loss(name: str, **options: Any) -> nn.Module:
         if option not in known:
             raise TypeError(f"{name} has no option {option!r}; it has {', '.join(sorted(known))}")
     common = {key: options[key] for key in TO_EVERY_PART if key in options}
-    parts = [_factory(part)(**{**common, **options.get(part, {})}) for part in names]
+    parts = [_make(part, {**common, **options.get(part, {})}) for part in names]
     return CompoundLoss(parts, **{key: options[key] for key in OF_COMPOUND if key in options})
 
 
@@ -76,22 +159,20 @@ def _factory(name: str) -> Callable[..., nn.Module]:
     raise ValueError(f"unknown loss {name!r}; known are {', '.join(loss_names())}")
 
 
-def _weighted(name: str, factory: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    def make(**options: Any) -> nn.Module:
-        if options.get("weight") is None:
-            raise ValueError(
-                f"{name} needs class weights: make_loss({name!r}, weight=class_weights(counts))"
-            )
-        return factory(**options)
-
-    return make
+def _make(name: str, options: dict[str, Any]) -> nn.Module:
+    factory = _factory(name)
+    if getattr(factory, "needs_counts", False) and options.get("weight") is None:
+        raise ValueError(
+            f"{name} needs class weights: make_loss({name!r}, weight=class_weights(counts))"
+        )
+    return factory(**options)
 
 
 register_loss("ce", CrossEntropyLoss)
-register_loss("wce", _weighted("wce", CrossEntropyLoss))
+register_loss("wce", WeightedCrossEntropyLoss)
+register_loss("la", LogitAdjustedLoss)
 register_loss("focal", FocalLoss)
-register_loss("wfocal", _weighted("wfocal", FocalLoss))
-register_loss("la", _weighted("la", LogitAdjustedLoss))
+register_loss("wfocal", WeightedFocalLoss)
 register_loss("dice", DiceLoss)
 register_loss("tversky", TverskyLoss)
 register_loss("dsc", SelfAdjustingDiceLoss)

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from softf1.losses._core import check_at_least
-from softf1.losses._family import Shared, family_loss
+from softf1.losses._family import DiceFamilyOptions, family_loss, of_dice_family
 from softf1.losses._module import LossModule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
-    from softf1.losses._core import Average, Backend, Over, Reduction
 
-
+@of_dice_family
 def tversky_loss(
     logits: Tensor,
     target: Tensor,
     *,
     alpha: float = 0.5,
     beta: float = 0.5,
-    smooth: float = 1.0,
     squared: bool = False,
-    weight: Tensor | Sequence[float] | None = None,
-    mask: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-    over: Over = "example",
-    average: Average = "macro",
-    exclude: Sequence[int] = (),
-    ohem_ratio: float | None = None,
-    min_kept: int = 1,
-    check_labels: bool | None = None,
-    backend: Backend | None = None,
+    **shared: Unpack[DiceFamilyOptions],
 ) -> Tensor:
     r"""Tversky loss, Eq. 9: `1 − (TP + smooth) / (TP + alpha·FP + beta·FN + smooth)`.
 
@@ -47,20 +33,9 @@ def tversky_loss(
         target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
         alpha: Weight of false positives: larger raises precision and lowers recall.
         beta: Weight of false negatives: larger raises recall and lowers precision.
-        smooth: Added above and below, from 0 up.
         squared: `FP = p²·(1 − y)`, `FN = (1 − p)²·y`, `TP = y − FN`: easy terms fade sooner, and a
             start far from the optimum still has a gradient.
-        weight: One weight a class, as in `dice_loss`.
-        mask: (...), True = counts.
-        ignore_index: Target value that does not count.
-        reduction: `mean`, `sum` or `none`, as in `dice_loss`.
-        over: `example` or `batch`, as in `dice_loss`.
-        average: `macro` or `micro`, as in `dice_loss`.
-        exclude: Classes left out of the loss, such as O.
-        ohem_ratio: Hardest negatives kept for each positive, as in `dice_loss`.
-        min_kept: The least number of negatives that `ohem_ratio` keeps.
-        check_labels: Check labels for their range; by default on the CPU only.
-        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
+        **shared: Options of the whole family: `DiceFamilyOptions`.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar; for `none` (...) at example level,
@@ -73,22 +48,8 @@ def tversky_loss(
     """
     check_at_least("alpha", alpha, 0.0)
     check_at_least("beta", beta, 0.0)
-    shared = Shared(
-        smooth=smooth,
-        weight=weight,
-        mask=mask,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        over=over,
-        average=average,
-        exclude=exclude,
-        ohem_ratio=ohem_ratio,
-        min_kept=min_kept,
-        check_labels=check_labels,
-        backend=backend,
-    )
     formula = SquaredTverskyFormula if squared else TverskyFormula
-    return family_loss(logits, target, formula(alpha, beta), shared)
+    return family_loss(logits, target, formula(alpha, beta), shared, kernel="tversky")
 
 
 class TverskyFormula(NamedTuple):
@@ -146,3 +107,12 @@ class TverskyLoss(LossModule):
     """`tversky_loss` as a module with the same options."""
 
     function = staticmethod(tversky_loss)
+    summary = "Tversky: dice with a price for false positives and negatives; alpha, beta, …"
+    compared = True
+    # The linear form falls into p = 0 everywhere on real data, whatever alpha is.
+    tunes_positions = (
+        {"squared": True, "alpha": 0.5, "beta": 0.5},
+        {"squared": True, "alpha": 0.3, "beta": 0.7},
+        {"squared": True, "alpha": 0.7, "beta": 0.3},
+    )
+    tunes = tuple({"over": "batch", **setting} for setting in tunes_positions)
