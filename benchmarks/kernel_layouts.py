@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import torch
 
-from softf1.kernels import _launch, _run_batch, _run_rows
+from softf1.kernels import _launch, batch_level, example_level
 from softf1.kernels._launch import Lanes
 from softf1.kernels._numbers import Numbers
 
@@ -45,7 +45,7 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
     """Yields what to try at a shape."""
     many, vector = (
         _launch.processors(torch.device("cuda")),
-        _launch.shape_of(make_inputs(n, c)[0]).vector,
+        _launch.shape_of(*make_inputs(n, c)).vector,
     )
     if c > _launch.LONGEST_TILE:
         yield from _long_layouts(n, c, many)
@@ -89,7 +89,7 @@ def using(function: str, layout: Any) -> Iterator[None]:
 
 def forget_plans() -> None:
     """Empties the caches of plans."""
-    for function in (*vars(_run_rows).values(), *vars(_run_batch).values()):
+    for function in (*vars(example_level).values(), *vars(batch_level).values()):
         if hasattr(function, "cache_clear"):
             function.cache_clear()
 
@@ -98,19 +98,21 @@ def passes(n: int, c: int, numbers: Numbers) -> dict[str, Callable[[], Any]]:
     """Returns the four passes; the backward ones start from what forward kept."""
     x, target = make_inputs(n, c)
     one = torch.ones((), device="cuda")
-    _, aux = _run_rows.run_rows(x, target, None, None, numbers, mean=True, none=False)
+    _, aux = example_level.run_example(x, target, None, None, numbers, mean=True, none=False)
     found = {
-        "forward": lambda: _run_rows.run_rows(
+        "forward": lambda: example_level.run_example(
             x, target, None, None, numbers, mean=True, none=False
         )[0],
-        "backward": lambda: _run_rows.run_rows_backward(one, x, target, None, None, aux, numbers),
+        "backward": lambda: example_level.run_example_backward(
+            one, x, target, None, None, aux, numbers
+        ),
     }
     if numbers.loss:
         micro = {"micro": False, "mean": True, "none": False}
-        _, slopes, rows = _run_batch.run_batch(x, target, None, None, numbers, **micro)
+        _, slopes, rows = batch_level.run_batch(x, target, None, None, numbers, **micro)
         found |= {
-            "statistics": lambda: _run_batch.run_batch(x, target, None, None, numbers, **micro)[0],
-            "batch backward": lambda: _run_batch.run_batch_backward(
+            "statistics": lambda: batch_level.run_batch(x, target, None, None, numbers, **micro)[0],
+            "batch backward": lambda: batch_level.run_batch_backward(
                 one, x, target, None, rows, slopes, numbers
             ),
         }

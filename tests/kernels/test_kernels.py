@@ -191,9 +191,9 @@ def test_strides_are_respected(over, mode):
 
 
 def forget_plans():
-    from softf1.kernels import _run_batch, _run_rows
+    from softf1.kernels import batch_level, example_level
 
-    for function in (*vars(_run_rows).values(), *vars(_run_batch).values()):
+    for function in (*vars(example_level).values(), *vars(batch_level).values()):
         if hasattr(function, "cache_clear"):
             function.cache_clear()
 
@@ -291,7 +291,7 @@ def test_the_kernel_is_chosen_on_the_gpu():
     with torch.profiler.profile(acc_events=True) as profile:
         make_loss("dsc")(logits.requires_grad_(), target).backward()
     names = {event.key for event in profile.key_averages()}
-    assert {"rows_forward_kernel", "rows_backward_kernel"} <= names
+    assert {"softmax_example_forward_kernel", "softmax_example_backward_kernel"} <= names
 
 
 @on_gpu

@@ -1,8 +1,9 @@
 """How kernels are laid over rows × classes, and how they are started.
 
 Triton looks a kernel up by every argument at every call, which takes longer than a small kernel
-runs. Here the few things that a compiled kernel depends on are the key: the types and alignment of
-the tensors, and the constants.
+runs. Here a plan, made once for a shape, remembers its compiled kernel. How that is started is no
+public interface of Triton: it is used for the versions in `KNOWN` only, and with any other Triton
+starts the kernels itself.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+KNOWN = ((3, 6), (3, 9))  # run on a GPU; read in its source
+DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) in KNOWN and not INTERPRETED
 MOST_PROGRAMS = 2_048  # of a kernel whose programs leave sums to the last of them
 LONGEST_TILE = 8_192  # longer rows are read piece by piece
 FEW = 16  # so few classes are four threads' or one's
 MOST_SUMS = 2**18  # classes times programs, where there are more programs than multiprocessors
-MOST_PARTS = 4  # whose classes a program of softf1.kernels._wide keeps in registers
+MOST_PARTS = 4  # whose classes a program of `_softmax_batch_long` keeps in registers
 SLOTS = 4_096  # counters of a device
 
 
@@ -48,14 +51,20 @@ class Lanes(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a layout depends on: the logits' sizes, strides and type, and where they are."""
+    """What a plan depends on: sizes and strides of the logits, types, and where they are."""
 
     n: int
     c: int
     stride_n: int
     stride_c: int
-    element_size: int
+    dtype: torch.dtype
+    labels: torch.dtype
     device: torch.device
+
+    @property
+    def element_size(self) -> int:
+        """Bytes of an entry."""
+        return self.dtype.itemsize
 
     @property
     def vector(self) -> int:
@@ -71,10 +80,10 @@ class Shape(NamedTuple):
         return processors(self.device)
 
 
-def shape_of(x: Tensor) -> Shape:
-    """Returns what layouts depend on."""
+def shape_of(x: Tensor, target: Tensor) -> Shape:
+    """Returns what plans depend on."""
     (n, c), (stride_n, stride_c) = x.shape, x.stride()
-    return Shape(n, c, stride_n, stride_c, x.element_size(), x.device)
+    return Shape(n, c, stride_n, stride_c, x.dtype, target.dtype, x.device)
 
 
 @lru_cache(maxsize=32)
@@ -161,17 +170,27 @@ def wide_lanes(n: int, c: int, element_size: int, many: int) -> Lanes | None:
     return Lanes(LONGEST_TILE // v, v, 16, many)
 
 
-class Plan(NamedTuple):
-    """A kernel laid over one shape: its grid, the numbers and constants that it is given."""
+class Plan:
+    """A kernel laid over one shape: its grid, the numbers and constants that it is given.
 
-    kernel: Any
-    grid: tuple[int, int, int]
-    numbers: tuple[int | float, ...]
-    constants: tuple[int | bool, ...]
-    warps: int
+    A plan is made for tensors of certain types; what starts the compiled kernel stays with it.
+    """
 
+    __slots__ = ("arguments", "grid", "kernel", "start", "warps")
 
-_starters: dict[tuple[Any, ...], Callable[..., None]] = {}
+    def __init__(
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        numbers: tuple[int | float, ...],
+        constants: tuple[int | bool, ...],
+        warps: int,
+    ) -> None:
+        self.kernel, self.grid, self.warps = kernel, grid, warps
+        self.arguments = (*numbers, *constants)
+        # Numbers of more than 32 bits have another type: Triton is to see them every time.
+        fits = max(numbers) < 2**31 and min(numbers) >= -(2**31)
+        self.start: Callable[..., None] | None = _start_first if DIRECT and fits else None
 
 
 def launch(plan: Plan, *tensors: Tensor) -> None:
@@ -181,30 +200,31 @@ def launch(plan: Plan, *tensors: Tensor) -> None:
         with torch.cuda.device(index):
             launch(plan, *tensors)
         return
-    kernel, grid, numbers, constants, warps = plan
-    key = (
-        kernel, constants, warps, index, *[tensor.dtype for tensor in tensors],
-        *[not tensor.data_ptr() & 15 for tensor in tensors],
-    )  # fmt: skip
-    starter = _starters.get(key)
-    if starter is not None and max(numbers) < 2**31 and min(numbers) >= -(2**31):
-        starter(grid, (*tensors, *numbers, *constants))
-        return
-    compiled = kernel[grid](*tensors, *numbers, *constants, num_warps=warps)
-    # Numbers of more than 32 bits have another type: Triton is to see them every time.
-    if not INTERPRETED and max(numbers) < 2**31 and min(numbers) >= -(2**31):
-        _starters[key] = _starter(compiled, index)
+    addresses = 0
+    for tensor in tensors:
+        addresses |= tensor.data_ptr()
+    if plan.start is None or addresses & 15:  # compiled for pointers that are multiples of 16
+        _start_by_triton(plan, tensors)
+    else:
+        plan.start(plan, tensors)
 
 
-def _starter(compiled: Any, index: int | None) -> Callable[..., None]:
-    """Returns what starts a compiled kernel, without the hooks of Triton's own way to do it."""
+def _start_by_triton(plan: Plan, tensors: tuple[Tensor, ...]) -> Any:
+    """Starts a kernel by Triton's public interface, which looks it up by every argument."""
+    return plan.kernel[plan.grid](*tensors, *plan.arguments, num_warps=plan.warps)
+
+
+def _start_first(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
+    """Starts a kernel and keeps what starts it the next time, without Triton's hooks."""
+    compiled = _start_by_triton(plan, tensors)
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
-    stream_of = triton.runtime.driver.active.get_current_stream
+    stream_of, index = triton.runtime.driver.active.get_current_stream, tensors[0].device.index
+    (x, y, z), arguments = plan.grid, plan.arguments
 
-    def start(grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
-        run(*grid, stream_of(index), function, metadata, None, None, None, *arguments)
+    def start(_plan: Plan, tensors: tuple[Tensor, ...]) -> None:
+        run(x, y, z, stream_of(index), function, metadata, None, None, None, *tensors, *arguments)
 
-    return start
+    plan.start = start
 
 
 class _Counters:

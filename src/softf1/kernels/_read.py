@@ -12,7 +12,7 @@ knows that it may move VECTOR entries at once.
 import triton
 import triton.language as tl
 
-from softf1.kernels._tiles import LOW, reciprocal_or_zero, widen
+from softf1.kernels._formulas import LOW, reciprocal_or_zero, widen
 
 M, LOG_R, SCALE, SUMMED, GOLD, U, TOP, DECAYED_TOP = (tl.constexpr(plane) for plane in range(8))
 

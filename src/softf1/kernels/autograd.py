@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from softf1.kernels._run_batch import run_batch, run_batch_backward, run_class_sums
-from softf1.kernels._run_rows import run_row_sums, run_rows, run_rows_backward
-from softf1.kernels.operators import batch_forward, rows_forward
+from softf1.kernels.batch_level import run_batch, run_batch_backward, run_batch_sums
+from softf1.kernels.example_level import run_example, run_example_backward, run_example_sums
+from softf1.kernels.operators import batch_forward, example_forward
 from softf1.losses._derivative import HandWritten, first_derivative
 
 if TYPE_CHECKING:
     from softf1.kernels._numbers import Numbers
 
 
-def rows(
+def example(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
@@ -34,11 +34,11 @@ def rows(
     """Returns the loss of rows x (N, C): its sum or mean, or (N,)."""
     value: Tensor
     if _wants_operator(x):
-        value, _ = rows_forward(x, target, mask, weight, *numbers, mean, none)
+        value, _ = example_forward(x, target, mask, weight, *numbers, mean, none)
     elif torch.is_grad_enabled() and x.requires_grad:
-        value = _Rows.apply(x, target, mask, weight, numbers, mean, none)  # type: ignore[no-untyped-call]
+        value = _Example.apply(x, target, mask, weight, numbers, mean, none)  # type: ignore[no-untyped-call]
     else:
-        value, _ = run_rows(x, target, mask, weight, numbers, mean=mean, none=none)
+        value, _ = run_example(x, target, mask, weight, numbers, mean=mean, none=none)
     return value
 
 
@@ -64,17 +64,17 @@ def batch(
     return value
 
 
-def row_sums(
+def example_sums(
     x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
 ) -> Tensor:
     """Returns (2, 1): the sum of the rows' losses, and their count."""
-    value: Tensor = _RowSums.apply(x, target, mask, weight, numbers)  # type: ignore[no-untyped-call]
+    value: Tensor = _ExampleSums.apply(x, target, mask, weight, numbers)  # type: ignore[no-untyped-call]
     return value
 
 
-def class_sums(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
+def batch_sums(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
     """Returns (2, C): overlap and total of each class."""
-    value: Tensor = _ClassSums.apply(x, target, mask, numbers)  # type: ignore[no-untyped-call]
+    value: Tensor = _BatchSums.apply(x, target, mask, numbers)  # type: ignore[no-untyped-call]
     return value
 
 
@@ -83,7 +83,7 @@ def _wants_operator(x: Tensor) -> bool:
     return torch.compiler.is_compiling() or type(x) not in (Tensor, Parameter)
 
 
-class _Rows(HandWritten):
+class _Example(HandWritten):
     @staticmethod
     def forward(
         ctx: Any,
@@ -95,7 +95,7 @@ class _Rows(HandWritten):
         mean: bool,
         none: bool,
     ) -> Tensor:
-        value, aux = run_rows(x, target, mask, weight, numbers, mean=mean, none=none)
+        value, aux = run_example(x, target, mask, weight, numbers, mean=mean, none=none)
         ctx.save_for_backward(x, target, mask, weight, aux)
         ctx.numbers = numbers
         return value
@@ -103,7 +103,7 @@ class _Rows(HandWritten):
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
         x, target, mask, weight, aux = ctx.saved_tensors
-        dx = run_rows_backward(incoming, x, target, mask, weight, aux, ctx.numbers)
+        dx = run_example_backward(incoming, x, target, mask, weight, aux, ctx.numbers)
         return first_derivative(dx, x), *(None,) * 6
 
 
@@ -134,7 +134,7 @@ class _Batch(HandWritten):
         return first_derivative(dx, x), *(None,) * 7
 
 
-class _RowSums(HandWritten):
+class _ExampleSums(HandWritten):
     @staticmethod
     def forward(
         ctx: Any,
@@ -144,7 +144,7 @@ class _RowSums(HandWritten):
         weight: Tensor | None,
         numbers: Numbers,
     ) -> Tensor:
-        sums, aux = run_row_sums(x, target, mask, weight, numbers)
+        sums, aux = run_example_sums(x, target, mask, weight, numbers)
         ctx.save_for_backward(x, target, mask, weight, aux)
         ctx.numbers = numbers
         return sums
@@ -152,16 +152,16 @@ class _RowSums(HandWritten):
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
         x, target, mask, weight, aux = ctx.saved_tensors
-        dx = run_rows_backward(incoming[0, 0], x, target, mask, weight, aux, ctx.numbers)
+        dx = run_example_backward(incoming[0, 0], x, target, mask, weight, aux, ctx.numbers)
         return first_derivative(dx, x), *(None,) * 4
 
 
-class _ClassSums(HandWritten):
+class _BatchSums(HandWritten):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
     ) -> Tensor:
-        sums, aux = run_class_sums(x, target, mask, numbers)
+        sums, aux = run_batch_sums(x, target, mask, numbers)
         ctx.save_for_backward(x, target, mask, aux)
         ctx.numbers = numbers
         return sums

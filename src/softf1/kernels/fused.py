@@ -61,11 +61,11 @@ def family_loss(
     )
     if shared.reduction == "sums":
         if shared.over == "example":
-            return autograd.row_sums(x, labels, mask, weight, numbers)
-        return autograd.class_sums(x, labels, mask, numbers)
+            return autograd.example_sums(x, labels, mask, weight, numbers)
+        return autograd.batch_sums(x, labels, mask, numbers)
     mean, none = shared.reduction == "mean", shared.reduction == "none"
     if shared.over == "example":
-        value = autograd.rows(x, labels, mask, weight, numbers, mean=mean, none=none)
+        value = autograd.example(x, labels, mask, weight, numbers, mean=mean, none=none)
         return value.reshape(logits.shape[:-1]) if none else value
     micro = shared.average == "micro"
     none = none and not micro
@@ -94,9 +94,9 @@ def entropy_loss(
         weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
     numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
     if reduction == "sums":
-        return autograd.row_sums(x, labels, flat_mask, weights, numbers)
+        return autograd.example_sums(x, labels, flat_mask, weights, numbers)
     none = reduction == "none"
-    value = autograd.rows(
+    value = autograd.example(
         x, labels, flat_mask, weights, numbers, mean=reduction == "mean", none=none
     )
     return value.reshape(logits.shape[:-1]) if none else value

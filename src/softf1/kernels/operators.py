@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from softf1.kernels._numbers import Numbers, kept_floats
-from softf1.kernels._run_batch import run_batch, run_batch_backward
-from softf1.kernels._run_rows import run_rows, run_rows_backward
+from softf1.kernels.batch_level import run_batch, run_batch_backward
+from softf1.kernels.example_level import run_example, run_example_backward
 from softf1.losses._derivative import SECOND_DERIVATIVE
 
 
-@torch.library.custom_op("softf1::rows", mutates_args=())
-def rows_forward(
+@torch.library.custom_op("softf1::example", mutates_args=())
+def example_forward(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
@@ -31,10 +31,10 @@ def rows_forward(
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss, () or (N,), and what backward needs."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return run_rows(x, target, mask, weight, numbers, mean=mean, none=none)
+    return run_example(x, target, mask, weight, numbers, mean=mean, none=none)
 
 
-@rows_forward.register_fake
+@example_forward.register_fake
 def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     n, numbers = x.shape[0], Numbers(*rest[2:10])
     size = kept_floats(n, numbers, softmax=target.dim() == 1)
@@ -42,8 +42,8 @@ def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return value, x.new_empty(size, dtype=torch.float32)
 
 
-@torch.library.custom_op("softf1::rows_backward", mutates_args=())
-def rows_backward(
+@torch.library.custom_op("softf1::example_backward", mutates_args=())
+def example_backward(
     incoming: Tensor,
     x: Tensor,
     target: Tensor,
@@ -61,29 +61,29 @@ def rows_backward(
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (N,) or one number."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return run_rows_backward(incoming, x, target, mask, weight, aux, numbers)
+    return run_example_backward(incoming, x, target, mask, weight, aux, numbers)
 
 
-@rows_backward.register_fake
+@example_backward.register_fake
 def _(incoming: Tensor, x: Tensor, *_: Any) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-def _keep_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep_example(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, target, mask, weight, *numbers = inputs
     ctx.save_for_backward(x, target, mask, weight, output[1])
     ctx.numbers = numbers[:8]
     ctx.set_materialize_grads(False)
 
 
-def _rows_gradient(ctx: Any, incoming: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+def _example_gradient(ctx: Any, incoming: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
     dx = None
     if incoming is not None:
-        dx = rows_backward(incoming, *ctx.saved_tensors, *ctx.numbers)
+        dx = example_backward(incoming, *ctx.saved_tensors, *ctx.numbers)
     return dx, *(None,) * 13
 
 
-rows_forward.register_autograd(_rows_gradient, setup_context=_keep_rows)
+example_forward.register_autograd(_example_gradient, setup_context=_keep_example)
 
 
 @torch.library.custom_op("softf1::batch", mutates_args=())
@@ -172,5 +172,5 @@ def _refuse(ctx: Any, *_: Any) -> None:
     raise RuntimeError(SECOND_DERIVATIVE)
 
 
-for _operator in (rows_backward, batch_backward):
+for _operator in (example_backward, batch_backward):
     _operator.register_autograd(_refuse)

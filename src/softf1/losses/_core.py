@@ -116,15 +116,14 @@ def check_logits(logits: Tensor) -> None:
 def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
     """Returns True for softmax, False for sigmoid; raises where neither fits."""
     check_logits(logits)
-    got = f"got logits {tuple(logits.shape)} and target {tuple(target.shape)}"
     if logits.dim() == 0 or (logits.dim() == 1 and target.shape == logits.shape != (1,)):
         raise ValueError(
-            f"wanted logits (..., C) with the classes last, {got}; "
+            f"wanted logits (..., C) with the classes last, {_sizes(logits, target)}; "
             "for one logit an example, use logits.unsqueeze(-1)"
         )
     shape, classes = logits.shape[:-1], logits.shape[-1]
     if classes == 0:
-        raise ValueError(f"wanted at least one class in the last axis of logits, {got}")
+        raise ValueError(f"wanted at least one class, the last axis, {_sizes(logits, target)}")
     if mask is not None and mask.shape != shape:
         raise ValueError(f"wanted a mask of shape {tuple(shape)}, got {tuple(mask.shape)}")
     if target.shape == logits.shape or (classes == 1 and target.shape == shape):
@@ -135,11 +134,15 @@ def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
     if target.shape != shape:
         raise ValueError(
             f"wanted target {tuple(shape)} with class indices or {tuple(logits.shape)} with "
-            f"0/1 per class, {got}"
+            f"0/1 per class, {_sizes(logits, target)}"
         )
     if target.dtype not in INTEGERS:
         raise TypeError(f"wanted integer class indices in target, got {target.dtype}")
     return True
+
+
+def _sizes(logits: Tensor, target: Tensor) -> str:
+    return f"got logits {tuple(logits.shape)} and target {tuple(target.shape)}"
 
 
 def plain_integers(labels: Tensor) -> Tensor:

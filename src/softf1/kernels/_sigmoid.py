@@ -7,7 +7,14 @@ Example level keeps one number a row, 1 / the weight of its terms; batch level k
 import triton
 import triton.language as tl
 
-from softf1.kernels._batch import load_slope, write_line
+from softf1.kernels._formulas import (
+    ENTROPY,
+    overlap_and_total,
+    ratio_terms,
+    reciprocal_or_zero,
+    sigmoid_entropy,
+    sigmoid_parts,
+)
 from softf1.kernels._read import (
     NUMBERS,
     add_up,
@@ -20,18 +27,11 @@ from softf1.kernels._read import (
     sum_rows,
     tile_columns,
 )
-from softf1.kernels._tiles import (
-    ENTROPY,
-    overlap_and_total,
-    ratio_terms,
-    reciprocal_or_zero,
-    sigmoid_entropy,
-    sigmoid_parts,
-)
+from softf1.kernels._softmax_batch import load_slope, write_line
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def terms_forward_kernel(
+def sigmoid_example_forward_kernel(
     x, target, mask, weight, aux, counter, value,
     n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
@@ -79,7 +79,7 @@ def terms_forward_kernel(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def terms_backward_kernel(
+def sigmoid_example_backward_kernel(
     x, target, mask, weight, aux, incoming, dx,
     n, units, sx_n, sx_c, st_n, st_c, incoming_stride, ignore, alpha, fp, fn, smooth,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
@@ -115,7 +115,7 @@ def terms_backward_kernel(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def terms_statistics_kernel(
+def sigmoid_batch_statistics_kernel(
     x, target, mask, partial, n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, HAS_MASK: tl.constexpr,
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
@@ -139,7 +139,7 @@ def terms_statistics_kernel(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def terms_batch_backward_kernel(
+def sigmoid_batch_backward_kernel(
     x, target, mask, slopes, incoming, dx,
     n, units, sx_n, sx_c, st_n, st_c, incoming_stride, ignore, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, HAS_MASK: tl.constexpr,

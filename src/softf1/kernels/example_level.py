@@ -1,4 +1,4 @@
-"""Runs the kernels of the example level: plans one for the shape, allocates, starts it.
+"""Runs the kernels of ce, focal, and of the dice family at example level: plans, allocates, starts.
 
 Plans are made once for a shape: in eager mode the host is slower than the kernels.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from softf1.kernels import _launch, _long, _rows, _terms
+from softf1.kernels import _launch, _sigmoid, _softmax_example, _softmax_example_long
 from softf1.kernels._launch import Plan, launch, shape_of
 from softf1.kernels._numbers import AFTER_ROWS, floats, kept_floats
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PAIRABLE = (1e-6, 1e6)  # a product of two such numbers is far from the ends of float32
 
 
-def run_rows(
+def run_example(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
@@ -41,7 +41,7 @@ def run_rows(
         return x.new_zeros((0,) if none else (), dtype=torch.float32), aux.zero_()
     value = floats(x, n) if none else floats(x)
     flags = (mask is not None, weight is not None, mean, none)
-    plan = _plan_rows(shape_of(x), target.stride(), numbers, flags)
+    plan = _plan_rows(shape_of(x, target), target.stride(), numbers, flags)
     counter = aux if none else _launch.counter(x)
     launch(
         plan, x, target, x if mask is None else mask, x if weight is None else weight,
@@ -50,11 +50,11 @@ def run_rows(
     return value, aux
 
 
-def run_row_sums(
+def run_example_sums(
     x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
 ) -> tuple[Tensor, Tensor]:
     """Returns (2, 1), the sum of the rows' losses and their count, and what backward needs."""
-    value, aux = run_rows(x, target, mask, weight, numbers, mean=False, none=False)
+    value, aux = run_example(x, target, mask, weight, numbers, mean=False, none=False)
     return torch.stack([value, aux[1 - AFTER_ROWS]]).unsqueeze(1), aux
 
 
@@ -62,25 +62,25 @@ def run_row_sums(
 def _plan_rows(
     shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
 ) -> Plan:
-    n, c, stride_n, stride_c, element_size, _ = shape
+    n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
     vector, unit = shape.vector, stride_c == 1
     places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn, smooth)
     layout: tuple[int | bool, ...]
     if len(strides) == 1 and c > _launch.LONGEST_TILE:
-        lanes, v, warps, programs = _launch.long_lanes(n, element_size, shape.many)
+        lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
         low, high = PAIRABLE
         even = c % (lanes * v) == 0
         # Pairs are of one thread's entries: it must have two.
         paired = low <= smooth <= high and fp <= high and lanes * v >= 64 * warps
         layout = (unit, even, lanes, v, paired, triton.next_power_of_2(programs))
-        kernel = _long.long_forward_kernel
+        kernel = _softmax_example_long.softmax_example_long_forward_kernel
     else:
         s, rows, w, warps, programs = _launch.forward_tile(n, c, vector, shape.many)
         layout = (s, rows, w, triton.next_power_of_2(programs))
-        kernel = _terms.terms_forward_kernel
+        kernel = _sigmoid.sigmoid_example_forward_kernel
         if len(strides) == 1:
-            layout, kernel = (unit, *layout), _rows.rows_forward_kernel
+            layout, kernel = (unit, *layout), _softmax_example.softmax_example_forward_kernel
     grid = (programs, 1, 1)
     if len(strides) == 2:
         constants = (loss, power, decay, numbers.focal, *flags, vector, *layout)
@@ -89,7 +89,7 @@ def _plan_rows(
     return Plan(kernel, grid, (*places, power * smooth), constants, warps)
 
 
-def run_rows_backward(
+def run_example_backward(
     incoming: Tensor,
     x: Tensor,
     target: Tensor,
@@ -99,11 +99,13 @@ def run_rows_backward(
     numbers: Numbers,
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (N,) or one number."""
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.shape[0]:
         return dx
     flags = (mask is not None, weight is not None)
-    plan = _plan_rows_backward(shape_of(x), target.stride(), incoming.stride(), numbers, flags)
+    plan = _plan_rows_backward(
+        shape_of(x, target), target.stride(), incoming.stride(), numbers, flags
+    )
     weight = x if weight is None else weight
     if target.dim() == 1:
         launch(plan, x, target, weight, aux, incoming, dx)
@@ -129,10 +131,18 @@ def _plan_rows_backward(
     if len(strides) == 2:
         constants = (loss, power, decay, numbers.focal, *flags, none, vector, s, rows, w)
         numbers_ = (*places, ignore, alpha, fp, fn, smooth)
-        return Plan(_terms.terms_backward_kernel, (programs, 1, 1), numbers_, constants, warps)
+        return Plan(
+            _sigmoid.sigmoid_example_backward_kernel, (programs, 1, 1), numbers_, constants, warps
+        )
     constants = (
         *numbers.formula, smooth > 0.0, flags[1], none, vector, stride_c == 1,
         s, rows, w, triton.cdiv(c, s * w),
     )  # fmt: skip
     numbers_ = (*places, alpha, fp, smooth, power * smooth)
-    return Plan(_rows.rows_backward_kernel, (programs, 1, 1), numbers_, constants, warps)
+    return Plan(
+        _softmax_example.softmax_example_backward_kernel,
+        (programs, 1, 1),
+        numbers_,
+        constants,
+        warps,
+    )

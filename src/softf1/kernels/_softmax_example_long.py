@@ -8,15 +8,7 @@ that nothing is exchanged before the row's end; then once more, from the cache, 
 import triton
 import triton.language as tl
 
-from softf1.kernels._read import NUMBERS, add_up, load_weight, norm_place
-from softf1.kernels._rows import (
-    beside_top,
-    entropy_row,
-    gold_terms,
-    negative_sums,
-    without_padding,
-)
-from softf1.kernels._tiles import (
+from softf1.kernels._formulas import (
     ENTROPY,
     LOW,
     PAPER,
@@ -25,6 +17,14 @@ from softf1.kernels._tiles import (
     reciprocal_or_zero,
     shares,
     widen,
+)
+from softf1.kernels._read import NUMBERS, add_up, load_weight, norm_place
+from softf1.kernels._softmax_example import (
+    beside_top,
+    entropy_row,
+    gold_terms,
+    negative_sums,
+    without_padding,
 )
 
 
@@ -174,7 +174,7 @@ def keep_row(aux, row, n, m, log_r, scale, summed, gold, u, top, of_top, FRACTIO
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def long_forward_kernel(
+def softmax_example_long_forward_kernel(
     x, target, mask, weight, aux, counter, value,
     n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
@@ -183,7 +183,7 @@ def long_forward_kernel(
     VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
     V: tl.constexpr, PAIRED: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """What `rows_forward_kernel` does, for rows of any length."""
+    """What `softmax_example_forward_kernel` does, for rows of any length."""
     c = units * VECTOR
     first = lane_columns(LANES, V)
     all_weights = c.to(tl.float32)
@@ -265,7 +265,7 @@ def sum_weights(weight, c, LANES: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def long_state_kernel(
+def softmax_batch_long_state_kernel(
     x, target, mask, aux, n, units, sx_n, sx_c, st_n, ignore,
     FRACTIONAL: tl.constexpr, HAS_MASK: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,

@@ -6,7 +6,7 @@ derivative, without another sum:
     M, LOG_R   largest logit and log2 of 1 / Σ exp(x − m)
     SCALE      1 / the weight of the row's terms (of its gold class for the entropies), 0: not kept
     SUMMED     Σ h, and GOLD, the gold class's h
-    U, TOP, DECAYED_TOP    fractional alpha only, see softf1.kernels._tiles
+    U, TOP, DECAYED_TOP    fractional alpha only, see softf1.kernels._formulas
 
 The last program to finish adds the programs' sums up in their order, so that the result does not
 depend on the scheduling.
@@ -16,6 +16,20 @@ depend on the scheduling.
 import triton
 import triton.language as tl
 
+from softf1.kernels._formulas import (
+    ENTROPY,
+    LOW,
+    PAPER,
+    gold_entropy,
+    log_reciprocal,
+    negative_terms,
+    numerators,
+    probabilities,
+    ratio_terms,
+    reciprocal_or_zero,
+    shares,
+    through_decay,
+)
 from softf1.kernels._read import (
     DECAYED_TOP,
     GOLD,
@@ -40,20 +54,6 @@ from softf1.kernels._read import (
     store_tile,
     sum_row,
     tile_columns,
-)
-from softf1.kernels._tiles import (
-    ENTROPY,
-    LOW,
-    PAPER,
-    gold_entropy,
-    log_reciprocal,
-    negative_terms,
-    numerators,
-    probabilities,
-    ratio_terms,
-    reciprocal_or_zero,
-    shares,
-    through_decay,
 )
 
 
@@ -161,7 +161,7 @@ def weight_of_terms(tile, weights, all_weights):
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def rows_forward_kernel(
+def softmax_example_forward_kernel(
     x, target, mask, weight, aux, counter, value,
     n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
@@ -225,7 +225,7 @@ def rows_forward_kernel(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def rows_backward_kernel(
+def softmax_example_backward_kernel(
     x, target, weight, aux, incoming, dx,
     n, units, sx_n, sx_c, st_n, incoming_stride, alpha, fp, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,

@@ -1,8 +1,8 @@
 """Softmax losses of the dice family at batch level: statistics of each class, then the gradient.
 
 Forward: every program adds up overlap and total of each class over its rows and writes them as one
-line of `partial` (lines, 2, C); `finish_kernel` adds the lines in their order, so that the result
-does not depend on scheduling, and turns the sums into the loss and its derivatives by both,
+line of `partial` (lines, 2, C); `batch_finish_kernel` adds the lines in their order, so that the
+result does not depend on scheduling, and turns the sums into the loss and its derivatives by both,
 `slopes` (2, C). Backward: h = total_growth · of_total + overlap_growth · of_overlap, and back to
 the logits.
 """
@@ -11,6 +11,17 @@ the logits.
 import triton
 import triton.language as tl
 
+from softf1.kernels._formulas import (
+    PAPER,
+    TINY,
+    log_reciprocal,
+    negative_total,
+    overlap_and_total,
+    probabilities,
+    reciprocal_or_zero,
+    shares,
+    through_decay,
+)
 from softf1.kernels._read import (
     LOG_R,
     NUMBERS,
@@ -31,22 +42,11 @@ from softf1.kernels._read import (
     sum_rows,
     tile_columns,
 )
-from softf1.kernels._rows import softmax_state
-from softf1.kernels._tiles import (
-    PAPER,
-    TINY,
-    log_reciprocal,
-    negative_total,
-    overlap_and_total,
-    probabilities,
-    reciprocal_or_zero,
-    shares,
-    through_decay,
-)
+from softf1.kernels._softmax_example import softmax_state
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def statistics_kernel(
+def softmax_batch_statistics_kernel(
     x, target, mask, aux, partial, n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
@@ -115,7 +115,7 @@ def load_state(aux, rows, n, kept, FRACTIONAL: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def shorten_kernel(partial, shorter, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr):
+def batch_shorten_kernel(partial, shorter, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr):
     """Adds groups of LINES lines (2 · C) up; the many programs of the statistics leave one each."""
     line = tl.program_id(0) * LINES + tl.arange(0, LINES)
     cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -127,7 +127,7 @@ def shorten_kernel(partial, shorter, lines, c, LINES: tl.constexpr, BLOCK: tl.co
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def finish_kernel(
+def batch_finish_kernel(
     partial, weight, value, slopes, lines, c, smooth,
     HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
@@ -213,7 +213,7 @@ def batch_h(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def batch_backward_kernel(
+def softmax_batch_backward_kernel(
     x, target, aux, slopes, incoming, dx,
     n, units, sx_n, sx_c, st_n, incoming_stride, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,

@@ -1,4 +1,4 @@
-"""Runs the kernels of the batch level: sums of each class, the loss, and the gradient.
+"""Runs the kernels of batch level: sums of each class, the loss, and the gradient.
 
 Plans are made once for a shape, as at the example level.
 """
@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from softf1.kernels import _batch, _launch, _long, _terms, _wide
+from softf1.kernels import (
+    _launch,
+    _sigmoid,
+    _softmax_batch,
+    _softmax_batch_long,
+    _softmax_example_long,
+)
 from softf1.kernels._launch import Plan, launch, shape_of
 from softf1.kernels._numbers import floats, kept_floats
 
@@ -42,12 +48,13 @@ def run_batch(
     slopes = floats(x, 2, c)
     while len(partial) > (MOST_LINES if c <= 1_024 else 1):
         partial = _shorten(partial)
-    plan = _plan_finish(len(partial), c, numbers.smooth, (weight is not None, micro, mean, none))
-    launch(plan, partial, x if weight is None else weight, value, slopes)
+    flags = (weight is not None, micro, mean, none)
+    plan = _plan_finish(len(partial), c, numbers.smooth, flags, x.device)
+    launch(plan, partial, value if weight is None else weight, value, slopes)
     return value, slopes, aux
 
 
-def run_class_sums(
+def run_batch_sums(
     x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
 ) -> tuple[Tensor, Tensor]:
     """Returns (2, C), overlap and total of each class, and what backward needs of the rows."""
@@ -60,16 +67,16 @@ def run_class_sums(
 def _shorten(partial: Tensor) -> Tensor:
     """Adds groups of lines up."""
     lines, _, c = partial.shape
-    plan = _plan_shorten(lines, c)
+    plan = _plan_shorten(lines, c, partial.device)
     shorter = floats(partial, plan.grid[0], 2, c)
     launch(plan, partial, shorter)
     return shorter
 
 
 @lru_cache(maxsize=4096)
-def _plan_shorten(lines: int, c: int) -> Plan:
+def _plan_shorten(lines: int, c: int, device: torch.device) -> Plan:  # noqa: ARG001 — see below
     grid = (triton.cdiv(lines, MOST_LINES), triton.cdiv(2 * c, 64), 1)
-    return Plan(_batch.shorten_kernel, grid, (lines, c), (MOST_LINES, 64), 4)
+    return Plan(_softmax_batch.batch_shorten_kernel, grid, (lines, c), (MOST_LINES, 64), 4)
 
 
 def _partial_sums(
@@ -82,23 +89,33 @@ def _partial_sums(
         return x.new_zeros((1, 2, c), dtype=torch.float32), aux
     if target.dim() == 2:
         return _sum_terms(x, target, mask, numbers), aux
-    wide = _wide_lanes(shape_of(x), numbers) is not None
+    wide = _wide_lanes(shape_of(x, target), numbers) is not None
     return (_sum_wide if wide else _sum_rows)(x, target, mask, aux, numbers), aux
 
 
 @lru_cache(maxsize=4096)
-def _plan_finish(lines: int, c: int, smooth: float, flags: tuple[bool, ...]) -> Plan:
+def _plan_finish(
+    lines: int,
+    c: int,
+    smooth: float,
+    flags: tuple[bool, ...],
+    device: torch.device,  # noqa: ARG001 — a plan keeps what starts a kernel on one device
+) -> Plan:
     block = min(triton.next_power_of_2(c), 4_096 if lines == 1 else 1_024)
     at_once = min(triton.next_power_of_2(lines), max(1, 16_384 // block))
     warps = 4 if at_once * block <= 1_024 else 16
     return Plan(
-        _batch.finish_kernel, (1, 1, 1), (lines, c, smooth), (*flags, at_once, block), warps
+        _softmax_batch.batch_finish_kernel,
+        (1, 1, 1),
+        (lines, c, smooth),
+        (*flags, at_once, block),
+        warps,
     )
 
 
 def _sum_terms(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
     """Returns (lines, 2, C): overlap and total of each class over the rows of each program."""
-    plan = _plan_terms(shape_of(x), target.stride(), numbers, has_mask=mask is not None)
+    plan = _plan_terms(shape_of(x, target), target.stride(), numbers, has_mask=mask is not None)
     partial = floats(x, plan.grid[0], 2, x.shape[1])
     launch(plan, x, target, x if mask is None else mask, partial)
     return partial
@@ -113,7 +130,7 @@ def _plan_terms(
     vector = shape.vector
     s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
     return Plan(
-        _terms.terms_statistics_kernel, (programs, triton.cdiv(c, s * w), 1),
+        _sigmoid.sigmoid_batch_statistics_kernel, (programs, triton.cdiv(c, s * w), 1),
         (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn),
         (loss, power, decay, has_mask, vector, s, rows, w), warps,
     )  # fmt: skip
@@ -123,7 +140,7 @@ def _sum_rows(
     x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor, numbers: Numbers
 ) -> Tensor:
     """Returns (lines, 2, C), and leaves what backward needs of the rows in `aux`."""
-    plans = _plan_sums(shape_of(x), target.stride(0), numbers, has_mask=mask is not None)
+    plans = _plan_sums(shape_of(x, target), target.stride(0), numbers, has_mask=mask is not None)
     filler = x if mask is None else mask
     for plan in plans[:-1]:
         launch(plan, x, target, filler, aux)
@@ -135,27 +152,44 @@ def _sum_rows(
 @lru_cache(maxsize=4096)
 def _plan_sums(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -> list[Plan]:
     """Where rows are longer than a tile, their softmax sums come first."""
-    n, c, stride_n, stride_c, element_size, _ = shape
+    n, c, stride_n, stride_c, *_ = shape
     _, _, _, alpha, fp, fn, _, ignore = numbers
     vector, unit = shape.vector, stride_c == 1
     s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
     grid = (programs, triton.cdiv(c, s * w), 1)
     places = (n, c // vector, stride_n // vector, stride_c, stride, ignore)
     constants = (*numbers.formula, has_mask, vector, unit, s, rows, w, grid[1] == 1)
-    plans = [Plan(_batch.statistics_kernel, grid, (*places, alpha, fp, fn), constants, warps)]
+    plans = [
+        Plan(
+            _softmax_batch.softmax_batch_statistics_kernel,
+            grid,
+            (*places, alpha, fp, fn),
+            constants,
+            warps,
+        )
+    ]
     if grid[1] > 1:
-        lanes, v, warps, programs = _launch.long_lanes(n, element_size, shape.many)
+        lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
         even = c % (lanes * v) == 0
         constants = (numbers.fractional, has_mask, vector, unit, even, lanes, v)
-        plans.insert(0, Plan(_long.long_state_kernel, (programs, 1, 1), places, constants, warps))
+        plans.insert(
+            0,
+            Plan(
+                _softmax_example_long.softmax_batch_long_state_kernel,
+                (programs, 1, 1),
+                places,
+                constants,
+                warps,
+            ),
+        )
     return plans
 
 
 def _wide_lanes(shape: Shape, numbers: Numbers) -> Lanes | None:
-    n, c, _, stride_c, element_size, _ = shape
+    n, c, _, stride_c, *_ = shape
     if c <= _launch.LONGEST_TILE or numbers.fractional or stride_c != 1:
         return None
-    return _launch.wide_lanes(n, c, element_size, shape.many)
+    return _launch.wide_lanes(n, c, shape.element_size, shape.many)
 
 
 def _sum_wide(
@@ -164,7 +198,7 @@ def _sum_wide(
     """Returns (1, 2, C), and leaves what backward needs of the rows in `aux`."""
     c = x.shape[1]
     totals, gold, collect = _plan_wide(
-        shape_of(x), target.stride(0), numbers, has_mask=mask is not None
+        shape_of(x, target), target.stride(0), numbers, has_mask=mask is not None
     )
     filler = x if mask is None else mask
     partial, sums = floats(x, totals.grid[0], c), floats(x, 1, 2, c)
@@ -188,16 +222,17 @@ def _plan_wide(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -
     unit = 2.0 ** (61 - n.bit_length() - int(3 + fp + fn).bit_length())
     return [
         Plan(
-            _wide.wide_totals_kernel, (programs, 1, 1),
+            _softmax_batch_long.softmax_batch_long_totals_kernel, (programs, 1, 1),
             (n, c // vector, stride_n // vector, stride, ignore, alpha, fp),
             (*formula, has_mask, vector, lanes, v, triton.cdiv(c, lanes * v)), warps,
         ),
         Plan(
-            _wide.gold_kernel, (triton.cdiv(n, 128), 1, 1),
+            _softmax_batch_long.softmax_batch_long_gold_kernel, (triton.cdiv(n, 128), 1, 1),
             (n, c, stride_n, stride, ignore, alpha, fp, fn, unit), (*formula, has_mask, 128), 4,
         ),
         Plan(
-            _wide.collect_kernel, (triton.cdiv(c, 128), 1, 1), (programs, c, unit), (32, 128), 4
+            _softmax_batch_long.softmax_batch_long_collect_kernel, (triton.cdiv(c, 128), 1, 1),
+            (programs, c, unit), (32, 128), 4,
         ),
     ]  # fmt: skip
 
@@ -212,12 +247,12 @@ def run_batch_backward(
     numbers: Numbers,
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (C,) or one number."""
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.shape[0]:
         return dx
     strides = target.stride()
     plan = _plan_batch_backward(
-        shape_of(x), strides, incoming.stride(), numbers, has_mask=mask is not None
+        shape_of(x, target), strides, incoming.stride(), numbers, has_mask=mask is not None
     )
     if len(strides) == 1:
         launch(plan, x, target, aux, slopes, incoming, dx)
@@ -245,17 +280,17 @@ def _plan_batch_backward(
         s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
         constants = (loss, power, decay, has_mask, vector, s, rows, w)
         numbers_ = (*places, stride_c, *strides, stride, ignore, alpha, fp, fn)
-        kernel = _terms.terms_batch_backward_kernel
+        kernel = _sigmoid.sigmoid_batch_backward_kernel
     elif (layout := _wide_lanes(shape, numbers)) is not None:
         lanes, v, warps, programs = layout
         constants = (
             loss, power, decay, alpha == 1.0, vector, lanes, v, triton.cdiv(c, lanes * v)
         )  # fmt: skip
         numbers_ = (*places, *strides, stride, alpha, fp, fn)
-        kernel = _wide.wide_backward_kernel
+        kernel = _softmax_batch_long.softmax_batch_long_backward_kernel
     else:
         s, rows, w, warps, programs = _launch.batch_backward_tile(n, c, vector, shape.many)
         constants = (*numbers.formula, vector, stride_c == 1, s, rows, w, s * w >= c)
         numbers_ = (*places, stride_c, *strides, stride, alpha, fp, fn)
-        kernel = _batch.batch_backward_kernel
+        kernel = _softmax_batch.softmax_batch_backward_kernel
     return Plan(kernel, (programs, 1, 1), numbers_, constants, warps)

@@ -5,27 +5,15 @@ backward, and goes through its rows. Both want two looks at a row, the second wi
 first. The first look at a row and the second at the one before are taken in turn, part by part:
 while one row comes from memory, the program works on the other, which the cache still has.
 
-The gold terms are one a row: `gold_kernel` adds them to their classes as whole numbers, whose sum
-does not depend on the order.
+The gold terms are one a row: `softmax_batch_long_gold_kernel` adds them to their classes as whole
+numbers, whose sum does not depend on the order.
 """
 
 # Triton reads annotations itself: they are not postponed here.
 import triton
 import triton.language as tl
 
-from softf1.kernels._batch import load_slope
-from softf1.kernels._long import keep_row, lane_columns, load_row
-from softf1.kernels._read import (
-    LOG_R,
-    NUMBERS,
-    SCALE,
-    M,
-    load_gold,
-    load_kept,
-    load_rows,
-)
-from softf1.kernels._rows import without_padding
-from softf1.kernels._tiles import (
+from softf1.kernels._formulas import (
     LOW,
     log_reciprocal,
     negative_total,
@@ -35,6 +23,18 @@ from softf1.kernels._tiles import (
     shares,
     through_decay,
 )
+from softf1.kernels._read import (
+    LOG_R,
+    NUMBERS,
+    SCALE,
+    M,
+    load_gold,
+    load_kept,
+    load_rows,
+)
+from softf1.kernels._softmax_batch import load_slope
+from softf1.kernels._softmax_example import without_padding
+from softf1.kernels._softmax_example_long import keep_row, lane_columns, load_row
 
 
 @triton.jit
@@ -62,7 +62,7 @@ def look_and_add(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def wide_totals_kernel(
+def softmax_batch_long_totals_kernel(
     x, target, mask, aux, partial, n, units, sx_n, st_n, ignore, alpha, fp,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
     HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr,
@@ -123,7 +123,7 @@ def wide_totals_kernel(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def gold_kernel(
+def softmax_batch_long_gold_kernel(
     x, target, mask, aux, counts, n, c, sx_n, st_n, ignore, alpha, fp, fn, unit,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
     HAS_MASK: tl.constexpr, N: tl.constexpr,
@@ -144,7 +144,9 @@ def gold_kernel(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def collect_kernel(partial, counts, sums, lines, c, unit, LINES: tl.constexpr, BLOCK: tl.constexpr):
+def softmax_batch_long_collect_kernel(
+    partial, counts, sums, lines, c, unit, LINES: tl.constexpr, BLOCK: tl.constexpr
+):
     """Writes overlap and total of each class (2, C), from the programs' totals and `counts`."""
     cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     totals = tl.zeros([LINES, BLOCK], tl.float32)
@@ -196,7 +198,7 @@ def look_and_write(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def wide_backward_kernel(
+def softmax_batch_long_backward_kernel(
     x, target, aux, slopes, incoming, dx, n, units, sx_n, st_n, incoming_stride, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
     VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr, PARTS: tl.constexpr,
