@@ -2,6 +2,9 @@
 
 import importlib.util
 import os
+from itertools import product
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ DEVICE = "cuda" if CUDA else "cpu"
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
-from softf1.losses import make_loss  # noqa: E402
+from softf1.losses import make_loss, tversky_loss  # noqa: E402
 from tests.losses.cases import every_case, every_mode  # noqa: E402
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -283,6 +286,160 @@ def test_forced_and_impossible_says_why(options, reason):
     logits = torch.zeros(2, 2, device=DEVICE, dtype=torch.float64 if not options else torch.float32)
     with pytest.raises(ValueError, match=f'backend="triton" cannot run here: .*{reason}'):
         make_loss("dice", backend="triton", **options)(logits, torch.tensor([0, 1], device=DEVICE))
+
+
+KERNELS = {
+    ("softmax", "example"): {"softmax_example_forward_kernel", "softmax_example_backward_kernel"},
+    ("sigmoid", "example"): {"sigmoid_example_forward_kernel", "sigmoid_example_backward_kernel"},
+    ("softmax", "batch"): {
+        "softmax_batch_statistics_kernel",
+        "batch_finish_kernel",
+        "softmax_batch_backward_kernel",
+    },
+    ("sigmoid", "batch"): {
+        "sigmoid_batch_statistics_kernel",
+        "batch_finish_kernel",
+        "sigmoid_batch_backward_kernel",
+    },
+}
+
+
+@every_mode
+@pytest.mark.parametrize(
+    ("name", "over"),
+    [("ce", None), ("focal", None), *product(("dice", "tversky", "dsc"), ("example", "batch"))],
+)
+def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
+    from softf1.kernels import batch_level, example_level
+    from softf1.kernels._launch import launch
+
+    started = []
+    for module in (example_level, batch_level):
+        monkeypatch.setattr(
+            module,
+            "launch",
+            lambda plan, *tensors: started.append(plan.kernel.__name__) or launch(plan, *tensors),
+        )
+    logits, target, _ = inputs(mode, 5, 4)
+    options = {} if over is None else {"over": over}
+    make_loss(name, backend="triton", **options)(logits.requires_grad_(), target).backward()
+    assert set(started) == KERNELS[mode, over or "example"]
+
+
+class Jaccard(NamedTuple):
+    """A formula of another package, `q·y` over `q + y − q·y`."""
+
+    false_positives: float = 1.0
+    power: int = 1
+
+    def overlap(self, q, y):
+        return q * y
+
+    def overlap_growth(self, q, y):
+        return q * y
+
+    def total(self, q, y):
+        return q + y - q * y
+
+    def total_growth(self, q, y):
+        return q - q * y
+
+
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_a_formula_that_no_kernel_knows_has_the_pytorch_form(over, monkeypatch):
+    from softf1.losses import _dispatch, _family
+
+    logits, target, _ = inputs("softmax", 6, 4)
+    expected = tversky_loss(logits, target, alpha=1.0, beta=1.0, over=over, backend="torch")
+
+    def jaccard(**options):
+        return _family.family_loss(logits, target, Jaccard(), {"over": over, **options})
+
+    # As on a GPU: the kernels are chosen wherever nothing stands against them.
+    choose = _dispatch.use_kernel
+    chosen = []
+
+    def on_a_gpu(logits, target, weight, *, backend, reduction, obstacle=None):
+        chosen.append(obstacle is None if backend is None else backend == "triton")
+        if backend is None:
+            return obstacle is None
+        return choose(
+            logits, target, weight, backend=backend, reduction=reduction, obstacle=obstacle
+        )
+
+    monkeypatch.setattr(_family, "use_kernel", on_a_gpu)
+    torch.testing.assert_close(jaccard(), expected)
+    assert chosen == [False]
+    with pytest.raises(ValueError, match=r"cannot run here: no kernel knows Jaccard"):
+        jaccard(backend="triton")
+
+
+class Compiled:
+    """What Triton gives back for a kernel that it has started, as far as softf1 uses it."""
+
+    function, packed_metadata = "function", "metadata"
+
+    def __init__(self):
+        self.starts = []
+
+    def run(self, *arguments):
+        self.starts.append(arguments)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_only_known_versions_of_triton_are_started_by_their_private_interface(known, monkeypatch):
+    from softf1.kernels import _launch
+
+    compiled, public = Compiled(), []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            def start(*arguments, num_warps):
+                public.append((grid, arguments, num_warps))
+                return compiled
+
+            return start
+
+    stream = SimpleNamespace(get_current_stream=lambda _: "stream")
+    driver = SimpleNamespace(active=stream)
+    monkeypatch.setattr(_launch.triton.runtime, "driver", driver)
+    monkeypatch.setattr(_launch, "DIRECT", known)
+    x = torch.zeros(8)
+    plan = _launch.Plan(Kernel(), (2, 1, 1), (8, 0.5), (True,), 4)
+    for _ in range(3):
+        _launch.launch(plan, x)
+    _launch.launch(plan, x[1:])  # compiled for another alignment
+    large = _launch.Plan(Kernel(), (2, 1, 1), (2**31, 0.5), (True,), 4)
+    for _ in range(2):
+        _launch.launch(large, x)
+    assert len(public) == (4 if known else 6)
+    assert public[0] == ((2, 1, 1), (x, 8, 0.5, True), 4)
+    assert len(compiled.starts) == (2 if known else 0)
+    for arguments in compiled.starts:
+        assert arguments[:9] == (2, 1, 1, "stream", "function", "metadata", None, None, None)
+        assert arguments[9] is x
+        assert arguments[10:] == (8, 0.5, True)
+
+
+def test_the_version_of_triton_decides_how_kernels_are_started():
+    from softf1.kernels import _launch
+
+    version = tuple(map(int, _launch.triton.__version__.split(".")[:2]))
+    assert (_launch.DIRECT is True) == (CUDA and version in _launch.KNOWN)
+
+
+@pytest.mark.parametrize("c", [3, 9])
+def test_many_lines_of_partial_sums_are_finished_at_once_or_in_turn(c, monkeypatch):
+    from softf1.kernels import _launch, batch_level
+
+    tile = _launch.Tile(s=1, n=1, w=16, warps=1, programs=70)
+    monkeypatch.setattr(_launch, "statistics_tile", lambda *_: tile)
+    logits, target, mask = inputs("softmax", 90, c)
+    for most in (2**14, 2**4):  # 70 lines at once, or 64 first
+        forget_plans()
+        monkeypatch.setattr(batch_level, "MOST_PARTIAL", most)
+        compare("dice", {"over": "batch"}, logits, target, mask)
+    forget_plans()
 
 
 @on_gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -42,6 +43,7 @@ class Numbers(NamedTuple):
         return (self.loss, self.power, self.decay, self.fractional, self.alpha == 1.0)
 
 
+@lru_cache(maxsize=4096)
 def kept_floats(n: int, numbers: Numbers, *, softmax: bool) -> int:
     """Returns how many floats forward keeps: values of rows, factor and count, programs' sums."""
     planes = 1 if not softmax else 8 if numbers.fractional else 5

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from softf1.kernels._numbers import Numbers
 
 MOST_LINES = 64  # of partial sums that one program adds up
+MOST_PARTIAL = 2**14  # partial sums that the last program holds at once
 
 
 def run_batch(
@@ -46,12 +47,18 @@ def run_batch(
     partial, aux = _partial_sums(x, target, mask, numbers)
     value = floats(x, c) if none else floats(x)
     slopes = floats(x, 2, c)
-    while len(partial) > (MOST_LINES if c <= 1_024 else 1):
+    while len(partial) > _lines_at_once(c):
         partial = _shorten(partial)
     flags = (weight is not None, micro, mean, none)
     plan = _plan_finish(len(partial), c, numbers.smooth, flags, x.device)
     launch(plan, partial, value if weight is None else weight, value, slopes)
     return value, slopes, aux
+
+
+@lru_cache(maxsize=1024)
+def _lines_at_once(c: int) -> int:
+    """Returns how many lines of partial sums one program may finish: each launch costs the host."""
+    return 1 if c > 1_024 else max(MOST_LINES, MOST_PARTIAL // triton.next_power_of_2(c))
 
 
 def run_batch_sums(
@@ -102,7 +109,7 @@ def _plan_finish(
     device: torch.device,  # noqa: ARG001 — a plan keeps what starts a kernel on one device
 ) -> Plan:
     block = min(triton.next_power_of_2(c), 4_096 if lines == 1 else 1_024)
-    at_once = min(triton.next_power_of_2(lines), max(1, 16_384 // block))
+    at_once = min(triton.next_power_of_2(lines), max(1, MOST_PARTIAL // block))
     warps = 4 if at_once * block <= 1_024 else 16
     return Plan(
         _softmax_batch.batch_finish_kernel,

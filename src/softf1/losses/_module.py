@@ -70,7 +70,8 @@ class LossModule(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the loss of `logits (..., C)` against `target`."""
-        return type(self).function(logits, target, mask=mask, weight=self.weight, **self.options)
+        weight = self._buffers["weight"]  # without nn.Module's search for it
+        return type(self).function(logits, target, mask=mask, weight=weight, **self.options)
 
     def extra_repr(self) -> str:
         """Shows the options that were given."""
