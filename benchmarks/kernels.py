@@ -1,12 +1,15 @@
 """Fused kernels against torch: forward and backward on one GPU, by graph replay and eagerly.
 
     PYTHONPATH=src python benchmarks/kernels.py [--output benchmarks/results/kernels.csv] [--quick]
+    PYTHONPATH=src python benchmarks/kernels.py --eager [--output .../kernels-eager.csv]
     PYTHONPATH=src python benchmarks/kernels.py --linear [--output .../kernels-linear.csv]
     compute-sanitizer --tool memcheck python benchmarks/kernels.py --check
 
 Times are medians over interleaved rounds. The floor is the time to read the logits twice and write
 the gradient once at the copy bandwidth measured in the same run. Peak memory is beside the inputs.
-`--linear` measures `softf1.kernels.linear_loss` beside a linear layer followed by the loss;
+`--eager` times every loss and level as people call it, forward and backward by the clock, beside
+`F.cross_entropy`, eager and compiled, in under a minute: processes compile the kernels side by side
+first. `--linear` measures `softf1.kernels.linear_loss` beside a linear layer followed by the loss;
 `--check` runs every kernel once on small inputs, to be watched by a sanitizer.
 """
 
@@ -15,6 +18,8 @@ from __future__ import annotations
 import argparse
 import csv
 import statistics
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +29,7 @@ import torch
 from torch.nn import functional
 
 from softf1.kernels import linear_loss
-from softf1.losses import make_loss
+from softf1.losses import loss_facts, loss_names, make_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +37,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHAPES = ((16_384, 9), (262_144, 100), (32_768, 32_768))
-SEED, ROUNDS = 0, 15
+SEED, ROUNDS, WORKERS = 0, 15, 8
+REFERENCE, COMPILED = "F.cross_entropy", "torch.compile of CE"
 
 
 def per_label_loop(logits: Tensor, target: Tensor) -> Tensor:
@@ -60,8 +66,8 @@ def contenders(c: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         "dsc batch, PyTorch": make_loss("dsc", over="batch", backend="torch"),
     }
     found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-        "F.cross_entropy": functional.cross_entropy,
-        "torch.compile of CE": torch.compile(functional.cross_entropy),
+        REFERENCE: functional.cross_entropy,
+        COMPILED: torch.compile(functional.cross_entropy),
         **{f"softf1 {name}": loss for name, loss in ours.items()},
     }
     if c <= 100:
@@ -204,6 +210,101 @@ def measure_linear(c: int, *, unfused: bool, rounds: int) -> list[dict[str, obje
     ]
 
 
+def every_loss(c: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """Returns every loss and level by name, as a user makes them: the kernels run by themselves."""
+    weight = torch.linspace(0.5, 1.5, c, device="cuda")
+    found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
+    for name in loss_names():
+        facts = loss_facts(name)
+        options = {"weight": weight} if facts.needs_counts else {}
+        for over in ("example", "batch") if "over" in facts.options else ("",):
+            level = {"over": over} if over else {}
+            found[f"{name} {over}".strip()] = make_loss(name, **options, **level)
+    return found
+
+
+def eager_inputs(n: int, c: int) -> tuple[Tensor, Tensor]:
+    """Returns bfloat16 logits that want a gradient, and labels."""
+    torch.manual_seed(SEED)
+    logits = torch.randn(n, c, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    return logits, torch.randint(0, c, (n,), device="cuda")
+
+
+def eager_step(
+    loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor, calls: int = 1
+) -> float:
+    """Returns the seconds of one forward and backward by the clock, as the mean of `calls`."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        logits.grad = None
+        loss(logits, target).backward()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / calls
+
+
+def compile_kernels(share: int) -> None:
+    """Runs every WORKERS-th loss once at each shape: its kernels are then in Triton's cache."""
+    for n, c in SHAPES:
+        logits, target = eager_inputs(n, c)
+        for loss in list(every_loss(c).values())[share::WORKERS]:
+            eager_step(loss, logits, target)
+
+
+def measure_eager(n: int, c: int, rounds: int) -> list[dict[str, object]]:
+    """Returns one row a contender: milliseconds, and times `F.cross_entropy` and compiled."""
+    logits, target = eager_inputs(n, c)
+    torch._dynamo.reset()  # noqa: SLF001 — each shape is compiled for itself
+    found = {
+        REFERENCE: functional.cross_entropy,
+        COMPILED: torch.compile(functional.cross_entropy, dynamic=False),
+        **every_loss(c),
+    }
+    calls = 1 if logits.nbytes > 2**30 else 50
+    times: dict[str, list[float]] = {name: [] for name in found}
+    for loss in found.values():  # what is compiled at first use, and the allocator
+        eager_step(loss, logits, target, 3)
+    for _ in range(rounds):
+        for name, loss in found.items():
+            times[name].append(eager_step(loss, logits, target, calls))
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+    return [
+        {
+            "n": n,
+            "c": c,
+            "loss": name,
+            "eager_ms": round(seconds * 1e3, 4),
+            "times_eager_ce": round(seconds / medians[REFERENCE], 2),
+            "times_compiled_ce": round(seconds / medians[COMPILED], 2),
+        }
+        for name, seconds in medians.items()
+    ]
+
+
+def run_eager() -> list[dict[str, object]]:
+    """Compiles, measures every shape and prints it, with a verdict for each bar."""
+    started = time.perf_counter()
+    command = [sys.executable, __file__, "--eager", "--share"]
+    workers = [subprocess.Popen([*command, str(share)]) for share in range(WORKERS)]
+    failed = [worker for worker in workers if worker.wait()]
+    if failed:
+        raise SystemExit("compiling the kernels failed")
+    print(f"compiled in {time.perf_counter() - started:.0f} s", flush=True)
+    rows: list[dict[str, object]] = []
+    for n, c in SHAPES:
+        found = measure_eager(n, c, 7)
+        rows += found
+        for row in found:
+            print("  ".join(f"{row[key]!s:>{width}}" for key, width in _EAGER_COLUMNS))
+        bar = "times_eager_ce" if (n, c) == SHAPES[0] else "times_compiled_ce"
+        ours = [row for row in found if row["loss"] not in (REFERENCE, COMPILED)]
+        worst = max(ours, key=lambda row: float(str(row[bar])))
+        holds = "holds" if float(str(worst[bar])) <= 1.0 else "FAILS"
+        print(f"{holds}: {bar} at most 1 at {n} x {c}; worst {worst[bar]} ({worst['loss']})")
+        print(f"{time.perf_counter() - started:.0f} s", flush=True)
+    return rows
+
+
 def check() -> None:
     """Runs every kernel once, on shapes with ragged ends."""
     for n, c in ((37, 9), (70, 100), (5, 9_001), (600, 16_384), (3, 40_000)):
@@ -227,6 +328,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--quick", action="store_true", help="small shapes only")
+    parser.add_argument("--eager", action="store_true", help="every loss as people call it")
+    parser.add_argument("--share", type=int, help=argparse.SUPPRESS)  # what a worker compiles
     parser.add_argument("--linear", action="store_true", help="the linear layer with its loss")
     parser.add_argument("--check", action="store_true", help="run every kernel once")
     options = parser.parse_args()
@@ -236,9 +339,13 @@ def main() -> None:
     if options.check:
         check()
         return
+    if options.share is not None:
+        compile_kernels(options.share)
+        return
     import triton
 
-    name = "kernels-linear.csv" if options.linear else "kernels.csv"
+    kind = "-linear" if options.linear else "-eager" if options.eager else ""
+    name = f"kernels{kind}.csv"
     output = options.output or Path("benchmarks/results") / name
 
     setting = {
@@ -249,6 +356,9 @@ def main() -> None:
         "date": datetime.now(tz=UTC).date().isoformat(),
     }
     rows: list[dict[str, object]] = []
+    if options.eager:
+        _write(output, [row | setting for row in run_eager()])
+        return
     if options.linear:
         for c, unfused in ((32_768, True), (131_072, False)):
             found = measure_linear(c, unfused=unfused, rounds=5)
@@ -273,6 +383,14 @@ def _write(output: Path, rows: list[dict[str, object]]) -> None:
         writer.writerows(rows)
 
 
+_EAGER_COLUMNS = (
+    ("n", 7),
+    ("c", 6),
+    ("loss", 22),
+    ("eager_ms", 9),
+    ("times_eager_ce", 6),
+    ("times_compiled_ce", 6),
+)
 _COLUMNS = (
     ("n", 7),
     ("c", 6),

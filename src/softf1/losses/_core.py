@@ -268,8 +268,8 @@ def mean(total: Tensor, count: Tensor) -> Tensor:
 
     The total need not be 0 there: label smoothing gives a row whose gold class weighs 0 a value.
     """
-    nothing = count == 0
-    return (total / count.masked_fill(nothing, 1)).masked_fill(nothing, 0)
+    count = count.to(total.dtype)
+    return total / count.masked_fill(count == 0, torch.inf)
 
 
 def divide(top: Tensor, bottom: Tensor) -> Tensor:

@@ -237,7 +237,8 @@ def _row_scales(
 ) -> tuple[Tensor, Tensor]:
     """Returns (N,) which rows count, and (N,) 1 / the weight of their terms, 0 for the others."""
     weights = _sum_classes(terms, weight, dtype)
-    kept = wanted.any(-1) & (weights > 0 if weight is None else terms.any(-1))
+    rows = wanted.squeeze(1) if wanted.shape[1] == 1 else wanted.any(-1)
+    kept = rows & (weights > 0 if weight is None else terms.any(-1))
     return kept, divide(kept, weights)
 
 
