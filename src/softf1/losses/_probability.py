@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.nn import functional
 
+from softf1.losses._core import sum_classes
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -74,11 +76,11 @@ def _softmax(x: Tensor) -> Tensor:
     if torch.compiler.is_compiling() or x.device.type != "cpu" or x.shape[-1] >= 16:
         return functional.softmax(x, dim=-1)
     p = (x - x.amax(-1, keepdim=True)).exp_()
-    return p.div_(p.sum(-1, keepdim=True))
+    return p.div_(sum_classes(p).unsqueeze(-1))
 
 
 def _through_softmax(h: Tensor, p: Tensor) -> Tensor:
-    return h.addcmul_(p, h.sum(-1, keepdim=True), value=-1.0)
+    return h.addcmul_(p, sum_classes(h).unsqueeze(-1), value=-1.0)
 
 
 def _decay_share(p: Tensor, alpha: float) -> Tensor:

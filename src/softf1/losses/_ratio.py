@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from softf1.losses._core import divide, under_transform
+from softf1.losses._core import divide, sum_classes, under_transform
 from softf1.losses._derivative import HandWritten, first_derivative, refuse_forward_mode
 
 if TYPE_CHECKING:
@@ -285,7 +285,8 @@ def _drop(values: Tensor, kept: Tensor) -> Tensor:
 
 
 def _sum_classes(values: Tensor, weight: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
-    return (values if weight is None else values * weight).sum(-1, dtype=dtype)
+    values = values if weight is None else values * weight
+    return values.sum(-1, dtype=dtype) if values.dtype == torch.bool else sum_classes(values)
 
 
 def _negative_totals(
