@@ -359,7 +359,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     ratio, where = _worst((row.ratio_to_ce, row) for row in ours)
     lines = [
         _verdict("geometric mean at most 3 times F.cross_entropy", mean, slowest, holds=mean <= 3),
-        _verdict("no cell above 5 times", ratio, where, holds=ratio <= 5),
+        _verdict("no cell above 3 times", ratio, where, holds=ratio <= 3),
     ]
     loop = {row.n: row.median_ms for row in rows if row.loss == LOOP and row.c == 300}
     if loop:

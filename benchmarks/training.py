@@ -147,8 +147,15 @@ def measure_softf1(
     """Train by the recipe; times come from a clock around every step."""
     from softf1.training.recipe import with_values
 
-    ways = {"softf1": "auto", "softf1-eager": "off", "softf1-inductor": "inductor"}
-    recipe = with_values(recipe, {"train.compile": ways[case]})
+    ways: dict[str, dict[str, Any]] = {
+        "softf1": {},
+        "softf1-eager": {"train.compile": "off"},
+        "softf1-inductor": {"train.compile": "inductor"},
+        "softf1-adversarial": {"train.adversarial": 0.5},
+        "softf1-consistency": {"train.consistency": 1.0},
+        "softf1-both": {"train.adversarial": 0.5, "train.consistency": 1.0},
+    }
+    recipe = with_values(recipe, ways[case])
     clock = Clock(device, per_epoch=-(-len(material.features["train"]) // BATCH))
     step, waits = loop_module.Loop.step, []
 

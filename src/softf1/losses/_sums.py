@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+<<<<<<< HEAD
 from softf1.losses._core import divide, mean
+=======
+from softf1.losses._core import mean
+>>>>>>> losses
 from softf1.losses._family import Shared, fold_classes
 from softf1.losses._module import LossModule
 from softf1.losses.compound import CompoundLoss
@@ -75,7 +79,7 @@ def fold_sums(loss: nn.Module, sums: Tensor) -> Tensor:
     """Returns the loss, a scalar, of all rows together, from their sums (2, K)."""
     if isinstance(loss, ConsistentLoss):
         first, second = (fold_sums(loss.loss, half) for half in sums[:, :-1].chunk(2, dim=1))
-        return (first + second) / 2 + loss.factor * divide(*sums[:, -1])
+        return (first + second) / 2 + loss.factor * mean(*sums[:, -1])
     parts = [_options(part) for part in _parts(loss)]
     by_class = [options.get("over") == "batch" for options in parts]
     classes = (sums.shape[1] - by_class.count(False)) // max(1, by_class.count(True))

@@ -62,13 +62,13 @@ def logit_adjusted_loss(
     """
     check_at_least("tau", tau, 0.0)
     check_logits(logits)
-    adjusted = logits if logits.dtype == torch.float64 else logits.float()
-    weights = check_weight(weight, adjusted)
+    exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    weights = check_weight(weight, logits.new_empty((0, *logits.shape[-1:]), dtype=exact))
     if weights is not None and tau:
         seen = torch.where(weights > 0, weights, weights.amax())
-        adjusted = adjusted - tau * seen.log()
+        logits = logits - tau * seen.log()  # in the weights' type: no copy of the logits in it
     return cross_entropy_loss(
-        adjusted,
+        logits,
         target,
         mask=mask,
         ignore_index=ignore_index,
