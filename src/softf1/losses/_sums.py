@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-<<<<<<< HEAD
-from softf1.losses._core import divide, mean
-=======
 from softf1.losses._core import mean
->>>>>>> losses
 from softf1.losses._family import Shared, fold_classes
 from softf1.losses._module import LossModule
 from softf1.losses.compound import CompoundLoss
