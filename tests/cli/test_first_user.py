@@ -342,3 +342,33 @@ def test_a_full_disk_at_new_leaves_no_empty_recipe():
     assert (code, err.count("\n")) == (1, 1), err
     assert not Path("recipe.toml").exists()
     assert main(["new", "msgs.csv"]) == 0
+
+
+# Values that used to end in a traceback
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("loss.dice.exclude=7", r"loss.exclude: wanted the number of a label, from 0 to 2, got 7"),
+        ("loss.dice.exclude=0.5", r"loss.dice.exclude: wanted labels or their numbers, got 0.5"),
+        ("encoder.hidden_size=1", r"encoder.hidden_size: wanted 2 or more, half for each way"),
+    ],
+)
+def test_values_that_no_training_could_have(value, wanted, capsys):
+    values = ["task.test=dev.conll", "loss.name=ce+dice", value]
+    assert wanted in softf1_says(capsys, "train", "names.toml", *values, "--out", "run")
+    assert not Path("run").exists()
+
+
+def test_a_learning_rate_of_100000_with_tuning(capsys):
+    values = ["train.lr=1e5", "train.weight_decay=1e12", "eval.tune=true", "train.epochs=3"]
+    assert main(["train", "spam.toml", *values, "--out", "run", "--quiet"]) == 0
+    assert "nothing was tuned; try a lower train.lr" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"[]", b"null", b"\xff\xfe", b"{", b"[" * 100_000])
+def test_a_result_that_is_none(spam, content, capsys):
+    Path(spam, "result.json").write_bytes(content)
+    found = softf1_says(capsys, "train", "spam.toml", "--out", spam)
+    assert found.startswith("spam/result.json: wanted ")

@@ -60,6 +60,7 @@ def detect(
     start = read_start(path)
     if not start.strip():
         raise InputError("wanted data, got an empty file", path=path)
+    looks: tuple[Callable[[str], Detected | None], ...]
     looks = (_json,) if _JSON.match(start) else (partial(_told, told=told or {}), *_LOOKS)
     for look in looks:
         found = look(start)
@@ -70,9 +71,9 @@ def detect(
         wanted = (
             "SQuAD, QuoRef, BERT-MRC, objects with a text or with two, a line each or in a list"
         )
-    told = f" for the task {task}" if task else ""
+    asked = f" for the task {task}" if task else ""
     first = short(start.strip().partition("\n")[0])
-    message = f"wanted one of {wanted}{told}; got a first line of {first}"
+    message = f"wanted one of {wanted}{asked}; got a first line of {first}"
     raise InputError(f"{message}{_advise(start)}", path=path)
 
 

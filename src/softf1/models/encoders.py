@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ from softf1.errors import InputError
 from softf1.models.codec import UNLIMITED, TokenizerCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from softf1.models.codec import Codec
 
@@ -69,7 +70,9 @@ def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Code
     from transformers import AutoTokenizer
 
     tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
-    return TokenizerCodec(tokenizer, limit=count_positions(_load(load_config, encoder)))
+    config = _load(load_config, encoder)
+    with _readable(encoder):
+        return TokenizerCodec(tokenizer, limit=count_positions(config))
 
 
 def count_positions(config: Any) -> int:
@@ -179,13 +182,20 @@ def _import(scratch: str, name: str) -> Any:
 
 
 def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
-    try:
+    with _readable(encoder):
         name = find_encoder(encoder)
         _ask_hub(name)
         return load(name, trust_remote_code=False, **options)
+
+
+@contextmanager
+def _readable(encoder: str | Path) -> Iterator[None]:
+    """Whatever files that cannot be read lead to becomes an InputError."""
+    try:
+        yield
     except InputError:
         raise
-    except Exception as error:  # whatever files that cannot be read lead to
+    except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if "pytorch_model.bin" in str(error) or ".safetensors" in reason:
             reason += PICKLE

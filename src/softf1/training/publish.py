@@ -101,6 +101,7 @@ def load_model(folder: Path | str) -> Loaded:
             codec = make_codec(path)
             model = task.build_model(path, codec)
         _check_tokenizer(codec, path)
+        _check_ids(codec, model, path)
         _check_head(model, task, path)
         unfold(model, task, load_plain_bias(path))
     except Exception as error:  # whatever files that were changed by hand lead to
@@ -133,6 +134,19 @@ def _check_tokenizer(codec: Codec, folder: Path) -> None:
     """The tokenizer is in the folder: transformers would make up an empty one."""
     if isinstance(codec, TokenizerCodec) and not (folder / TOKENIZER).is_file():
         raise InputError("wanted a tokenizer, got none", path=folder / TOKENIZER)
+
+
+def _check_ids(codec: Any, model: Any, folder: Path) -> None:
+    """Every id of a vocabulary has its vector."""
+    for name, sizes in (
+        ("words", ["vocab_size"]),
+        ("characters", ["char_vocab_size", "vocab_size"]),
+    ):
+        size = next((getattr(model.config, one) for one in sizes if hasattr(model.config, one)), 0)
+        largest = max(getattr(codec, name, {}).values(), default=-1)
+        if largest >= size:
+            message = f"wanted ids of {name} below {size}, got {largest}"
+            raise InputError(message, path=folder)
 
 
 def _check_head(model: nn.Module, task: Task, folder: Path) -> None:
