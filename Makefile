@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: test test-slow gpu-test demo docs dist-test lint types format clean
 
 $(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV), once: about 1 GB of packages, 2 to 6 minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch==2.13.0 hatchling editables
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'

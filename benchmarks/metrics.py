@@ -24,9 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from seqeval.metrics.sequence_labeling import precision_recall_fscore_support as seqeval_default
-from seqeval.metrics.v1 import precision_recall_fscore_support as seqeval_strict
-from seqeval.scheme import IOB2
+
+try:
+    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support as seqeval_default
+    from seqeval.metrics.v1 import precision_recall_fscore_support as seqeval_strict
+    from seqeval.scheme import IOB2
+except ImportError:
+    raise SystemExit(
+        "This benchmark needs seqeval: pip install -c constraints.txt seqeval"
+    ) from None
 
 from softf1.metrics.schemes import encode_spans
 from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict, count_strict_ids

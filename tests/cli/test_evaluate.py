@@ -72,7 +72,7 @@ def test_without_labels_there_is_nothing_to_score(run, tmp_path, capsys):
     other = tmp_path / "other.txt"
     other.write_text("Ann ran\n")
     assert main(["evaluate", str(run), "--data", str(other), "--format", "plain"]) == 2
-    assert "wanted tags to score by, got sentences without" in capsys.readouterr().err
+    assert "other.txt:1: wanted tags to score by, got a sentence without" in capsys.readouterr().err
 
 
 def test_the_recipes_file_has_gone(run, capsys):

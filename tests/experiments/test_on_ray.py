@@ -44,6 +44,7 @@ def nodes():
         made.shutdown()
 
 
+@pytest.mark.needs_tool
 @pytest.mark.filterwarnings("ignore")  # Ray's own: files and processes that it leaves to the end
 def test_two_nodes_give_the_same_results(nodes, tmp_path):
     with closing(Cluster(target=TARGET, address=nodes.address)) as cluster:
@@ -54,6 +55,7 @@ def test_two_nodes_give_the_same_results(nodes, tmp_path):
     assert found["rows"] == here["rows"]
 
 
+@pytest.mark.needs_tool
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_two_nodes_give_the_same_results_and_a_lost_one_costs_nothing(nodes, tmp_path):

@@ -22,7 +22,10 @@ from tests.losses.cases import every_case, every_mode  # noqa: E402
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-pytestmark = pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")  # the interpreter's numpy
+pytestmark = [
+    pytest.mark.needs_tool,
+    pytest.mark.filterwarnings("ignore:.*:RuntimeWarning"),  # the interpreter's numpy
+]
 on_gpu = pytest.mark.skipif(not CUDA, reason="needs a GPU")
 
 

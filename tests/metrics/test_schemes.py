@@ -3,9 +3,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from seqeval.metrics.sequence_labeling import get_entities
-from seqeval.scheme import BILOU as SEQEVAL_BILOU
-from seqeval.scheme import IOB1, IOB2, IOBES, IOE2, Tokens
 
 from softf1.metrics.schemes import (
     SCHEMES,
@@ -18,23 +15,16 @@ from softf1.metrics.schemes import (
     repair_tags,
 )
 
-from .sequences import random_spans, random_tags
-
-# The class that seqeval has for each scheme, and what its letters are called there.
-SEQEVAL = {
-    "BIO": (IOB2, {}),
-    "IOB1": (IOB1, {}),
-    "IOE2": (IOE2, {}),
-    "BIOES": (IOBES, {}),
-    "BILOU": (SEQEVAL_BILOU, {}),
-    "BMES": (IOBES, {"M": "I"}),
-    "BMEWO": (IOBES, {"M": "I", "W": "S"}),
-}
-TO_CONLLEVAL = {"M": "I", "L": "E", "U": "S", "W": "S"}
-
-
-def rename(tags, letters):
-    return [letters.get(tag[0], tag[0]) + tag[1:] for tag in tags]
+from .seqeval_figures import (
+    STRICT,
+    TO_CONLLEVAL,
+    ask_seqeval,
+    digest,
+    read_figures,
+    rename,
+    sequences,
+)
+from .sequences import random_spans
 
 
 def conlleval_spans(tags):
@@ -61,26 +51,31 @@ def conlleval_spans(tags):
     return spans
 
 
-def sequences(scheme, count, seed=0):
-    rng = random.Random(seed)
-    return [random_tags(rng, scheme, rng.randint(1, 10)) for _ in range(count)]
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_strict_is_seqeval_strict_on_random_sequences(scheme):
-    cls, letters = SEQEVAL[scheme]
-    for tags in sequences(scheme, 10_000):
-        entities = Tokens(rename(tags, letters), cls).entities
-        assert decode_strict(tags, scheme) == [(e.start, e.end, e.tag) for e in entities], tags
+    found = [decode_strict(tags, scheme) for tags in sequences(scheme)]
+    assert digest(found) == read_figures()[scheme]["strict_spans"]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_lenient_is_conlleval_and_seqeval_on_random_sequences(scheme):
-    for tags in sequences(scheme, 10_000):
-        plain = rename(tags, TO_CONLLEVAL)
-        spans = decode_lenient(tags)
-        assert spans == conlleval_spans(plain), tags
-        assert spans == [(start, end + 1, label) for label, start, end in get_entities(plain)], tags
+    tagged = sequences(scheme)
+    found = [decode_lenient(tags) for tags in tagged]
+    for tags, spans in zip(tagged, found, strict=True):
+        assert spans == conlleval_spans(rename(tags, TO_CONLLEVAL)), tags
+    assert digest(found) == read_figures()[scheme]["lenient_spans"]
+
+
+@pytest.mark.needs_tool
+@pytest.mark.filterwarnings("ignore")  # seqeval's own
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_figures_kept_are_what_seqeval_says(scheme):
+    seqeval = pytest.importorskip("seqeval.scheme", reason="seqeval is not installed")
+    name, letters = STRICT[scheme]
+    for tags in sequences(scheme, 1_000):  # first one by one: a hash names no sequence
+        entities = seqeval.Tokens(rename(tags, letters), getattr(seqeval, name)).entities
+        assert decode_strict(tags, scheme) == [(e.start, e.end, e.tag) for e in entities], tags
+    assert ask_seqeval(scheme) == read_figures()[scheme]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import random
 from functools import partial
 
 import numpy as np
 import pytest
-from seqeval.metrics.sequence_labeling import precision_recall_fscore_support as seqeval_default
-from seqeval.metrics.v1 import precision_recall_fscore_support as seqeval_strict
 
 from softf1.metrics.counts import Counts
 from softf1.metrics.schemes import SCHEMES, decode_lenient, decode_strict
@@ -18,23 +15,7 @@ from softf1.metrics.spans import (
     count_strict_ids,
 )
 
-from .sequences import random_tags
-from .test_schemes import SEQEVAL, TO_CONLLEVAL, rename
-
-
-def random_pairs(scheme, count, seed=0, shortest=1):
-    """Gold and predicted tags; many predictions are the gold tags with some changes."""
-    rng = random.Random(seed)
-    gold, predicted = [], []
-    for _ in range(count):
-        tags = random_tags(rng, scheme, rng.randint(shortest, 10))
-        other = random_tags(rng, scheme, len(tags))
-        share = rng.choice((0.0, 0.1, 1.0))
-        gold.append(tags)
-        predicted.append(
-            [b if rng.random() < share else a for a, b in zip(tags, other, strict=True)]
-        )
-    return gold, predicted
+from .seqeval_figures import AVERAGES, random_pairs, read_figures
 
 
 def as_ids(gold, predicted):
@@ -44,27 +25,22 @@ def as_ids(gold, predicted):
     return *streams, [len(sentence) for sentence in gold], tags
 
 
-def assert_same_scores(count, seqeval, gold, predicted, letters):
-    """Per label on all sentences, every average on the first tenth (seqeval takes its time)."""
-    renamed = [[rename(tags, letters) for tags in side] for side in (gold, predicted)]
+def assert_same_scores(count, figures, gold, predicted):
+    """Per label on all sentences, every average on the first tenth."""
     counts = count(gold, predicted)
     mine = [counts[label] for label in sorted(counts)]
-    theirs = seqeval(*renamed, average=None, zero_division=0)
-    np.testing.assert_allclose(np.transpose(mine), theirs, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.transpose(mine), figures["labels"], rtol=0, atol=1e-12)
     part = slice(len(gold) // 10)
     counts = count(gold[part], predicted[part])
-    for name in ("micro", "macro", "weighted"):
-        theirs = seqeval(renamed[0][part], renamed[1][part], average=name, zero_division=0)
-        np.testing.assert_allclose(counts.average(name), theirs, rtol=0, atol=1e-12)
+    for name in AVERAGES:
+        np.testing.assert_allclose(counts.average(name), figures[name], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_scores_are_those_of_seqeval_on_random_sequences(scheme):
-    pairs = random_pairs(scheme, 10_000)
-    cls, letters = SEQEVAL[scheme]
-    strict = partial(count_strict, scheme=scheme), partial(seqeval_strict, scheme=cls)
-    assert_same_scores(*strict, *pairs, letters)
-    assert_same_scores(count_lenient, seqeval_default, *pairs, TO_CONLLEVAL)
+    pairs, figures = random_pairs(scheme), read_figures()[scheme]
+    assert_same_scores(partial(count_strict, scheme=scheme), figures["strict_scores"], *pairs)
+    assert_same_scores(count_lenient, figures["lenient_scores"], *pairs)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -76,6 +76,45 @@ def test_much_damage(folder, name):
     check(folder, name, sample=300)
 
 
+def scramble(rng, data):
+    """The bytes of a file cut, exchanged, with others between, or something else altogether."""
+    at = rng.randrange(min(len(data), 2000))
+    more = rng.choice([b"\xff\xfe", b"{", b"[" * 2000, b"\x00", b'"', b"\n"])
+    return rng.choice(
+        [
+            data[: rng.randrange(len(data))],
+            data[:at] + more + data[at:],
+            data[:at] + rng.randbytes(3) + data[at + 3 :],
+            rng.choice([b"", b"[]", b"null", b"{}", b"\xff", b'{"schema": 1}', b"[" * 100_000]),
+        ]
+    )
+
+
+def check_bytes(folder, seeds):
+    for seed in seeds:
+        rng = random.Random(seed)
+        file = folder / rng.choice([*FILES, "cells/ce-s0/recipe.toml"])
+        whole = file.read_bytes() if file.is_file() else b"name = 1"
+        file.write_bytes(scramble(rng, whole))
+        try:
+            page.render(read_study([folder]), library="")
+        except InputError as error:
+            assert str(folder) in str(error), seed  # noqa: PT017 - as above
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, {file.name}: {error!r}") from error
+        finally:
+            file.write_bytes(whole)
+
+
+def test_some_bytes_of_reports(folder):
+    check_bytes(folder, range(40))
+
+
+@pytest.mark.slow
+def test_many_bytes_of_reports(folder):
+    check_bytes(folder, range(800))
+
+
 LINES = (
     {"id": "1", "words": ["Ada", "ran"], "gold": ["B-PER", "O"], "tags": ["O", "O"]},
     {"id": "1", "words": ["it", "ran"], "gold": ["PRON", "VERB"], "tags": ["PRON", "NOUN"]},

@@ -1,14 +1,17 @@
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 
 from softf1.errors import InputError
 from softf1.files import new_folder
@@ -16,6 +19,7 @@ from softf1.tasks import save_task
 from softf1.training.evaluation import evaluate, find
 from softf1.training.publish import find_model, load_model, publish_model
 from softf1.training.recipe import build_recipe
+from softf1.training.run import train_run
 from tests.tasks.cases import CASES, build_case
 from tests.training.conftest import strengthen
 
@@ -338,3 +342,66 @@ def test_code_in_a_folder_is_never_run(case, tmp_path):
     with pytest.raises(InputError):
         load_model(folder)
     assert not ran.exists()
+
+
+@pytest.fixture
+def published(tmp_path, bert):
+    """A model folder of a small BERT."""
+    rows = "".join(f"{'a' if i % 2 else 'b'},see {i} ann\n" for i in range(8))
+    (tmp_path / "x.csv").write_text(f"label,text\n{rows}")
+    task = {"kind": "classification", "train": str(tmp_path / "x.csv"), "dev_share": 0.5}
+    recipe = {"name": "x", "task": task, "encoder": {"name": str(bert)}}
+    train_run(build_recipe(recipe | {"train": {"max_steps": 1}}), tmp_path / "run", quiet=True)
+    return tmp_path / "run" / "model"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_one_damaged_bit_is_noticed(published, name):
+    load_model(published)
+    data = bytearray((published / name).read_bytes())
+    data[-40] ^= 1
+    (published / name).write_bytes(data)
+    with pytest.raises(InputError, match=rf"{name} has another checksum: damaged, or changed"):
+        load_model(published)
+
+
+def test_a_truncated_file_of_weights_is_noticed(published):
+    path = published / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"model.safetensors has \d+ bytes instead of \d+"):
+        load_model(published)
+
+
+def test_changed_weights_are_taken_where_the_entry_is_gone(published):
+    content = json.loads((published / "softf1.json").read_text("utf-8"))
+    assert sorted(content.pop("files")) == ["model.safetensors", "tokenizer.json"]
+    (published / "softf1.json").write_text(json.dumps(content), "utf-8")
+    load_model(published)
+
+
+class Hostile:
+    """Makes a file where it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("was-run"),)
+
+
+def test_weights_in_a_pickle_are_refused(published, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights = load_file(published / "model.safetensors")
+    for name in ("model.safetensors", "softf1.json"):
+        (published / name).unlink()
+    task = {"kind": "classification", "train": str(tmp_path / "x.csv"), "dev_share": 0.5}
+    values = {"name": "x", "task": task, "train": {"max_steps": 1}}
+    encoder = {"name": str(published)}
+    (published / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile()))
+    for more in ({}, {"allow_pickle": True}):
+        with pytest.raises(InputError, match="wanted an encoder"):
+            train_run(build_recipe(values | {"encoder": encoder | more}), "new", quiet=True)
+    torch.save(weights, published / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"a pickle, are not read.*encoder.allow_pickle=true"):
+        train_run(build_recipe(values | {"encoder": encoder}), "new", quiet=True)
+    train_run(
+        build_recipe(values | {"encoder": encoder | {"allow_pickle": True}}), "new", quiet=True
+    )
+    assert not Path("was-run").exists()

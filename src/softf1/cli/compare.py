@@ -125,12 +125,13 @@ def finish(found: dict[str, object], folder: Path) -> int:
     """Prints the comparison, and what failed; gives the exit code."""
     import sys
 
+    from softf1.errors import one_line, printable
     from softf1.experiments.show import show_comparison
 
     show_comparison(found)
-    print(f"{folder}/comparison.json, {folder}/comparison.csv")
+    print(printable(f"{folder}/comparison.json, {folder}/comparison.csv"))
     failed = found["failed"]
     assert isinstance(failed, dict)  # noqa: S101 - errors by cell
     for name, error in failed.items():
-        print(f"failed: {name}: {error}", file=sys.stderr)
+        print(f"failed: {name}: {one_line(error)}", file=sys.stderr)
     return 1 if failed else 0

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     import json
     import sys
 
-    from softf1.errors import InputError
+    from softf1.errors import InputError, printable
     from softf1.training.lines import finite
     from softf1.training.rescore import as_json, rescore
     from softf1.training.summary import format_labels, format_scores
@@ -41,17 +41,17 @@ def run(options: argparse.Namespace) -> int:
         data=options.data,
         split=options.split,
         format=options.format,
-        options=read_settings(options.set),
+        options=read_settings(options.set, options.encoding),
         **choose_places(options),
     )
     if options.json:
         print(json.dumps(finite(as_json(options.folder, found)), ensure_ascii=False, indent=1))
         return 0
     name = found.split or "scores"
-    print(f"{found.data}: {found.examples:,} examples\n")
+    print(f"{printable(found.data)}: {found.examples:,} examples\n")
     print(format_scores({"headline": found.headline, "scores": {name: found.scores}}))
     if found.scores.get("labels"):
         print(f"\n{format_labels(found.scores['labels'])}")
     for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     return 0

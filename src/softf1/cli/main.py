@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from softf1 import __version__
-from softf1.errors import InputError, RunError
+from softf1.errors import InputError, RunError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,8 +96,19 @@ def drop_output(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def prepare_streams() -> None:
+    """Lets any text be printed: what a terminal cannot show is escaped, a closed stream is none."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - kept
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns 0 for done, 1 for failed, 2 for bad input or usage."""
+    prepare_streams()
     options = parse(arguments)
     with ExitStack() as held:
         if options.verb in WORKING:
@@ -110,13 +123,13 @@ def run(options: argparse.Namespace) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except InputError as error:
-        print(f"softf1 {options.verb}: {error}", file=sys.stderr)
+        print(f"softf1 {options.verb}: {one_line(error)}", file=sys.stderr)
         return 2
     except (OSError, RunError) as error:  # a full disk, say: nothing that the input could mend
         if isinstance(error, BrokenPipeError) and options.verb not in WORKING:
             drop_output(sys.stdout)  # its reader, such as head, has seen enough
             return 0
-        print(f"softf1 {options.verb}: {error}", file=sys.stderr)
+        print(f"softf1 {options.verb}: {one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"softf1 {options.verb}: interrupted", file=sys.stderr)

@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
     """Looks, writes, and prints the commands that come next."""
     from pathlib import Path
 
+    from softf1.errors import printable
     from softf1.training.propose import propose_recipe, write_new
 
     to_screen = options.out == STDOUT
@@ -45,13 +46,13 @@ def run(options: argparse.Namespace) -> int:
         name=name,
         task=options.task,
         format=options.format,
-        options=read_settings(options.set),
+        options=read_settings(options.set, options.encoding),
         encoder=options.encoder,
     )
     if to_screen:
         print(made.text, end="")
         return 0
     write_new(options.out, made.text)
-    print(f"{options.out}: {made.summary()}\n")
-    print("\n".join(made.commands(options.out)))
+    print(f"{printable(options.out)}: {printable(made.summary())}\n")
+    print("\n".join(map(printable, made.commands(options.out))))
     return 0

@@ -26,21 +26,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reads, predicts and writes, some examples at a time."""
+    import os
     import sys
     from pathlib import Path
 
     from softf1.data.problems import Problems
+    from softf1.errors import InputError, printable
     from softf1.files import new_file
     from softf1.training.predict import predict_lines, read_input
     from softf1.training.publish import load_model
 
     if options.out:
         _check_out(Path(options.out), options.input)
+    elif getattr(sys.stdout, "name", "") == os.devnull:
+        raise InputError("wanted --out, since the standard output is closed")
     how = choose_places(options)
     loaded = load_model(options.folder)
     loaded.model.to(how["device"])
     problems = Problems(options.on_error, unique=False)
-    settings = read_settings(options.set)
+    settings = read_settings(options.set, options.encoding)
     examples = read_input(
         loaded.task, options.input, format=options.format, options=settings, problems=problems
     )
@@ -48,13 +52,13 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         with new_file(Path(options.out)) as file:
             count = _write(lines, file)
-        print(f"{options.out}: {count:,} predictions", file=sys.stderr)
+        print(f"{printable(options.out)}: {count:,} predictions", file=sys.stderr)
     else:
         _write(lines, sys.stdout.buffer)
     for note in problems.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     if problems.skipped or problems.changes:
-        print(f"{options.input}: {problems}", file=sys.stderr)
+        print(printable(f"{options.input}: {problems}"), file=sys.stderr)
     return 0
 
 

@@ -23,15 +23,19 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="an option of the reader, such as tag=3 or label=category",
     )
+    parser.add_argument(
+        "--encoding", metavar="NAME", help="of the files, such as latin-1 (default: UTF-8)"
+    )
 
 
-def read_settings(items: Sequence[str]) -> dict[str, object]:
+def read_settings(items: Sequence[str], encoding: str | None = None) -> dict[str, object]:
     """The options by name.
 
     >>> read_settings(["tag=3", "header=false", "label=category"])
     {'tag': 3, 'header': False, 'label': 'category'}
     """
-    return dict(_setting(item) for item in items)
+    found = dict(_setting(item) for item in items)
+    return found if encoding is None else found | {"encoding": encoding}
 
 
 def _setting(item: str) -> tuple[str, object]:

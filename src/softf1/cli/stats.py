@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from softf1.cli.settings import add_settings, read_settings
+from softf1.errors import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from softf1.data.splits import find_overlaps
     from softf1.data.stats import describe, look_over
 
-    extra = read_settings(options.set)
+    extra = read_settings(options.set, options.encoding)
     corpora = [
         look_over(
             path, format=options.format, task=options.task, on_error=options.on_error, **extra
@@ -86,10 +87,10 @@ def _print_tables(
     import sys
 
     for one, corpus in zip(stats, corpora, strict=True):
-        print(f"{one.path}: {one.examples:,} examples, {one.format}, {one.task}")
+        print(f"{printable(one.path)}: {one.examples:,} examples, {one.format}, {one.task}")
         ratio = "no positives" if one.ratio is None else f"ratio {one.ratio:.2f}"
         print(f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}")
-        print(f"negative: {one.negative}; counted in {one.unit}")
+        print(f"negative: {printable(one.negative)}; counted in {one.unit}")
         print(f"most frequent to rarest label: {one.spread:.1f}")
         lengths = one.lengths
         print(
@@ -98,11 +99,11 @@ def _print_tables(
         )
         _print_labels(one)
         for note in corpus.problems.notes:
-            print(f"note: {note}", file=sys.stderr)
+            print(f"note: {printable(note)}", file=sys.stderr)
         if corpus.problems.counts or corpus.problems.changes:
-            print(f"{one.path}: {corpus.problems}", file=sys.stderr)
+            print(printable(f"{one.path}: {corpus.problems}"), file=sys.stderr)
     for note in [*unseen, *map(str, overlaps)]:
-        print(note)
+        print(printable(note))
 
 
 def _print_labels(stats: Stats) -> None:
@@ -114,7 +115,7 @@ def _print_labels(stats: Stats) -> None:
     heads = ("label", "count", "share", f"per batch of {stats.batch_size}", "batches without")
     rows = [
         (
-            _printable(label.label),
+            printable(label.label),
             f"{label.count:,}",
             f"{label.share:.2%}",
             f"{label.per_batch:,.2f}",
@@ -132,8 +133,3 @@ def _print_labels(stats: Stats) -> None:
     for row in rows:
         table.add_row(Text(row[0]), *row[1:])
     console.print(table)
-
-
-def _printable(label: str) -> str:
-    """The label with tabs, ends of lines and codes of terminals written out."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in label)

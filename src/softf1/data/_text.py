@@ -12,7 +12,7 @@ import zlib
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, Self, cast
 
 from softf1.data.problems import Problems, RecordError
 from softf1.errors import InputError
@@ -31,6 +31,44 @@ _WIDE_BOMS = {
 }
 
 
+class Encoded(str):
+    """The path of a file whose text is not UTF-8; readers see it as if it were.
+
+    Attributes:
+        encoding: Its encoding, by a name that Python knows.
+    """
+
+    __slots__ = ("encoding",)
+    encoding: str
+
+    def __new__(cls, path: Path | str, encoding: str) -> Self:
+        """Refuses an encoding that is not known."""
+        try:
+            "".encode(encoding)
+        except (LookupError, ValueError):
+            message = f"wanted the name of an encoding, such as latin-1, got {encoding!r}"
+            raise InputError(message) from None
+        made = super().__new__(cls, path)
+        made.encoding = encoding
+        return made
+
+
+class _Recoded:
+    """A file of bytes in some encoding, read as UTF-8."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self.file = file
+        self.decoder = codecs.getincrementaldecoder(encoding)()
+
+    def read(self, size: int = -1) -> bytes:
+        """About `size` bytes; none at the end of the file only."""
+        while True:
+            data = self.file.read(size)
+            text = self.decoder.decode(data, final=not data)
+            if text or not data:
+                return text.encode(errors="replace")
+
+
 @contextmanager
 def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
     """Opens a plain or gzip file; whatever the system or gzip raises becomes an InputError."""
@@ -38,9 +76,9 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
         with Path(path).open("rb") as file:
             if file.peek(2)[:2] == _GZIP:
                 with gzip.open(file) as unpacked:
-                    yield cast("BinaryIO", unpacked)
+                    yield _as_utf8(cast("BinaryIO", unpacked), path)
             else:
-                yield file
+                yield _as_utf8(file, path)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"wanted a whole gzip file, got a damaged one ({error})", path=path
@@ -52,10 +90,16 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
         raise InputError(f"wanted a file to read, got: {reason}", path=path) from None
 
 
+def _as_utf8(file: BinaryIO, path: Path | str) -> BinaryIO:
+    if not isinstance(path, Encoded):
+        return file
+    return cast("BinaryIO", _Recoded(file, path.encoding))
+
+
 def read_chunks(path: Path | str, problems: Problems) -> Iterator[bytes]:
     """Yields the bytes of a file as they come, without BOM; a gzip file may not unpack to more."""
     with open_bytes(path) as file:
-        packed = isinstance(file, gzip.GzipFile)
+        packed = isinstance(file.file if isinstance(file, _Recoded) else file, gzip.GzipFile)
         size, first = 0, True
         while read := file.read(_PIECE):
             size += len(read)
@@ -169,7 +213,11 @@ def _too_long(
 def _drop_bom(data: bytes, path: Path | str) -> bytes:
     wide = next((name for bom, name in _WIDE_BOMS.items() if data.startswith(bom)), None)
     if wide:
-        raise InputError(f"wanted UTF-8, got {wide} (by its byte order mark)", path=path, line=1)
+        raise InputError(
+            f"wanted UTF-8, got {wide} (by its byte order mark); say --encoding {wide.lower()}",
+            path=path,
+            line=1,
+        )
     return data.removeprefix(codecs.BOM_UTF8)
 
 
@@ -214,7 +262,7 @@ def _decode_each(
         try:
             yield number, part.decode()
         except UnicodeDecodeError as error:
-            wrong = _not_utf8(error, path, number, hint=" (see encoding_errors=replace)")
+            wrong = _not_utf8(error, path, number, hint=", or --set encoding_errors=replace")
             if errors == "replace":
                 problems.change("bytes that are not UTF-8 replaced", str(wrong))
                 yield number, part.decode(errors="replace")
@@ -228,5 +276,5 @@ def _not_utf8(
 ) -> RecordError:
     line += error.object.count(b"\n", 0, error.start)
     got = error.object[error.start : error.start + 1].hex()
-    message = f"wanted UTF-8 text, got byte 0x{got}{hint}"
+    message = f"wanted UTF-8 text, got byte 0x{got}; say --encoding latin-1 or another{hint}"
     return RecordError("not UTF-8", message, path=path, line=line)

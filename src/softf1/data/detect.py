@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from softf1.data._text import read_start
@@ -15,7 +16,7 @@ from softf1.errors import InputError
 from softf1.metrics.schemes import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
@@ -23,6 +24,7 @@ _KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
 _ROWS = 200
 """How many rows are looked at."""
 _FEW_LABELS = 50
+_TABLES = (("tsv", "\t"), ("csv", ","), ("csv", ";"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,14 @@ class Detected:
     options: dict[str, object] = field(default_factory=dict)
 
 
-def detect(path: Path | str, *, task: str | None = None) -> Detected:
+def detect(
+    path: Path | str, *, task: str | None = None, told: Mapping[str, object] | None = None
+) -> Detected:
     """Looks at a file and takes the first format that its lines fit.
 
     A format is taken only on positive evidence; a file that fits none is an error that lists what
-    was looked for, never a guess.
+    was looked for, never a guess. `told` are options of the reader that a user gave: names of
+    columns speak for a table.
     """
     if str(path).startswith("hf:"):
         from softf1.data.hf import detect_task  # a library that is rarely needed
@@ -55,7 +60,8 @@ def detect(path: Path | str, *, task: str | None = None) -> Detected:
     start = read_start(path)
     if not start.strip():
         raise InputError("wanted data, got an empty file", path=path)
-    looks = (_json,) if _JSON.match(start) else _LOOKS
+    looks: tuple[Callable[[str], Detected | None], ...]
+    looks = (_json,) if _JSON.match(start) else (partial(_told, told=told or {}), *_LOOKS)
     for look in looks:
         found = look(start)
         if found is not None and task in (None, found.task):
@@ -65,10 +71,41 @@ def detect(path: Path | str, *, task: str | None = None) -> Detected:
         wanted = (
             "SQuAD, QuoRef, BERT-MRC, objects with a text or with two, a line each or in a list"
         )
-    told = f" for the task {task}" if task else ""
+    asked = f" for the task {task}" if task else ""
     first = short(start.strip().partition("\n")[0])
-    message = f"wanted one of {wanted}{told}; got a first line of {first}"
-    raise InputError(f"{message}; name it with format=…", path=path)
+    message = f"wanted one of {wanted}{asked}; got a first line of {first}"
+    raise InputError(f"{message}{_advise(start)}", path=path)
+
+
+def _advise(start: str) -> str:
+    """What to do about a file that fits no format: a table wants to know its columns."""
+    header, _, rest = start.strip().partition("\n")
+    between = max("\t,;", key=header.count)
+    names = [name.strip(' "') for name in header.split(between)]
+    if looks_like_header(names) and not rest.strip():
+        return ", and no rows below that header"
+    row = rest.partition("\n")[0]
+    if len(names) < 2 or row.count(between) < len(names) - 1:
+        return "; name the format with --format"
+    columns = ", ".join(short(name) for name in names)
+    return f"; of a table with the columns {columns}, say --set text=NAME --set label=NAME"
+
+
+def _told(start: str, told: Mapping[str, object]) -> Detected | None:
+    """A table that has the columns whose names the user gave."""
+    wanted = {
+        name
+        for role, name in told.items()
+        if role in USUAL and isinstance(name, str)
+        if not name.isdecimal()
+    }
+    header = start.partition("\n")[0]
+    for kind, delimiter in _TABLES:
+        if wanted and wanted <= {name.strip(' "') for name in header.split(delimiter)}:
+            task = "pairs" if "first" in told else "classification"
+            options: dict[str, object] = {"delimiter": ";"} if delimiter == ";" else {}
+            return Detected(kind, task, f"a header with {', '.join(sorted(wanted))}", options)
+    return None
 
 
 def _json(start: str) -> Detected | None:
@@ -115,10 +152,11 @@ def _brackets(start: str) -> Detected | None:
 
 def _table(start: str) -> Detected | None:
     header, _, rest = start.partition("\n")
-    for kind, delimiter in (("tsv", "\t"), ("csv", ","), ("csv", ";")):
+    for kind, delimiter in _TABLES:
         options: dict[str, object] = {"delimiter": ";"} if delimiter == ";" else {}
         names = [name.strip(' "').lower() for name in header.split(delimiter)]
-        if len(names) < 2 or not looks_like_header(names) or not rest.strip():
+        single = kind == "csv" and names[0] in USUAL["text"]  # to predict on
+        if (len(names) < 2 and not single) or not looks_like_header(names) or not rest.strip():
             continue
         for layout, columns in LAYOUTS.items():
             if kind == "tsv" and {columns["first"].lower(), columns["second"].lower()} <= {*names}:

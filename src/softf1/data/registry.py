@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from softf1.data._text import Encoded
 from softf1.data.counts import Counts, count
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
@@ -122,7 +123,8 @@ def read(
     """Reads a whole file of any known format.
 
     Args:
-        path: A file (UTF-8, a BOM, CRLF and gzip are fine), or `hf:NAME`.
+        path: A file (UTF-8, a BOM, CRLF and gzip are fine), or `hf:NAME`. `encoding=` names
+            another encoding.
         format: A name of `FORMATS`; None looks at the file and notes what it took.
         task: One of `TASKS`; needed where a format serves several and the file does not tell.
         on_error: "raise" stops at the first bad record, "skip" leaves it out and counts it.
@@ -163,10 +165,13 @@ def choose(
 ) -> tuple[str, str, Callable[[], Iterator[Example]]]:
     """Settles format, task and options before anything is read; what was detected is noted."""
     name = format
+    options = dict(options)
+    if (encoding := options.pop("encoding", None)) is not None:
+        path = Encoded(path, str(encoding))
     if task is not None:
         look_up(task, dict.fromkeys(TASKS), "task")
     if name is None:
-        found = importlib.import_module("softf1.data.detect").detect(path, task=task)
+        found = importlib.import_module("softf1.data.detect").detect(path, task=task, told=options)
         problems.note(f"{path}: took format {found.format}, task {found.task}: {found.reason}")
         name, task, options = found.format, found.task, {**found.options, **options}
     spec = look_up(name, FORMATS, "format")

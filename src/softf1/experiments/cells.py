@@ -106,7 +106,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A file that holds an object in JSON."""
     try:
         found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"wanted JSON, got {error}", path=path) from error
     if not isinstance(found, dict):
         raise InputError(f"wanted an object in JSON, got {type(found).__name__}", path=path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from softf1.errors import printable
 from softf1.experiments.verdicts import name_score
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ def show_comparison(found: Mapping[str, Any]) -> None:
     if found["groups"] and len(found["labels"]) > 2:
         print_table(*_groups(found))
     for note in found["notes"]:
-        print(f"note: {note}")
-    print(f"\n{found['verdict']}")
+        print(f"note: {printable(note)}")
+    print(f"\n{printable(found['verdict'])}")
 
 
 def _rows(found: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
@@ -73,7 +74,7 @@ def _number(value: float | None) -> bool:
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on a terminal, columns divided by tabs in a pipe."""
     if not sys.stdout.isatty():
-        print(*("\t".join(row) for row in (heads, *rows)), sep="\n")
+        print(*("\t".join(map(printable, row)) for row in (heads, *rows)), sep="\n")
         return
     from rich.console import Console
     from rich.table import Table
@@ -84,5 +85,5 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         column.justify = "right"
         column.no_wrap = True
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.experiments.rows import run_rows
+from softf1.training.recipe import check_recipe, with_values
 from softf1.training.toml import parse_override, split_values
 
 if TYPE_CHECKING:
@@ -72,6 +73,14 @@ def combine(axes: Axes, complements: Mapping[str, str]) -> list[dict[str, Any]]:
     return combined
 
 
+def check_rows(recipe: Recipe, axes: Axes, complements: Mapping[str, str]) -> None:
+    """Refuses values that no run could have, before there is a folder."""
+    if not axes or "train.seed" in axes:
+        raise InputError("wanted key=a,b,… with two values or more (for seeds: --seeds N)")
+    for values in combine(axes, complements):
+        check_recipe(with_values(recipe, values))
+
+
 def sweep(
     recipe: Recipe,
     folder: Path,
@@ -99,8 +108,7 @@ def sweep(
         force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
     """
-    if not axes or "train.seed" in axes:
-        raise InputError("wanted key=a,b,… with two values or more (for seeds: --seeds N)")
+    check_rows(recipe, axes, complements or {})
     rows = {name_row(values, axes): values for values in combine(axes, complements or {})}
     return run_rows(
         recipe,

@@ -136,7 +136,7 @@ def read_predictions(path: Path | str) -> list[Line]:
     """The lines of a predictions file."""
     lines = []
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        with Path(path).open("rb") as file:
             for number, text in enumerate(file, 1):
                 lines.append(_parse(text, path, number))
     except FileNotFoundError as error:
@@ -144,10 +144,10 @@ def read_predictions(path: Path | str) -> list[Line]:
     return lines
 
 
-def _parse(text: str, path: Path | str, number: int) -> Line:
+def _parse(text: bytes, path: Path | str, number: int) -> Line:
     try:
         line = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"wanted JSON, got {error}", path=path, line=number) from error
     if not isinstance(line, dict) or line.get("schema") != 1 or "gold" not in line:
         raise InputError("wanted a prediction of schema 1", path=path, line=number)

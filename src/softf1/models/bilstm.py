@@ -15,7 +15,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 from softf1.errors import InputError
 from softf1.models.codec import UNLIMITED, Layout
-from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary
+from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary, read_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,7 +55,7 @@ class WordCodec:
     @classmethod
     def from_pretrained(cls, folder: Path | str) -> Self:
         """The vocabulary beside a saved model."""
-        return cls(**json.loads((Path(folder) / FILE).read_text("utf-8")))
+        return cls(**read_vocabulary(Path(folder) / FILE))
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write the vocabulary beside the model."""

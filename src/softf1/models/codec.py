@@ -113,6 +113,8 @@ class TokenizerCodec:
         self.names = tuple(tokenizer.model_input_names)
         alone = self.backend.encode(["a"], is_pretokenized=True, add_special_tokens=False).ids
         self.space = "" if self.text_ids(["a a"]) == [alone * 2] else " "
+        if "input_ids" not in self.names:
+            raise ValueError(f"wanted input_ids among the inputs of a tokenizer, got {self.names}")
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
         """The ids of each word as it has them in running text, behind a space.

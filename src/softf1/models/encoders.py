@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ from softf1.errors import InputError
 from softf1.models.codec import UNLIMITED, TokenizerCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from softf1.models.codec import Codec
 
@@ -31,6 +32,12 @@ SCRATCH: dict[str, tuple[str, str, Head]] = {
     "textcnn": ("TextCnn", "CharacterCodec", "text"),
 }
 """Model, vocabulary and head of the encoders that start from nothing; loaded when asked for."""
+
+
+PICKLE = (
+    " (weights of the old form, a pickle, are not read, since they may run code: "
+    "encoder.allow_pickle=true if you trust them)"
+)
 
 
 def find_encoder(name: str | Path) -> str:
@@ -63,7 +70,9 @@ def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Code
     from transformers import AutoTokenizer
 
     tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
-    return TokenizerCodec(tokenizer, limit=count_positions(_load(load_config, encoder)))
+    config = _load(load_config, encoder)
+    with _readable(encoder):
+        return TokenizerCodec(tokenizer, limit=count_positions(config))
 
 
 def count_positions(config: Any) -> int:
@@ -108,12 +117,18 @@ def find_auto(config: Any) -> Any:
 
 
 def build_model(
-    encoder: str | Path, *, head: Head, labels: Sequence[str] = (), codec: Codec, **options: Any
+    encoder: str | Path,
+    *,
+    head: Head,
+    labels: Sequence[str] = (),
+    codec: Codec,
+    allow_pickle: bool = False,
+    **options: Any,
 ) -> Any:
     """An encoder with a new head, in float32 whatever the weights were stored in.
 
     Half-precision weights that AdamW updates in place turn into NaN, and transformers would keep
-    the stored type.
+    the stored type. Weights are safetensors; `allow_pickle` takes the old form, which may run code.
     """
     names = {"id2label": dict(enumerate(labels)), "label2id": {x: i for i, x in enumerate(labels)}}
     scratch = _scratch(encoder)
@@ -133,7 +148,8 @@ def build_model(
     auto = find_auto(config) if head == "none" else getattr(transformers, AUTO[head])
     if type(config) not in auto._model_mapping:  # noqa: SLF001 - which families have such a head
         raise InputError(f"transformers has no {AUTO[head][4:]} for encoders {config.model_type}")
-    model = _load(auto.from_pretrained, encoder, dtype=torch.float32, **named, **options)
+    safe = {} if allow_pickle else {"use_safetensors": True}
+    model = _load(auto.from_pretrained, encoder, dtype=torch.float32, **safe, **named, **options)
     if model.config.pad_token_id is None:  # decoders look for the last token that is no padding
         model.config.pad_token_id = codec.pad_id
     return model
@@ -150,7 +166,14 @@ def _scratch(encoder: str | Path) -> str | None:
 def _read_config(encoder: str | Path) -> dict[str, Any]:
     """The configuration in a folder; empty where this is a name, not a folder."""
     path = Path(encoder) / "config.json"
-    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"wanted a configuration in JSON, got {error}", path=path) from error
+    if not isinstance(found, dict):
+        raise InputError("wanted a configuration in JSON, got no object", path=path)
     return found
 
 
@@ -159,11 +182,50 @@ def _import(scratch: str, name: str) -> Any:
 
 
 def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
+    with _readable(encoder):
+        name = find_encoder(encoder)
+        _ask_hub(name)
+        return load(name, trust_remote_code=False, **options)
+
+
+@contextmanager
+def _readable(encoder: str | Path) -> Iterator[None]:
+    """Whatever files that cannot be read lead to becomes an InputError."""
     try:
-        return load(find_encoder(encoder), trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if "pytorch_model.bin" in str(error) or ".safetensors" in reason:
+            reason += PICKLE
         known = ", ".join(["minilm", *SCRATCH])
         raise InputError(
             f"wanted an encoder (a Hub name, a folder, {known}), got {str(encoder)!r}: {reason}"
         ) from error
+
+
+def _ask_hub(name: str) -> None:
+    """Asks once whether a model is there: transformers tries for a minute before it says no.
+
+    Raises:
+        OSError: It is no folder, not in the cache, and the Hub does not have it or is not there.
+    """
+    if Path(name).is_dir():
+        return
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    if constants.HF_HUB_OFFLINE:
+        raise OSError("no such folder, and not in the cache (HF_HUB_OFFLINE is set)")
+    try:
+        HfApi().model_info(name, timeout=10)
+    except RepositoryNotFoundError as error:
+        raise OSError("no such folder, and no such model on the Hub") from error
+    except HfHubHTTPError:  # a mirror that answers other questions only
+        return
+    except Exception as error:  # whatever the HTTP library of the day raises
+        message = "no such folder, not in the cache, and the Hub cannot be reached"
+        raise OSError(f"{message} ({error})") from error

@@ -70,11 +70,13 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         self.post_init()  # type: ignore[no-untyped-call]
 
     @classmethod
-    def build(cls, encoder: str | Path, codec: Codec, **options: Any) -> Self:
+    def build(
+        cls, encoder: str | Path, codec: Codec, *, allow_pickle: bool = False, **options: Any
+    ) -> Self:
         """New heads on a pretrained encoder, or a saved model as it is."""
         if is_saved(encoder):
             return cls.from_pretrained(encoder, dtype=torch.float32)
-        pretrained = build_model(encoder, head="none", codec=codec)
+        pretrained = build_model(encoder, head="none", codec=codec, allow_pickle=allow_pickle)
         model = cls(MrcConfig(encoder=pretrained.config.to_dict(), **options))
         model.encoder = pretrained
         return model

@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from softf1.models.codec import UNLIMITED, Layout
-from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary
+from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary, read_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +44,7 @@ class CharacterCodec:
     @classmethod
     def from_pretrained(cls, folder: Path | str) -> Self:
         """The vocabulary beside a saved model."""
-        found = json.loads((Path(folder) / FILE).read_text("utf-8"))
+        found = read_vocabulary(Path(folder) / FILE)
         return cls(found["characters"], window=found["window"])
 
     def save_pretrained(self, folder: Path | str) -> None:

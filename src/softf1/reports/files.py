@@ -19,7 +19,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """A JSON file with an object of the schema that this page knows."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"wanted JSON, got: {error}", path=path) from None
     if not isinstance(value, dict):
         raise InputError(f"wanted an object, got {type(value).__name__}", path=path)
@@ -37,12 +37,12 @@ def read_lines(path: Path, *, unfinished: bool = False) -> Iterator[dict[str, An
     """
     if not path.is_file():
         return
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 value = json.loads(line)
-            except ValueError as error:
-                if unfinished and not line.endswith("\n"):
+            except (ValueError, RecursionError) as error:
+                if unfinished and not line.endswith(b"\n"):
                     return
                 raise InputError(f"wanted JSON, got: {error}", path=path, line=number) from None
             if not isinstance(value, dict):

@@ -234,6 +234,17 @@ class Classification:
         """The label or labels of every text."""
         return decide(by_item(found, "logits", len(features)), self)
 
+    def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[Example]]]) -> None:
+        """Refuses texts without a label, where each must have one."""
+        for path, examples in parts.values():
+            bare = next((one for one in examples if not labels_of(one)), None)
+            if bare is not None and not self.multi_label:
+                raise InputError(
+                    "wanted a label to learn from or to score by, got none",
+                    path=path,
+                    line=bare.line,
+                )
+
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[Example]
     ) -> dict[str, Any]:

@@ -45,6 +45,8 @@ def make_task(kind: str, **options: Any) -> Task:
     >>> make_task("tagging", unit="joint").unit
     'joint'
     """
+    if "encoding" in options:  # of the files, for all readers
+        options["reader"] = {**options.get("reader", {}), "encoding": options.pop("encoding")}
     where, _, name = look_up(kind, list_tasks(), "task").partition(":")
     cls = getattr(importlib.import_module(where), name)
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -65,7 +67,11 @@ def describe_task(task: Task, *, learned: bool = True) -> dict[str, Any]:
 
 
 def save_task(
-    task: Task, folder: Path | str, *, plain_bias: Mapping[str, list[float]] | None = None
+    task: Task,
+    folder: Path | str,
+    *,
+    plain_bias: Mapping[str, list[float]] | None = None,
+    files: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the task beside its model.
 
@@ -73,28 +79,53 @@ def save_task(
         task: With its labels and thresholds.
         folder: Of the model.
         plain_bias: The bias of each head as it was trained, where the saved one has more in it.
+        files: Size and checksum of the model's files.
     """
     content = describe_task(task) | ({"plain_bias": plain_bias} if plain_bias else {})
+    content |= {"files": dict(files)} if files else {}
     text = json.dumps(content, ensure_ascii=False, indent=1)
     (Path(folder) / FILE).write_text(text + "\n", "utf-8")
 
 
 def load_plain_bias(folder: Path | str) -> dict[str, list[float]]:
     """The bias of each head as it was trained, by key; only of those that were saved with more."""
-    found = json.loads((Path(folder) / FILE).read_text("utf-8"))
-    return dict(found.get("plain_bias", {}))
+    return dict(_read_file(folder).get("plain_bias", {}))
 
 
 def load_task(folder: Path | str) -> Task:
     """The task of a model folder, with its labels and thresholds."""
+    options = _read_file(folder)
+    for name in ("files", "plain_bias"):
+        options.pop(name, None)
+    kind = str(options.pop("kind"))
+    return make_task(
+        kind, **{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    )
+
+
+def read_files(folder: Path | str) -> dict[str, dict[str, Any]]:
+    """Size and checksum by name of the model's files; none in a folder of an older version."""
+    found = _read_file(folder).get("files", {})
+    entries = found.items() if isinstance(found, dict) else [("files", found)]
+    for name, known in entries:
+        if (
+            not isinstance(known, dict)
+            or not {"size", "sha256"} <= {*known}
+            or Path(name).name != name
+        ):
+            message = f"wanted size and sha256 of a file, got {known!r} of {name!r}"
+            raise InputError(message, path=Path(folder) / FILE)
+    return dict(entries)
+
+
+def _read_file(folder: Path | str) -> dict[str, Any]:
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError("wanted a model folder written by softf1, found no task", path=path)
     try:
         found = json.loads(path.read_text("utf-8"))
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-        kind = str(options.pop("kind"))
-        options.pop("plain_bias", None)
-    except (ValueError, AttributeError, LookupError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"wanted a task in JSON, got {error}", path=path) from error
-    return make_task(kind, **options)
+    if not isinstance(found, dict) or "kind" not in found:
+        raise InputError("wanted a task in JSON, got no object with its kind", path=path)
+    return found

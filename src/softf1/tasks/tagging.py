@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -11,7 +12,7 @@ import torch
 
 from softf1.data.examples import TaggedSentence
 from softf1.errors import InputError
-from softf1.metrics.schemes import OUTSIDE, SCHEMES, repair_tags
+from softf1.metrics.schemes import OUTSIDE, SCHEMES, detect_scheme, repair_tags
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.base import (
@@ -29,7 +30,7 @@ from softf1.tasks.labels import probabilities
 from softf1.tasks.rows import assemble, model_inputs, room
 from softf1.tasks.scores import DIGITS
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
-from softf1.tasks.tags import by_word, find_scheme, list_entities, score_tags
+from softf1.tasks.tags import by_word, check_tags, find_scheme, list_entities, score_tags
 from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
@@ -144,6 +145,16 @@ class Tagging:
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Where the logits come from."""
         return {"tags": Head(find_output(model, len(self.labels)), slice(None))}
+
+    def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[TaggedSentence]]]) -> None:
+        """Refuses sentences without tags, and tags of another scheme than the training data's."""
+        scheme = self.spans
+        if not self.labels:  # not fitted yet
+            with suppress(ValueError):  # plain tags
+                scheme = detect_scheme({self.units(one)[1] for one in parts["train"][1]}).name
+        for name, (path, examples) in parts.items():
+            own = None if name == "train" else scheme
+            check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
 
     def collate(
         self,

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from softf1.errors import InputError
 from softf1.metrics.classification import accuracy, count_classes
-from softf1.metrics.schemes import decode_strict, detect_scheme
+from softf1.metrics.schemes import OUTSIDE, SCHEMES, decode_strict, detect_scheme
 from softf1.metrics.spans import count_lenient, count_strict
 from softf1.tasks.scores import DIGITS, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -42,6 +44,41 @@ def find_scheme(features: Features) -> str | None:
         return detect_scheme(sample).name
     except ValueError:
         return None
+
+
+def check_tags(
+    tagged: Iterable[tuple[int, Sequence[str]]], scheme: str | None, path: Path | str | None
+) -> None:
+    """Refuses gold tags that no score could read.
+
+    Args:
+        tagged: Line and tags of each sentence.
+        scheme: Of the training data; None where its tags are plain ones.
+        path: The file, for the error.
+    """
+    known: set[str] = set()
+    for line, tags in tagged:
+        if not tags:
+            raise InputError(
+                "wanted tags to score by, got a sentence without", path=path, line=line
+            )
+        for tag in tags if scheme else ():
+            if tag not in known and not fits_scheme(tag, scheme or ""):
+                letters = ", ".join(f"{x}-" for x in SCHEMES[scheme or ""].prefixes if x != OUTSIDE)
+                message = f"wanted O or a tag of {scheme} ({letters}), as the training data has"
+                raise InputError(f"{message}; got {tag!r}", path=path, line=line)
+            known.add(tag)
+
+
+def fits_scheme(tag: str, scheme: str) -> bool:
+    """Whether a tag is one of a scheme.
+
+    >>> fits_scheme("B-ORG", "BIO"), fits_scheme("E-ORG", "BIO"), fits_scheme("O", "BIO")
+    (True, False, True)
+    """
+    letter = tag.partition("-")[0]
+    letters = SCHEMES[scheme].prefixes
+    return tag == OUTSIDE or (len(letter) == 1 and letter != OUTSIDE and letter in letters)
 
 
 def by_word(values: NDArray[Any], found: Found, features: Features) -> NDArray[Any]:

@@ -98,6 +98,8 @@ def _check_sizes(encoder: EncoderSection, model: str) -> None:
         if listed != isinstance(value, list) or not all(map(_is_size, numbers)) or not numbers:
             wanted = "a list of whole numbers" if listed else "a whole number"
             raise RecipeError(f"encoder.{name}", f"wanted {wanted} from 1, got {value!r}")
+        if (encoder.name, name, value) == ("bilstm", "hidden_size", 1):
+            raise RecipeError("encoder.hidden_size", "wanted 2 or more, half for each way, got 1")
 
 
 def _is_size(value: object) -> bool:

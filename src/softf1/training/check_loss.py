@@ -63,6 +63,10 @@ def _check_names(loss: LossSection) -> None:
             raise RecipeError("loss.name", message)
         if not isinstance(loss.options.get(part, {}), dict):
             raise RecipeError(f"loss.{part}", f"wanted a table, got {loss.options[part]!r}")
+    for key, value in _excluded(loss.options):
+        labels = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str) or _is(one, "int") for one in labels):
+            raise RecipeError(f"loss.{key}", f"wanted labels or their numbers, got {value!r}")
     for name in OF_TRAINING:
         if name in loss.options:
             raise RecipeError(f"loss.{name}", "training sets this itself")
@@ -86,6 +90,15 @@ def _numbered(options: Mapping[str, Any]) -> dict[str, Any]:
         return _numbered(value) if isinstance(value, dict) else value
 
     return {name: number(name, value) for name, value in options.items()}
+
+
+def _excluded(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every `exclude`, those in tables too."""
+    for name, value in options.items():
+        if name == "exclude":
+            yield f"{prefix}{name}", value
+        elif isinstance(value, dict):
+            yield from _excluded(value, f"{prefix}{name}.")
 
 
 def _mistyped(made: nn.Module) -> Iterator[tuple[str, str, Any]]:

@@ -128,6 +128,8 @@ def _convert_any(value: Any, *, key: str) -> Any:
         return str(value)
     if not isinstance(value, (bool, int, float, str)):
         raise _wrong(key, "a text, a number, true or false, a list or a table", value)
+    if isinstance(value, str):
+        _check_text(value, key=key)
     return value
 
 
@@ -139,7 +141,17 @@ def _convert_plain(value: Any, hint: type, *, key: str) -> Any:
         raise _wrong(key, WORDS[hint], value)
     if value == "":
         raise _wrong(key, "a text that is not empty", value)
+    if hint is str:
+        _check_text(value, key=key)
     return hint(value)
+
+
+def _check_text(value: str, *, key: str) -> None:
+    """Refuses what UTF-8 cannot say, such as the name of a file in another encoding."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _wrong(key, "a text that UTF-8 can say", value) from None
 
 
 def _convert_tuple(value: Any, parts: tuple[Any, ...], *, key: str) -> tuple[Any, ...]:

@@ -159,7 +159,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"wanted a result in JSON, got {error}", path=path) from error
     known = isinstance(found, dict) and found.get("schema") == SCHEMA
     if not known or not isinstance(found.get("hash"), str):

@@ -73,6 +73,7 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     codec = make_codec(recipe.encoder.name, task.texts(examples["train"]))
     features = {name: task.encode(found, codec) for name, found in examples.items()}
     task = task.fit(features["train"])
+    check_gold(task, examples, sources)
     notes += [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
     return Material(task, codec, examples, features, sources, notes)
 
@@ -80,7 +81,18 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
 def check_files(recipe: Recipe) -> None:
     """Refuses files that cannot be read, have nothing in them or leave nothing for dev."""
     task = make_task(recipe.task.kind, **recipe.task.options)
-    divide(*_read(recipe, task), recipe.task)
+    examples, sources = _read(recipe, task)
+    divide(examples, sources, recipe.task)
+    check_gold(task, examples, sources)
+
+
+def check_gold(
+    task: Task, examples: Mapping[str, Sequence[Any]], sources: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Refuses examples that could not be scored: now, not after the last step."""
+    check = getattr(task, "check_gold", None)  # tasks of other packages may have none
+    if check is not None:
+        check({name: (sources[name]["path"], found) for name, found in examples.items()})
 
 
 def divide(

@@ -20,7 +20,10 @@ def make_model(recipe: Recipe, material: Material) -> nn.Module:
     """Encoder and head on the CPU, the same for the same seed."""
     torch.manual_seed(recipe.train.seed)
     task, name = material.task, recipe.encoder.name
-    model = task.build_model(name, material.codec, **recipe.encoder.options)
+    options = dict(recipe.encoder.options)
+    if recipe.encoder.allow_pickle:
+        options["allow_pickle"] = True
+    model = task.build_model(name, material.codec, **options)
     if recipe.encoder.dropout is not None:
         set_dropout(model, recipe.encoder.dropout)
     start_heads(model, material, prior=recipe.train.head_bias == "prior")

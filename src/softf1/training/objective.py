@@ -270,4 +270,7 @@ def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
     for name in found:
         if isinstance(name, str) and name not in labels:
             raise InputError(f"loss.exclude: wanted one of {', '.join(labels)}, got {name!r}")
+        if not isinstance(name, str) and labels and not 0 <= name < len(labels):
+            wanted = f"the number of a label, from 0 to {len(labels) - 1}"
+            raise InputError(f"loss.exclude: wanted {wanted}, got {name!r}")
     return tuple(labels.index(n) if isinstance(n, str) else n for n in found)

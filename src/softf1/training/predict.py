@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from softf1.data._text import read_start
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask
-from softf1.data.problems import Problems
-from softf1.data.registry import iterate
+from softf1.data.problems import Problems, RecordError
+from softf1.data.registry import FORMATS, iterate
 from softf1.errors import InputError
 from softf1.training.batching import prefetch
 from softf1.training.evaluation import find
@@ -113,18 +113,33 @@ def read_input(
     task = reading_as(task, format=format, options=options)
     if str(path) == "-":
         if task.format is None:
-            raise InputError("wanted --format with -, since the standard input is read only once")
-        return _read(task, STDIN, problems)
+            raise InputError(
+                "wanted --format with - (such as csv, or plain for lines of text), "
+                "since the standard input is read only once"
+            )
+        reader = {key: value for key, value in task.reader.items() if key != "label"}
+        return _read(_with_reader(task, task.format, reader), STDIN, problems)
     examples = _read(task, path, problems)
     try:
         first = next(examples)
-    except InputError:
+    except InputError as error:
         other = _without_labels(task, path)
-        if format is not None or options or other is None:
+        if format is not None or set(options or ()) - {"encoding"}:
             raise
+        if other is None:
+            raise _advise(task, path, error) from None
         problems.note(f"{path}: read without labels")
         return _read(other, path, problems)
     return chain([first], examples)
+
+
+def _advise(task: Task, path: Path | str, error: InputError) -> InputError:
+    """The error, with the way to read lines of plain text where the file has such."""
+    first = read_start(path).partition("\n")[0]
+    plain = " " in first.strip() and not set(first) & set("\t{[,;")
+    if isinstance(error, RecordError) or task.kind not in FORMATS["plain"].tasks or not plain:
+        return error
+    return InputError(f"{error}; lines of text without labels are read with --format plain")
 
 
 def reading_as(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from softf1.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -67,7 +69,7 @@ class Plain:
 
     def say(self, message: str) -> None:
         """A line."""
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
 
     def stop(self) -> None:
         """Nothing is left open."""
@@ -106,7 +108,7 @@ class Bar:
 
     def say(self, message: str) -> None:
         """A line above the bar."""
-        self.progress.console.print(message, markup=False, highlight=False)
+        self.progress.console.print(printable(message), markup=False, highlight=False)
 
     def stop(self) -> None:
         """Leaves the bar as it is."""

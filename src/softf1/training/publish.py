@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from softf1.errors import InputError
+from softf1.errors import InputError, RunError
 from softf1.files import new_folder
 from softf1.models.codec import TokenizerCodec
 from softf1.models.encoders import make_codec
-from softf1.tasks.registry import FILE, load_plain_bias, load_task, save_task
+from softf1.tasks.registry import FILE, load_plain_bias, load_task, read_files, save_task
 from softf1.training.card import write_card
 from softf1.training.decisions import folded, unfold
 from softf1.training.quiet import quiet_transformers
+from softf1.training.tensorfile import check_file, describe_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     from softf1.training.recipe import Recipe
 
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
-DAMAGED = (
-    *(OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError),
-    SafetensorError,
-)
-"""What reading a folder that was changed by hand can raise."""
 
 
 class Loaded(NamedTuple):
@@ -64,10 +60,13 @@ def publish_model(
         result: What `result.json` holds, for the card.
     """
     with new_folder(Path(folder)) as made:
-        with quiet_transformers(), folded(model, task) as plain_bias:
-            model.save_pretrained(made)
-            codec.save_pretrained(made)
-        save_task(task, made, plain_bias=plain_bias)
+        try:
+            with quiet_transformers(), folded(model, task) as plain_bias:
+                model.save_pretrained(made)
+                codec.save_pretrained(made)
+        except SafetensorError as error:  # of a full disk, too
+            raise RunError(f"{folder}: the model could not be written: {error}") from error
+        save_task(task, made, plain_bias=plain_bias, files=_describe_files(made))
         write_card(made, task=task, model=model, recipe=recipe, result=result)
 
 
@@ -96,25 +95,58 @@ def load_model(folder: Path | str) -> Loaded:
     """
     path = find_model(folder)
     try:
+        _check_files(path)
         task = load_task(path)
         with quiet_transformers():
             codec = make_codec(path)
             model = task.build_model(path, codec)
         _check_tokenizer(codec, path)
+        _check_ids(codec, model, path)
         _check_head(model, task, path)
         unfold(model, task, load_plain_bias(path))
-    except DAMAGED as error:
-        reason = str(error).strip().partition("\n")[0]
+    except Exception as error:  # whatever files that were changed by hand lead to
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if str(path) in reason:
             raise InputError(reason) from error
         raise InputError(f"wanted a whole model, got {reason}", path=path) from error
     return Loaded(model.eval(), task, codec)
 
 
+def _describe_files(folder: Path) -> dict[str, Any]:
+    """Size and checksum of the weights and of the tokenizer."""
+    found = sorted([*folder.glob("*.safetensors"), *folder.glob(TOKENIZER)])
+    return {path.name: describe_file(path) for path in found}
+
+
+def _check_files(folder: Path) -> None:
+    """Weights that were damaged or exchanged would change predictions without a word."""
+    for name, known in read_files(folder).items():
+        wrong = check_file(folder / name, known)
+        if wrong:
+            raise InputError(
+                f"{wrong}: damaged, or changed since it was written (without its entry under "
+                f'"files" in {FILE} it is taken as it is)',
+                path=folder,
+            )
+
+
 def _check_tokenizer(codec: Codec, folder: Path) -> None:
     """The tokenizer is in the folder: transformers would make up an empty one."""
     if isinstance(codec, TokenizerCodec) and not (folder / TOKENIZER).is_file():
         raise InputError("wanted a tokenizer, got none", path=folder / TOKENIZER)
+
+
+def _check_ids(codec: Any, model: Any, folder: Path) -> None:
+    """Every id of a vocabulary has its vector."""
+    for name, sizes in (
+        ("words", ["vocab_size"]),
+        ("characters", ["char_vocab_size", "vocab_size"]),
+    ):
+        size = next((getattr(model.config, one) for one in sizes if hasattr(model.config, one)), 0)
+        largest = max(getattr(codec, name, {}).values(), default=-1)
+        if largest >= size:
+            message = f"wanted ids of {name} below {size}, got {largest}"
+            raise InputError(message, path=folder)
 
 
 def _check_head(model: nn.Module, task: Task, folder: Path) -> None:

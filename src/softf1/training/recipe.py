@@ -6,6 +6,7 @@ import hashlib
 import json
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from softf1.training.fields import RecipeError, nearest
@@ -176,6 +177,10 @@ def _build_section(section: str, values: Any) -> Any:
         raise RecipeError(f"{section}.{key}", f"unknown key{nearest(key, known)}; {_known(known)}")
     for name, field in known.items():
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            near = get_close_matches(name, options, n=1)
+            if near:
+                message = f"unknown key (did you mean {name}?); {_known(known)}"
+                raise RecipeError(f"{section}.{near[0]}", message)
             raise RecipeError(f"{section}.{name}", f"wanted this key in [{section}], got none")
     typed = {key: value for key, value in values.items() if key in known}
     return cls(**typed, **({"options": options} if free else {}))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from softf1.data.problems import Problems
 from softf1.errors import InputError
 from softf1.training.evaluation import evaluate
-from softf1.training.material import split_dev
+from softf1.training.material import check_gold, split_dev
 from softf1.training.predict import reading_as
 from softf1.training.publish import load_model
 from softf1.training.recipe import read_recipe
@@ -72,6 +72,7 @@ def rescore(
         path, part, examples = read_part(recipe, reader, split, problems)
     else:
         raise InputError("wanted --data, since no recipe.toml here names a file", path=run)
+    check_gold(task, {"test": examples}, {"test": {"path": path}})
     features = task.encode(examples, codec)
     found = evaluate(model.to(device), task, features, examples, codec, device=device, **how)
     notes = [*problems.notes, *task.notes(features)]

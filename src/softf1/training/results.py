@@ -6,6 +6,7 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from softf1.training.evaluation import find, write_predictions
@@ -41,7 +42,13 @@ def _write(engine: Engine, found: dict[str, Found], start: float) -> dict[str, A
     task, tuned = engine.material.task, {}
     plain = {name: _score(engine, task, name, own) for name, own in found.items()}
     collapsed = _settle(engine, found["dev"], plain["dev"])
-    if engine.recipe.eval.tune:
+    finite = all(np.isfinite(one).all() for one in found["dev"].values() if one.dtype.kind == "f")
+    if engine.recipe.eval.tune and not finite:
+        engine.guard.warnings.append(
+            "the model gives numbers that are not finite, so that nothing was tuned; try a lower "
+            "train.lr"
+        )
+    elif engine.recipe.eval.tune:
         features, examples = engine.material.features["dev"], engine.material.examples["dev"]
         task = task.tune(found["dev"], features, examples)
         tuned = {name: _score(engine, task, name, own, ".tuned") for name, own in found.items()}

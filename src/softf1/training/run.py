@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from softf1.errors import InputError
+import torch
+
+from softf1.errors import InputError, RunError
 from softf1.training.engine import Engine
 from softf1.training.folder import RESULT, claim, finish, look, read_result, tidy
 from softf1.training.identity import identify, list_changes
@@ -17,7 +19,7 @@ from softf1.training.quiet import quiet_transformers
 from softf1.training.results import conclude
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from softf1.training.material import Material
     from softf1.training.recipe import Recipe
@@ -46,6 +48,20 @@ class Trainer:
     def __call__(self, recipe: Recipe, folder: Path | str, **how: Any) -> dict[str, Any]:
         """Trains as `train_run` does."""
         return train_run(recipe, folder, load=self.shelf.load, **how)
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Says in one line that the memory of the computer or of the GPU was too small."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        text = str(error).partition("\n")[0]
+        short = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+        if not short and "DefaultCPUAllocator" not in text:
+            raise
+        advice = "try smaller sizes of the encoder, train.batch_size, batch_tokens or max_length"
+        raise RunError(f"not enough memory: {advice} ({text})") from error
 
 
 def train_run(recipe: Recipe, folder: Path | str, **how: Any) -> dict[str, Any]:
@@ -93,6 +109,7 @@ def train_or_find(
         return Outcome(done, trained=False)
     display = choose_display(quiet=quiet, main=processes.main)
     with ExitStack() as held:
+        held.enter_context(memory_errors())
         held.callback(processes.end)
         held.callback(display.stop)
         with quiet_transformers():

@@ -48,11 +48,13 @@ class EncoderSection:
     Attributes:
         name: A Hub name, a folder, minilm, bilstm or textcnn.
         dropout: Dropout of the encoder and its head; by default what the encoder says.
+        allow_pickle: Read weights of the old form, pytorch_model.bin, which may run code.
         options: Every other key: sizes of bilstm or textcnn, such as hidden_size or filters.
     """
 
     name: str
     dropout: Annotated[float | None, Share] = None
+    allow_pickle: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

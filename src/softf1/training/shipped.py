@@ -63,6 +63,10 @@ def find_recipe(path_or_name: Path | str) -> Path:
         return path
     shipped = list_recipes()
     name = str(path_or_name)
+    if _exists(path) and name not in shipped:
+        inside = path / "recipe.toml"
+        hint = f"; its recipe is {inside}" if _exists(inside) else ""
+        raise InputError(f"wanted a recipe, a TOML file; got a folder{hint}", path=path)
     if name in shipped:
         return shipped[name]
     if path.suffix == ".toml" or path.name != name:

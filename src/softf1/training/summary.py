@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softf1.errors import printable
 from softf1.training.folder import finished_on
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ def format_result(result: Mapping[str, Any], folder: Path) -> str:
         blocks.append(format_labels(last["labels"]))
     if result.get("collapsed"):
         blocks.append("collapsed: on dev the kept model finds nothing, or one class alone")
-    blocks += [f"warning: {message}" for message in result["warnings"]]
+    blocks += [f"warning: {printable(message)}" for message in result["warnings"]]
     seconds = result["seconds"]
     blocks.append(
         f"{result['steps']:,} steps, best at epoch {result['best']['epoch']:g}; "
         f"{seconds['train']:.1f} s training at {result['tokens_per_second']:,.0f} tokens/s, "
-        f"{seconds['evaluate']:.1f} s evaluation\n{folder}"
+        f"{seconds['evaluate']:.1f} s evaluation\n{printable(folder)}"
     )
     return "\n\n".join(blocks)
 
@@ -81,7 +82,7 @@ def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
     """Precision, recall and F1 of each label, the most frequent first."""
     found = sorted(labels.items(), key=lambda item: (-item[1]["support"], item[0]))
     table = [
-        [name, *(f"{100 * own[column]:.2f}" for column in SHOWN), f"{own['support']:,}"]
+        [printable(name), *(f"{100 * own[column]:.2f}" for column in SHOWN), f"{own['support']:,}"]
         for name, own in found
     ]
     return format_table(["label", *SHOWN, "support"], table)

@@ -80,6 +80,11 @@ def view_bytes(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
+def describe_file(path: Path) -> dict[str, Any]:
+    """The `size` and `sha256` of a file."""
+    return {"size": path.stat().st_size, "sha256": hash_file(path)}
+
+
 def check_file(path: Path, known: Mapping[str, Any]) -> str | None:
     """What is wrong with a file, if anything."""
     if not path.is_file():

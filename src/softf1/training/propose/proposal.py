@@ -100,7 +100,11 @@ def propose_recipe(
 def write_new(path: str, text: str) -> None:
     """Writes a file that must not be there yet."""
     try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError("wanted files with names in UTF-8, to write them into a recipe") from error
+    try:
         with new_file(Path(path), replace=False) as file:
-            file.write(text.encode())
+            file.write(data)
     except FileExistsError as error:
         raise InputError("wanted a new file, this one is there already", path=path) from error

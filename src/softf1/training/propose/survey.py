@@ -6,11 +6,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from softf1.data._text import Encoded
 from softf1.data.counts import describe_unseen
 from softf1.data.detect import Detected, detect
+from softf1.data.examples import TaggedSentence
+from softf1.data.problems import Problems
+from softf1.data.registry import TASKS, iterate, look_up
 from softf1.data.splits import find_overlaps
 from softf1.data.stats import Overview, Stats, describe, find_quantile, look_over
 from softf1.errors import InputError
+from softf1.tasks.tags import check_tags
 from softf1.training.propose.language import Language, guess_language
 from softf1.training.propose.roles import assign_roles
 
@@ -61,8 +66,12 @@ def survey(
     encoder: str | None = None,
 ) -> Survey:
     """Reads the files; `task`, `format` and options of the reader force what is not found."""
+    if task is not None:
+        look_up(task, dict.fromkeys(TASKS), "task")
     roles = assign_roles(paths)
     found = {role: _look(path, task, format, options or {}) for role, path in roles.items()}
+    if found["train"].format in ("csv", "tsv", "json", "jsonl"):
+        _check_labels(roles["train"], found["train"])
     corpora = {
         role: look_over(roles[role], format=one.format, task=one.task or None, **_options(one))
         for role, one in found.items()
@@ -72,6 +81,9 @@ def survey(
         if corpus.task != train.task:
             message = f"wanted files of one task, {train.path} is {train.task}"
             raise InputError(f"{message}; got {corpus.task} ({role})", path=corpus.path)
+    if train.task == "tagging":
+        for role, corpus in corpora.items():
+            _check_tags(corpus, found[role], train.counts.scheme)
     unseen = [describe_unseen(train, other) for role, other in corpora.items() if role != "train"]
     overlaps = find_overlaps({corpora[role].path: corpora[role].texts for role in corpora})
     first = found["train"]
@@ -102,6 +114,27 @@ def _find_outliers(train: Overview) -> list[str]:
     return [f"{train.path}:{train.longest} {said}: task.max_length cuts it"]
 
 
+def _check_labels(path: str, found: Detected) -> None:
+    """Refuses a table without a column of labels, and says which columns it has."""
+    problems = Problems()
+    task = found.task or None
+    next(iterate(path, format=found.format, task=task, problems=problems, **_options(found)), None)
+    note = next((one for one in problems.notes if "no column of labels" in one), None)
+    if note is not None:
+        there = note.partition(" among ")[2].removesuffix(": read as unlabelled")
+        message = f"wanted a column of labels, got {there}: say which with --set label=NAME"
+        raise InputError(message, path=path)
+
+
+def _check_tags(corpus: Overview, found: Detected, scheme: str | None) -> None:
+    """Refuses tags of another scheme than that of the training data."""
+    if corpus.counts.scheme == scheme:
+        return
+    sentences = iterate(corpus.path, format=found.format, task=found.task, **_options(found))
+    tagged = ((one.line, one.tags) for one in sentences if isinstance(one, TaggedSentence))
+    check_tags(tagged, scheme, corpus.path)
+
+
 def _options(found: Detected) -> dict[str, Any]:
     return dict(found.options)
 
@@ -114,10 +147,12 @@ def _look(
         # A file with tags serves BERT-MRC too, with a query for each label.
         own = "tagging" if task == "mrc_ner" and format_name != "mrc" else task
         return Detected(format_name, own or "", "as told", dict(options))
+    if encoding := options.get("encoding"):
+        path = Encoded(path, str(encoding))
     try:
-        found = detect(path, task=task)
+        found = detect(path, task=task, told=options)
     except InputError:
         if task != "mrc_ner":
             raise
-        found = detect(path, task="tagging")
+        found = detect(path, task="tagging", told=options)
     return Detected(found.format, found.task, found.reason, {**found.options, **options})

@@ -1,0 +1,253 @@
+"""Mutated recipes and model folders end in a result or in one line, never in anything else."""
+
+import json
+import pickle
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from softf1.data.problems import Problems
+from softf1.errors import InputError, RunError
+from softf1.training.predict import predict_lines, read_input
+from softf1.training.publish import load_model
+from softf1.training.recipe import build_recipe, check_recipe, read_recipe
+from softf1.training.run import train_run
+from softf1.training.toml import format_toml
+
+LINE = (InputError, RunError)
+"""What the command line prints as one line."""
+VALUES = (
+    *(0, 1, 2, 7, -1, -100, 0.5, 1e5, 1e-30, 1e300, -0.5, 3.0, 2**40, True, False),
+    *("", "x", "O", "B-PER", "7", "ce", "macro", "\x1b[1m", "\ufeff", "é" * 200),
+    *([], [0], [7], [0.5], ["O"], [[]], [1, 2, 3], {}, {"a": 1}, {"O": 2.0}),
+)
+OPTIONS = (
+    *("exclude", "smooth", "alpha", "beta", "gamma", "mix", "schedule", "over", "average"),
+    *("ohem_ratio", "weight", "ignore_index", "label_smoothing", "reduction", "squared", "tau"),
+    *("min_kept", "backend", "decay", "check_labels", "dice", "ce", "keys", "weights"),
+)
+LOSSES = ("ce", "wce", "focal", "dice", "tversky", "dsc", "la", "ce+dice", "focal+tversky")
+ROWS = "".join(f"{'ham' if i % 3 else 'spam'},see {i % 5} you {i}\n" for i in range(18))
+
+
+def write_data(folder):
+    (folder / "a.csv").write_text(f"label,text\n{ROWS}")
+    (folder / "a.conll").write_text("Ann B-PER\nran O\nto O\nOslo B-LOC\n\nit O\nran O\n\n" * 6)
+
+
+def base(rng, folder):
+    """Sections of a small recipe that trains."""
+    kind, encoder, file = rng.choice(
+        [("tagging", "bilstm", "a.conll"), ("classification", "textcnn", "a.csv")]
+    )
+    sizes = {"bilstm": {"hidden_size": 4}, "textcnn": {"filters": 2, "embedding_size": 4}}[encoder]
+    return {
+        "task": {"kind": kind, "train": str(folder / file), "dev_share": 0.3},
+        "encoder": {"name": encoder, **sizes},
+        "loss": {"name": rng.choice(LOSSES)},
+        "train": {"epochs": 1.0, "max_steps": 2, "lr": 1e-3, "batch_size": 4},
+        "eval": {"tune": rng.random() < 0.5},
+    }
+
+
+def mutate(rng, sections):
+    """One or two values exchanged, taken out, or put in."""
+    for _ in range(rng.choice((1, 1, 2))):
+        section = rng.choice(["loss", "loss", "train", "task", "encoder", "eval"])
+        known = {"loss": OPTIONS, "train": TRAIN, "task": TASK, "encoder": ENCODER, "eval": EVAL}
+        key = rng.choice(known[section])
+        at = sections[section]
+        if section == "loss" and "+" in at["name"] and rng.random() < 0.5:
+            at = at.setdefault(rng.choice(at["name"].split("+")), {})
+        if not isinstance(at, dict):
+            continue
+        if rng.random() < 0.1:
+            at.pop(key, None)
+        else:
+            at[key] = rng.choice(VALUES)
+    sections["train"]["max_steps"] = 2  # whatever else
+    return sections
+
+
+TRAIN = (
+    *("epochs", "batch_size", "batch_tokens", "accumulate", "lr", "head_lr", "weight_decay"),
+    *("betas", "eps", "schedule", "warmup", "lr_end", "power", "clip", "precision", "compile"),
+    *("head_bias", "sampler", "step_weights", "seed", "patience", "eval_every", "trackers"),
+)
+TASK = (
+    *("kind", "train", "dev", "test", "dev_share", "format", "reader", "unit", "scheme"),
+    *("max_length", "overlap", "positive", "multi_label", "encoding", "labels", "biases"),
+)
+ENCODER = ("name", "dropout", "hidden_size", "filters", "embedding_size", "allow_pickle", "widths")
+EVAL = ("metric", "tune", "batch_tokens")
+
+
+def try_recipe(rng, folder, number):
+    path = folder / f"{number}.toml"
+    text = format_toml({"name": "a", **mutate(rng, base(rng, folder))})
+    if rng.random() < 0.15:
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice(["", "\n", "=", '"', "[", "\x00", "é"]) + text[at + 1 :]
+    path.write_text(text, encoding="utf-8")
+    with suppress(*LINE):
+        recipe = read_recipe(path)
+        check_recipe(recipe, path=path)
+        train_run(recipe, folder / f"run{number}", quiet=True)
+        return True
+    return False
+
+
+def check_recipes(folder, seeds):
+    write_data(folder)
+    trained = 0
+    for seed in seeds:
+        try:
+            trained += try_recipe(Random(seed), folder, seed)
+        except Exception as error:
+            text = (folder / f"{seed}.toml").read_text()
+            raise AssertionError(f"seed {seed}: {error!r} of\n{text}") from error
+    assert 0 < trained < len(seeds)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_some_mutated_recipes(tmp_path):
+    check_recipes(tmp_path, range(60))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_many_mutated_recipes(tmp_path):
+    check_recipes(tmp_path, range(3_000))
+
+
+# Model folders and folders of encoders
+
+
+class Hostile:
+    """Runs something where it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("was-run"),)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, bert):
+    """Model folders of encoders from scratch and of a small BERT, and the encoder's own folder."""
+    root = tmp_path_factory.mktemp("models")
+    write_data(root)
+    for name, kind, file, encoder in (
+        ("bilstm", "tagging", "a.conll", "bilstm"),
+        ("textcnn", "classification", "a.csv", "textcnn"),
+        ("bert", "classification", "a.csv", str(bert)),
+    ):
+        task = {"kind": kind, "train": str(root / file)}
+        recipe = {"name": name, "task": task, "encoder": {"name": encoder}}
+        train_run(build_recipe(recipe | {"train": {"max_steps": 1}}), root / name, quiet=True)
+    return root
+
+
+def damage(rng, file):
+    """A file cut, with other bytes, with another value, or gone."""
+    how = rng.choice(["gone", "cut", "insert", "other", "flip", "value", "value", "value"])
+    if how == "gone":
+        file.unlink()
+    elif how == "value" and file.suffix == ".json":
+        exchange(rng, file)
+    else:
+        file.write_bytes(scramble(rng, file.read_bytes(), how))
+
+
+def exchange(rng, file):
+    """Another value somewhere in a JSON file."""
+    value = json.loads(file.read_text("utf-8"))
+    at = value
+    for _ in range(rng.randrange(4)):
+        parts = at.values() if isinstance(at, dict) else at
+        inner = [one for one in parts if one and isinstance(one, (dict, list))]
+        at = rng.choice(inner) if inner else at
+    keys = list(at) if isinstance(at, dict) else range(len(at))
+    at[rng.choice(keys)] = rng.choice(VALUES)
+    file.write_text(json.dumps(value), "utf-8")
+
+
+def scramble(rng, data, how):
+    at = rng.randrange(min(len(data), 2000) + 1)
+    if how == "cut":
+        return data[: rng.randrange(len(data) + 1)]
+    if how == "insert":
+        more = rng.choice([b"\xff\xfe", b"{", b"[" * 2000, b"\x00", b'"'])
+        return data[:at] + more + data[at:]
+    if how == "other":
+        return rng.choice([b"", b"[]", b"null", b"{}", b"\xff", b'{"a": 1}', b"[" * 100_000])
+    return data[:at] + rng.randbytes(3) + data[at + 3 :]
+
+
+def try_model(rng, models, folder):
+    """A damaged copy of a model: predicts, or is refused."""
+    name = rng.choice(["bilstm", "textcnn", "bert"])
+    made = folder / "model"
+    shutil.rmtree(made, ignore_errors=True)
+    shutil.copytree(models / name / "model", made)
+    if rng.random() < 0.6:  # as if it were meant so: the checksums do not help
+        task = json.loads((made / "softf1.json").read_text("utf-8"))
+        del task["files"]
+        (made / "softf1.json").write_text(json.dumps(task), "utf-8")
+    damage(rng, rng.choice(sorted(p for p in made.iterdir() if p.name != "README.md")))
+    if rng.random() < 0.1 and (made / "model.safetensors").exists():
+        (made / "model.safetensors").unlink()
+        (made / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile()))
+    path = models / ("a.conll" if name == "bilstm" else "a.csv")
+    with suppress(*LINE):
+        loaded = load_model(made)
+        list(predict_lines(loaded, read_input(loaded.task, path, problems=Problems())))
+        return True
+    return False
+
+
+def try_encoder(rng, models, folder):
+    """A recipe with a damaged folder as its encoder: trains, or is refused."""
+    made = folder / "encoder"
+    shutil.rmtree(made, ignore_errors=True)
+    shutil.copytree(models / "bert" / "model", made)
+    (made / "softf1.json").unlink()
+    damage(rng, rng.choice(sorted(p for p in made.iterdir() if p.name != "README.md")))
+    task = {"kind": "classification", "train": str(models / "a.csv")}
+    values = {"name": "a", "task": task, "encoder": {"name": str(made)}, "train": {"max_steps": 1}}
+    run = folder / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    with suppress(*LINE):
+        train_run(build_recipe(values), run, quiet=True)
+        return True
+    return False
+
+
+def check_folders(models, folder, seeds, attempt):
+    done = 0
+    for seed in seeds:
+        try:
+            done += attempt(Random(seed), models, folder)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+    assert not Path("was-run").exists()
+    assert done < len(seeds)
+
+
+ATTEMPTS = [try_model, try_encoder]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_some_damaged_folders(models, tmp_path, monkeypatch, attempt):
+    monkeypatch.chdir(tmp_path)
+    check_folders(models, tmp_path, range(30), attempt)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_many_damaged_folders(models, tmp_path, monkeypatch, attempt):
+    monkeypatch.chdir(tmp_path)
+    check_folders(models, tmp_path, range(700), attempt)
