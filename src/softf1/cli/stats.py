@@ -88,8 +88,9 @@ def _print_tables(
     for one, corpus in zip(stats, corpora, strict=True):
         print(f"{one.path}: {one.examples:,} examples, {one.format}, {one.task}")
         ratio = "no positives" if one.ratio is None else f"ratio {one.ratio:.2f}"
-        print(f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}")
-        print(f"negative: {one.negative}; counted in {one.unit}")
+        counts = f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}\n"
+        said = f"{counts}negative: {one.negative}; counted in {one.unit}"
+        print(_printable(one.plain_labels) or said)
         print(f"most frequent to rarest label: {one.spread:.1f}")
         lengths = one.lengths
         print(

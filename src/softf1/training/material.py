@@ -79,8 +79,14 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
 
 def check_files(recipe: Recipe) -> None:
     """Refuses files that cannot be read, have nothing in them or leave nothing for dev."""
-    task = make_task(recipe.task.kind, **recipe.task.options)
-    divide(*_read(recipe, task), recipe.task)
+    read_parts(recipe)
+
+
+def read_parts(recipe: Recipe) -> dict[str, list[Any]]:
+    """The examples of train, dev and, where there is one, test, as runs have them."""
+    examples, sources = _read(recipe, make_task(recipe.task.kind, **recipe.task.options))
+    divide(examples, sources, recipe.task)
+    return examples
 
 
 def divide(
