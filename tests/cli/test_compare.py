@@ -34,6 +34,7 @@ def recipe(tmp_path, monkeypatch):
 
 def test_compare_prints_table_verdict_and_files(recipe, capsys):
     arguments = ["--losses", "dice, dsc", "--seeds", "3", "--tune", "none", "--quiet"]
+    arguments += ["--no-controls"]
     assert main(["compare", recipe(), *arguments]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
@@ -69,6 +70,10 @@ def test_values_change_the_recipe_for_every_run(recipe, tmp_path):
     [
         (["--seeds", "0"], "wanted --seeds from 1 up, got 0"),
         (["--jobs", "0"], "wanted --jobs from 1 up, got 0"),
+        (["--max-seeds", "3"], "wanted --max-seeds from --seeds (5) up, got 3"),
+        (["--width", "0"], "wanted --width between 0 and 100 points, got 0"),
+        (["--losses", "ce[train.seed=3]"], "wanted a key in which rows may differ, got train.seed"),
+        (["--losses", "ce[train.epochz=3]"], "unknown key (did you mean epochs?)"),
         (["--gain", "0"], "wanted --gain between 0 and 100 points, got 0"),
         (["--losses", "dise"], "unknown loss 'dise'"),
         (["train.lrr=1"], "unknown key"),
@@ -99,6 +104,18 @@ def test_a_grid_that_began_needs_no_files_to_be_shown_again(recipe, tmp_path, ca
     before = capsys.readouterr().out
     assert main(command) == 0
     assert capsys.readouterr().out == before
+
+
+def test_rows_that_cost_nothing_stand_beside_the_losses(recipe, capsys):
+    arguments = ["--losses", "dice", "--seeds", "2", "--tune", "none", "--quiet"]
+    assert main(["compare", recipe(), *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[:2] for line in lines[2:6]] == [
+        ["ce", "2"],
+        ["dice", "2"],
+        ["majority", ""],
+        ["tfidf", ""],
+    ]
 
 
 def test_sweep_prints_a_row_for_every_value(recipe, capsys):

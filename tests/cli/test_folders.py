@@ -139,7 +139,8 @@ def test_seeds_of_different_data_are_never_averaged(capsys, monkeypatch):
     assert main(command("compare")) == 1
     captured = capsys.readouterr()
     failed = [line for line in captured.err.splitlines() if line.startswith("failed: ")]
-    assert [line.split(": ")[1] for line in failed] == ["ce-s1", "dice-s0", "dice-s1"]
+    names = ["ce-s1", "dice-s0", "dice-s1", "majority", "tfidf"]
+    assert [line.split(": ")[1] for line in failed] == names
     assert all("train.tsv has changed since this command began" in line for line in failed)
     rows = json.loads(Path("out/comparison.json").read_text("utf-8"))["rows"]
     assert [(row["loss"], row["n"]) for row in rows] == [("ce", 1)]

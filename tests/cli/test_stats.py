@@ -31,6 +31,15 @@ def test_plain_lines_in_a_pipe(files, capsys):
     assert "took format conll" in err
 
 
+def test_parts_of_speech_have_no_positives_to_speak_of(tmp_path, capsys):
+    path = tmp_path / "pos.txt"
+    path.write_text("dogs NOUN\nbark VERB\n\ncats NOUN\nsleep VERB\nsoundly ADV\n")
+    assert main(["stats", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("5 words with 3 labels and no background: NOUN, the most frequent,")
+    assert not any("positives" in line for line in lines)
+
+
 def test_json_for_programs(files, capsys):
     assert main(["stats", *files, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -55,6 +55,10 @@ def test_parts_of_speech_have_no_o():
     stats = describe(corpus("tagging", tagged("NOUN NOUN VERB")))
     assert figures(stats) == (2, 1, 2.0)
     assert stats.negative == "the most frequent tag NOUN"
+    assert stats.plain_labels == (
+        "3 words with 2 labels and no background: NOUN, the most frequent, has 66.7%"
+    )
+    assert describe(corpus("tagging", tagged("O O B-PER"))).plain_labels == ""
 
 
 def test_a_stray_o_among_parts_of_speech_is_no_background():

@@ -1,8 +1,8 @@
 """A stand-in for training that takes no time: predictions are drawn from what the recipe says.
 
 The quality of a model follows its loss, learning rate and seed; every file of a run is written as
-training writes it. `[encoder]` takes `fail`, `crash` (both: a loss), `pause` (seconds) and `calls`
-(a file that gets a line for every run that was begun).
+training writes it. `[encoder]` takes `fail`, `crash` (both: a loss), `pause` (seconds), `calls`
+(a file that gets a line for every run that was begun) and `patient` (what twice the epochs give).
 """
 
 import json
@@ -74,6 +74,7 @@ def conclude(recipe, folder, scores, tuned):
         "scores": scores,
         **({"tuned": tuned} if tuned else {}),
         "steps": round(recipe.train.epochs * 10),
+        "seconds": {"train": recipe.train.epochs * (3 if recipe.train.adversarial else 1)},
         "class_counts": {"labels": {"no": 900, "yes": 100}},
         "recipe": describe_recipe(recipe),
     }
@@ -89,10 +90,20 @@ def draw(recipe, *, split, quality=0.0):
     quality += QUALITY.get(recipe.loss.name, 1.0) + 0.05 * own.normal()
     rate = recipe.train.lr * (recipe.train.epochs / 9) ** 0.5  # the best falls with more steps
     quality += 0.2 * (0.0024 < rate < 0.0026) + 0.1 * recipe.loss.options.get("gamma", 0)
-    yes = quality * np.where(gold, 1, -1) + ease + 0.3 * own.normal(size=400) > 0
+    quality += recipe.encoder.options.get("patient", 0) * np.log2(recipe.train.epochs / 9)
+    quality += recipe.train.adversarial * (recipe.train.adversarial_direction == "gradient")
+    margin = quality * np.where(gold, 1, -1) + ease + 0.3 * own.normal(size=400)
+    share = 1 / (1 + np.exp(-margin))
     return [
-        {"schema": 1, "id": str(i), "text": "t", "gold": [LABELS[int(g)]], "label": LABELS[int(y)]}
-        for i, (g, y) in enumerate(zip(gold, yes, strict=True))
+        {
+            "schema": 1,
+            "id": str(i),
+            "text": "t",
+            "gold": [LABELS[int(g)]],
+            "label": LABELS[int(p > 0.5)],
+            "probabilities": dict(zip(LABELS, (1 - p, p), strict=True)),
+        }
+        for i, (g, p) in enumerate(zip(gold, share.tolist(), strict=True))
     ]
 
 

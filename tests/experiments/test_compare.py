@@ -91,6 +91,7 @@ def test_files_follow_the_contract(found):
     comparison = json.loads((folder / "comparison.json").read_text("utf-8"))
     wanted = {"loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"}
     wanted |= {"verdict", "precision", "recall", "sd_seeds", "sd_examples", "df"}
+    wanted |= {"narrowest", "calibration_error", "role"}
     assert all(wanted <= row.keys() for row in comparison["rows"])
     text = (folder / "comparison.csv").read_text("utf-8")
     table = list(csv.DictReader(text.splitlines()))
@@ -169,8 +170,8 @@ def test_every_loss_is_tuned_alike_and_its_best_setting_taken(tmp_path):
     grid = json.loads((tmp_path / "grid/grid.json").read_text("utf-8"))
     by_loss = {loss: [t for t in grid["tuning"] if t["loss"] == loss] for loss in ("ce", "focal")}
     for trials in by_loss.values():
-        assert [t["share"] for t in trials] == pytest.approx([1 / 3] * 4)
-        assert [t["steps"] for t in trials] == [30] * 4  # of 90
+        assert [t["share"] for t in trials] == pytest.approx([1 / 3] * 4 + [1, 2])
+        assert [t["steps"] for t in trials] == [30] * 4 + [90, 180]
         assert {t["values"]["train.seed"] for t in trials} == {9_999_999}
     # The stand-in is best at 2.5 times the learning rate, focal at gamma 2
     values = {cell["loss"]: cell["values"] for cell in grid["cells"]}
@@ -178,7 +179,7 @@ def test_every_loss_is_tuned_alike_and_its_best_setting_taken(tmp_path):
     assert values["focal"]["train.lr"] == 0.0025
     assert values["focal"]["loss.gamma"] == 2.0
     assert "train.epochs" not in values["ce"]
-    assert len(calls.read_text("utf-8").split()) == 2 * 4 + 2 * 2
+    assert len(calls.read_text("utf-8").split()) == 2 * (4 + 2) + 2 * 2
     assert not (tmp_path / "grid/tuning/ce-0-33/model/model.safetensors").exists()
     assert (tmp_path / "grid/cells/ce-s0/model/model.safetensors").exists()
 
@@ -188,10 +189,103 @@ def test_full_tuning_halves_nine_settings(tmp_path):
     tuning = json.loads((tmp_path / "grid.json").read_text("utf-8"))["tuning"]
     for loss in ("ce", "focal"):
         shares = [t["share"] for t in tuning if t["loss"] == loss]
-        assert shares == pytest.approx([1 / 3] * 9 + [1.0] * 3)
-    best = max((t for t in tuning if t["loss"] == "focal"), key=lambda t: (t["share"], t["score"]))
+        assert shares == pytest.approx([1 / 3] * 9 + [1.0] * 3 + [2.0])
+    whole = [t for t in tuning if t["loss"] == "focal" and t["share"] == 1]
+    best = max(whole, key=lambda t: t["score"])
     cells = json.loads((tmp_path / "grid.json").read_text("utf-8"))["cells"]
     assert cells[-1]["values"]["loss.gamma"] == best["values"]["loss.gamma"]
+
+
+def test_twice_the_epochs_are_tried_on_whole_runs_and_taken_where_they_pay(tmp_path):
+    fixed = "dice[train.epochs=6]"
+    run(tmp_path, losses=("ce", fixed), seeds=[0], tune="small", patient=0.5)
+    grid = json.loads((tmp_path / "grid.json").read_text("utf-8"))
+    trials = [(trial["loss"], trial["share"]) for trial in grid["tuning"]]
+    assert [share for loss, share in trials if loss == "ce"][4:] == [1, 2]
+    assert len([loss for loss, _ in trials if loss == fixed]) == 4  # its own epochs are not tuned
+    epochs = {c["label"]: c["values"].get("train.epochs") for c in grid["cells"]}
+    assert epochs == {"ce": 18, fixed: 6}
+
+
+ADVERSARIAL = "ce[train.adversarial=0.5]"
+NOISE = "ce[train.adversarial=0.5,train.adversarial_direction=random]"
+MATCHED = "ce, matched compute"
+
+
+def test_a_row_with_an_adversarial_step_brings_its_controls(tmp_path):
+    calls = tmp_path / "calls"
+    how = {"losses": ("ce", ADVERSARIAL), "calls": str(calls)}
+    found = run(tmp_path / "grid", **how)
+    rows = rows_of(found)
+    assert list(rows) == ["ce", MATCHED, ADVERSARIAL, NOISE]
+    assert [row["role"] for row in rows.values()] == ["baseline", "control", "loss", "control"]
+    assert rows[ADVERSARIAL]["verdict"] == "helps"
+    assert rows[NOISE]["verdict"] == "not told apart"  # the stand-in gains by gradients only
+    assert rows[ADVERSARIAL]["p_holm"] == rows[ADVERSARIAL]["p"]  # controls are no tries of luck
+    assert found["verdict"].startswith(f"{ADVERSARIAL} +")
+    grid = json.loads((tmp_path / "grid/grid.json").read_text("utf-8"))
+    assert grid["matched"] == {"row": ADVERSARIAL, "ratio": 3.0}  # a step takes three times as long
+    cell = next(cell for cell in grid["cells"] if cell["label"] == MATCHED)
+    assert cell["values"]["train.epochs"] == 27
+    begun = calls.read_text("utf-8").split()
+    assert len(begun) == 4 * 4
+    assert run(tmp_path / "grid", **how) == found
+    assert calls.read_text("utf-8").split() == begun
+
+
+def test_the_baseline_is_the_better_cross_entropy_on_dev(tmp_path):
+    found = run(tmp_path, losses=("ce", ADVERSARIAL), patient=0.3)
+    assert found["baseline"] == MATCHED
+    rows = rows_of(found)
+    assert (rows["ce"]["role"], rows["ce"]["verdict"]) == ("control", "surely below")
+    assert rows[ADVERSARIAL]["difference"] == pytest.approx(
+        rows[ADVERSARIAL]["mean"] - rows[MATCHED]["mean"]
+    )
+    assert any(
+        "that is better on dev, and so it is the baseline" in note for note in found["notes"]
+    )
+
+
+def test_losses_that_cost_the_same_bring_no_controls(tmp_path):
+    assert list(rows_of(run(tmp_path))) == list(LOSSES)
+    options = {"losses": ("ce", ADVERSARIAL), "seeds": [0, 1], "tune": "none", "quiet": True}
+    found = compare(fake.make_recipe(), tmp_path / "none", execute=here, controls=False, **options)
+    assert list(rows_of(found)) == ["ce", ADVERSARIAL]
+
+
+def test_a_ratio_of_seconds_that_moved_a_little_redoes_nothing(tmp_path):
+    how = {"losses": ("ce", ADVERSARIAL), "calls": str(tmp_path / "calls")}
+    run(tmp_path / "grid", **how)
+    for path in (tmp_path / "grid/cells").glob("ce_train.adversarial=0.5_-s*/result.json"):
+        result = json.loads(path.read_text("utf-8"))
+        result["seconds"]["train"] *= 1.05
+        path.write_text(json.dumps(result), "utf-8")
+    run(tmp_path / "grid", **how)
+    assert len((tmp_path / "calls").read_text("utf-8").split()) == 4 * 4
+
+
+def test_seeds_are_added_where_they_narrow_the_interval_and_for_the_baseline(tmp_path):
+    how = {"losses": ("ce", "dice", "dsc"), "seeds": [3, 4, 5], "tune": "none", "quiet": True}
+    calls = tmp_path / "calls"
+    recipe = fake.make_recipe(calls=str(calls))
+    found = compare(recipe, tmp_path / "grid", execute=here, most_seeds=12, width=0.02, **how)
+    for row in rows_of(found).values():
+        if row["role"] == "loss":
+            half = (row["high"] - row["low"]) / 2
+            of_seeds = row["sd_seeds"] / row["n"] ** 0.5
+            assert half <= 0.02 or of_seeds <= row["sd_examples"] or row["n"] == 12
+    counts = {loss: row["n"] for loss, row in rows_of(found).items()}
+    assert counts["ce"] == max(counts.values()) > 3
+    assert set(rows_of(found)["ce"]["scores"]) == {str(3 + n) for n in range(counts["ce"])}
+    begun = len(calls.read_text("utf-8").split())
+    again = compare(recipe, tmp_path / "grid", execute=here, most_seeds=12, width=0.02, **how)
+    assert (again, len(calls.read_text("utf-8").split())) == (found, begun)
+
+
+def test_calibration_stands_beside_the_score_before_and_after_tuning(found):
+    rows = rows_of(found[1])
+    assert 0 < rows["ce"]["calibration_error"] < 0.5
+    assert rows["ce+tuned"]["calibration_error"] != rows["ce"]["calibration_error"]
 
 
 def test_models_can_be_left_out(tmp_path):
@@ -247,7 +341,7 @@ def test_killed_anywhere_the_same_command_goes_on(tmp_path):
     time.sleep(0.4)  # were a worker still at it, it would now write what the next run writes
     subprocess.run(command, env=environment, check=True)
     begun = calls.read_text("utf-8").split()
-    trials, cells = 2 * 4, 2 * 3
+    trials, cells = 2 * (4 + 2), 2 * 3
     assert trials + cells <= len(begun) <= trials + cells + 4  # two at a time, killed twice
     how = {"losses": ("ce", "dice"), "seeds": range(3), "tune": "small"}
     whole = run(tmp_path / "whole", **how)

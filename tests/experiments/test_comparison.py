@@ -132,7 +132,8 @@ def test_nothing_done_is_said(capsys):
 
 
 def test_numbers_that_are_none_stay_out_of_the_table(capsys):
-    row = dict.fromkeys(["mean", "sd", "precision", "recall", "difference"], None)
+    row = dict.fromkeys(["mean", "sd", "precision", "recall", "difference", "narrowest"], None)
+    row |= {"calibration_error": None, "role": "loss"}
     row |= {"loss": "x", "n": 1, "low": math.nan, "high": math.nan, "p_holm": math.nan}
     row |= {"probability": math.nan, "verdict": "one seed cannot tell", "mean": 0.5}
     found = {"rows": [row], "headline": "f1", "split": "test", "examples": 9, "units": 3}

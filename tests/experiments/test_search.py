@@ -3,11 +3,12 @@ import pytest
 from softf1.errors import InputError
 from softf1.experiments.search import (
     DEFAULT,
+    add_noise,
     check_losses,
     default_losses,
     list_settings,
     same_start,
-    shorten,
+    stretch,
 )
 from softf1.losses import make_loss
 from softf1.training.recipe import build_recipe, with_values
@@ -79,10 +80,10 @@ def test_every_loss_starts_at_the_prior_once():
 
 def test_a_shorter_run_is_evaluated_too():
     recipe = with_values(make_recipe(), {"train.max_steps": 100, "train.eval_every": 4.0})
-    short = with_values(recipe, shorten(recipe, 1 / 9)).train
+    short = with_values(recipe, stretch(recipe, 1 / 9)).train
     assert (short.epochs, short.eval_every, short.max_steps) == (1.0, 1.0, 11)
     assert short.lr == pytest.approx(3 * recipe.train.lr)  # the best falls with √steps
-    assert shorten(recipe, 1.0) == {}
+    assert stretch(recipe, 1.0) == {}
 
 
 AUTHORS = "dsc[alpha=0.01,decay=paper,squared=true,over=batch]"
@@ -107,6 +108,35 @@ def test_a_row_may_fix_options():
     assert {values["loss.decay"] for values in settings} == {"paper"}
 
 
+def test_a_row_may_fix_any_key_of_the_recipe():
+    row = "ce+dice[dice.over=batch, train.epochs=6, encoder.dropout=0.2]"
+    recipe = make_recipe()
+    assert check_losses([row], recipe) == ("ce", row)
+    (values,) = list_settings(row, recipe, "none")
+    own = with_values(recipe, values)
+    assert (own.train.epochs, own.encoder.dropout) == (6.0, 0.2)
+    assert own.loss.options["dice"] == {"over": "batch"}
+    settings = list_settings("focal[train.lr=0.01]", recipe, "small")
+    assert {values["train.lr"] for values in settings} == {0.01}  # what is fixed is not tuned
+    assert [values["loss.gamma"] for values in settings] == [2.0, 1.0]
+
+
+def test_noise_is_added_once_for_every_size_of_the_step():
+    half, both = "ce[train.adversarial=0.5]", "dice[train.adversarial=0.5,train.consistency=1]"
+    rows = ("ce", half, f"{half}+tuned", both, "dice[train.adversarial=1]")
+    assert add_noise(rows)[5:] == (
+        "ce[train.adversarial=0.5,train.adversarial_direction=random]",
+        "dice[train.adversarial=1,train.adversarial_direction=random]",
+    )
+    assert add_noise(("ce", "ce[train.adversarial=0]")) == ("ce", "ce[train.adversarial=0]")
+    assert add_noise(add_noise(rows)) == add_noise(rows)
+
+
+def test_twice_the_epochs_keep_the_learning_rate():
+    recipe = with_values(make_recipe(), {"train.max_steps": 100})
+    assert stretch(recipe, 2.0) == {"train.epochs": 18.0, "train.max_steps": 200}
+
+
 def test_rows_are_checked_with_their_settings():
     rows = ['tversky[average=micro,exclude=["B"]]']  # micro is for batches, as the settings are
     assert check_losses(rows, make_recipe())[1:] == tuple(rows)
@@ -120,9 +150,9 @@ def test_rows_are_checked_with_their_settings():
     [
         ("dsc[decay=papper]", "decay"),
         ("dsc[gamma=2]", "gamma"),
-        ("dsc[decay=paper", r"wanted a loss, or LOSS\[option=value,…\], got 'dsc\[decay=paper'"),
+        ("dsc[decay=paper", r"wanted a loss, or LOSS\[key=value,…\], got 'dsc\[decay=paper'"),
         ("dsc[decay]", "wanted key=value"),
-        ("dsc[name=ce]", "wanted options of dsc, got another name"),
+        ("dsc[name=ce]", "wanted a key in which rows may differ, got loss.name"),
     ],
 )
 def test_rows_that_cannot_be_are_refused(row, message):

@@ -14,7 +14,7 @@ from softf1.data.examples import (
 )
 from softf1.errors import InputError
 from softf1.experiments import statistics
-from softf1.experiments.tallies import read_predictions, tally_lines
+from softf1.experiments.tallies import calibration_error, read_predictions, tally_lines
 from softf1.tasks import make_task
 
 WORDS = ["the", "red", "bell", "rang", "at", "noon", "4", "times"]
@@ -183,3 +183,18 @@ def test_bad_files_are_named(tmp_path):
         read_predictions(path)
     with pytest.raises(InputError, match="predictions to count, got none"):
         tally_lines(make_task("tagging"), [])
+
+
+def test_confidences_of_every_task_are_counted():
+    def error(**line):
+        return calibration_error([line])
+
+    assert error(tags=["O", "B"], gold=["O", "O"], confidence=[0.9, 0.7]) == pytest.approx(0.4)
+    assert error(spans=[[0, 1]], gold=[[0, 1]], confidence=[0.6]) == pytest.approx(0.4)
+    assert error(answer="The Rhine", gold=[["rhine"]], confidence=0.8) == pytest.approx(0.2)
+    assert error(answer="", gold=[], confidence=0.8) == pytest.approx(0.2)
+    assert error(label="a", gold=["b"], confidence=0.8) == pytest.approx(0.8)
+    shares = {"a": 0.9, "b": 0.2}
+    assert error(labels=["a"], gold=["a"], probabilities=shares) == pytest.approx(0.15)
+    assert error(tags=["O"], gold=["O"]) is None
+    assert error(label="a", gold=[], probabilities=shares) is None

@@ -1,7 +1,8 @@
 import math
+from dataclasses import replace
 
 from softf1.experiments.statistics import Difference
-from softf1.experiments.verdicts import conclude, judge, name_gain
+from softf1.experiments.verdicts import conclude, judge, judge_control, name_gain
 
 SURE = Difference(mean=0.008, low=0.003, high=0.013, p=0.002, seeds=5, examples=900)
 WORSE = Difference(mean=-0.02, low=-0.03, high=-0.01, p=0.001, seeds=5)
@@ -23,7 +24,7 @@ def test_gain_is_in_points():
 def test_verdicts_of_one_loss():
     assert judge(SURE, 0.01, losses=5, gain=0.005) == "helps"
     assert judge(WORSE, 0.01, losses=5, gain=0.005) == "hurts"
-    assert judge(SURE, 0.08, losses=5, gain=0.005).startswith("may help, but among 5 losses")
+    assert judge(SURE, 0.08, losses=5, gain=0.005).startswith("may help; among 5 losses")
     assert judge(ONE, math.nan, losses=5, gain=0.005) == "one seed cannot tell"
     said = judge(OPEN, 1.0, losses=5, gain=0.003)
     assert said == "no difference that 5 seeds can show; 16 seeds would be needed for 0.3"
@@ -40,6 +41,28 @@ def test_a_small_test_set_is_named_as_the_limit():
 def test_enough_seeds_are_said_to_be_enough():
     said = judge(OPEN, 1.0, losses=5, gain=0.02)
     assert said.endswith("a true 2 would have been seen 4 times of 5")
+
+
+def test_runs_that_all_score_the_same_say_nothing_of_a_true_difference():
+    """Six runs at 0 beside six at 0 said "a true 0.5 would have been seen 4 times of 5"."""
+    dead = Difference(
+        mean=0.0, low=0.0, high=0.0, p=1.0, probability=0.5, seeds=6, sd_seeds=0.0, sd_examples=0.0
+    )
+    assert judge(dead, 1.0, losses=5, gain=0.005) == "no difference in any run"
+
+
+def test_97_percent_and_no_difference_do_not_stand_side_by_side():
+    leans = replace(OPEN, p=0.06, probability=0.97)
+    assert judge(leans, 0.5, losses=9, gain=0.003).startswith("perhaps better, not sure; 16 seeds")
+    other = replace(OPEN, mean=-0.001, p=0.06, probability=0.03)
+    assert judge(other, 0.5, losses=9, gain=0.003).startswith("perhaps worse, not sure; ")
+
+
+def test_controls_are_placed_not_praised():
+    assert judge_control(SURE) == "surely above"
+    assert judge_control(WORSE) == "surely below"
+    assert judge_control(OPEN) == "not told apart"
+    assert judge_control(ONE) == "one seed cannot tell"
 
 
 def test_conclusion_names_what_is_sure():

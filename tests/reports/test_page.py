@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -114,7 +115,58 @@ def test_what_screen_readers_need(rendered):
     landmarks = [tag for tag, _ in elements.tags if tag in ("header", "nav", "main", "footer")]
     assert landmarks == ["header", "nav", "main", "footer"]
     canvases = [a for _, a in elements.tags if a.get("class") == "canvas"]
-    assert len(canvases) == len(elements.all("details")) == 9  # a table behind each plot
+    behind = [a for a in elements.all("details") if a.get("class") == "behind"]
+    assert len(canvases) == len(behind) == 9  # a table behind each plot
+
+
+def test_verdicts_take_one_line_and_the_rest_is_behind_a_click(rendered):
+    """No script unfolds them: the browser does."""
+    cells = re.findall(r'<td class="verdicts"[^>]*>(.*?)</td>', rendered)
+    assert {"baseline", "helps", "hurts"} <= set(cells)
+    (folded,) = [cell for cell in cells if cell.startswith("<details>")]
+    form = "<details><summary>(.*)</summary><p>(.*)</p></details>"
+    summary, rest = re.fullmatch(form, folded).groups()
+    assert summary == "no difference shown"
+    assert rest.startswith("no difference that 5 seeds can show; 18 seeds would be needed for 0.5;")
+    assert "with a probability of 9" in rest
+
+
+def test_97_percent_does_not_stand_above_no_difference(grid, tmp_path):
+    shutil.copytree(grid, tmp_path / "grid")
+    comparison = json.loads((grid / "comparison.json").read_text("utf-8"))
+    said = "perhaps better, not sure; 18 seeds would be needed for 0.5"
+    for row in comparison["rows"][1:]:
+        row |= {"p_holm": 0.2, "probability": 0.97, "verdict": said}
+    grids.write_json(tmp_path / "grid/comparison.json", comparison)
+    facts = page.make_context(read_study([tmp_path / "grid"]))["facts"]
+    assert facts[-1].value == "perhaps better"
+    assert "97" not in facts[-1].note
+
+
+def test_scores_that_are_one_number_have_one_column(texts):
+    table = page.make_context(read_study(texts))["tables"]["comparison"]
+    assert [column.key for column in table.columns] == ["loss", "n", "mean", "sd"]
+
+
+def test_rows_that_are_not_trained_stand_in_the_table_alone(grid, tmp_path):
+    folder = tmp_path / "grid"
+    shutil.copytree(grid, folder)
+    shutil.copytree(folder / "cells/ce-s0", folder / "cells/majority")
+    content = json.loads((folder / "grid.json").read_text("utf-8"))
+    cell = {"id": "majority", "loss": "majority", "label": "majority", "seed": None}
+    content["cells"].append(cell | {"values": {}, "folder": "cells/majority", "state": "done"})
+    grids.write_json(folder / "grid.json", content)
+    comparison = json.loads((folder / "comparison.json").read_text("utf-8"))
+    row = comparison["rows"][1] | {"loss": "majority", "role": "reference", "mean": 0.0, "n": 1}
+    comparison["rows"].append(row | {"calibration_error": 0.25, "verdict": "surely below"})
+    grids.write_json(folder / "comparison.json", comparison)
+    before, context = (page.make_context(read_study([path])) for path in (grid, folder))
+    table = context["tables"]["comparison"]
+    assert table.rows[-1][0] == "majority"
+    assert "calibration_error" in [column.key for column in table.columns]
+    assert context["best"].label == before["best"].label
+    assert [group.label for group in context["groups"]] == [g.label for g in before["groups"]]
+    assert context["data"].count('"majority"') == 1
 
 
 def test_what_is_missing_is_said(rendered, texts):

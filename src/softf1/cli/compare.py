@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from softf1.training.recipe import Recipe
 
 
+MOST_SEEDS = 20
+"""Where adding seeds ends if nothing is said."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 compare`."""
     parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe")
@@ -23,14 +27,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--losses",
         metavar="A,B,…",
-        help="rows beside ce, such as dice or dsc[decay=paper] (default: baselines and all)",
+        help="rows beside ce, such as dice, dsc[decay=paper] or ce[train.adversarial=0.5] "
+        "(default: baselines and all)",
     )
     add_grid_options(parser)
+    parser.add_argument(
+        "--max-seeds",
+        type=int,
+        metavar="N",
+        help="add seeds, up to N, to the rows whose interval they would narrow",
+    )
+    parser.add_argument(
+        "--width",
+        type=float,
+        metavar="POINTS",
+        help="half-width of the interval at which no more seeds are added",
+    )
+    parser.add_argument(
+        "--no-controls",
+        action="store_true",
+        help="no rows that were not asked for: majority, tfidf, matched compute, noise",
+    )
     parser.add_argument(
         "--tune",
         choices=("none", "small", "full"),
         default="small",
-        help="settings of each loss tried on dev: none, 4 for up to a third of the steps, or 9",
+        help="settings of each row tried on dev: none, 4 for a third of the steps, or 9; "
+        "then twice the epochs",
     )
 
 
@@ -57,11 +80,13 @@ def add_grid_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs what is missing of the grid, prints the table and the verdict."""
     from softf1.experiments.compare import compare
+    from softf1.experiments.references import list_references
     from softf1.experiments.search import check_losses, default_losses
     from softf1.training.recipe import read_recipe
     from softf1.training.toml import split_values
 
     check_grid_options(options)
+    check_seeds(options)
     recipe = read_recipe(options.recipe, options.values)
     asked = list(split_values(options.losses)) if options.losses else default_losses(recipe)
     losses = check_losses(asked, recipe, options.tune)
@@ -75,6 +100,10 @@ def run(options: argparse.Namespace) -> int:
             seeds=range(recipe.train.seed, recipe.train.seed + options.seeds),
             execute=execute,
             tune=options.tune,
+            most_seeds=options.max_seeds,
+            width=options.width and options.width / 100,
+            controls=not options.no_controls,
+            references=() if options.no_controls else list_references(recipe),
             gain=options.gain / 100,
             keep_models=not options.no_models,
             force=options.force,
@@ -92,6 +121,20 @@ def check_grid_options(options: argparse.Namespace) -> None:
             raise InputError(f"wanted --{name} from 1 up, got {getattr(options, name)}")
     if not 0 < options.gain < 100:
         raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
+
+
+def check_seeds(options: argparse.Namespace) -> None:
+    """Refuses bounds of the seeds that make no sense; a width alone allows up to 20 of them."""
+    from softf1.errors import InputError
+
+    if options.width is not None:
+        if not 0 < options.width < 100:
+            raise InputError(f"wanted --width between 0 and 100 points, got {options.width:g}")
+        options.max_seeds = options.max_seeds or max(MOST_SEEDS, options.seeds)
+    if options.max_seeds is not None and options.max_seeds < options.seeds:
+        raise InputError(
+            f"wanted --max-seeds from --seeds ({options.seeds}) up, got {options.max_seeds}"
+        )
 
 
 def check_data(recipe: Recipe, folder: Path, *, force: bool = False) -> None:

@@ -89,8 +89,9 @@ def _print_tables(
     for one, corpus in zip(stats, corpora, strict=True):
         print(f"{printable(one.path)}: {one.examples:,} examples, {one.format}, {one.task}")
         ratio = "no positives" if one.ratio is None else f"ratio {one.ratio:.2f}"
-        print(f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}")
-        print(f"negative: {printable(one.negative)}; counted in {one.unit}")
+        counts = f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}\n"
+        said = f"{counts}negative: {printable(one.negative)}; counted in {one.unit}"
+        print(printable(one.plain_labels) or said)
         print(f"most frequent to rarest label: {one.spread:.1f}")
         lengths = one.lengths
         print(

@@ -167,6 +167,20 @@ class Stats:
     labels: tuple[LabelStats, ...]
     lengths: Lengths
 
+    @property
+    def plain_labels(self) -> str:
+        """A sentence in place of negatives and positives where every word has a label of its own.
+
+        Parts of speech have no background: all that is not a noun is no class to look for.
+        """
+        if not self.negative.startswith("the most frequent tag"):
+            return ""
+        top = self.labels[0]
+        return (
+            f"{self.negatives + self.positives:,} {self.unit} with {len(self.labels)} labels and "
+            f"no background: {top.label}, the most frequent, has {top.share:.1%}"
+        )
+
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return asdict(self)

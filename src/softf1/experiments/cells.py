@@ -31,7 +31,7 @@ class Cell:
         id: Its name, and that of its folder.
         label: The row of the table that it belongs to: a loss, or values of a sweep.
         loss: The loss it is trained with.
-        seed: Its seed.
+        seed: Its seed; None where chance plays no part.
         values: What differs from the recipe, by key.
         folder: The run folder, relative to the grid's.
         cost: How long it takes, in units of a whole run.
@@ -40,14 +40,19 @@ class Cell:
     id: str
     label: str
     loss: str
-    seed: int
+    seed: int | None
     values: dict[str, Any] = field(default_factory=dict)
     folder: str
     cost: float = 1.0
 
     def describe(self, state: str, error: str | None = None) -> dict[str, Any]:
         """The cell as `grid.json` has it."""
-        shown = {"id": self.id, "loss": self.loss, "label": self.label, "seed": self.seed}
+        shown: dict[str, Any] = {
+            "id": self.id,
+            "loss": self.loss,
+            "label": self.label,
+            "seed": self.seed,
+        }
         shown |= {"values": self.values, "folder": self.folder, "state": state}
         return shown | ({"error": error} if error else {})
 

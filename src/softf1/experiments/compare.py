@@ -1,31 +1,38 @@
-"""`softf1 compare`: every loss tuned alike on dev, then the same seeds for all, judged on test."""
+"""`softf1 compare`: every row tuned alike on dev, then the same seeds for all, judged on test."""
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from softf1.experiments.cells import Cell, name_cell
-from softf1.experiments.comparison import summarize, write_comparison
+from softf1.experiments.comparison import find_differences, summarize, write_comparison
+from softf1.experiments.controls import MATCHED, choose_baseline, make_matched, match_compute
 from softf1.experiments.grid import CELLS, TRIALS, Grid, lock
 from softf1.experiments.halving import count_cost, halve_together
 from softf1.experiments.meter import Meter
+from softf1.experiments.references import add_reference
 from softf1.experiments.search import (
     BASELINE,
+    EPOCHS,
     KEEP,
     SHARES,
     TUNED,
     Level,
     Values,
+    add_noise,
     list_settings,
     same_start,
-    shorten,
+    split_row,
+    stretch,
 )
+from softf1.experiments.statistics import plan_seeds
 from softf1.experiments.trials import raise_equals, read_trial
 from softf1.training.recipe import with_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from softf1.experiments.cells import Execute
@@ -47,6 +54,10 @@ def compare(
     seeds: Sequence[int],
     execute: Execute,
     tune: Level = "small",
+    most_seeds: int | None = None,
+    width: float | None = None,
+    controls: bool = True,
+    references: Sequence[str] = (),
     gain: float = 0.005,
     keep_models: bool = True,
     force: bool = False,
@@ -57,12 +68,18 @@ def compare(
     Args:
         recipe: What is trained; its loss is replaced.
         folder: The grid folder.
-        losses: What to compare with cross entropy: names, or `dsc[decay=paper]` with options that
-            are fixed for this row; `ce+tuned` takes the runs of `ce`.
-        seeds: The seeds of every loss.
+        losses: What to compare with cross entropy: names, or `dsc[decay=paper]` and
+            `ce[train.adversarial=0.5]` with options of the loss and keys of the recipe that are
+            fixed for this row; `ce+tuned` takes the runs of `ce`.
+        seeds: The seeds of every row.
         execute: Runs the cells.
-        tune: How much is tuned on dev: nothing, 4 settings a loss for a third of the steps at most,
-            or 9.
+        tune: How much is tuned on dev: nothing, 4 settings a row for a third of the steps at most,
+            or 9; then the epochs, on whole runs.
+        most_seeds: Add seeds, up to so many, to the rows whose interval they would narrow.
+        width: The half-width of the interval at which no more are added, as a share.
+        controls: Add cross entropy with the seconds of the dearest row, and noise in place of an
+            adversarial step, where rows call for them.
+        references: Rows that need no training, such as `majority`.
         gain: The gain that would matter, as a share.
         keep_models: Keep the model of each cell.
         force: Start afresh in a folder that holds another grid, or this one.
@@ -71,20 +88,25 @@ def compare(
     Returns:
         The content of `comparison.json`, and `failed`: errors by cell.
     """
+    losses = add_noise(losses) if controls else tuple(losses)
     trained = tuple(dict.fromkeys(loss.removesuffix(TUNED) for loss in losses))
     settings = {loss: list_settings(loss, recipe, tune) for loss in trained}
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
     with lock(folder, force=force):
         grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(losses))
         grid.content |= {"seeds": list(seeds), "tune": tune, "choice": CHOICE}
+        grid.content["matched"] = grid.earlier.get("matched") if controls else None
         with Meter(*_size(settings, seeds, tune), quiet=quiet) as meter:
             chosen = choose_settings(grid, settings, tune, meter)
-            cells = [
-                cell
-                for loss, values in chosen.items()
-                for cell in make_cells(loss, values, recipe, seeds, tuned=loss + TUNED in losses)
-            ]
-            grid.run(cells, meter)
+            rows = Runs(grid, chosen, losses, meter)
+            rows.run({row: list(seeds) for row in chosen})
+            if controls:
+                rows.add_matched(seeds)
+            if most_seeds is not None:
+                rows.add_seeds(most_seeds, width)
+        for name in references:
+            add_reference(name, grid)
+        grid.write()
         found = summarize(folder, gain=gain)
         write_comparison(folder, found)
     return {**found, "failed": grid.errors}
@@ -95,51 +117,161 @@ def _size(
 ) -> tuple[float, int]:
     """Cost and number of all runs."""
     cost, cells = 0.0, 0
-    for own in settings.values():
+    for row, own in settings.items():
         left = len(own)
         cost += count_cost(left, SHARES[tune], keep=KEEP[tune]) + len(seeds)
         cells += len(seeds)
         for _ in SHARES[tune]:
             cells += left if left > 1 else 0
             left = -(-left // KEEP[tune])
+        epochs = _epochs(row, tune)
+        cost, cells = cost + sum(epochs), cells + len(epochs)
     return cost, cells
+
+
+def _epochs(row: str, tune: Level) -> tuple[float, ...]:
+    """The factors of the epochs that are tried; a row that fixes its epochs has none."""
+    return () if split_row(row)[1].keys() & {"train.epochs", "train.max_steps"} else EPOCHS[tune]
+
+
+class Runs:
+    """The whole runs of a comparison, row by row.
+
+    Args:
+        grid: Runs them.
+        chosen: The setting of each row that is trained.
+        losses: All rows, those with tuned thresholds too.
+        meter: Shows progress.
+    """
+
+    def __init__(
+        self, grid: Grid, chosen: Mapping[str, Values], losses: Sequence[str], meter: Meter
+    ) -> None:
+        self.grid, self.chosen, self.losses, self.meter = grid, chosen, losses, meter
+        self.seeds: dict[str, Sequence[int]] = {}
+
+    def run(self, seeds: Mapping[str, Sequence[int]]) -> None:
+        """Run rows with these seeds; those of the first call were expected."""
+        cells = [cell for row, own in seeds.items() for cell in self._cells(row, own)]
+        cost = sum(cell.cost for cell in cells)
+        known = 0 if self.seeds else len(cells)
+        self.meter.expect(cost - known, len(cells) - known)
+        for row, own in seeds.items():
+            self.seeds[row] = [*self.seeds.get(row, []), *own]
+        self.grid.content["seeds"] = sorted({s for own in self.seeds.values() for s in own})
+        self.grid.run(cells, self.meter)
+
+    def _cells(self, row: str, seeds: Sequence[int]) -> list[Cell]:
+        if row == MATCHED:
+            ratio = self.grid.content["matched"]["ratio"]
+            return make_matched(self.chosen[BASELINE], ratio, self.grid, seeds)
+        tuned = row + TUNED in self.losses
+        return make_cells(row, self.chosen[row], self.grid.recipe, seeds, tuned=tuned)
+
+    def add_matched(self, seeds: Sequence[int]) -> None:
+        """Cross entropy for as long as the dearest row takes; dev chooses the baseline."""
+        matched = self.grid.content["matched"] = match_compute(self.grid, self.chosen)
+        if matched is None:
+            return
+        place = self.losses.index(BASELINE) + 1
+        self.grid.content["losses"] = [*self.losses[:place], MATCHED, *self.losses[place:]]
+        self.run({MATCHED: list(seeds)})
+        pair = {row: self._cells(row, seeds) for row in (BASELINE, MATCHED)}
+        self.grid.content["baseline"] = choose_baseline(self.grid, pair)
+        self.grid.write()
+
+    def add_seeds(self, most: int, width: float | None) -> None:
+        """More seeds for the rows whose interval they narrow, and for what those are paired with.
+
+        How many follows from the spread alone, never from the size or sign of a difference, so
+        that intervals stay what they say.
+        """
+        while True:
+            self.grid.write()
+            wanted: dict[str, int] = {}
+            for row, found in find_differences(self.grid.folder).items():
+                own = row.removesuffix(TUNED)
+                # Twice as many at most before the spread is looked at again.
+                planned = min(plan_seeds(found, width=width), 2 * found.seeds, most)
+                wanted[own] = max(wanted.get(own, 0), planned)
+            pair = [row for row in (BASELINE, MATCHED) if row in self.seeds]
+            wanted |= dict.fromkeys(pair, max(wanted.values(), default=0))
+            more = {
+                row: self._next_seeds(row, count)
+                for row, count in wanted.items()
+                if row in self.seeds and count > len(self.seeds[row])
+            }
+            if not more:
+                return
+            self.run(more)
+
+    def _next_seeds(self, row: str, count: int) -> range:
+        """Seeds after the last one, until there are so many; the same ones for every row."""
+        last = self.seeds[row][-1]
+        return range(last + 1, last + 1 + count - len(self.seeds[row]))
 
 
 def choose_settings(
     grid: Grid, settings: dict[str, list[Values]], tune: Level, meter: Meter
 ) -> dict[str, Values]:
-    """The best setting of every row on dev; all rows are tried side by side."""
+    """The best setting of every row on dev; all rows are tried side by side.
 
-    def measure(trials: list[tuple[str, int, float]]) -> list[float | None]:
+    Short runs choose rate and option, two whole runs of what they chose the epochs.
+    """
+
+    def measure(trials: list[tuple[str, int, float]]) -> list[Trial]:
         cells = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
         results = grid.run(cells, meter, trials=True)
         found = [read_trial(grid.folder / cell.folder, results.get(cell.id)) for cell in cells]
+        known = {trial["folder"] for trial in grid.content["tuning"]}
         grid.content["tuning"] += [
             _describe_trial(cell, trial, results.get(cell.id), grid)
             for cell, trial in zip(cells, found, strict=True)
+            if cell.folder not in known
         ]
+        return found
+
+    def score(trials: list[tuple[str, int, float]]) -> list[float | None]:
+        found = measure(trials)
         if trials[0][-1] != SHARES[tune][-1]:  # who is as good as the best is asked at the end
             return [trial.score for trial in found]
         rows = groupby(zip(trials, found, strict=True), key=lambda one: one[0][0])
         return [score for _, own in rows for score in raise_equals([trial for _, trial in own])]
 
     numbers = {loss: range(len(own)) for loss, own in settings.items()}
-    chosen = halve_together(numbers, SHARES[tune], measure, keep=KEEP[tune])
-    return {loss: settings[loss][number] for loss, number in chosen.items()}
+    best = halve_together(numbers, SHARES[tune], score, keep=KEEP[tune])
+    trials = [(row, number, by) for row, number in best.items() for by in _epochs(row, tune)]
+    found = zip(trials, measure(trials) if trials else (), strict=True)
+    longer = {
+        row: choose_epochs([(by, trial) for (_, _, by), trial in own])
+        for row, own in groupby(found, key=lambda one: one[0][0])
+    }
+    chosen = {row: settings[row][number] for row, number in best.items()}
+    return {
+        row: own | stretch(with_values(grid.recipe, own), longer.get(row, 1.0))
+        for row, own in chosen.items()
+    }
+
+
+def choose_epochs(trials: Sequence[tuple[float, Trial]]) -> float:
+    """The first factor of the epochs whose dev score is as good as the best."""
+    raised = raise_equals([trial for _, trial in trials])
+    scores = [-1.0 if score is None or math.isnan(score) else score for score in raised]
+    return trials[scores.index(max(scores))][0]
 
 
 def make_trial(row: str, number: int, values: Values, share: float, grid: Grid) -> Cell:
-    """A short run of one setting."""
+    """A run of one setting over a share of the steps."""
     name = name_cell(row, f"{number}-{round(100 * share)}")
-    short = shorten(with_values(grid.recipe, values), share)
+    short = stretch(with_values(grid.recipe, values), share)
     return Cell(
         id=name,
         label=row,
         loss=values["loss.name"],
         seed=TUNING_SEED,
         values={
-            **values,
             **same_start(row, grid.recipe),
+            **values,
             **short,
             "task.test": None,
             "train.seed": TUNING_SEED,
@@ -164,7 +296,8 @@ def make_cells(
     row: str, values: Values, recipe: Recipe, seeds: Sequence[int], *, tuned: bool
 ) -> list[Cell]:
     """The whole runs of a row, one a seed."""
-    common = {**values, **same_start(row, recipe), "eval.tune": tuned}
+    common = {**same_start(row, recipe), **values, "eval.tune": tuned}
+    cost = with_values(recipe, values).train.epochs / recipe.train.epochs
     names = {seed: name_cell(row, f"s{seed}") for seed in seeds}
     return [
         Cell(
@@ -174,6 +307,7 @@ def make_cells(
             seed=seed,
             values={**common, "train.seed": seed},
             folder=f"{CELLS}/{name}",
+            cost=cost,
         )
         for seed, name in names.items()
     ]

@@ -13,13 +13,19 @@ import numpy as np
 
 from softf1.errors import InputError
 from softf1.experiments.cells import plain, read_json
+from softf1.experiments.controls import MATCHED
 from softf1.experiments.doubts import say_doubts
 from softf1.experiments.grid import FILE, split_of
 from softf1.experiments.labels import group_labels, train_support
-from softf1.experiments.search import TUNED
-from softf1.experiments.statistics import Difference, correct_holm, estimate_difference
-from softf1.experiments.tallies import tally_run
-from softf1.experiments.verdicts import conclude, judge, name_collapse
+from softf1.experiments.search import BASELINE, DIRECTION, TUNED
+from softf1.experiments.statistics import (
+    Difference,
+    correct_holm,
+    estimate_difference,
+    narrowest,
+)
+from softf1.experiments.tallies import calibration_error, read_predictions, tally_run
+from softf1.experiments.verdicts import conclude, judge, judge_control, name_collapse
 from softf1.files import new_file
 from softf1.tasks.registry import load_task
 
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 
     from softf1.experiments.tallies import Tally
 
+SURE = ("helps", "hurts", "surely above", "surely below")
 COLUMNS = (
     "loss",
     "n",
@@ -48,6 +55,9 @@ COLUMNS = (
     "sd_seeds",
     "sd_examples",
     "df",
+    "narrowest",
+    "calibration_error",
+    "role",
 )
 
 
@@ -62,6 +72,7 @@ class Run:
         dev: Those of dev.
         labels: Scores by label.
         collapsed: Whether it finds nothing, or one class alone, on dev.
+        calibration_error: Of its confidences; None where its predictions have none.
     """
 
     score: float
@@ -70,6 +81,7 @@ class Run:
     dev: Mapping[str, Any]
     labels: Mapping[str, Mapping[str, float]]
     collapsed: bool = False
+    calibration_error: float | None = None
 
 
 class Rows:
@@ -83,9 +95,12 @@ class Rows:
         self.split, self.headline = "test", ""
         self.tasks: list[Any] = []
         self.tally: Tally | None = None
+        self.references: dict[str, Run] = {}
         for cell in grid["cells"]:
             if cell["state"] == "done":
                 self._add(cell)
+        for row, run in self.references.items():  # paired with every seed of the baseline
+            self.runs[row] = dict.fromkeys(self.runs.get(grid["baseline"], {0: run}), run)
 
     def _add(self, cell: Mapping[str, Any]) -> None:
         folder = self.folder / cell["folder"]
@@ -94,6 +109,9 @@ class Rows:
         self.split, self.headline = split_of(result), result["headline"]
         row, seed = cell["label"], cell["seed"]
         own = self._read(folder, result["scores"], "")
+        if seed is None:
+            self.references[row] = replace(own, collapsed=False)
+            return
         own = replace(own, collapsed=own.collapsed or bool(result.get("collapsed")))
         self.runs.setdefault(row, {})[seed] = own
         if "tuned" in result and row + TUNED in self.grid["losses"]:
@@ -103,14 +121,17 @@ class Rows:
     def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> Run:
         scores, name = parts[self.split], f"predictions.{self.split}{kind}.jsonl"
         score = float(scores[self.headline])
-        tally, pseudo = None, None
+        tally, pseudo, error = None, None, None
         try:
             self.tasks.append(load_task(folder / "model"))
-            tally = tally_run(self.tasks[-1], folder / name, headline=self.headline, score=score)
+            lines = read_predictions(folder / name)
+            error = calibration_error(lines)
+            how: dict[str, Any] = {"headline": self.headline, "score": score, "lines": lines}
+            tally = tally_run(self.tasks[-1], folder / name, **how)
             pseudo = tally.pseudo_values(self.headline)
             self.tally = tally
-        except InputError as error:
-            self.note(f"intervals know nothing of the test examples: {error}")
+        except InputError as problem:
+            self.note(f"intervals know nothing of the test examples: {problem}")
         labels = scores.get("labels") or (tally.by_label() if tally else {})
         dev = parts.get("dev", {})
         return Run(
@@ -120,6 +141,7 @@ class Rows:
             dev=dev,
             labels=labels,
             collapsed=dev.get(self.headline) == 0,
+            calibration_error=error,
         )
 
     def note(self, text: str) -> None:
@@ -132,26 +154,38 @@ class Rows:
         asked = [*self.grid["losses"], *self.runs]
         return [row for row in dict.fromkeys(asked) if row in self.runs]
 
+    def role(self, row: str) -> str:
+        """What a row is there for: baseline, loss, control, or reference that is not trained."""
+        if row == self.grid["baseline"]:
+            return "baseline"
+        if row in self.references:
+            return "reference"
+        pair = (BASELINE, MATCHED) if MATCHED in self.runs else ()
+        return "control" if row in pair or f"{DIRECTION}=random" in row else "loss"
+
+    def differences(self) -> dict[str, Difference]:
+        """Every row against the baseline, as far as they have seeds in common."""
+        base = self.runs.get(self.grid["baseline"], {})
+        others = [row for row in self.ordered() if row != self.grid["baseline"]]
+        return {
+            row: compare_runs(self.runs[row], base)
+            for row in others
+            if self.runs[row].keys() & base.keys()
+        }
+
+
+def find_differences(folder: Path) -> dict[str, Difference]:
+    """Every row of a grid against the baseline."""
+    return Rows(folder, read_json(folder / FILE)).differences()
+
 
 def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
     """The content of `comparison.json`, from the cells that are done."""
     grid = read_json(folder / FILE)
     rows = Rows(folder, grid)
-    baseline = grid["baseline"]
-    differences = {
-        row: compare_runs(rows.runs[row], rows.runs[baseline])
-        for row in rows.ordered()
-        if row != baseline and rows.runs[row].keys() & rows.runs.get(baseline, {}).keys()
-    }
-    corrected = correct_holm([found.p for found in differences.values()])
-    p_holm = dict(zip(differences, corrected, strict=True))
-    if baseline not in rows.runs:
-        rows.note(f"no run of {baseline} is done: nothing to compare with")
-    if rows.split == "dev":
-        rows.note("there is no test file: dev, which chose settings and checkpoints, flatters all")
-    for doubt in say_doubts(rows.runs, grid.get("tuning", [])):
-        rows.note(doubt)
-    judged = {row: (found, p_holm[row]) for row, found in differences.items()}
+    baseline, differences = grid["baseline"], rows.differences()
+    _add_notes(rows, differences)
+    judged = correct(differences, [row for row in differences if rows.role(row) == "loss"])
     return {
         "schema": 1,
         "kind": grid["kind"],
@@ -161,10 +195,7 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
         "examples": rows.tally.lines if rows.tally else 0,
         "units": len(rows.tally) if rows.tally else 0,
         "gain": gain,
-        "rows": [
-            _row(name, rows.runs[name], judged, split=rows.split, gain=gain)
-            for name in rows.ordered()
-        ],
+        "rows": [_row(name, rows, judged, gain=gain) for name in rows.ordered()],
         "verdict": _conclude(rows, judged),
         "notes": rows.notes,
         **describe_labels(rows),
@@ -172,10 +203,52 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
 
 
 def _conclude(rows: Rows, judged: Mapping[str, tuple[Difference, float]]) -> str:
-    runs = [run for own in rows.runs.values() for run in own.values()]
+    trained = [own for row, own in rows.runs.items() if row not in rows.references]
+    runs = [run for own in trained for run in own.values()]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
-    return conclude(judged, baseline=rows.grid["baseline"], headline=rows.headline)
+    losses = {row: one for row, one in judged.items() if rows.role(row) == "loss"}
+    return conclude(losses, baseline=rows.grid["baseline"], headline=rows.headline)
+
+
+def correct(
+    differences: Mapping[str, Difference], family: Sequence[str]
+) -> dict[str, tuple[Difference, float]]:
+    """Differences with their p-values, corrected for the number of rows in the family.
+
+    Controls and references ask another question, so that they cost the losses nothing.
+    """
+    corrected = correct_holm([differences[row].p for row in family])
+    p_holm = dict(zip(family, corrected, strict=True))
+    return {row: (found, p_holm.get(row, found.p)) for row, found in differences.items()}
+
+
+def _add_notes(rows: Rows, differences: Mapping[str, Difference]) -> None:
+    """What a reader should know, in the order of weight."""
+    grid, baseline = rows.grid, rows.grid["baseline"]
+    for note in grid.get("notes", ()):
+        rows.note(note)
+    if baseline not in rows.runs:
+        rows.note(f"no run of {baseline} is done: nothing to compare with")
+    if MATCHED in rows.runs and grid.get("matched"):
+        rows.note(_say_matched(rows))
+    for row in rows.references:
+        found = differences.get(row)
+        if found and found.low > 0:
+            rows.note(f"the row {row}, which trains no encoder, is surely ahead of {baseline}")
+    if rows.split == "dev":
+        rows.note("there is no test file: dev, which chose settings and checkpoints, flatters all")
+    trained = {row: own for row, own in rows.runs.items() if row not in rows.references}
+    for doubt in say_doubts(trained, grid.get("tuning", [])):
+        rows.note(doubt)
+
+
+def _say_matched(rows: Rows) -> str:
+    matched = rows.grid["matched"]
+    longer = f"{matched['ratio']:g} times the epochs let ce train for as long as {matched['row']}"
+    if rows.grid["baseline"] == MATCHED:
+        return f"{longer}; that is better on dev, and so it is the baseline"
+    return f"{longer}; that is not better on dev, and so ce is the baseline"
 
 
 def compare_runs(ours: Mapping[int, Run], theirs: Mapping[int, Run]) -> Difference:
@@ -183,38 +256,47 @@ def compare_runs(ours: Mapping[int, Run], theirs: Mapping[int, Run]) -> Differen
     seeds = sorted(ours.keys() & theirs.keys())
     differences = [ours[seed].score - theirs[seed].score for seed in seeds]
     pairs = [(ours[seed].pseudo, theirs[seed].pseudo) for seed in seeds]
-    pseudo = [mine - other for mine, other in pairs if mine is not None and other is not None]
-    whole = len(pseudo) == len(seeds) and len({values.shape for values in pseudo}) == 1
-    return estimate_difference(differences, np.array(pseudo) if whole else None)
+    known = [(mine, other) for mine, other in pairs if mine is not None and other is not None]
+    sizes = {values.shape for pair in known for values in pair}
+    whole = len(known) == len(seeds) and len(sizes) == 1
+    pseudo = np.array([mine - other for mine, other in known]) if whole else None
+    return estimate_difference(differences, pseudo)
 
 
 def _row(
     name: str,
-    runs: Mapping[int, Run],
+    rows: Rows,
     judged: Mapping[str, tuple[Difference, float]],
     *,
-    split: str,
     gain: float,
 ) -> dict[str, Any]:
+    runs, role = rows.runs[name], rows.role(name)
+    if role == "reference":
+        runs = {0: rows.references[name]}
     scores = [run.score for run in runs.values()]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row |= {"loss": name, "n": len(scores), "mean": float(np.mean(scores))}
+    row |= {"loss": name, "n": len(scores), "mean": float(np.mean(scores)), "role": role}
     row["sd"] = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
     for key in ("precision", "recall"):
         row[key] = _mean(run.scores.get(key) for run in runs.values())
+    row["calibration_error"] = _mean(run.calibration_error for run in runs.values())
     row["means"] = {"dev": mean_scores([run.dev for run in runs.values()])}
-    row["means"][split] = mean_scores([run.scores for run in runs.values()])
+    row["means"][rows.split] = mean_scores([run.scores for run in runs.values()])
     row["scores"] = {str(seed): run.score for seed, run in sorted(runs.items())}
     dead = name_collapse({seed: (run.score, run.collapsed) for seed, run in runs.items()})
     if name not in judged:
         return row | {"verdict": "; ".join(["baseline", *dead])}
     found, p_holm = judged[name]
-    row |= {"difference": found.mean, "p_holm": p_holm}
+    row |= {"difference": found.mean, "p_holm": p_holm, "narrowest": narrowest(found)}
     row |= {key: getattr(found, key) for key in ("low", "high", "p", "probability", "df")}
     row |= {"sd_seeds": found.sd_seeds, "sd_examples": found.sd_examples}
-    judgement = judge(found, p_holm, losses=len(judged), gain=gain)
+    if role == "loss":
+        losses = sum(rows.role(other) == "loss" for other in judged)
+        judgement = judge(found, p_holm, losses=losses, gain=gain)
+    else:
+        judgement = judge_control(found)
     # How many seeds a gain needs says nothing where one of them is dead.
-    sure = [judgement] if not dead or judgement in ("helps", "hurts") else []
+    sure = [judgement] if not dead or judgement in SURE else []
     return row | {"verdict": "; ".join([*sure, *dead])}
 
 

@@ -49,7 +49,7 @@ def count_collapsed(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
 
 
 def find_undecided(trials: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows most of whose settings had one score in their last round.
+    """Rows most of whose settings had one score in the last round that had several.
 
     >>> find_undecided([{"loss": "dice", "share": 0.3, "score": score} for score in (0.5, 0.5)])
     ['dice']
@@ -58,12 +58,16 @@ def find_undecided(trials: Sequence[Mapping[str, Any]]) -> list[str]:
     for trial in trials:
         if trial["score"] is not None:
             rounds[trial["loss"]][trial["share"]].append(trial["score"])
-    return [row for row, own in rounds.items() if _mostly_one(own[max(own)])]
+    several = {
+        row: [scores for _, scores in sorted(own.items()) if len(scores) > 1]
+        for row, own in rounds.items()
+    }
+    return [row for row, own in several.items() if own and _mostly_one(own[-1])]
 
 
 def _mostly_one(scores: Sequence[float]) -> bool:
     ((_, count),) = Counter(scores).most_common(1)
-    return len(scores) > 1 and 2 * count > len(scores)
+    return 2 * count > len(scores)
 
 
 def find_constant(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:

@@ -65,6 +65,7 @@ class Grid:
         self.content: dict[str, Any] = {}
         self.hash_data = cache(hash_path)
         self.hash_encoder = cache(hash_encoder_files)
+        self.earlier: dict[str, Any] = {}
         self.cells: dict[str, Cell] = {}
         self.results: dict[str, dict[str, Any]] = {}
         self.errors: dict[str, str] = {}
@@ -73,7 +74,7 @@ class Grid:
         """Begin, or go on with, the experiment that `grid.json` names."""
         path, identity = self.folder / FILE, self.identify()
         if path.is_file():
-            found = read_json(path)
+            found = self.earlier = read_json(path)
             for key, value in {"schema": SCHEMA, "kind": content["kind"]}.items():
                 if found.get(key) != value:
                     raise InputError(f"holds a grid of another {key}: {WAYS}", path=path)

@@ -64,6 +64,13 @@ class Meter:
         if self.bar is not None:
             self.bar.stop()
 
+    def expect(self, cost: float, cells: int) -> None:
+        """More to do than was known at first."""
+        self.total += cost
+        self.cells += cells
+        if self.bar is not None:
+            self.bar.update(self.task, total=self.total)
+
     def skip(self, cost: float) -> None:
         """A cell that was finished before: it says nothing about the time of the others."""
         self.done += cost

@@ -1,4 +1,4 @@
-"""What each loss is tuned over: the learning rate, and its own main option. As much for each."""
+"""What each row is tuned over: learning rate, main option of its loss, epochs. As much for each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from softf1.errors import InputError
 from softf1.experiments.cells import name_cell
 from softf1.training.recipe import check_recipe, with_values
+from softf1.training.sections import SECTIONS
 from softf1.training.toml import parse_override, split_values
 
 if TYPE_CHECKING:
@@ -44,6 +45,17 @@ have not begun to find anything by then."""
 KEEP = {"none": 1, "small": 2, "full": 3}
 """Of that many settings, one gets into the next round."""
 
+EPOCHS = {"none": (), "small": (1.0, 2.0), "full": (1.0, 2.0)}
+"""Factors of the recipe's epochs, tried last, on whole runs: a short one cannot tell whether more
+epochs pay."""
+
+SHARED = {"loss.name", "train.seed", "train.patience", "eval", "task.kind"}
+SHARED |= {"task.dev", "task.dev_share", "task.test"}
+"""Keys, and a section, that a row cannot change: all rows are judged on the same examples."""
+
+ADVERSARIAL = ("train.adversarial", "train.adversarial_relative")
+DIRECTION = "train.adversarial_direction"
+
 OPTIONS: dict[str, list[Values]] = {
     "ce": [{}, {"label_smoothing": 0.1}, {"label_smoothing": 0.05}],
     "wce": [{"weights": "balanced"}, {"weights": "log"}, {"weights": "effective"}],
@@ -78,20 +90,48 @@ POSITIONS: dict[str, list[Values]] = {
 
 
 def split_row(row: str) -> tuple[str, Values]:
-    """The loss of a row, and the options that the row fixes.
+    """The loss of a row, and the values of the recipe that the row fixes.
+
+    A key that names no section is an option of the loss.
 
     >>> split_row("dsc[alpha=0.01,decay=paper]")
-    ('dsc', {'alpha': 0.01, 'decay': 'paper'})
+    ('dsc', {'loss.alpha': 0.01, 'loss.decay': 'paper'})
+    >>> split_row("ce+dice[dice.over=batch, train.epochs=6]")
+    ('ce+dice', {'loss.dice.over': 'batch', 'train.epochs': 6})
     """
     loss, found, rest = row.removesuffix(TUNED).partition("[")
     if not found:
         return loss, {}
     if not rest.endswith("]"):
-        raise InputError(f"wanted a loss, or LOSS[option=value,…], got {row!r}")
-    options = dict(parse_override(word) for word in split_values(rest[:-1]))
-    if "name" in options:
-        raise InputError(f"wanted options of {loss}, got another name: {row!r}")
-    return loss, options
+        raise InputError(f"wanted a loss, or LOSS[key=value,…], got {row!r}")
+    values = {}
+    for word in split_values(rest[:-1]):
+        key, value = parse_override(word)
+        section, dot, _ = key.partition(".")
+        key = key if dot and section in SECTIONS else f"loss.{key}"
+        if key in SHARED or section in SHARED:
+            raise InputError(f"wanted a key in which rows may differ, got {key} in {row!r}")
+        values[key] = value
+    return loss, values
+
+
+def add_noise(rows: Sequence[str]) -> tuple[str, ...]:
+    """The rows, with a control for every size of an adversarial step: noise of that size.
+
+    The first row that takes a step of that size is trained once more, with its step in a random
+    direction: what both gain is not owed to the gradient.
+
+    >>> add_noise(["ce", "ce[train.adversarial=0.5]"])[2:]
+    ('ce[train.adversarial=0.5,train.adversarial_direction=random]',)
+    """
+    known, controls = set(), []
+    for row in dict.fromkeys(row.removesuffix(TUNED) for row in rows):
+        _, values = split_row(row)
+        size = tuple((key, values[key]) for key in ADVERSARIAL if values.get(key))
+        if size and DIRECTION not in values and size not in known:
+            known.add(size)
+            controls.append(f"{row[:-1]},{DIRECTION}=random]")
+    return tuple(dict.fromkeys((*rows, *controls)))
 
 
 def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -> tuple[str, ...]:
@@ -99,10 +139,11 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
     wanted = tuple(dict.fromkeys((BASELINE, *losses)))
     names: dict[str, str] = {}
     for row in wanted:
-        loss, _ = split_row(row)
+        loss, fixed = split_row(row)
         if (other := names.setdefault(name_cell(row, ""), row)) != row:
             raise InputError(f"wanted rows whose folders differ in name, got {other} and {row}")
-        if chooses_position(recipe) and set(loss.split("+")) & set(WEIGHTED):
+        own = with_values(recipe, _without_loss(fixed))
+        if chooses_position(own) and set(loss.split("+")) & set(WEIGHTED):
             raise InputError(f"wanted losses for positions in a text, which have no class: {loss}")
         for values in list_settings(row, recipe, tune):
             check_recipe(with_values(recipe, values))
@@ -127,16 +168,25 @@ def chooses_position(recipe: Recipe) -> bool:
 
 
 def list_settings(row: str, recipe: Recipe, level: Level) -> list[Values]:
-    """The settings to choose from: as many for each row, the usual one first."""
+    """The settings to choose from: as many for each row, the usual one first.
+
+    What the row fixes is not tuned: of a row with its own learning rate, only the loss's option.
+    """
     loss, fixed = split_row(row)
-    known = _unique([own | fixed for own in _options(loss, recipe)])
+    recipe = with_values(recipe, _without_loss(fixed))
+    known = _unique([_with_loss(loss, own) | fixed for own in _options(loss, recipe)])
     if level == "none":
-        return [_with_loss(loss, known[0])]
+        return known[:1]
     count = len(RATES[level])
     options = known[:count]
     rates = RATES[level] if len(options) == count else MORE_RATES[level]
-    settings = [_with_loss(loss, own) | _rate(recipe, rate) for rate in rates for own in options]
+    rates = (1.0,) if "train.lr" in fixed else rates
+    settings = [_rate(recipe, rate) | own for rate in rates for own in options]
     return settings[: count * count]
+
+
+def _without_loss(values: Values) -> Values:
+    return {key: value for key, value in values.items() if not key.startswith("loss.")}
 
 
 def _options(loss: str, recipe: Recipe) -> list[Values]:
@@ -175,17 +225,20 @@ def same_start(row: str, recipe: Recipe) -> Values:
     return values
 
 
-def shorten(recipe: Recipe, share: float) -> Values:
+def stretch(recipe: Recipe, share: float) -> Values:
     """Values for a run over a share of the steps, in which rates compare as they would in a whole.
 
     The best learning rate falls with the square root of the number of steps, as in the theory of
     stochastic gradients. A short run at the rate of the whole one would favour rates that are too
-    high for it, and losses that learn slowly most of all (benchmarks/short_runs.py).
+    high for it, and losses that learn slowly most of all (benchmarks/short_runs.py). A run that is
+    longer than the recipe's keeps its rate: it asks what more epochs of the same would give.
     """
     if share == 1.0:
         return {}
-    values: Values = {"train.epochs": recipe.train.epochs * share, **_rate(recipe, share**-0.5)}
-    values["train.eval_every"] = min(recipe.train.eval_every, values["train.epochs"])
+    values: Values = {"train.epochs": recipe.train.epochs * share}
+    if share < 1:
+        values |= _rate(recipe, share**-0.5)
+        values["train.eval_every"] = min(recipe.train.eval_every, values["train.epochs"])
     if recipe.train.max_steps:
         values["train.max_steps"] = max(1, round(recipe.train.max_steps * share))
     return values

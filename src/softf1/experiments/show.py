@@ -23,6 +23,8 @@ def show_comparison(found: Mapping[str, Any]) -> None:
     print_table(*_rows(found))
     if found["groups"] and len(found["labels"]) > 2:
         print_table(*_groups(found))
+    if said := say_narrowest(found["rows"]):
+        print(said)
     for note in found["notes"]:
         print(f"note: {printable(note)}")
     print(f"\n{printable(found['verdict'])}")
@@ -30,20 +32,47 @@ def show_comparison(found: Mapping[str, Any]) -> None:
 
 def _rows(found: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
     first = "loss" if found["kind"] == "compare" else "values"
-    heads = [first, "seeds", "mean", "± sd", "P", "R", "difference", "95%", "p", "better?", ""]
-    return heads, [list(_row(row)) for row in found["rows"]]
+    rows, extra = found["rows"], list_columns(found)
+    heads = [first, "seeds", "mean", "± sd", *extra, "difference", "95%", "p", "better?", ""]
+    return heads, [list(_row(row, extra)) for row in rows]
 
 
-def _row(row: Mapping[str, Any]) -> Iterator[str]:
+def list_columns(found: Mapping[str, Any]) -> dict[str, str]:
+    """Headings of the columns that say something, and their keys.
+
+    Of one label each, micro F1, precision, recall and accuracy are one number: it stands once.
+    """
+    rows, known = found["rows"], {"P": "precision", "R": "recall", "ECE": "calibration_error"}
+    kept = {head: key for head, key in known.items() if any(_number(row[key]) for row in rows)}
+    same = all(row["precision"] == row["mean"] == row["recall"] for row in rows)
+    return {head: key for head, key in kept.items() if not same or head == "ECE"}
+
+
+def _row(row: Mapping[str, Any], extra: Mapping[str, str]) -> Iterator[str]:
     yield row["loss"]
-    yield str(row["n"])
-    for key in ("mean", "sd", "precision", "recall"):
+    yield str(row["n"]) if row["role"] != "reference" else ""
+    for key in ("mean", "sd", *extra.values()):
         yield points(row[key])
     yield points(row["difference"], sign="+")
     yield f"{points(row['low'])} … {points(row['high'])}" if _number(row["low"]) else ""
     yield f"{row['p_holm']:.3f}" if _number(row["p_holm"]) else ""
     yield f"{row['probability']:.0%}" if _number(row["probability"]) else ""
     yield row["verdict"]
+
+
+def say_narrowest(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Which width of the intervals this test set allows, however many seeds are run.
+
+    >>> rows = [{"loss": "dice", "narrowest": 0.004, "role": "loss"}]
+    >>> say_narrowest(rows)
+    'However many seeds are run, this test set allows no interval narrower than ± 0.40.'
+    """
+    widths = [row["narrowest"] for row in rows if row["role"] == "loss"]
+    known = sorted(width for width in widths if _number(width) and width > 0)
+    if not known:
+        return ""
+    text = " to ".join(dict.fromkeys(f"± {points(width)}" for width in (known[0], known[-1])))
+    return f"However many seeds are run, this test set allows no interval narrower than {text}."
 
 
 def _groups(found: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:

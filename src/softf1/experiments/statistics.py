@@ -211,17 +211,54 @@ def seeds_needed(sd_seeds: float, sd_examples: float, gain: float) -> int | None
         raise ValueError(f"wanted a gain above 0, got {gain}")
 
     def shows(seeds: int) -> bool:
-        of_seeds = sd_seeds**2 / seeds
-        se = math.sqrt(of_seeds + sd_examples**2)
-        df = (se**2 / of_seeds) ** 2 * (seeds - 1) if of_seeds else math.inf
+        se, df = _error(sd_seeds, sd_examples, seeds)
         return (t_quantile((1 + LEVEL) / 2, df) + t_quantile(POWER, df)) * se <= gain
 
-    if not shows(MOST_SEEDS):
+    return _fewest(shows)
+
+
+def plan_seeds(found: Difference, *, width: float | None = None) -> int:
+    """How many seeds are worth having, from the spread that the first of them showed.
+
+    More are not, once the test examples make the larger part of the interval, or once its
+    half-width is `width`. A single seed has shown no spread: two at least.
+
+    >>> plan_seeds(Difference(mean=0.0, seeds=5, sd_seeds=0.008, sd_examples=0.002))  # (8/2)²
+    16
+    >>> plan_seeds(Difference(mean=0.0, seeds=5, sd_seeds=0.008, sd_examples=0.002), width=0.006)
+    11
+    """
+    if math.isnan(found.sd_seeds):
+        return 2
+
+    def enough(seeds: int) -> bool:
+        se, df = _error(found.sd_seeds, found.sd_examples, seeds)
+        narrow = width is not None and t_quantile((1 + LEVEL) / 2, df) * se <= width
+        return narrow or found.sd_seeds**2 / seeds <= found.sd_examples**2 * (1 + 1e-9)
+
+    return _fewest(enough) or MOST_SEEDS
+
+
+def narrowest(found: Difference) -> float:
+    """The half-width of the interval with seeds without end: what the test set alone allows."""
+    return t_quantile((1 + LEVEL) / 2, math.inf) * found.sd_examples
+
+
+def _error(sd_seeds: float, sd_examples: float, seeds: int) -> tuple[float, float]:
+    """Standard error and degrees of freedom of a mean difference over so many seeds."""
+    of_seeds = sd_seeds**2 / seeds
+    se = math.sqrt(of_seeds + sd_examples**2)
+    return se, (se**2 / of_seeds) ** 2 * (seeds - 1) if of_seeds else math.inf
+
+
+def _fewest(enough: Callable[[int], bool]) -> int | None:
+    """The fewest seeds that are enough; None where as many as anybody runs are not."""
+    if not enough(MOST_SEEDS):
         return None
     low, high = 1, MOST_SEEDS  # one seed has no variance to judge by
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if shows(middle) else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 

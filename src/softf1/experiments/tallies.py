@@ -19,12 +19,13 @@ import numpy as np
 
 from softf1.errors import InputError
 from softf1.experiments.statistics import jackknife
+from softf1.metrics.calibration import bin_confidence
 from softf1.metrics.classification import count_classes, count_label_sets, subset_accuracy
 from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.counts import Counts, Mean, divide, ratios_of
 from softf1.metrics.quoref import score_quoref
 from softf1.metrics.spans import count_lenient, count_span_sets, count_strict
-from softf1.metrics.squad import score_squad, score_squad2
+from softf1.metrics.squad import normalize_answer, score_squad, score_squad2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -154,9 +155,19 @@ def _parse(text: bytes, path: Path | str, number: int) -> Line:
     return line
 
 
-def tally_run(task: Task, path: Path, *, headline: str, score: float) -> Tally:
-    """Count a predictions file of a run, whose score it must add up to."""
-    tally = tally_lines(task, read_predictions(path))
+def tally_run(
+    task: Task, path: Path, *, headline: str, score: float, lines: Sequence[Line] | None = None
+) -> Tally:
+    """Count a predictions file of a run, whose score it must add up to.
+
+    Args:
+        task: Its rules decide.
+        path: The file.
+        headline: The score.
+        score: What the run had.
+        lines: The file's content, where it was read before.
+    """
+    tally = tally_lines(task, read_predictions(path) if lines is None else lines)
     if abs(tally.score(headline) - score) > 1e-6:
         raise InputError(f"{path.name} does not add up to {headline}", path=path.parent)
     return tally
@@ -284,3 +295,43 @@ def _table(
         for label, row in zip(one.labels, one.table, strict=True):
             table[unit, index[label]] += row.astype(np.int32)
     return names, table
+
+
+def calibration_error(lines: Sequence[Line]) -> float | None:
+    """The expected calibration error of a predictions file; None where it has no confidences.
+
+    A confidence is that of the label, tag, span or answer that was given, tuned or not; where a
+    text may have several labels, the probability of each of them is one.
+
+    >>> line = {"label": "a", "gold": ["a"], "probabilities": {"a": 0.75, "b": 0.25}}
+    >>> calibration_error([line])  # surely right, said with 0.75
+    0.25
+    """
+    pairs = list(chain.from_iterable(map(_confidences, lines)))
+    if not pairs:
+        return None
+    confidence, right = zip(*pairs, strict=True)
+    return bin_confidence(confidence, right).error
+
+
+def _confidences(line: Line) -> list[tuple[float, bool]]:
+    """Confidences of a line, and whether what they are of was right."""
+    gold, given = line["gold"], line.get("probabilities") or {}
+    sure = line.get("confidence", given.get(line.get("label")))
+    if "labels" in line:
+        return [(share, label in gold) for label, share in given.items()]
+    if sure is None:
+        return []
+    if "tags" in line:
+        right = [tag == other for tag, other in zip(line["tags"], gold, strict=True)]
+        return list(zip(sure, right, strict=True))
+    if "spans" in line:
+        return [(one, span in gold) for one, span in zip(sure, line["spans"], strict=True)]
+    if "answer" in line:
+        return [(sure, _is_right(line["answer"], gold))]
+    return [(sure, line["label"] in gold)] if gold else []
+
+
+def _is_right(answer: str, gold: Sequence[Sequence[str]]) -> bool:
+    texts = [" ".join(one) for one in gold] or [""]
+    return normalize_answer(answer) in map(normalize_answer, texts)

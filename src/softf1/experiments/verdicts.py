@@ -17,6 +17,10 @@ NAMES = {"f1": "F1", "macro_f1": "macro F1", "exact": "exact match", "conlleval_
 
 ALPHA = 1 - LEVEL
 
+LEANS = 0.1
+"""Where the chance of the other sign is smaller, "no difference" would sound like a contradiction
+of the figure beside it."""
+
 
 def name_score(headline: str) -> str:
     """The score's name in a sentence.
@@ -41,7 +45,7 @@ def name_gain(found: Difference, headline: str) -> str:
 
 
 def judge(found: Difference, p_holm: float, *, losses: int, gain: float) -> str:
-    """What the figures allow to say.
+    """What the figures allow to say: a few words, and after a semicolon what they rest on.
 
     Args:
         found: The difference to the baseline.
@@ -55,8 +59,23 @@ def judge(found: Difference, p_holm: float, *, losses: int, gain: float) -> str:
         return "helps" if found.mean > 0 else "hurts"
     if found.p < ALPHA:
         way = "may help" if found.mean > 0 else "may hurt"
-        return f"{way}, but among {losses} losses one like this comes by chance too"
-    return f"no difference that {found.seeds} seeds can show; {name_needs(found, gain=gain)}"
+        return f"{way}; among {losses} losses one like this comes by chance too"
+    if found.mean == 0 and found.sd_seeds == 0 and found.sd_examples == 0:
+        return "no difference in any run"
+    if min(found.probability, 1 - found.probability) < LEANS:
+        said = f"perhaps {'better' if found.mean > 0 else 'worse'}, not sure"
+    else:
+        said = f"no difference that {found.seeds} seeds can show"
+    return f"{said}; {name_needs(found, gain=gain)}"
+
+
+def judge_control(found: Difference) -> str:
+    """The same for a row that is there to compare the baseline with, not to win."""
+    if math.isnan(found.p):
+        return "one seed cannot tell"
+    if found.p < ALPHA:
+        return "surely above" if found.mean > 0 else "surely below"
+    return "not told apart"
 
 
 def name_needs(found: Difference, *, gain: float) -> str:

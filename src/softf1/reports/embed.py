@@ -32,23 +32,23 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
 
 
-def plain(text: object, *, limit: int = 32) -> str:
+def plain(text: object, *, limit: int = 32, end: int = 0) -> str:
     """Text for Plotly, which shows it as it is: nothing in it is a tag or an entity.
 
     >>> plain("<script>")
     '&lt;script&gt;'
     """
     line = " ".join(str(text).split())
-    return html.escape(shorten(line, limit), quote=False)
+    return html.escape(shorten(line, limit, end=end), quote=False)
 
 
-def shorten(text: str, limit: int) -> str:
-    """The text cut at `limit` characters.
+def shorten(text: str, limit: int, *, end: int = 0) -> str:
+    """The text cut at `limit` characters, of which `end` are its last ones.
 
-    >>> shorten("ordinary", 5)
-    'ordi…'
+    >>> shorten("ordinary", 5), shorten("ordinary", 5, end=2)
+    ('ordi…', 'or…ry')
     """
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= limit else text[: limit - 1 - end] + "…" + text[len(text) - end :]
 
 
 def policy_hash(script: str) -> str:

@@ -52,6 +52,16 @@ class Group:
         return self.runs[0].tuned
 
     @property
+    def reference(self) -> bool:
+        """Whether nothing was trained for it: it stands in the table alone."""
+        return self.runs[0].reference
+
+    @property
+    def competes(self) -> bool:
+        """Whether it is there to win, and not to compare with."""
+        return not self.reference and self.row.get("role", "loss") == "loss"
+
+    @property
     def key(self) -> str:
         """Its name among traces, unlike that of any other group."""
         return f"g{self.rank}"
@@ -121,7 +131,7 @@ def pick_best(groups: list[Group], headline: str) -> Group | None:
     Not one that was tuned on dev: its score there says little.
     """
     split = chosen_on(groups, headline)
-    known = [g for g in groups[1:] if g.scores(split, headline) and not g.tuned]
+    known = [g for g in groups[1:] if g.scores(split, headline) and not g.tuned and g.competes]
     return max(known, key=lambda g: mean(g.scores(split, headline)) or 0.0, default=None)
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from softf1.reports.embed import shorten
 from softf1.reports.files import items_of, number, section
 from softf1.reports.groups import chosen_on, deviation, in_order, mean, name_score
 from softf1.reports.settings import find_mismatches
@@ -62,16 +63,20 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
         low, high = (show(number(best.row.get(key)), "points") for key in ("low", "high"))
         value = show(number(best.row.get("difference")), "points")
         facts.append(Fact(f"{best.label} − {groups[0].label}", value, f"95%: {low} to {high}"))
-        chance = number(best.row.get("probability"))
-        if chance is not None:
+        p_holm = number(best.row.get("p_holm"))
+        if p_holm is not None:
+            losses = sum(group.competes for group in groups[1:])
+            among = f" among {losses} losses" if losses > 1 else ""
             facts.append(
-                Fact(
-                    "probability that it helps",
-                    f"{show(chance, 'chance')}%",
-                    str(best.row.get("verdict") or "").partition(";")[0],
-                )
+                Fact("is that more than chance?", _answer(best), f"p {show(p_holm, 'p')}{among}")
             )
     return facts
+
+
+def _answer(best: Group) -> str:
+    """The verdict of a row, as short as can be."""
+    said = str(best.row.get("verdict") or "").partition(";")[0].partition(",")[0]
+    return "cannot be told" if said.startswith(("no difference", "one seed")) else said
 
 
 def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[str]:
@@ -124,10 +129,12 @@ def _say_noise(study: Study, best: Group | None) -> str:
     which = (
         f"which {count:,.0f} examples are tested on" if count else "which examples are tested on"
     )
+    narrowest = number(best.row.get("narrowest"))
+    least = f" With seeds without end it would still be ± {show(narrowest, 'score')}."
     return (
         f"The difference of {best.label} has a standard error of {show(of_seeds, 'score')} points "
         f"from its {runs:.0f} seeds and {show(examples, 'score')} from {which}: "
-        f"{larger} would narrow the interval most."
+        f"{larger} would narrow the interval most." + (least if narrowest else "")
     )
 
 
@@ -164,14 +171,21 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
     ]
     if tested:
         columns += [
-            Column("difference", f"Δ {study.baseline}", "points"),
+            Column("difference", f"Δ {shorten(study.baseline, 10)}", "points"),
             Column("low", "95% low", "points"),
             Column("high", "95% high", "points"),
             Column("p_holm", "p (Holm)", "p"),
-            Column("probability", "P(helps) %", "chance"),
         ]
-    columns += [Column("precision", "Precision", "score"), Column("recall", "Recall", "score")]
-    columns += [Column("verdict", "Verdict")] if tested else []
+    columns += [
+        column
+        for column in (
+            Column("precision", "Precision", "score"),
+            Column("recall", "Recall", "score"),
+            Column("calibration_error", "ECE", "score"),
+        )
+        if _tells(study, groups, column.key)
+    ]
+    columns += [Column("verdict", "Verdict", "verdict")] if tested else []
     rows = [[_value(study, group, column.key) for column in columns] for group in ordered]
     base = next(i for i, group in enumerate(ordered) if group.rank == 0)
     return Table(
@@ -181,6 +195,12 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
         rows=rows,
         marked=frozenset([base]),
     )
+
+
+def _tells(study: Study, groups: list[Group], key: str) -> bool:
+    """Whether a column says something: of one label each, precision and recall are the score."""
+    pairs = [(_value(study, group, key), _value(study, group, "mean")) for group in groups]
+    return any(own is not None and own != score for own, score in pairs)
 
 
 def _value(study: Study, group: Group, key: str) -> object:
@@ -196,6 +216,23 @@ def _value(study: Study, group: Group, key: str) -> object:
         return own if own is not None else deviation(scores)
     if key in ("precision", "recall"):
         return own if own is not None else mean(group.scores(study.split, key))
+    if key == "calibration_error":
+        return own
     if group.rank == 0:
         return "baseline" if key == "verdict" else None
-    return str(group.row.get(key) or "") if key == "verdict" else own
+    return _explain(group, study.baseline) if key == "verdict" else own
+
+
+def _explain(group: Group, baseline: str) -> str:
+    """The verdict, and after a semicolon what it rests on."""
+    said, _, rest = str(group.row.get("verdict") or "").partition("; ")
+    chance = number(group.row.get("probability"))
+    parts = [rest] if rest else []
+    if said.startswith("no difference that"):
+        said, parts = "no difference shown", [said, *parts]
+    if chance is not None and group.competes and said not in ("helps", "hurts"):
+        parts.append(
+            f"taken alone, it is above {baseline} with a probability of {show(chance, 'chance')}%; "
+            "p counts that several losses were tried"
+        )
+    return "; ".join([said, *parts])

@@ -74,7 +74,7 @@ def render(study: Study, *, library: str, notices: Sequence[str] = ()) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"show": show, "raw": raw}
+    environment.filters |= {"show": show, "raw": raw, "breakable": _breakable}
     text = environment.get_template("page.html.j2").render(
         **context,
         notices=notices,
@@ -88,12 +88,13 @@ def render(study: Study, *, library: str, notices: Sequence[str] = ()) -> str:
 
 def make_context(study: Study) -> dict[str, Any]:
     """What the template shows."""
-    groups = group_runs(study)
+    rows = group_runs(study)
+    groups = [group for group in rows if not group.reference]
     best = pick_best(groups, study.headline)
     evidence = gather(study, groups, best)
     sections = make_sections(study, groups, best, evidence)
     figures = {figure.id: figure for part in sections for figure in part.figures}
-    tables = [make_comparison(study, groups), make_runs(study), make_settings(study)]
+    tables = [make_comparison(study, rows), make_runs(study), make_settings(study)]
     tables += [make_origins(study), *(figure.table for figure in figures.values())]
     tables += [table for part in sections for table in part.tables]
     tuning = make_tuning(study)
@@ -126,6 +127,14 @@ def make_context(study: Study) -> dict[str, Any]:
     }
 
 
+def _breakable(text: str) -> Any:
+    """A row's name as HTML that may go on in another line after a comma or a bracket."""
+    from markupsafe import Markup, escape
+
+    safe = str(escape(text))
+    return Markup(safe.replace(",", ",<wbr>").replace("[", "<wbr>["))  # noqa: S704 - escaped above
+
+
 def _title(study: Study) -> str:
     name = study.grid.get("name") or study.runs[0].result.get("name") or "runs"
     kinds = {"compare": "losses compared", "sweep": "sweep", "runs": "runs"}
@@ -134,7 +143,7 @@ def _title(study: Study) -> str:
 
 def _about(study: Study) -> str:
     """What was trained: tasks and encoders of the runs."""
-    parts = [dict.fromkeys(str(r.result.get(key, "")) for r in study.runs) for key in _TOLD]
+    parts = [dict.fromkeys(str(r.result.get(key, "")) for r in study.trained) for key in _TOLD]
     return " · ".join(", ".join(part) for part in parts if any(part))
 
 

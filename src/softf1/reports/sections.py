@@ -116,7 +116,7 @@ def _trade(study: Study, groups: list[Group]) -> Section:
         text="A loss that moves along a dotted line trades one for the other at the same F1; "
         "one that crosses the lines gains or loses. Small points are seeds, large ones means.",
         figures=_some(draw_trade(study, groups)),
-        missing="the scores have no precision and recall",
+        missing="the scores have no precision and recall, or both are one number",
     )
 
 

@@ -100,7 +100,7 @@ def make_tuning(study: Study) -> Table | None:
     told = [key for key in told if key != "loss.name"]
     return Table(
         id="tuning",
-        caption="Short runs that chose settings on dev, as many for each loss",
+        caption="Runs that chose settings on dev, as many for each loss",
         columns=(
             Column("loss", "Loss"),
             Column("score", f"{name_score(study.headline)} dev", "score"),

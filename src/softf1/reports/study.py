@@ -33,6 +33,7 @@ class Run:
         result: Its result.json.
         values: What a grid set for this run.
         tuned: Whether this is the same run once more, with what was tuned on dev.
+        reference: Whether nothing was trained: the row of a majority or a bag of words.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Run:
     result: dict[str, Any]
     values: dict[str, Any] = field(default_factory=dict)
     tuned: bool = False
+    reference: bool = False
 
     def predictions(self, split: str) -> Path:
         """The file of its predictions."""
@@ -80,8 +82,8 @@ class Study:
 
     @property
     def trained(self) -> list[Run]:
-        """The runs, each once."""
-        return [run for run in self.runs if not run.tuned]
+        """The runs that were trained, each once."""
+        return [run for run in self.runs if not run.tuned and not run.reference]
 
 
 def read_study(paths: Sequence[Path]) -> Study:
@@ -154,6 +156,7 @@ def _read_cell(folder: Path, cell: dict[str, Any], path: Path) -> Run | None:
         folder=place,
         result=result,
         values=section(cell, "values"),
+        reference="seed" in cell and cell["seed"] is None,
     )
 
 

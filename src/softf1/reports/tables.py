@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["text", "int", "score", "points", "number", "p", "share", "chance", "seconds"]
+Kind = Literal[
+    "text", "verdict", "int", "score", "points", "number", "p", "share", "chance", "seconds"
+]
 
 _DIGITS = {"score": 2, "points": 2, "share": 1}
 
@@ -15,7 +17,7 @@ class Column:
     """A column: its name in CSV, its heading, and how its numbers are written.
 
     `score` and `share` are fractions shown as hundredths, `points` the same with a sign; a
-    `chance` is never shown as wholly sure.
+    `chance` is never shown as wholly sure; of a `verdict`, what follows a semicolon is folded away.
     """
 
     key: str
@@ -49,7 +51,7 @@ def show(value: Any, kind: Kind) -> str:
     """
     if value is None:
         return "–"
-    if kind == "text" or not isinstance(value, (int, float)):
+    if kind in ("text", "verdict") or not isinstance(value, (int, float)):
         return str(value)
     if kind in _DIGITS:
         sign = "+" if kind == "points" else ""

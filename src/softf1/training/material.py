@@ -80,10 +80,16 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
 
 def check_files(recipe: Recipe) -> None:
     """Refuses files that cannot be read, have nothing in them or leave nothing for dev."""
+    read_parts(recipe)
+
+
+def read_parts(recipe: Recipe) -> dict[str, list[Any]]:
+    """The examples of train, dev and, where there is one, test, as runs have them."""
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _read(recipe, task)
     divide(examples, sources, recipe.task)
     check_gold(task, examples, sources)
+    return examples
 
 
 def check_gold(

@@ -108,6 +108,14 @@ def test_encoder_follows_the_language_and_what_is_installed(here, monkeypatch):
     assert "minilm is not installed (softf1[minilm])" in made.text
 
 
+def test_comments_on_parts_of_speech_name_no_positives(here):
+    text = "dogs NOUN\nbark VERB\n\ncats NOUN\nsleep VERB\nsoundly ADV\n\n" * 10
+    made = propose_recipe([write(here, "pos.conll", text)]).text
+    assert "# 50 words with 3 labels and no background: NOUN, the most frequent, has 40.0%" in made
+    assert "all but" not in made
+    assert "positives, counted" not in made
+
+
 def test_comments_say_how_imbalanced_the_data_is(here):
     name = write(here, "spam.jsonl", files.spam(40))
     text = propose_recipe([name]).text

@@ -21,6 +21,10 @@ NAMED = "<extra>%{fullData.name}</extra>"
 """The end of a hover text: the name of its trace."""
 
 
+ENDS = 12
+"""Last characters of a long name that stay: rows with options in brackets often begin alike."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
     """A plot with the words and the table that say the same.
@@ -66,7 +70,8 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
 
 def named(group: Group) -> Trace:
     """What makes a trace the one that stands for its group in the legend."""
-    return {"name": plain(group.label), "legendgroup": group.key, "meta": group.label}
+    name = plain(group.label, end=ENDS)
+    return {"name": name, "legendgroup": group.key, "meta": group.label}
 
 
 def rows_of(names: list[str], *, limit: int = 32) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def rows_of(names: list[str], *, limit: int = 32) -> dict[str, Any]:
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),
-        "ticktext": [plain(name, limit=limit) for name in names],
+        "ticktext": [plain(name, limit=limit, end=min(ENDS, limit // 3)) for name in names],
         "range": [-0.6, len(names) - 0.4],
         "zeroline": False,
     }

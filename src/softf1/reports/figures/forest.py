@@ -92,7 +92,7 @@ def draw_differences(study: Study, groups: list[Group]) -> Figure | None:
         "type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper",
         "line": {"color": "var(--ink-2)", "width": 1, "dash": "dot"},
     }  # fmt: skip
-    layout = _layout(shown, f"difference to {plain(study.baseline)} in points, 95% interval")
+    layout = _layout(shown, "difference in points, 95% interval")
     clear = [g.label for g in known if (_interval(g) or (0, 0, 0))[1] > 0]
     worse = [g.label for g in known if (_interval(g) or (0, 0, 0))[2] < 0]
     return Figure(

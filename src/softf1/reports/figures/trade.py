@@ -31,7 +31,7 @@ def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
             continue
         traces += _traces(group, points, [value or 0.0 for value in middle])
         rows.append([group.label, middle[1], middle[0], len(points)])
-    if not traces:
+    if not traces or all(precision == recall for _, precision, recall, _ in rows):
         return None
     low, high = _limits(traces)
     base = rows[0]

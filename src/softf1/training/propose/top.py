@@ -20,11 +20,12 @@ def describe_data(found: Survey) -> list[str]:
     ratio = "no positives" if stats.ratio is None else f"{stats.ratio:.3g} negatives for a positive"
     language = "" if found.language == "other" else f", {found.language} text"
     counts = f"{stats.negatives:,} negatives ({printable(stats.negative)}), {stats.positives:,}"
+    counts += f" positives, counted in {stats.unit}: {ratio}"
     return [
         "Written by softf1 new, which looked at the data. Every key: docs/recipes.md.",
         "",
         f"{printable(stats.path)}: {stats.examples:,} examples{language}",
-        f"{counts} positives, counted in {stats.unit}: {ratio}",
+        printable(stats.plain_labels) or counts,
         *_describe_labels(stats.labels, stats.batch_size),
         *map(printable, found.notes),
     ]
