@@ -20,8 +20,8 @@ from pathlib import Path
 
 import torch
 
+from softf1.recipe.recipe import build_recipe
 from softf1.training import batching
-from softf1.training.recipe import build_recipe
 from softf1.training.run import train_run
 
 SHARED = Path(__file__).parents[2] / "shared"

@@ -30,13 +30,13 @@ from encoding import write_sentences
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from softf1.recipe.recipe import with_values
 from softf1.training.batching import collate_rows
 from softf1.training.engine import Engine
 from softf1.training.loop import pinned
 from softf1.training.material import load_material
 from softf1.training.processes import Processes
 from softf1.training.quiet import quiet_transformers
-from softf1.training.recipe import with_values
 from training import describe_machine, make_recipe, random_base
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ import torch
 
 from softf1.data.examples import TaggedSentence
 from softf1.models.encoders import make_codec
+from softf1.recipe.recipe import build_recipe, format_recipe
 from softf1.tasks import make_task
 from softf1.training.evaluation import write_predictions
 from softf1.training.publish import publish_model
-from softf1.training.recipe import build_recipe, format_recipe
 
 TAGS = {"Ann": "B-PER", "Bob": "B-PER", "Oslo": "B-LOC", "ran": "O", "to": "O", ".": "O"}
 SENTENCES = ["Ann ran .", "Bob ran to Oslo .", "Ann ran to Bob .", "Oslo ran to Ann"]

@@ -10,9 +10,9 @@ import softf1
 from softf1.cli.main import main
 from softf1.losses.registry import loss_names
 from softf1.models.encoders import SCRATCH
+from softf1.recipe.shipped import list_recipes
 from softf1.tasks import list_tasks
 from softf1.training import catalog
-from softf1.training.shipped import list_recipes
 
 
 def listed(capsys, *words):

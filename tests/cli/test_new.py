@@ -1,8 +1,8 @@
 import pytest
 
 from softf1.cli.main import build_parser, main
-from softf1.training.recipe import read_recipe
-from tests.training.propose import files
+from softf1.recipe.recipe import read_recipe
+from tests.scaffold import files
 
 
 @pytest.fixture(autouse=True)

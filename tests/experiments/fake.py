@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from softf1.files import hash_file
+from softf1.recipe.recipe import build_recipe, describe_recipe, hash_recipe
 from softf1.tasks.labels import score_labels
-from softf1.training.recipe import build_recipe, describe_recipe, hash_recipe
 
 LABELS = ("no", "yes")
 QUALITY = {"ce": 1.0, "dice": 1.5, "dsc": 0.2}

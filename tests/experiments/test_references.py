@@ -14,8 +14,8 @@ from softf1.data.examples import (
 from softf1.experiments.compare import compare
 from softf1.experiments.references import fit_majority, fit_tfidf, list_references
 from softf1.experiments.workers import run_inline
+from softf1.recipe.recipe import build_recipe
 from softf1.tasks import make_task
-from softf1.training.recipe import build_recipe
 from tests.experiments import fake
 
 WORDS = {"yes": ("gold", "prize", "claim"), "no": ("lunch", "home", "train")}

@@ -11,8 +11,8 @@ import pytest
 from softf1.experiments.cells import Job
 from softf1.experiments.worker import find_target, run_job
 from softf1.experiments.workers import Pool, share_machine
+from softf1.recipe.recipe import describe_recipe
 from softf1.training.loop import InterruptedRunError
-from softf1.training.recipe import describe_recipe
 from tests.experiments import fake
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
+from softf1.recipe.recipe import with_values
 from softf1.training.casting import CastOnce
 from softf1.training.material import load_material
 from softf1.training.model import make_model
-from softf1.training.recipe import with_values
 from softf1.training.run import train_run
 from tests.training.test_graphs import make_steps
 from tests.training.test_run import case

@@ -9,13 +9,13 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from transformers import AutoConfig, AutoModel
 
 from softf1.losses import make_loss
+from softf1.recipe.fields import RecipeError
+from softf1.recipe.recipe import with_values
 from softf1.training.adversarial import find_embeddings, find_step, perturb_embeddings
 from softf1.training.engine import Engine
-from softf1.training.fields import RecipeError
 from softf1.training.loop import InterruptedRunError
 from softf1.training.material import load_material
 from softf1.training.processes import Processes
-from softf1.training.recipe import with_values
 from softf1.training.run import train_run
 from softf1.training.step import SKIPPED, STEPS, Attack
 from tests.training.test_run import CASES, case

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from softf1.data.examples import QAExample, TaggedSentence, TextExample
+from softf1.recipe.lines import format_line
 from softf1.tasks import join, make_task
 from softf1.training.batching import eval_batches
 from softf1.training.evaluation import evaluate, find, write_predictions
-from softf1.training.lines import format_line
 from tests.tasks.cases import CASES
 
 every_case = pytest.mark.parametrize("case", CASES, indirect=True)

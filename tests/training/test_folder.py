@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from softf1.errors import InputError
+from softf1.recipe.recipe import read_recipe, with_values
 from softf1.training import folder as folders
 from softf1.training import identity as identities
 from softf1.training.folder import claim, finish, look
 from softf1.training.identity import hash_encoder_files, identify, list_changes
-from softf1.training.recipe import read_recipe, with_values
 from softf1.training.run import train_or_find, train_run
 from tests.training.toys import make_data, make_recipe, write_recipe
 

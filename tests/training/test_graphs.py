@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from softf1.recipe.recipe import with_values
 from softf1.tasks.base import Batch
 from softf1.training import graphs
 from softf1.training.batching import Plan
@@ -16,7 +17,6 @@ from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups, set_rate
 from softf1.training.padding import collate_rows
 from softf1.training.processes import make_autocast
-from softf1.training.recipe import with_values
 from softf1.training.run import train_run
 from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Attack, Stepper
 from tests.training.test_run import case

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from softf1.errors import RunError
+from softf1.recipe.recipe import LossSection
 from softf1.training.guard import MOST_SKIPPED, Guard, advise
-from softf1.training.recipe import LossSection
 
 GOOD = {"skipped": 0, "run": 0, "loss": 0.5}
 

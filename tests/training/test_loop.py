@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from softf1.recipe.recipe import TrainSection
 from softf1.training import loop
 from softf1.training.engine import Engine
 from softf1.training.loop import Position, as_state, count_steps, from_state
-from softf1.training.recipe import TrainSection
 from softf1.training.run import train_run
 from tests.training.toys import make_data, make_recipe, read_lines
 

@@ -9,12 +9,12 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import make_loss, registry
+from softf1.recipe.recipe import LossSection
 from softf1.training.batching import Plan, collate_rows
 from softf1.training.engine import Engine
 from softf1.training.material import load_material
 from softf1.training.objective import Objective, count_targets, make_objective
 from softf1.training.processes import Processes
-from softf1.training.recipe import LossSection
 from tests.training.test_run import CASES, case
 from tests.training.toys import make_data, make_recipe
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
+from softf1.recipe.recipe import TrainSection
 from softf1.training.engine import Engine
 from softf1.training.material import load_material
 from softf1.training.model import make_model
 from softf1.training.optimizer import make_optimizer, parameter_groups, rate_factor, set_rate
 from softf1.training.processes import Processes
-from softf1.training.recipe import TrainSection
 from tests.training.test_run import CASES, case
 from tests.training.toys import make_data, make_recipe
 

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from softf1.errors import InputError, RunError
+from softf1.recipe.recipe import hash_recipe, read_recipe, with_values
 from softf1.training import guard
 from softf1.training.publish import load_model
-from softf1.training.recipe import hash_recipe, read_recipe, with_values
 from softf1.training.run import read_result, train_run
 from softf1.training.step import Stepper
 from tests.training.toys import (

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from softf1.errors import InputError
+from softf1.recipe.recipe import with_values
 from softf1.training.batching import Plan, collate_rows
 from softf1.training.material import load_material
 from softf1.training.model import make_model
 from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups
-from softf1.training.recipe import with_values
 from softf1.training.run import train_run
 from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS, Stepper
 from tests.training.toys import make_data, make_recipe

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from softf1.errors import printable
-    from softf1.training.propose import propose_recipe, write_new
+    from softf1.scaffold import propose_recipe, write_new
 
     to_screen = options.out == STDOUT
     name = "recipe" if to_screen else Path(options.out).stem

@@ -16,9 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from softf1.data.examples import PairExample, TextExample
 from softf1.data.splits import put_aside, text_of
 from softf1.models.encoders import SCRATCH
-from softf1.training.evaluation import find
-from softf1.training.publish import load_model
-from softf1.training.recipe import (
+from softf1.recipe.recipe import (
     EncoderSection,
     EvalSection,
     LossSection,
@@ -26,6 +24,8 @@ from softf1.training.recipe import (
     TaskSection,
     TrainSection,
 )
+from softf1.training.evaluation import find
+from softf1.training.publish import load_model
 from softf1.training.run import train_run
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softf1.recipe.recipe import format_recipe, with_values
 from softf1.training.decisions import describe_decisions
-from softf1.training.recipe import format_recipe, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from softf1.recipe.recipe import Recipe
     from softf1.tasks.base import Task
-    from softf1.training.recipe import Recipe
 
 PIPELINES = {
     "tagging": "token-classification",

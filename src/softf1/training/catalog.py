@@ -62,8 +62,8 @@ def _describe_others(kind: str, known: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def _describe_recipes() -> list[dict[str, Any]]:
-    from softf1.training.recipe import read_recipe
-    from softf1.training.shipped import list_recipes, read_header
+    from softf1.recipe.recipe import read_recipe
+    from softf1.recipe.shipped import list_recipes, read_header
 
     entries = []
     for name, path in list_recipes().items():

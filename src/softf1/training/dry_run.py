@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from softf1.recipe.recipe import Recipe
     from softf1.training.batching import MicroBatch
     from softf1.training.material import Material
-    from softf1.training.recipe import Recipe
 
 BYTES_A_WEIGHT = 16
 """Weight, gradient and AdamW's two averages, in float32."""

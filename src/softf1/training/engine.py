@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from softf1.errors import InputError
+from softf1.recipe.recipe import describe_recipe
 from softf1.training.batching import Plan, collate_rows, find_strata
 from softf1.training.checkpoint import (
     load_checkpoint,
@@ -30,7 +31,6 @@ from softf1.training.model import make_model
 from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups
 from softf1.training.processes import choose_precision, freeze_unused, make_autocast, unwrap
-from softf1.training.recipe import describe_recipe
 from softf1.training.signals import watch_signals
 from softf1.training.step import Attack, Stepper
 from softf1.training.widths import MOST
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from softf1.recipe.recipe import Recipe
     from softf1.training.checkpoint import Checkpoint
     from softf1.training.material import Material
     from softf1.training.objective import Objective
     from softf1.training.processes import Processes
     from softf1.training.progress import Display
-    from softf1.training.recipe import Recipe
 
 MICRO_TOKENS = {"cpu": 4096}
 """Padded tokens of a forward pass at most by the kind of device, where the recipe does not say."""

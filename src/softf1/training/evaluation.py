@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, distributed
 
 from softf1.files import new_file
+from softf1.recipe.lines import format_line
 from softf1.tasks.base import join
 from softf1.training.batching import MicroBatch, eval_batches, prefetch
-from softf1.training.lines import format_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

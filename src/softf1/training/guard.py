@@ -11,8 +11,8 @@ from softf1.errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from softf1.recipe.recipe import LossSection
     from softf1.tasks.base import Prediction
-    from softf1.training.recipe import LossSection
 
 OUTSIDE = "O"
 NOTHING, ONE_CLASS = "no label is predicted", "collapse to one class"
@@ -104,7 +104,7 @@ def advise(loss: LossSection | None, *, outside: bool) -> str:
         loss: What was minimised; None knows nothing of it.
         outside: Whether one of the labels is O.
 
-    >>> from softf1.training.recipe import LossSection
+    >>> from softf1.recipe.recipe import LossSection
     >>> advise(LossSection(name="dice", options={"squared": False}), outside=False)[-35:]
     ' squared=true or a lower train.lr'
     >>> advise(LossSection(name="ce"), outside=False)

@@ -19,12 +19,12 @@ import transformers
 from softf1 import __version__
 from softf1.files import hash_file
 from softf1.models.encoders import SCRATCH, find_encoder
-from softf1.training.recipe import describe_recipe, hash_recipe
+from softf1.recipe.recipe import describe_recipe, hash_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from softf1.training.recipe import Recipe
+    from softf1.recipe.recipe import Recipe
 
 SPLITS = ("train", "dev", "test")
 DECISIVE = ("softf1", "torch", "transformers")

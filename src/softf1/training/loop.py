@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from softf1.recipe.recipe import TrainSection
     from softf1.tasks.base import Batch
     from softf1.training.batching import MicroBatch
     from softf1.training.engine import Engine
     from softf1.training.journal import Journal
     from softf1.training.progress import Display
-    from softf1.training.recipe import TrainSection
     from softf1.training.signals import Stop
 
 LINES, LEAST = 200, 10

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from softf1.models.codec import Codec
+    from softf1.recipe.recipe import Recipe, TaskSection
     from softf1.tasks.base import Features, Task
-    from softf1.training.recipe import Recipe, TaskSection
 
 SPLIT_SEED = 2020
 """The dev part of a training file is the same for every seed, so that seeds can be compared."""

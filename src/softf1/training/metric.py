@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from softf1.recipe.recipe import Recipe
     from softf1.training.material import Material
-    from softf1.training.recipe import Recipe
 
 TRIED = 200
 """Dev examples of the trial, from all over the file."""

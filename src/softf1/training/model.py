@@ -12,8 +12,8 @@ from softf1.losses import prior_bias
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from softf1.recipe.recipe import Recipe
     from softf1.training.material import Material
-    from softf1.training.recipe import Recipe
 
 
 def make_model(recipe: Recipe, material: Material) -> nn.Module:

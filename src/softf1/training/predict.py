@@ -13,9 +13,9 @@ from softf1.data.mrc import ask
 from softf1.data.problems import Problems, RecordError
 from softf1.data.registry import FORMATS, iterate
 from softf1.errors import InputError
+from softf1.recipe.lines import format_line
 from softf1.training.batching import prefetch
 from softf1.training.evaluation import find
-from softf1.training.lines import format_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

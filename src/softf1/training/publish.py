@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from softf1.models.codec import Codec
+    from softf1.recipe.recipe import Recipe
     from softf1.tasks.base import Task
-    from softf1.training.recipe import Recipe
 
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from softf1.recipe.recipe import describe_recipe, hash_recipe
 from softf1.training.evaluation import find, write_predictions
 from softf1.training.identity import versions
 from softf1.training.metric import read_score
@@ -17,7 +18,6 @@ from softf1.training.processes import unwrap
 from softf1.training.progress import peak_memory
 from softf1.training.publish import publish_model
 from softf1.training.quiet import quiet_transformers
-from softf1.training.recipe import describe_recipe, hash_recipe
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,8 +21,8 @@ from softf1.training.results import conclude
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from softf1.recipe.recipe import Recipe
     from softf1.training.material import Material
-    from softf1.training.recipe import Recipe
 
 __all__ = ["RESULT", "Outcome", "Trainer", "read_result", "train_or_find", "train_run"]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import softf1
 from softf1.errors import InputError
-from softf1.training.fields import nearest
+from softf1.recipe.fields import nearest
 
 if TYPE_CHECKING:
-    from softf1.training.recipe import Recipe
+    from softf1.recipe.recipe import Recipe
 
 
 NO_FOLDERS = ("minilm", "bilstm", "textcnn")

@@ -3,7 +3,7 @@
 import pytest
 
 from softf1.errors import InputError
-from softf1.training.recipe import build_recipe, check_recipe, read_recipe, with_values
+from softf1.recipe.recipe import build_recipe, check_recipe, read_recipe, with_values
 
 TAGGER = build_recipe(
     {"name": "a", "task": {"kind": "tagging", "train": "x"}, "encoder": {"name": "bilstm"}}

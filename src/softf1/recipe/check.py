@@ -8,12 +8,12 @@ import inspect
 from typing import TYPE_CHECKING
 
 from softf1.errors import InputError
-from softf1.training.check_loss import check_loss
-from softf1.training.fields import RecipeError, named, nearest
+from softf1.recipe.check_loss import check_loss
+from softf1.recipe.fields import RecipeError, named, nearest
 
 if TYPE_CHECKING:
+    from softf1.recipe.recipe import EncoderSection, Recipe
     from softf1.tasks.base import Task
-    from softf1.training.recipe import EncoderSection, Recipe
 
 HEADS = {"tagging": "tokens", "classification": "text", "pairs": "text", "qa": "span"}
 """The head that our own tasks want of an encoder from scratch; BERT-MRC wants none that has one."""

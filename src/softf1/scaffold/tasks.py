@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from softf1.data.counts import NO_ANSWER
 from softf1.errors import InputError
 from softf1.metrics.schemes import OUTSIDE
-from softf1.training.propose.lines import Line, Section
-from softf1.training.propose.losses import background, has_several
+from softf1.scaffold.lines import Line, Section
+from softf1.scaffold.losses import background, has_several
 
 if TYPE_CHECKING:
-    from softf1.training.propose.survey import Survey
+    from softf1.scaffold.survey import Survey
 
 KINDS = {
     "tagging": "a tag for each word",

@@ -9,9 +9,9 @@ from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from softf1.training.fields import RecipeError, nearest
-from softf1.training.keys import change, locate
-from softf1.training.sections import (
+from softf1.recipe.fields import RecipeError, nearest
+from softf1.recipe.keys import change, locate
+from softf1.recipe.sections import (
     SECTIONS,
     EncoderSection,
     EvalSection,
@@ -19,7 +19,7 @@ from softf1.training.sections import (
     TaskSection,
     TrainSection,
 )
-from softf1.training.toml import format_toml, load_toml, parse_override
+from softf1.recipe.toml import format_toml, load_toml, parse_override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Reci
     Raises:
         InputError: Names the file and the line of the key.
     """
-    from softf1.training.shipped import find_recipe, resolve_paths
+    from softf1.recipe.shipped import find_recipe, resolve_paths
 
     path = find_recipe(path_or_name)
     values, lines = load_toml(path)
@@ -103,8 +103,8 @@ def check_recipe(
     Raises:
         InputError: Names the key.
     """
-    from softf1.training.check import check_parts
-    from softf1.training.shipped import find_recipe
+    from softf1.recipe.check import check_parts
+    from softf1.recipe.shipped import find_recipe
 
     try:
         check_parts(recipe)

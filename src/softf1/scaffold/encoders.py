@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from softf1.training.propose.lines import Line, Section
+from softf1.scaffold.lines import Line, Section
 
 if TYPE_CHECKING:
-    from softf1.training.propose.survey import Survey
+    from softf1.scaffold.survey import Survey
 
 SCRATCH = {"tagging": "bilstm", "classification": "textcnn", "pairs": "textcnn"}
 """The encoder from scratch of each task that has one."""

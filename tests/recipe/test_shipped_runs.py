@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from softf1.training.recipe import read_recipe, with_values
-from softf1.training.shipped import list_recipes
+from softf1.recipe.recipe import read_recipe, with_values
+from softf1.recipe.shipped import list_recipes
 from tests.tasks.conftest import bert  # noqa: F401 - a fixture
-from tests.training.test_shipped import FILES
+from tests.recipe.test_shipped import FILES
 
 run = pytest.importorskip("softf1.training.run")
 TINY = {"train.max_steps": 2, "train.batch_size": 8, "task.max_length": 60, "train.eval_every": 1}

@@ -10,9 +10,9 @@ import pytest
 
 import softf1
 from softf1.errors import InputError
+from softf1.recipe.recipe import check_recipe, format_recipe, read_recipe
+from softf1.recipe.shipped import list_recipes, read_header, recipe_folder
 from softf1.tasks import make_task
-from softf1.training.recipe import check_recipe, format_recipe, read_recipe
-from softf1.training.shipped import list_recipes, read_header, recipe_folder
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("SOFTF1_SHARED", ROOT.parent / "shared"))

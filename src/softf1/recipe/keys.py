@@ -6,8 +6,8 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.training.fields import RecipeError, nearest
-from softf1.training.sections import SECTIONS
+from softf1.recipe.fields import RecipeError, nearest
+from softf1.recipe.sections import SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

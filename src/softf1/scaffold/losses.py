@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.data.counts import negative_label
 from softf1.metrics.schemes import OUTSIDE
-from softf1.training.propose.lines import Line, Section
+from softf1.scaffold.lines import Line, Section
 
 if TYPE_CHECKING:
     from softf1.data.stats import Overview
-    from softf1.training.propose.survey import Survey
+    from softf1.scaffold.survey import Survey
 
 EVEN_RATIO, EVEN_SPREAD = 2.0, 3.0
 """Up to here cross entropy has nothing to mend: negatives a positive, frequent to rarest label."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from softf1.errors import InputError
 from softf1.files import new_file
-from softf1.training.propose.encoders import propose_encoder, propose_training
-from softf1.training.propose.lines import Line, Section, format_sections, read_values
-from softf1.training.propose.losses import propose_loss, weighs_classes_alike
-from softf1.training.propose.survey import Survey, survey
-from softf1.training.propose.tasks import propose_task
-from softf1.training.propose.top import describe_data
-from softf1.training.recipe import Recipe, build_recipe
+from softf1.recipe.recipe import Recipe, build_recipe
+from softf1.scaffold.encoders import propose_encoder, propose_training
+from softf1.scaffold.lines import Line, Section, format_sections, read_values
+from softf1.scaffold.losses import propose_loss, weighs_classes_alike
+from softf1.scaffold.survey import Survey, survey
+from softf1.scaffold.tasks import propose_task
+from softf1.scaffold.top import describe_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

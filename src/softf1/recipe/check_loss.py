@@ -10,14 +10,14 @@ import torch
 
 from softf1.losses import WindowLoss, make_loss
 from softf1.losses.registry import loss_names
-from softf1.training.fields import RecipeError, named, nearest
+from softf1.recipe.fields import RecipeError, named, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch import nn
 
-    from softf1.training.recipe import LossSection
+    from softf1.recipe.recipe import LossSection
 
 OF_TRAINING = ("ignore_index", "mask", "reduction")
 """Options of losses that training sets itself."""

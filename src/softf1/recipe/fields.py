@@ -79,7 +79,7 @@ def convert(value: Any, hint: Any, *, key: str) -> Any:
     (1.0, (1.0, 2.0))
     >>> convert("fast", Literal["linear", "cosine"], key="train.schedule")
     Traceback (most recent call last):
-    softf1.training.fields.RecipeError: train.schedule: wanted linear or cosine, got 'fast'
+    softf1.recipe.fields.RecipeError: train.schedule: wanted linear or cosine, got 'fast'
     """
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
-from softf1.training.fields import Range, RecipeError, check_fields
+from softf1.recipe.fields import Range, RecipeError, check_fields
 
 Share = Range(least=0, below=1)
 Positive = Range(above=0)

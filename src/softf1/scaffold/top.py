@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.training.propose.lines import printable
+from softf1.scaffold.lines import printable
 
 if TYPE_CHECKING:
     from softf1.data.stats import LabelStats
-    from softf1.training.propose.survey import Survey
+    from softf1.scaffold.survey import Survey
 
 SHOWN = 12
 """Labels that are listed; of more, the most frequent and the rarest."""

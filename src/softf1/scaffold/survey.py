@@ -15,9 +15,9 @@ from softf1.data.registry import TASKS, iterate, look_up
 from softf1.data.splits import find_overlaps
 from softf1.data.stats import Overview, Stats, describe, find_quantile, look_over
 from softf1.errors import InputError
+from softf1.scaffold.language import Language, guess_language
+from softf1.scaffold.roles import assign_roles
 from softf1.tasks.tags import check_tags
-from softf1.training.propose.language import Language, guess_language
-from softf1.training.propose.roles import assign_roles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

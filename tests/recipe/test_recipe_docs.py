@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 
 import pytest
 
-from softf1.training.fields import WORDS, field_types
-from softf1.training.recipe import SECTIONS
-from softf1.training.shipped import list_recipes, read_header
+from softf1.recipe.fields import WORDS, field_types
+from softf1.recipe.recipe import SECTIONS
+from softf1.recipe.shipped import list_recipes, read_header
 
 PAGE = Path(__file__).parents[2] / "docs/recipes.md"
 

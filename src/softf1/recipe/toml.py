@@ -8,7 +8,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.training.fields import RecipeError
+from softf1.recipe.fields import RecipeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""Recipes: what a user writes, read with line numbers and checked before anything runs."""
