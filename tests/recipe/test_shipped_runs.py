@@ -7,8 +7,8 @@ import pytest
 
 from softf1.recipe.recipe import read_recipe, with_values
 from softf1.recipe.shipped import list_recipes
-from tests.tasks.conftest import bert  # noqa: F401 - a fixture
 from tests.recipe.test_shipped import FILES
+from tests.tasks.conftest import bert  # noqa: F401 - a fixture
 
 run = pytest.importorskip("softf1.training.run")
 TINY = {"train.max_steps": 2, "train.batch_size": 8, "task.max_length": 60, "train.eval_every": 1}

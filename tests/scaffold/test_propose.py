@@ -8,8 +8,8 @@ from softf1.scaffold import propose_recipe
 from softf1.scaffold.encoders import SCRATCH
 from softf1.training.dry_run import describe_run
 from softf1.training.run import train_run
-from tests.scaffold import files
 from tests.recipe.test_shipped_runs import ROOM
+from tests.scaffold import files
 
 KINDS = {
     "names": ("train.conll", files.tagged(), "tagging", "ce+dice"),
