@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from softf1.cli.main import main
+from softf1.training.step import Stepper
 from tests.training.toys import write_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -135,11 +136,13 @@ def test_the_folder_is_named_after_recipe_loss_and_seed(recipe, capsys, tmp_path
 
 def test_a_dry_run_trains_nothing_and_writes_nothing(recipe, capsys, tmp_path, monkeypatch):
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("softf1.training.step.Stepper.step", None)
+    steps, step = [], Stepper.step
+    monkeypatch.setattr(Stepper, "step", lambda *args: steps.append(1) or step(*args))
     code, out, err = train(capsys, recipe, "--dry-run", "--out", tmp_path / "run")
     assert (code, err) == (0, [])
     assert "memory: about" in out
     assert "40 steps in rows of " in out
+    assert 1 <= len(steps) <= 3  # to tell how long one takes
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -226,7 +226,7 @@ def plan_seeds(found: Difference, *, width: float | None = None) -> int:
     >>> plan_seeds(Difference(mean=0.0, seeds=5, sd_seeds=0.008, sd_examples=0.002))  # (8/2)²
     16
     >>> plan_seeds(Difference(mean=0.0, seeds=5, sd_seeds=0.008, sd_examples=0.002), width=0.006)
-    11
+    14
     """
     if math.isnan(found.sd_seeds):
         return 2

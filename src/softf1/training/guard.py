@@ -105,7 +105,7 @@ def advise(loss: LossSection | None, *, outside: bool) -> str:
         outside: Whether one of the labels is O.
 
     >>> from softf1.recipe.recipe import LossSection
-    >>> advise(LossSection(name="dice", options={"squared": False}), outside=False)[-35:]
+    >>> advise(LossSection(name="dice", options={"squared": False}), outside=False)[-33:]
     ' squared=true or a lower train.lr'
     >>> advise(LossSection(name="ce"), outside=False)
     'try class weights (loss.name="wce"), more train.epochs or another train.lr'
