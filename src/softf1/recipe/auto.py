@@ -1,0 +1,106 @@
+"""`loss.name = "auto"`: loss, adversarial step and consistency by the task, its classes and metric.
+
+The rules are data, in auto.toml beside this file, each with the evidence for it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+AUTO = "auto"
+HARDENING = ("adversarial", "adversarial_relative", "consistency")
+"""Keys of `[train]` that a rule sets, unless the recipe does."""
+
+
+class Rule(NamedTuple):
+    """A line of auto.toml."""
+
+    name: str
+    when: dict[str, Any]
+    values: dict[str, Any]
+    why: str
+    evidence: str
+
+
+class Choice(NamedTuple):
+    """What is to change in the recipe, and a line that says so."""
+
+    values: dict[str, Any]
+    line: str
+
+
+def read_rules() -> list[Rule]:
+    """The rules, the first that fits decides."""
+    text = files("softf1.recipe").joinpath("auto.toml").read_text("utf-8")
+    return [Rule(**rule) for rule in tomllib.loads(text)["rule"]]
+
+
+def choose(
+    kind: str,
+    *,
+    metric: str,
+    counts: Mapping[str, NDArray[np.int64]],
+    given: Mapping[str, Any],
+) -> Choice:
+    """Returns what `auto` means for a task.
+
+    Args:
+        kind: The task's name in recipes.
+        metric: The primary metric.
+        counts: How often each class is a target, as `task.class_counts` gives it.
+        given: Keys of `[train]` that the recipe sets: they stay, 0 included.
+
+    >>> import numpy as np
+    >>> choice = choose("pairs", metric="f1", counts={"labels": np.array([900, 100])}, given={})
+    >>> choice.values["loss.name"]
+    'wce'
+    >>> choice = choose("tagging", metric="f1", counts={}, given={"consistency": 0.0})
+    >>> choice.values
+    {'loss.name': 'ce+dice', 'train.adversarial_relative': 0.5}
+    """
+    share = positive_share(counts)
+    rule = next(rule for rule in read_rules() if fits(rule.when, kind, metric, share))
+    values = {key: value for key, value in rule.values.items() if not _is_given(key, given)}
+    shown = ", ".join(f"{key}={value}" for key, value in values.items())
+    return Choice(values, f"auto: {shown} ({rule.why})")
+
+
+def fits(when: Mapping[str, Any], kind: str, metric: str, share: float | None) -> bool:
+    """Whether all that a rule asks for holds."""
+    below = when.get("positives_below")
+    return (
+        kind in when.get("kind", (kind,))
+        and metric in when.get("metric", (metric,))
+        and (below is None or (share is not None and share < below))
+    )
+
+
+def positive_share(counts: Mapping[str, NDArray[np.int64]]) -> float | None:
+    """The share of the rarer of two classes, or of positive entries; None for several classes.
+
+    >>> import numpy as np
+    >>> positive_share({"labels": np.array([[90, 10], [70, 30]])})
+    0.2
+    >>> positive_share({"labels": np.array([5, 5, 5])}) is None
+    True
+    """
+    totals = [own.sum(0) if own.ndim == 2 else own for own in counts.values()]
+    if not totals or any(len(total) != 2 for total in totals):
+        return None
+    both = sum(totals)
+    return float(min(both) / max(1, sum(both)))
+
+
+def _is_given(key: str, given: Mapping[str, Any]) -> bool:
+    """A size of the adversarial step in either unit rules out the other."""
+    name = key.removeprefix("train.")
+    sizes = ("adversarial", "adversarial_relative")
+    return any(other in given for other in (sizes if name in sizes else (name,)))

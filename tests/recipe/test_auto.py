@@ -1,0 +1,55 @@
+"""What `auto` chooses, by task, share of positives and metric; a key that is set stays."""
+
+import numpy as np
+import pytest
+
+from softf1.losses import loss_names
+from softf1.recipe.auto import HARDENING, choose, positive_share, read_rules
+
+BINARY = {"labels": np.array([630, 370])}
+RARE = {"labels": np.array([900, 100])}
+SEVERAL = {"labels": np.array([50, 40, 30])}
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "counts", "loss", "consistency"),
+    [
+        ("tagging", "f1", {"tags": np.array([9_000, 500, 500])}, "ce+dice", 1.0),
+        ("mrc_ner", "f1", {"start": np.array([[99, 1]])}, "ce+dice", 1.0),
+        ("qa", "f1", {}, "ce+dice", 1.0),
+        ("pairs", "f1", BINARY, "ce", 1.0),
+        ("pairs", "f1", RARE, "wce", None),
+        ("classification", "accuracy", SEVERAL, "ce", 1.0),
+        ("classification", "macro_f1", SEVERAL, "wce", None),
+        ("of another package", "f1", SEVERAL, "ce", 1.0),
+    ],
+)
+def test_the_task_its_classes_and_the_metric_decide(kind, metric, counts, loss, consistency):
+    choice = choose(kind, metric=metric, counts=counts, given={})
+    assert choice.values["loss.name"] == loss
+    assert choice.values["train.adversarial_relative"] == 0.5
+    assert choice.values.get("train.consistency") == consistency
+    assert choice.line.startswith(f"auto: loss.name={loss}")
+
+
+@pytest.mark.parametrize("key", HARDENING)
+def test_a_key_that_is_set_stays_even_at_0(key):
+    values = choose("tagging", metric="f1", counts={}, given={key: 0.0}).values
+    assert f"train.{key}" not in values
+    if key == "adversarial":  # the same thing in another unit
+        assert "train.adversarial_relative" not in values
+
+
+def test_every_rule_says_why_and_on_what_evidence():
+    rules = read_rules()
+    assert rules[-1].when == {}
+    for rule in rules:
+        assert set(rule.values["loss.name"].split("+")) <= set(loss_names())
+        assert set(rule.values) <= {"loss.name", *(f"train.{key}" for key in HARDENING)}
+        assert rule.why
+        assert any(character.isdigit() for character in rule.evidence)
+
+
+def test_positives_are_the_rarer_of_two_classes():
+    assert positive_share({"labels": np.array([30, 70])}) == 0.3
+    assert positive_share({}) is None
