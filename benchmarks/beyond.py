@@ -3,11 +3,13 @@
     python benchmarks/corpora_data.py ../shared work --only en
     python benchmarks/beyond.py run work --jobs 15 --seeds 5 --out beyond.csv [--minutes 9]
     python benchmarks/beyond.py show beyond.csv [--split dev]
+    python benchmarks/beyond.py table
 
 `run` trains every variant of beyond.toml on every grid whose files are in `work`, and writes a line
 as each run ends: dev and test score, seconds. What the file has is not run again. Nothing is tuned
 here: these are leads, from which the rules of `auto` are made (by dev scores). `show` prints the
-gains over cross entropy, paired by seed, with the half of a 95% t interval over seeds alone.
+gains over cross entropy, paired by seed, with the half of a 95% t interval over seeds alone, and
+`table` writes them into docs/howto/beat-cross-entropy.md.
 """
 
 from __future__ import annotations
@@ -34,6 +36,20 @@ from softf1.recipe.toml import parse_override
 
 HERE = Path(__file__).parent
 BASELINE = "ce"
+RESULTS = HERE / "results" / "beyond.csv"
+PAGE = HERE.parent / "docs" / "howto" / "beat-cross-entropy.md"
+MARKS = "<!-- beyond -->\n", "<!-- end of beyond -->\n"
+SHOWN = {
+    "ce, twice the epochs": "CE, twice the epochs",
+    "ce, zero bias": "CE, zero bias",
+    "ce, adv .5": "ε .5",
+    "ce, con 1": "κ 1",
+    "ce, adv .5, con 1": "ε .5, κ 1",
+    "ce+dice, adv .5, con 1": "CE + dice, ε .5, κ 1",
+    "wce, adv .5": "wCE, ε .5",
+    "wce, adv .5, con 1": "wCE, ε .5, κ 1",
+}
+"""Columns of the table."""
 COLUMNS = (
     "grid", "variant", "seed", "headline", "dev", "test", "epochs", "steps", "train_seconds",
     "device", "torch", "transformers", "softf1",
@@ -108,12 +124,53 @@ def describe(key: tuple[str, str, str], result: dict[str, Any]) -> dict[str, Any
     }  # fmt: skip
 
 
+def read_scores(path: Path, split: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Points by grid, variant and seed."""
+    scores: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in read_csv(path):
+        scores[row["grid"]][row["variant"]][row["seed"]] = 100 * float(row[split])
+    return scores
+
+
+def make_table(path: Path = RESULTS, split: str = "test") -> str:
+    """The gains as a table in Markdown."""
+    titles = read_grids()
+    heads = " | ".join(SHOWN.values())
+    lines = [f"| data | CE | {heads} |", f"| --- |{' ---: |' * (1 + len(SHOWN))}"]
+    for grid, variants in read_scores(path, split).items():
+        base = variants[BASELINE]
+        cells = []
+        for variant in SHOWN:
+            own = variants.get(variant, {})
+            gains = [own[seed] - base[seed] for seed in own.keys() & base.keys()]
+            cells.append(show_gain(gains) if gains else "")
+        own = f"| {titles[grid]['short']} | {mean(base.values()):.1f} |"
+        lines.append(f"{own} {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def show_gain(gains: list[float]) -> str:
+    """A gain with its half-width; bold where the interval leaves 0 out."""
+    half, gain = half_width(gains), mean(gains)
+    text = f"{gain:+.1f}".replace("-", "−")
+    if math.isnan(half):
+        return f"{text} (1 seed)"
+    return f"**{text}** ± {half:.1f}" if abs(gain) > half else f"{text} ± {half:.1f}"
+
+
+def write_table(options: argparse.Namespace) -> None:
+    """Put the table into its page."""
+    first, last = MARKS
+    before, _, rest = PAGE.read_text("utf-8").partition(first)
+    after = rest.partition(last)[2]
+    PAGE.write_text(f"{before}{first}\n{make_table(options.out)}\n{last}{after}", "utf-8")
+
+
 def show(options: argparse.Namespace) -> None:
     """Print the gains over cross entropy."""
-    scores: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    scores = read_scores(options.out, options.split)
     seconds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in read_csv(options.out):
-        scores[row["grid"]][row["variant"]][row["seed"]] = 100 * float(row[options.split])
         seconds[row["grid"]][row["variant"]].append(float(row["train_seconds"]))
     for grid, variants in scores.items():
         base = variants[BASELINE]
@@ -145,7 +202,7 @@ def main() -> None:
     verb = verbs.add_parser("run")
     verb.set_defaults(function=run)
     verb.add_argument("work", type=Path)
-    verb.add_argument("--out", type=Path, default=HERE / "results" / "beyond.csv")
+    verb.add_argument("--out", type=Path, default=RESULTS)
     verb.add_argument("--runs", default="beyond-runs")
     verb.add_argument("--jobs", type=int, default=1)
     verb.add_argument("--seeds", type=int, default=5)
@@ -157,6 +214,9 @@ def main() -> None:
     verb.set_defaults(function=show)
     verb.add_argument("out", type=Path)
     verb.add_argument("--split", default="test", choices=("dev", "test"))
+    verb = verbs.add_parser("table")
+    verb.set_defaults(function=write_table)
+    verb.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.function(options)
 
