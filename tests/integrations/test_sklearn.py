@@ -237,3 +237,14 @@ def test_the_defaults_follow_the_encoder(encoder, wanted):
     model.classes_ = np.array([0, 1])
     train = model._recipe(0, pairs=False, several=False).train
     assert (train.epochs, train.lr) == wanted
+
+
+def test_adversarial_steps_and_consistency_are_options():
+    texts = ["fine day", "fine meal", "fine", "awful day", "awful food", "awful"] * 2
+    labels = ["good"] * 3 + ["bad"] * 3
+    how = {"epochs": 2, "random_state": 0}
+    plain = SoftF1Classifier(**how).fit(texts, labels * 2)
+    hard = SoftF1Classifier(**how, adversarial=0.5, consistency=1.0).fit(texts, labels * 2)
+    train = hard.result_["recipe"]["train"]
+    assert (train["adversarial_relative"], train["consistency"]) == (0.5, 1.0)
+    assert (plain.predict_proba(texts) != hard.predict_proba(texts)).any()

@@ -66,6 +66,10 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         tune: Whether `predict` decides by thresholds or biases tuned on that share.
         metric: The score that chooses the epoch: `f1`, `macro_f1`, `accuracy`,
             `subset_accuracy`; by default F1 of the second class of two, macro F1 of more.
+        adversarial: Size of an adversarial step on the word embeddings, in units of their own
+            scale; 0.5 is a good start, 0 is off.
+        consistency: Factor of the consistency term (every text twice, with other dropout); 1 is a
+            good start, 0 is off.
         train_options: Other keys of a recipe's `[train]`, such as `{"clip": 0.0}`.
         random_state: A number, a RandomState, or None for another result each time.
         verbose: Whether to show progress on the error stream: a bar on a terminal, else a line for
@@ -96,6 +100,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         dev_share: float = 0.1,
         tune: bool = False,
         metric: str | None = None,
+        adversarial: float = 0.0,
+        consistency: float = 0.0,
         train_options: dict[str, Any] | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -111,6 +117,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.dev_share = dev_share
         self.tune = tune
         self.metric = metric
+        self.adversarial = adversarial
+        self.consistency = consistency
         self.train_options = train_options
         self.random_state = random_state
         self.verbose = verbose
@@ -202,6 +210,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         passes = SCRATCH_EPOCHS if scratch else PRETRAINED_EPOCHS
         epochs = passes if self.epochs is None else float(self.epochs)
         train = {"epochs": epochs, "batch_size": self.batch_size, "lr": lr}
+        train |= {"adversarial_relative": self.adversarial, "consistency": self.consistency}
         kind = "pairs" if pairs else "classification"
         return Recipe(
             name=type(self).__name__,
