@@ -95,8 +95,8 @@ def positive_share(counts: Mapping[str, NDArray[np.int64]]) -> float | None:
     totals = [own.sum(0) if own.ndim == 2 else own for own in counts.values()]
     if not totals or any(len(total) != 2 for total in totals):
         return None
-    both = sum(totals)
-    return float(min(both) / max(1, sum(both)))
+    negatives, positives = (sum(int(total[i]) for total in totals) for i in (0, 1))
+    return min(negatives, positives) / max(1, negatives + positives)
 
 
 def _is_given(key: str, given: Mapping[str, Any]) -> bool:
