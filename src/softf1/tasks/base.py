@@ -181,7 +181,9 @@ class Task(Protocol):
         `counts.ndim == 2` says which. Softmax over positions has no classes, and so no entry.
         """
 
-    # Training asks for the following only where a task has them.
+    # Training asks for the following only where a task has them. So it does for `read_input`, which
+    # reads a file to predict on where that is not `read`; `reads_words`, whether examples are
+    # sentences that a file may have as one word a line; `no_onnx`, why a model has no ONNX form.
 
     def strata(self, features: Features) -> NDArray[np.int64]:
         """The stratum of each item, by which samplers balance; −1 where nothing can be learned."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from softf1.data.examples import MrcExample, TaggedSentence
-from softf1.data.mrc import from_tagged, read_queries
+from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.data.registry import iterate
 from softf1.metrics.spans import count_span_sets
 from softf1.models.heads import Head
@@ -91,6 +91,7 @@ class MrcNer:
 
     kind = "mrc_ner"
     headline = "f1"
+    reads_words = True
     no_onnx = "which pairs of start and end its model judges depends on the text"
 
     def __post_init__(self) -> None:
@@ -102,11 +103,24 @@ class MrcNer:
         """The items of a file, or one for each sentence and label of a tagging file."""
         if not isinstance(self.queries, dict):
             return read_examples(self, path, MrcExample, problems)
-        found = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
-        sentences = (example for example in found if isinstance(example, TaggedSentence))
+        sentences = self._read_sentences(path, problems)
         return from_tagged(
             sentences, self.queries, repair=self.repair, path=path, problems=problems
         )
+
+    def read_input(
+        self, path: Path | str, problems: Problems | None = None
+    ) -> Iterator[MrcExample]:
+        """The same to predict on: sentences may have no tags, and every query is asked."""
+        if not isinstance(self.queries, dict):
+            return self.read(path, problems)
+        return ask(self._read_sentences(path, problems), self.queries)
+
+    def _read_sentences(
+        self, path: Path | str, problems: Problems | None
+    ) -> Iterator[TaggedSentence]:
+        read = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
+        return (example for example in read if isinstance(example, TaggedSentence))
 
     def texts(self, examples: Iterable[MrcExample]) -> Iterator[Sequence[str]]:
         """The words of each context."""

@@ -85,6 +85,7 @@ class Tagging:
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
 
     kind = "tagging"
+    reads_words = True
     headline = "f1"
 
     def __post_init__(self) -> None:
