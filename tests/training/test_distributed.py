@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from softf1.training import loop
+from softf1.training import trainer
 from tests.training import together
 from tests.training.toys import (
     make_data,
@@ -41,7 +41,7 @@ def one(bert, tmp_path_factory):
     """The folder of the same runs with one process, and their results."""
     folder = tmp_path_factory.mktemp("one")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "LEAST", 1)
+        patch.setattr(trainer, "LEAST", 1)
         patch.setenv("ACCELERATE_USE_FSDP", "false")
         found = {case: together.run(case, bert, folder / case) for case in together.CASES}
     return folder, found
@@ -115,7 +115,7 @@ def test_two_processes_go_on_to_the_same_bits(two, case):
 def test_one_process_goes_on_with_what_two_began(two, one, case, bert, tmp_path, monkeypatch):
     (folder, _), (alone, wanted) = two, one
     shutil.copytree(folder / f"{case}-alone", tmp_path / "run")
-    monkeypatch.setattr(loop, "LEAST", 1)
+    monkeypatch.setattr(trainer, "LEAST", 1)
     result = together.run(case, bert, tmp_path / "run", resume=True)
     check_curves(tmp_path / "run", alone / case)
     assert result["world"] == 1

@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 
 from softf1.errors import InputError, RunError
 from softf1.recipe.recipe import hash_recipe, read_recipe, with_values
-from softf1.training import guard
+from softf1.training import monitor
 from softf1.training.publish import load_model
-from softf1.training.run import read_result, train_run
+from softf1.training.run import train_run
+from softf1.training.run_folder import read_result
 from softf1.training.step import Stepper
 from tests.training.toys import (
     make_data,
@@ -156,7 +157,7 @@ def test_the_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
     steady = {"schedule": "constant", "warmup": 0.0}
     two = make_recipe(train={"epochs": 2, **steady})
     scores = iter([0.2, 0.6, 0.2, 0.6, 0.4])
-    monkeypatch.setattr("softf1.training.loop.read_score", lambda *_: next(scores))
+    monkeypatch.setattr("softf1.training.trainer.read_score", lambda *_: next(scores))
     train_run(two, tmp_path / "two", data=make_data(), quiet=True)
     three = make_recipe(train={"epochs": 3, **steady})
     result = train_run(three, tmp_path / "three", data=make_data(), quiet=True)
@@ -398,7 +399,7 @@ def test_a_step_without_a_finite_gradient_is_left_out_and_reported(tmp_path, mon
 
 def test_many_such_steps_in_a_row_end_the_run(tmp_path, monkeypatch):
     break_steps(monkeypatch, range(5, 1000))
-    monkeypatch.setattr(guard, "MOST_SKIPPED", 12)
+    monkeypatch.setattr(monitor, "MOST_SKIPPED", 12)
     recipe = make_recipe(train={"epochs": 20})
     with pytest.raises(RunError, match="the gradient was not finite in 16 steps in a row"):
         train_run(recipe, tmp_path, data=make_data(), quiet=True)
@@ -406,7 +407,7 @@ def test_many_such_steps_in_a_row_end_the_run(tmp_path, monkeypatch):
 
 def test_as_many_apart_do_not(tmp_path, monkeypatch):
     break_steps(monkeypatch, range(1, 1000, 2))
-    monkeypatch.setattr(guard, "MOST_SKIPPED", 12)
+    monkeypatch.setattr(monitor, "MOST_SKIPPED", 12)
     train_run(make_recipe(train={"epochs": 8}), tmp_path, data=make_data(), quiet=True)
 
 

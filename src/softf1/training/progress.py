@@ -1,7 +1,9 @@
-"""What a user sees of a training: a bar on a terminal, plain lines in a pipe."""
+"""What is told of a training: a bar on a terminal, plain lines in a pipe, and `metrics.jsonl`."""
 
 from __future__ import annotations
 
+import json
+import os
 import resource
 import sys
 from time import monotonic
@@ -10,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from softf1.errors import printable
+from softf1.files import sync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 PLAIN_SECONDS = 15.0
 """Between two plain lines about steps."""
@@ -113,6 +117,43 @@ class Bar:
     def stop(self) -> None:
         """Leaves the bar as it is."""
         self.progress.stop()
+
+
+class MetricsLog:
+    """`metrics.jsonl`: a line for every event, and nothing of what a resumed run does again.
+
+    Args:
+        path: The file; None writes nothing, as on processes other than the first.
+        size: Bytes that are kept of what is there.
+    """
+
+    def __init__(self, path: Path | None, *, size: int = 0) -> None:
+        self.file = None
+        if path is not None:
+            self.file = path.open("ab")
+            self.file.truncate(min(size, path.stat().st_size))
+            self.file.seek(0, os.SEEK_END)
+
+    def write(self, event: str, **values: Any) -> None:
+        """Appends a line."""
+        if self.file is not None:
+            line = json.dumps({"event": event, **values}, ensure_ascii=False)
+            self.file.write(line.encode() + b"\n")
+            self.file.flush()
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, on the disk."""
+        if self.file is None:
+            return 0
+        sync(self.file)
+        return self.file.tell()
+
+    def close(self) -> None:
+        """Closes the file, whose lines are then on the disk."""
+        if self.file is not None:
+            sync(self.file)
+            self.file.close()
 
 
 def choose_display(*, quiet: bool, main: bool) -> Display:

@@ -123,9 +123,9 @@ class Stepper:
 
     def read_meter(self) -> list[float]:
         """The meter, which begins anew but for the steps in a row."""
-        found: list[float] = self.meter.tolist()
+        read: list[float] = self.meter.tolist()
         self.meter[:RUN].zero_()
-        return found
+        return read
 
     def _first_pass(self, batches: Sequence[Batch]) -> None:
         objective = self.objective
