@@ -19,7 +19,7 @@ from softf1.training.graphs import CastOnce
 from softf1.training.run import train_run
 from tests.training.test_graphs import make_steps
 from tests.training.test_run import case
-from tests.training.toys import read_journal
+from tests.training.toys import read_metrics
 
 
 def compare_casts(recipe, data):
@@ -53,7 +53,7 @@ def train(recipe, data, folder):
     for precision in ("fp32", "bf16"):
         changed = with_values(recipe, {"train.precision": precision})
         result = train_run(changed, folder / precision, data=data, quiet=True)
-        losses = [x["loss"] for x in read_journal(folder / precision) if x["event"] == "step"]
+        losses = [x["loss"] for x in read_metrics(folder / precision) if x["event"] == "step"]
         out[precision] = {"losses": losses, "precision": result["precision"]}
     return out
 

@@ -16,8 +16,8 @@ from tests.training import together
 from tests.training.toys import (
     make_data,
     read_files,
-    read_journal,
     read_lines,
+    read_metrics,
     write_recipe,
 )
 
@@ -48,7 +48,7 @@ def one(bert, tmp_path_factory):
 
 
 def curve(folder):
-    steps = [line for line in read_journal(folder) if line["event"] == "step"]
+    steps = [line for line in read_metrics(folder) if line["event"] == "step"]
     return [line["step"] for line in steps], [line["loss"] for line in steps]
 
 
@@ -58,7 +58,7 @@ def check_curves(ours, theirs):
     assert steps == known
     np.testing.assert_allclose(losses, wanted, rtol=0, atol=1e-5)
     evaluations = [
-        [line["scores"] for line in read_journal(folder) if line["event"] == "eval"]
+        [line["scores"] for line in read_metrics(folder) if line["event"] == "eval"]
         for folder in (ours, theirs)
     ]
     assert evaluations[0] == evaluations[1]

@@ -12,7 +12,7 @@ from softf1.training import graphs
 from softf1.training.batching import BatchSampler
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
-from softf1.training.graphs import Captured, GraphStepper, describe, fill
+from softf1.training.graphs import Captured, GraphStepper, fill, shapes_of
 from softf1.training.loading import collate_rows
 from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups, set_rate
@@ -20,7 +20,7 @@ from softf1.training.processes import make_autocast
 from softf1.training.run import train_run
 from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Attack, Stepper
 from tests.training.test_run import case
-from tests.training.toys import make_data, make_recipe, read_files, read_journal
+from tests.training.toys import make_data, make_recipe, read_files, read_metrics
 
 CUDA = torch.cuda.is_available()
 gpu = pytest.mark.skipif(not CUDA, reason="wants a GPU")
@@ -128,7 +128,7 @@ def test_a_shape_is_captured_when_it_comes_for_the_third_time(toy):
     plain = take(make_stepper(Stepper, datasets, recipe), batches)
     stepper = make_stepper(GraphStepper, datasets, recipe)
     assert take(stepper, batches) == plain  # the same steps on the same CPU, dropout too
-    shapes = [describe(batch) for batch in batches]
+    shapes = [shapes_of(batch) for batch in batches]
     wanted = {shape: shapes.count(shape) - 2 for shape in set(shapes) if shapes.count(shape) > 2}
     assert {s: c.graph.replays for s, c in stepper.captured.items()} == wanted
     assert len(wanted) > 1
@@ -161,7 +161,7 @@ def test_a_batch_is_copied_whole_into_the_one_that_a_graph_reads(bert):
     recipe, data = case("qa", bert)
     datasets = load_datasets(recipe, data)
     first, second = make_steps(datasets, 2, size=8, widths=1)
-    assert describe(first) == describe(second)
+    assert shapes_of(first) == shapes_of(second)
     own = copy(first)
     assert own.places
     fill(own, second)
@@ -253,7 +253,7 @@ def test_compiling_changes_no_more_than_rounding(batch, bert, tmp_path):
     for way in ("graphs", "off"):
         recipe, data = case("tagging-batch", bert, compile=way, max_steps=30, lr=1e-3, **batch)
         result = train_run(recipe, tmp_path / way, data=data, quiet=True)
-        lines = read_journal(tmp_path / way)
+        lines = read_metrics(tmp_path / way)
         found[way] = [line["loss"] for line in lines if line["event"] == "step"]
         assert result["precision"] == "bf16"
         assert (result["seconds"]["warmup"] > 0) == (way == "graphs")
@@ -270,7 +270,7 @@ def test_a_run_goes_on_with_graphs(bert, tmp_path, monkeypatch):
             train_run(recipe, tmp_path / "run", data=data, quiet=True)
     train_run(recipe, tmp_path / "run", data=data, resume=True, quiet=True)
     losses = [
-        [line["loss"] for line in read_journal(tmp_path / name) if line["event"] == "step"]
+        [line["loss"] for line in read_metrics(tmp_path / name) if line["event"] == "step"]
         for name in ("whole", "run")
     ]
     close(losses[1], losses[0], rel=5e-2)
@@ -283,7 +283,7 @@ def test_half_precision_of_the_other_kind_trains(bert, tmp_path):
     plain = with_values(recipe, {"train.precision": "fp32"})
     train_run(plain, tmp_path / "fp32", data=data, quiet=True)
     last = [
-        [line["loss"] for line in read_journal(tmp_path / name) if line["event"] == "step"][-1]
+        [line["loss"] for line in read_metrics(tmp_path / name) if line["event"] == "step"][-1]
         for name in ("fp16", "fp32")
     ]
     close(last[0], last[1], rel=0.1)

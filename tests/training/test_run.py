@@ -20,8 +20,8 @@ from tests.training.toys import (
     make_data,
     make_recipe,
     read_files,
-    read_journal,
     read_lines,
+    read_metrics,
     write_recipe,
 )
 
@@ -387,13 +387,13 @@ def break_steps(monkeypatch, which):
 def test_a_step_without_a_finite_gradient_is_left_out_and_reported(tmp_path, monkeypatch):
     break_steps(monkeypatch, {2, 5})
     result = train_run(make_recipe(), tmp_path, data=make_data(), quiet=True)
-    (warning,) = (w for w in read_journal(tmp_path) if "not finite" in w.get("message", ""))
+    (warning,) = (w for w in read_metrics(tmp_path) if "not finite" in w.get("message", ""))
     assert warning["step"] == 8
     assert warning["message"].startswith("gradient not finite: such steps are left out")
     assert warning["message"] in result["warnings"]
     weights = load_file(tmp_path / "model/model.safetensors")
     assert all(torch.isfinite(weight).all() for weight in weights.values())
-    (step,) = (line for line in read_journal(tmp_path) if line["event"] == "step")
+    (step,) = (line for line in read_metrics(tmp_path) if line["event"] == "step")
     assert 0 < step["loss"] < 5
 
 
@@ -419,7 +419,7 @@ def test_a_collapse_is_told_in_words(tmp_path):
     assert 'class weights (loss.name="wce")' in warning
     assert result["collapsed"] is True
     assert warning in (tmp_path / "model" / "README.md").read_text("utf-8")
-    assert [line["event"] for line in read_journal(tmp_path)] == [
+    assert [line["event"] for line in read_metrics(tmp_path)] == [
         *("eval", "step", "eval", "warning", "end"),
     ]
 
@@ -434,7 +434,7 @@ def test_a_run_that_is_fine_at_the_end_has_no_warning_of_a_collapse(tmp_path):
     """After two of twenty epochs nothing is found; the card does not say so of the last."""
     train = {"lr": 6e-3, "epochs": 20.0}
     result = train_run(make_recipe(train=train), tmp_path, data=make_data(), quiet=True)
-    journal = [line for line in read_journal(tmp_path) if line["event"] == "warning"]
+    journal = [line for line in read_metrics(tmp_path) if line["event"] == "warning"]
     assert [line["message"].partition(" after ")[0] for line in journal] == [
         "no label is predicted"
     ]
@@ -488,5 +488,5 @@ def test_inductor_changes_no_more_than_rounding(bert, tmp_path):
         recipe, data = case("tagging-batch", bert, compile=way, max_steps=10, lr=1e-3)
         recipe = with_values(recipe, {"encoder.dropout": 0.0})  # it draws other random numbers
         train_run(recipe, tmp_path / way, data=data, quiet=True)
-        (losses[way],) = (x["loss"] for x in read_journal(tmp_path / way) if x["event"] == "step")
+        (losses[way],) = (x["loss"] for x in read_metrics(tmp_path / way) if x["event"] == "step")
     assert losses["inductor"] == pytest.approx(losses["off"], rel=1e-4)

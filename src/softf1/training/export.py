@@ -83,7 +83,7 @@ def _write(loaded: Loaded, run: Path, out: Path | None) -> Exported:
     names = list(sample(loaded, 2, 8))
     outputs = list(_run(loaded.model, sample(loaded, 2, 8)))
     program = _export(loaded, outputs, find_model(run))
-    describe(program, loaded)
+    add_metadata(program, loaded)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
     make_folder(path.parent)
     with scratch_folder(path.parent) as folder:
@@ -151,7 +151,7 @@ def _export(loaded: Loaded, outputs: list[str], folder: Path) -> Any:
         raise InputError(f"the exporter refuses {kind}: {reason(error)}", path=folder) from error
 
 
-def describe(program: Any, loaded: Loaded) -> None:
+def add_metadata(program: Any, loaded: Loaded) -> None:
     """Write into the file what its numbers mean, and what was tuned that is not in them."""
     task, config = loaded.task, loaded.model.config
     about = {"softf1": __version__, "task": task.kind}

@@ -68,7 +68,7 @@ class GraphStepper(Stepper):
         self.objective.advance()
 
     def _find_graph(self, batch: Batch) -> Captured | None:
-        shape = describe(batch)
+        shape = shapes_of(batch)
         self.seen[shape] += 1
         if shape not in self.captured and self.seen[shape] > SEEN_BEFORE:
             if len(self.captured) >= MOST:
@@ -95,7 +95,7 @@ class GraphStepper(Stepper):
         return Captured(graph, own)
 
 
-def describe(batch: Batch) -> Hashable:
+def shapes_of(batch: Batch) -> Hashable:
     """What two batches must share to be read by one graph."""
     return tuple((k, tuple(v.shape), v.dtype) for part in read(batch) for k, v in part.items())
 

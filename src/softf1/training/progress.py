@@ -69,7 +69,7 @@ class Plain:
         """A line after some seconds."""
         if monotonic() >= self.next:
             self.next = monotonic() + PLAIN_SECONDS
-            self.say(f"step {values['step']:,}/{self.steps:,} · {describe(values)}")
+            self.say(f"step {values['step']:,}/{self.steps:,} · {format_values(values)}")
 
     def say(self, message: str) -> None:
         """A line."""
@@ -107,7 +107,7 @@ class Bar:
             self.bar,
             completed=values["step"],
             epoch=values["epoch"],
-            numbers=describe(values, epoch=False),
+            numbers=format_values(values, epoch=False),
         )
 
     def say(self, message: str) -> None:
@@ -163,10 +163,10 @@ def choose_display(*, quiet: bool, main: bool) -> Display:
     return Bar() if sys.stderr.isatty() else Plain()
 
 
-def describe(values: Mapping[str, Any], *, epoch: bool = True) -> str:
+def format_values(values: Mapping[str, Any], *, epoch: bool = True) -> str:
     """The numbers of a moment in one line.
 
-    >>> describe({"epoch": 0.5, "loss": 0.25, "tokens_per_second": 1234, "memory": 2**30,
+    >>> format_values({"epoch": 0.5, "loss": 0.25, "tokens_per_second": 1234, "memory": 2**30,
     ...           "score": 0.5, "headline": "f1", "left": 75})
     'epoch 0.50 · loss 0.2500 · dev f1 50.00 · 1,234 tokens/s · 1:15 left · 1.0 GiB'
     """
