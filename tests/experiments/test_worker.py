@@ -114,4 +114,4 @@ def test_a_closed_pool_leaves_no_threads(tmp_path):
 def test_a_target_may_remember():
     target = find_target("softf1.training.run:CachingTrainer")
     assert target is not find_target("softf1.training.run:CachingTrainer")
-    assert target.shelf.held is None
+    assert target.cache.held is None
