@@ -1,4 +1,4 @@
-"""A tagging file of a million sentences: encoded, and opened again from the cache.
+"""A tagging file of a million sentences, encoded.
 
     python benchmarks/encoding.py [SENTENCES]
 
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from softf1.models.encoders import make_codec
-from softf1.tasks.cache import encode_file
 from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
@@ -76,11 +75,11 @@ def tokenizer_rate(path: Path, *, skip: int = 0) -> float:
     return len(slice_) / (time.perf_counter() - start)
 
 
-def encode_once(path: str, cache: str) -> None:
-    """Encode (or open) a file in this process and print what it took."""
+def encode_once(path: str) -> None:
+    """Encode a file in this process and print what it took."""
     task, codec = make_task("tagging", format="conll"), make_codec("minilm")
     start = time.perf_counter()
-    features = encode_file(task, path, codec, cache=cache)
+    features = task.encode(task.read(path), codec)
     task = task.fit(features)
     task.collate(features, range(32), codec)
     seconds = time.perf_counter() - start
@@ -88,9 +87,9 @@ def encode_once(path: str, cache: str) -> None:
     print(json.dumps({"seconds": seconds, "peak_gib": peak, "items": len(features)}))
 
 
-def measure(path: Path, cache: Path) -> dict[str, float]:
+def measure(path: Path) -> dict[str, float]:
     """The same, in a process of its own, so that its memory is its own."""
-    command = [sys.executable, __file__, "--encode", str(path), str(cache)]
+    command = [sys.executable, __file__, "--encode", str(path)]
     found: dict[str, float] = json.loads(subprocess.check_output(command, text=True))
     return found
 
@@ -100,26 +99,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sentences", nargs="?", type=int, default=1_000_000)
     parser.add_argument("--distinct", action="store_true", help="every word is new")
-    parser.add_argument("--encode", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--encode", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.encode:
-        encode_once(*options.encode)
+        encode_once(options.encode)
         return
     with tempfile.TemporaryDirectory() as folder:
-        path, cache = Path(folder, "train.txt"), Path(folder, "cache")
+        path = Path(folder, "train.txt")
         write_sentences(path, options.sentences, distinct=options.distinct)
         before = tokenizer_rate(path)
-        first = measure(path, cache)
+        measured = measure(path)
         after = tokenizer_rate(path, skip=options.sentences // 2)
-        again = measure(path, cache)
     tokenizer = (before + after) / 2
-    rate = options.sentences / first["seconds"]
+    rate = options.sentences / measured["seconds"]
     print(f"tokenizer alone     {tokenizer:10,.0f} sentences/s (encode_batch, words)")
     print(
         f"file to features    {rate:10,.0f} sentences/s = {rate / tokenizer:.0%} of it (want 60%)"
     )
-    print(f"peak memory         {first['peak_gib']:10.2f} GiB (want < 2)")
-    print(f"from the cache      {again['seconds']:10.2f} s to the first batch (want < 3)")
+    print(f"peak memory         {measured['peak_gib']:10.2f} GiB (want < 2)")
 
 
 if __name__ == "__main__":

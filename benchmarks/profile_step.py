@@ -31,12 +31,11 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from softf1.recipe.recipe import with_values
-from softf1.training.batching import collate_rows
-from softf1.training.engine import Engine
-from softf1.training.loop import pinned
-from softf1.training.material import load_material
+from softf1.training.build import quiet_transformers
+from softf1.training.datasets import load_datasets
+from softf1.training.loading import collate_rows, pin_batch
 from softf1.training.processes import Processes
-from softf1.training.quiet import quiet_transformers
+from softf1.training.trainer import Trainer
 from training import describe_machine, make_recipe, random_base
 
 if TYPE_CHECKING:
@@ -55,18 +54,18 @@ def main() -> None:
     """Build, warm up, profile."""
     options = parse()
     with tempfile.TemporaryDirectory() as folder:
-        engine = make_engine(options, Path(folder))
-        batches, device = make_batches(engine, options.steps), engine.processes.device
+        trainer = make_trainer(options, Path(folder))
+        batches, device = make_batches(trainer, options.steps), trainer.processes.device
 
         def step() -> None:
             for batch in batches:
-                engine.stepper.step([batch])
+                trainer.stepper.step([batch])
 
         for _ in range(WARM_UPS):
             step()
         step_ms = 1000 * clock(step, device) / len(batches)
         found = record(step, device, steps=len(batches))
-        loss = record(make_loss(engine, batches), device, steps=len(batches))
+        loss = record(make_loss(trainer, batches), device, steps=len(batches))
     case = {name: getattr(options, name) for name in ("compile", "loss", "layers", "hidden")}
     rows = [case | row | describe_machine(device) for row in describe(found, loss, step_ms)]
     if options.out:
@@ -97,8 +96,8 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def make_engine(options: argparse.Namespace, folder: Path) -> Engine:
-    """The engine of the recipe of `training.py` on made-up sentences."""
+def make_trainer(options: argparse.Namespace, folder: Path) -> Trainer:
+    """The trainer of the recipe of `training.py` on made-up sentences."""
     for name, seed in (("eng.train", 0), ("eng.testa", 1)):
         write_sentences(folder / name, 64 * options.steps, tags=TAGS, seed=seed)
     sizes = {"hidden_size": options.hidden, "intermediate_size": 4 * options.hidden}
@@ -112,8 +111,8 @@ def make_engine(options: argparse.Namespace, folder: Path) -> Engine:
             make_recipe(given, encoder, folder),
             {"loss.name": options.loss, "train.compile": options.compile},
         )
-        material = load_material(recipe)
-        return Engine(recipe=recipe, folder=folder, material=material, processes=processes)
+        datasets = load_datasets(recipe)
+        return Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
 
 
 def make_tokenizer(folder: Path) -> str:
@@ -131,21 +130,21 @@ def make_tokenizer(folder: Path) -> str:
     return path
 
 
-def make_batches(engine: Engine, steps: int) -> list[Batch]:
+def make_batches(trainer: Trainer, steps: int) -> list[Batch]:
     """The first batches of an epoch, as the loop hands them to a step."""
-    material = engine.material
+    datasets = trainer.datasets
     made = [
-        collate_rows(material.task, material.features["train"], step[0], material.codec)
-        for step in engine.plan.epoch(0)[:steps]
+        collate_rows(datasets.task, datasets.features["train"], step[0], datasets.codec)
+        for step in trainer.batch_sampler.epoch(0)[:steps]
     ]
-    return [pinned(one) for one in made] if engine.processes.device.type == "cuda" else made
+    return [pin_batch(one) for one in made] if trainer.processes.device.type == "cuda" else made
 
 
-def make_loss(engine: Engine, batches: list[Batch]) -> Callable[[], None]:
+def make_loss(trainer: Trainer, batches: list[Batch]) -> Callable[[], None]:
     """What takes value and gradient of the loss, for logits that are there already."""
-    stepper, given = engine.stepper, []
+    stepper, given = trainer.stepper, []
     for batch in batches:
-        moved = batch.to(engine.processes.device)
+        moved = batch.to(trainer.processes.device)
         with torch.no_grad():
             logits = stepper.forward(moved)
         given.append(({k: v.requires_grad_() for k, v in logits.items()}, moved.targets))

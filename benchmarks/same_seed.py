@@ -19,7 +19,7 @@ from typing import Any
 
 from corpora import RUNS, make_recipe, read_csv, read_grids, write_csv
 
-from softf1.training.material import load_material
+from softf1.training.datasets import load_datasets
 
 RESULTS = Path(__file__).parent / "results" / "same-seed.csv"
 COLUMNS = ("grid", "runs", "same", "mean_gap", "largest_gap", "batch_size", "longest_row", "ids")
@@ -67,7 +67,7 @@ def list_gaps(
 def measure_step(grid: dict[str, Any], work: Path) -> dict[str, int]:
     """The padded ids of the largest step of a grid."""
     recipe = make_recipe(grid, work)
-    longest = int(load_material(recipe).features["train"]["length"].max())
+    longest = int(load_datasets(recipe).features["train"]["length"].max())
     size = recipe.train.batch_size
     return {"batch_size": size, "longest_row": longest, "ids": size * longest}
 

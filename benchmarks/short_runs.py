@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from softf1.recipe.recipe import read_recipe, with_values
-from softf1.training.run import Trainer
+from softf1.training.run import CachingTrainer
 
 TNEWS = Path(__file__).parents[2] / "shared" / "data" / "tnews" / "train.json"
 RESULTS = Path(__file__).parent / "results" / "short-runs.csv"
@@ -45,7 +45,7 @@ def main() -> None:
         raise SystemExit(f"{options.data}: no such file; nothing is measured without the corpus")
     if not options.output.is_file():
         options.output.write_text("loss,lr,epochs,seed,dev_macro_f1,torch,date\n", "utf-8")
-    trainer = Trainer()
+    trainer = CachingTrainer()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines = options.data.read_text("utf-8").splitlines(keepends=True)

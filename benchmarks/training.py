@@ -34,13 +34,12 @@ import torch
 import transformers
 
 from softf1.recipe.recipe import build_recipe
-from softf1.training import loop as loop_module
+from softf1.training.build import make_model, quiet_transformers
+from softf1.training.datasets import load_datasets
 from softf1.training.evaluation import evaluate
-from softf1.training.material import load_material
-from softf1.training.model import make_model
 from softf1.training.processes import choose_precision, make_autocast
-from softf1.training.quiet import quiet_transformers
 from softf1.training.run import train_run
+from softf1.training.trainer import Trainer
 
 RESULTS = Path(__file__).parent / "results"
 BATCH, RATE, WINDOWS = 32, 1e-4, 5
@@ -69,12 +68,12 @@ def main() -> None:
         )
         recipe = make_recipe(options, encoder, folder)
         with quiet_transformers():
-            material = load_material(recipe)
+            datasets = load_datasets(recipe)
         rows: list[dict[str, Any]] = []
         for case in options.cases.split(","):
             measure = measure_softf1 if case.startswith("softf1") else measure_trainer
             row = {"case": case, "encoder": options.encoder_name or Path(str(options.encoder)).name}
-            row |= measure(case, recipe, material, folder / case, device)
+            row |= measure(case, recipe, datasets, folder / case, device)
             rows.append(row)
             print(json.dumps(row), flush=True)
     write(add_ratios(rows, device), options.output or RESULTS / f"training-{device.type}.csv")
@@ -142,7 +141,7 @@ def cut(path: Path, folder: Path, sentences: int) -> Path:
 
 
 def measure_softf1(
-    case: str, recipe: Any, material: Any, folder: Path, device: torch.device
+    case: str, recipe: Any, datasets: Any, folder: Path, device: torch.device
 ) -> dict[str, Any]:
     """Train by the recipe; times come from a clock around every step."""
     from softf1.recipe.recipe import with_values
@@ -156,56 +155,56 @@ def measure_softf1(
         "softf1-both": {"train.adversarial": 0.5, "train.consistency": 1.0},
     }
     recipe = with_values(recipe, ways[case])
-    clock = Clock(device, per_epoch=-(-len(material.features["train"]) // BATCH))
-    step, waits = loop_module.Loop.step, []
+    clock = Clock(device, per_epoch=-(-len(datasets.features["train"]) // BATCH))
+    step, waits = Trainer.step, []
 
     def timed(self: Any, batches: Any) -> None:
         waits.append(time.perf_counter() - clock.last)
         step(self, batches)
         clock.tick()
 
-    loop_module.Loop.step = timed  # type: ignore[method-assign]
+    Trainer.step = timed  # type: ignore[method-assign]
     try:
         clock.start()
         result = train_run(recipe, folder, quiet=True)
     finally:
-        loop_module.Loop.step = step  # type: ignore[method-assign]
+        Trainer.step = step  # type: ignore[method-assign]
     later = waits[clock.per_epoch :]
     return {
         **clock.describe(),
         "waiting": sum(later) / clock.later_seconds,
         "dev_f1": result["scores"]["dev"]["f1"],
         "captured_seconds": result["seconds"]["warmup"],
-        **time_evaluation(recipe, material, device),
+        **time_evaluation(recipe, datasets, device),
     }
 
 
-def time_evaluation(recipe: Any, material: Any, device: torch.device) -> dict[str, float]:
+def time_evaluation(recipe: Any, datasets: Any, device: torch.device) -> dict[str, float]:
     """Predict and score the dev file, the second time."""
     with quiet_transformers():
-        model = make_model(recipe, material).to(device)
+        model = make_model(recipe, datasets).to(device)
     how = {"device": device, "autocast": make_autocast(choose_precision("auto", device), device)}
     for _ in range(2):
         start = time.perf_counter()
         evaluate(
             model,
-            material.task,
-            material.features["dev"],
-            material.examples["dev"],
-            material.codec,
+            datasets.task,
+            datasets.features["dev"],
+            datasets.examples["dev"],
+            datasets.codec,
             **how,
         )
     return {"evaluate_seconds": time.perf_counter() - start}
 
 
 def measure_trainer(
-    case: str, recipe: Any, material: Any, folder: Path, device: torch.device
+    case: str, recipe: Any, datasets: Any, folder: Path, device: torch.device
 ) -> dict[str, Any]:
     """The transformers Trainer on the same encoded sentences."""
-    task, codec = material.task, material.codec
+    task, codec = datasets.task, datasets.codec
     with quiet_transformers():
-        model = make_model(recipe, material)
-    clock = Clock(device, per_epoch=-(-len(material.features["train"]) // BATCH))
+        model = make_model(recipe, datasets)
+    clock = Clock(device, per_epoch=-(-len(datasets.features["train"]) // BATCH))
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=BATCH,
@@ -226,8 +225,8 @@ def measure_trainer(
     trainer = transformers.Trainer(
         model=model,
         args=arguments,
-        train_dataset=as_rows(task, material.features["train"], codec),
-        eval_dataset=(dev := as_rows(task, material.features["dev"], codec)),
+        train_dataset=as_rows(task, datasets.features["train"], codec),
+        eval_dataset=(dev := as_rows(task, datasets.features["dev"], codec)),
         data_collator=transformers.DataCollatorForTokenClassification(codec.tokenizer),
         callbacks=[clock.callback()],
     )

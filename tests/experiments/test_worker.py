@@ -12,7 +12,7 @@ from softf1.experiments.cells import Job
 from softf1.experiments.worker import find_target, run_job
 from softf1.experiments.workers import Pool, share_machine
 from softf1.recipe.recipe import describe_recipe
-from softf1.training.loop import InterruptedRunError
+from softf1.training.trainer import InterruptedRunError
 from tests.experiments import fake
 
 
@@ -112,6 +112,6 @@ def test_a_closed_pool_leaves_no_threads(tmp_path):
 
 
 def test_a_target_may_remember():
-    target = find_target("softf1.training.run:Trainer")
-    assert target is not find_target("softf1.training.run:Trainer")
-    assert target.shelf.held is None
+    target = find_target("softf1.training.run:CachingTrainer")
+    assert target is not find_target("softf1.training.run:CachingTrainer")
+    assert target.cache.held is None

@@ -6,7 +6,7 @@ import transformers
 
 from softf1.errors import InputError
 from softf1.models.encoders import AUTO, make_codec
-from softf1.training.evaluation import find
+from softf1.training.evaluation import predict_logits
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
 from tests.models.families import FAMILIES, cut_words, write_encoder
@@ -68,11 +68,11 @@ def test_every_family_trains_every_task_and_transformers_loads_it(family, name, 
     assert result["steps"] == 2
     model, learned, codec = load_model(tmp_path)
     features = learned.encode(data["test"], codec)
-    found = find(model, learned, features, codec, device="cpu")
+    found = predict_logits(model, learned, features, codec, device="cpu")
     assert learned.score(learned.decode(found, features, data["test"]), data["test"])
     if head is not None:
         plain = getattr(transformers, AUTO[head]).from_pretrained(tmp_path / "model").eval()
-        same = find(plain, learned, features, codec, device="cpu")
+        same = predict_logits(plain, learned, features, codec, device="cpu")
         for key, values in found.items():
             np.testing.assert_array_equal(same[key], values, err_msg=key)
     moved = learned.heads(model).values()

@@ -13,21 +13,21 @@ from pathlib import Path
 import torch
 
 from softf1.recipe.recipe import with_values
-from softf1.training.casting import CastOnce
-from softf1.training.material import load_material
-from softf1.training.model import make_model
+from softf1.training.build import make_model
+from softf1.training.datasets import load_datasets
+from softf1.training.graphs import CastOnce
 from softf1.training.run import train_run
 from tests.training.test_graphs import make_steps
 from tests.training.test_run import case
-from tests.training.toys import read_journal
+from tests.training.toys import read_metrics
 
 
 def compare_casts(recipe, data):
     """Logits and gradients of autocast, and of weights cast once."""
-    material = load_material(recipe, data)
-    model = make_model(recipe, material).eval()
+    datasets = load_datasets(recipe, data)
+    model = make_model(recipe, datasets).eval()
     half = CastOnce(model, torch.bfloat16)
-    (batch,) = make_steps(material, 1, size=4)
+    (batch,) = make_steps(datasets, 1, size=4)
     found = {}
     for name, run in (("autocast", model), ("once", half)):
         with torch.autocast("cpu", torch.bfloat16):
@@ -53,7 +53,7 @@ def train(recipe, data, folder):
     for precision in ("fp32", "bf16"):
         changed = with_values(recipe, {"train.precision": precision})
         result = train_run(changed, folder / precision, data=data, quiet=True)
-        losses = [x["loss"] for x in read_journal(folder / precision) if x["event"] == "step"]
+        losses = [x["loss"] for x in read_metrics(folder / precision) if x["event"] == "step"]
         out[precision] = {"losses": losses, "precision": result["precision"]}
     return out
 

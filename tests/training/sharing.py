@@ -16,18 +16,17 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from softf1.losses import WindowLoss, make_loss
-from softf1.training.checkpoint import (
-    load_checkpoint,
+from softf1.training.checkpoint import load_checkpoint, save_checkpoint
+from softf1.training.processes import count_ranks, own_rank
+from softf1.training.state_dict import (
     load_model_tensors,
     load_optimizer_tensors,
     model_tensors,
     optimizer_groups,
     optimizer_tensors,
     random_state,
-    save_checkpoint,
     set_random_state,
 )
-from softf1.training.ranks import count_ranks, own_rank
 
 WORDS, SIZE, CLASSES = 11, 6, 3  # 11 rows do not divide by two ranks
 WAYS = ("ddp", "fsdp", "accelerate", "compiled")

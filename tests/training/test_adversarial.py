@@ -12,12 +12,11 @@ from softf1.losses import make_loss
 from softf1.recipe.fields import RecipeError
 from softf1.recipe.recipe import with_values
 from softf1.training.adversarial import find_embeddings, find_step, perturb_embeddings
-from softf1.training.engine import Engine
-from softf1.training.loop import InterruptedRunError
-from softf1.training.material import load_material
+from softf1.training.datasets import load_datasets
 from softf1.training.processes import Processes
 from softf1.training.run import train_run
 from softf1.training.step import SKIPPED, STEPS, Attack
+from softf1.training.trainer import InterruptedRunError, Trainer
 from tests.training.test_run import CASES, case
 from tests.training.test_step import LOSSES, make_batches, make_stepper
 from tests.training.toys import make_data, make_recipe, read_files
@@ -27,8 +26,8 @@ DOUBLE = {"dtype": torch.float64, "fused": False}
 
 
 @pytest.fixture(scope="module")
-def material():
-    return load_material(make_recipe(), make_data())
+def datasets():
+    return load_datasets(make_recipe(), make_data())
 
 
 def gradients(stepper, batches, seed=3):
@@ -73,10 +72,10 @@ def reference(stepper, batch, *, epsilon, kappa):
 @pytest.mark.parametrize("epsilon", [0.0, EPSILON], ids=["", "adversarial"])
 @pytest.mark.parametrize("kappa", [0.0, KAPPA], ids=["", "consistency"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_step_is_that_of_the_reference(material, loss, epsilon, kappa):
-    (batch,) = make_batches(material)
+def test_a_step_is_that_of_the_reference(datasets, loss, epsilon, kappa):
+    (batch,) = make_batches(datasets)
     how = {"attack": Attack(epsilon) if epsilon else None, "consistency": kappa}
-    stepper = make_stepper(material, LOSSES[loss], dropout=0.3, expected=EXPECTED, **how, **DOUBLE)
+    stepper = make_stepper(datasets, LOSSES[loss], dropout=0.3, expected=EXPECTED, **how, **DOUBLE)
     found = gradients(stepper, [batch])
     torch.manual_seed(3)
     wanted = reference(stepper, batch, epsilon=epsilon, kappa=kappa)
@@ -88,12 +87,12 @@ def test_a_step_is_that_of_the_reference(material, loss, epsilon, kappa):
 
 @pytest.mark.parametrize("kappa", [0.0, KAPPA])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_however_a_step_is_cut_the_direction_is_that_of_the_whole(material, loss, kappa):
+def test_however_a_step_is_cut_the_direction_is_that_of_the_whole(datasets, loss, kappa):
     how = {"attack": Attack(EPSILON), "expected": EXPECTED, "consistency": kappa, **DOUBLE}
-    whole = gradients(make_stepper(material, LOSSES[loss], **how), make_batches(material))
-    cut = make_stepper(material, LOSSES[loss], windows=True, **how)
+    whole = gradients(make_stepper(datasets, LOSSES[loss], **how), make_batches(datasets))
+    cut = make_stepper(datasets, LOSSES[loss], windows=True, **how)
     for accumulate in (2, 8):
-        found = gradients(cut, make_batches(material, accumulate=accumulate))
+        found = gradients(cut, make_batches(datasets, accumulate=accumulate))
         for name, value in whole.items():
             torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-12, msg=name)
 
@@ -137,11 +136,11 @@ def made_up(target):
     return Batch(target.numpy(), {}, {"tags": target}, {})
 
 
-def test_off_means_one_forward_and_one_backward(material, monkeypatch):
-    stepper = make_stepper(material, LOSSES["rows"])
+def test_off_means_one_forward_and_one_backward(datasets, monkeypatch):
+    stepper = make_stepper(datasets, LOSSES["rows"])
     calls = []
     monkeypatch.setattr(stepper, "run", lambda **kw: calls.append(1) or stepper.model(**kw))
-    stepper.gradient(make_batches(material))
+    stepper.gradient(make_batches(datasets))
     assert len(calls) == 1
     assert make_recipe().train.adversarial == make_recipe().train.consistency == 0.0
 
@@ -192,21 +191,21 @@ def test_a_relative_step_follows_the_scale_of_the_embeddings():
         torch.testing.assert_close(step.norm(), 0.5 * scale * rows)
 
 
-def test_with_a_scaler_the_gradient_is_the_same(material):
-    batches = make_batches(material)
+def test_with_a_scaler_the_gradient_is_the_same(datasets):
+    batches = make_batches(datasets)
     how = {"attack": Attack(EPSILON), "fused": False}
-    plain = gradients(make_stepper(material, LOSSES["batch"], **how), batches)
+    plain = gradients(make_stepper(datasets, LOSSES["batch"], **how), batches)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    scaled = gradients(make_stepper(material, LOSSES["batch"], scaler=scaler, **how), batches)
+    scaled = gradients(make_stepper(datasets, LOSSES["batch"], scaler=scaler, **how), batches)
     for name, value in plain.items():
         torch.testing.assert_close(scaled[name] / 1024, value, rtol=1e-4, atol=1e-7, msg=name)
 
 
-def test_frozen_embeddings_give_the_direction_and_stay(material):
+def test_frozen_embeddings_give_the_direction_and_stay(datasets):
     """As under adapters: the gradient is taken at the matrix, which is not trained."""
-    batches = make_batches(material)
-    free = make_stepper(material, LOSSES["rows"], attack=Attack(EPSILON), **DOUBLE)
-    frozen = make_stepper(material, LOSSES["rows"], attack=Attack(EPSILON), **DOUBLE)
+    batches = make_batches(datasets)
+    free = make_stepper(datasets, LOSSES["rows"], attack=Attack(EPSILON), **DOUBLE)
+    frozen = make_stepper(datasets, LOSSES["rows"], attack=Attack(EPSILON), **DOUBLE)
     frozen.model.words.weight.requires_grad_(False)
     wanted, found = gradients(free, batches), gradients(frozen, batches)
     assert wanted.keys() - found.keys() == {"words.weight"}
@@ -222,20 +221,20 @@ def test_frozen_embeddings_give_the_direction_and_stay(material):
 def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
     """Questions have logits of −inf, whose divergence must not be NaN."""
     recipe, data = case(name, bert, adversarial=0.5, consistency=1.0)
-    engine = Engine(
+    trainer = Trainer(
         recipe=recipe,
         folder=tmp_path,
-        material=load_material(recipe, data),
+        datasets=load_datasets(recipe, data),
         processes=Processes(),
     )
-    weights = find_embeddings(engine.stepper.model)
+    weights = find_embeddings(trainer.stepper.model)
     before = weights.detach().clone()
-    from softf1.training.batching import collate_rows
+    from softf1.training.loading import collate_rows
 
-    (micro,) = engine.plan.epoch(0)[0]
-    features, codec = engine.material.features["train"], engine.material.codec
-    engine.stepper.step([collate_rows(engine.material.task, features, micro, codec)])
-    meter = engine.stepper.read_meter()
+    (micro,) = trainer.batch_sampler.epoch(0)[0]
+    features, codec = trainer.datasets.features["train"], trainer.datasets.codec
+    trainer.stepper.step([collate_rows(trainer.datasets.task, features, micro, codec)])
+    meter = trainer.stepper.read_meter()
     assert (meter[STEPS], meter[SKIPPED]) == (1, 0)
     assert not torch.equal(weights, before)
     plain = with_values(recipe, {"train.adversarial": 0.0, "train.consistency": 0.0})
@@ -255,10 +254,10 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(train, tmp_path, monkeyp
     train_run(recipe, tmp_path / "whole", data=make_data(), quiet=True)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "softf1.training.loop.Loop._show",
-            lambda self, _: setattr(self.stop, "asked", self.at.step >= 5),
+            "softf1.training.trainer.Trainer._show",
+            lambda self, _: setattr(self.stop, "asked", self.state.step >= 5),
         )
-        patch.setattr("softf1.training.loop.LEAST", 1)
+        patch.setattr("softf1.training.trainer.LEAST", 1)
         with pytest.raises(InterruptedRunError):
             train_run(recipe, tmp_path / "run", data=make_data(), quiet=True)
     train_run(recipe, tmp_path / "run", data=make_data(), quiet=True, resume=True)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from softf1.data import rebalance
 from softf1.errors import InputError
-from softf1.training.batching import Plan, eval_batches, prefetch
+from softf1.training.batching import BatchSampler, eval_batches
+from softf1.training.loading import prefetch
 
 MODES = {
     "size": {"batch_size": 16},
@@ -44,9 +45,11 @@ def whole_steps(plan_of, world, epoch=0):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("world", "accumulate"), RANKS)
 def test_a_step_holds_the_same_items_on_any_number_of_ranks(mode, world, accumulate):
-    alone = [frozenset(flat([step])) for step in Plan(lengths(), seed=3, **MODES[mode]).epoch(1)]
+    alone = [
+        frozenset(flat([step])) for step in BatchSampler(lengths(), seed=3, **MODES[mode]).epoch(1)
+    ]
     together = whole_steps(
-        lambda rank: Plan(
+        lambda rank: BatchSampler(
             lengths(), seed=3, world=world, rank=rank, accumulate=accumulate, **MODES[mode]
         ),
         world,
@@ -60,7 +63,7 @@ def test_a_step_holds_the_same_items_on_any_number_of_ranks(mode, world, accumul
 @pytest.mark.parametrize(("world", "accumulate"), RANKS)
 def test_ranks_have_equally_many_passes_and_each_width_one_number_of_rows(mode, world, accumulate):
     plans = [
-        Plan(lengths(301), world=world, rank=rank, accumulate=accumulate, **MODES[mode])
+        BatchSampler(lengths(301), world=world, rank=rank, accumulate=accumulate, **MODES[mode])
         for rank in range(world)
     ]
     epochs = [plan.epoch(0) for plan in plans]
@@ -81,10 +84,12 @@ def test_one_very_long_text_does_not_widen_a_forward_pass(mode, world, accumulat
     known = lengths(300)
     known[7] = 553
     plans = [
-        Plan(known, world=world, rank=rank, accumulate=accumulate, micro_tokens=600, **MODES[mode])
+        BatchSampler(
+            known, world=world, rank=rank, accumulate=accumulate, micro_tokens=600, **MODES[mode]
+        )
         for rank in range(world)
     ]
-    whole = Plan(known, **MODES[mode]).epoch(0)
+    whole = BatchSampler(known, **MODES[mode]).epoch(0)
     assert max(m.rows * m.width for step in whole for m in step) > 600 or mode == "tokens"
     epochs = [plan.epoch(0) for plan in plans]
     for parts in zip(*epochs, strict=True):
@@ -99,36 +104,36 @@ def test_one_very_long_text_does_not_widen_a_forward_pass(mode, world, accumulat
 
 
 def test_steps_under_the_bound_are_left_as_they_are():
-    plan = Plan(lengths(), batch_size=16, micro_tokens=16 * 200)
+    plan = BatchSampler(lengths(), batch_size=16, micro_tokens=16 * 200)
     assert not plan.splits
     assert [[m.items.tolist() for m in step] for step in plan.epoch(0)] == [
-        [m.items.tolist() for m in step] for step in Plan(lengths(), batch_size=16).epoch(0)
+        [m.items.tolist() for m in step] for step in BatchSampler(lengths(), batch_size=16).epoch(0)
     ]
-    tight = Plan(lengths(), batch_size=16, micro_tokens=400)
+    tight = BatchSampler(lengths(), batch_size=16, micro_tokens=400)
     assert tight.splits
     assert max(rows * width for rows, width in tight.shapes) <= 400
     assert {len(step) for step in tight.epoch(0)} > {1}  # steps of short rows are one pass still
 
 
 def test_batch_size_counts_over_ranks_and_passes_and_all_steps_but_one_are_full():
-    steps = whole_steps(lambda rank: Plan(lengths(), batch_size=16, world=2, rank=rank), 2)
+    steps = whole_steps(lambda rank: BatchSampler(lengths(), batch_size=16, world=2, rank=rank), 2)
     assert sorted(map(len, steps)) == [300 % 16] + [16] * (300 // 16)
-    assert {m.rows for step in Plan(lengths(), batch_size=16, world=2).epoch(0) for m in step} == {
-        8
-    }
-    thirds = Plan(lengths(), batch_size=16, world=2, accumulate=3)
+    assert {
+        m.rows for step in BatchSampler(lengths(), batch_size=16, world=2).epoch(0) for m in step
+    } == {8}
+    thirds = BatchSampler(lengths(), batch_size=16, world=2, accumulate=3)
     assert {rows for rows, _ in thirds.shapes} == {3}  # 16 / 6, rounded up
 
 
 def test_batch_tokens_are_filled_but_not_exceeded():
-    plan = Plan(lengths(5000), batch_size=1, batch_tokens=1000)
+    plan = BatchSampler(lengths(5000), batch_size=1, batch_tokens=1000)
     epoch = plan.epoch(0)
     used = [sum(m.width * len(m.items) for m in step) for step in epoch]
     assert max(used) <= 1000
     assert np.mean(used) > 850
     # One item that is longer than the budget is a step of its own, not an error.
     assert [
-        len(step[0].items) for step in Plan([50, 50], batch_size=1, batch_tokens=9).epoch(0)
+        len(step[0].items) for step in BatchSampler([50, 50], batch_size=1, batch_tokens=9).epoch(0)
     ] == [
         1,
         1,
@@ -137,24 +142,28 @@ def test_batch_tokens_are_filled_but_not_exceeded():
 
 def test_more_ranks_than_items_leaves_ranks_without():
     for rank in range(4):
-        (step,) = Plan([5, 6], batch_size=8, world=4, rank=rank).epoch(0)
+        (step,) = BatchSampler([5, 6], batch_size=8, world=4, rank=rank).epoch(0)
         (micro,) = step
         assert len(micro.items) == (1 if rank < 2 else 0)
         assert micro.rows == 2
 
 
 def test_the_seed_and_the_epoch_decide_everything():
-    plan = Plan(lengths(), batch_size=16, seed=1)
+    plan = BatchSampler(lengths(), batch_size=16, seed=1)
     first = flat(plan.epoch(0))
     plan.epoch(7)
-    assert flat(plan.epoch(0)) == first == flat(Plan(lengths(), batch_size=16, seed=1).epoch(0))
+    assert (
+        flat(plan.epoch(0))
+        == first
+        == flat(BatchSampler(lengths(), batch_size=16, seed=1).epoch(0))
+    )
     assert flat(plan.epoch(1)) != first
-    assert flat(Plan(lengths(), batch_size=16, seed=2).epoch(0)) != first
+    assert flat(BatchSampler(lengths(), batch_size=16, seed=2).epoch(0)) != first
 
 
 def test_rows_of_a_step_are_about_equally_long_but_steps_come_in_any_order():
     known = lengths(20_000)
-    steps = Plan(known, batch_size=32, max_widths=0).epoch(0)
+    steps = BatchSampler(known, batch_size=32, max_buckets=0).epoch(0)
     padded = sum(m.width * len(m.items) for step in steps for m in step)
     unsorted = known.reshape(-1, 32).max(1).sum() * 32
     assert padded < 1.07 * known.sum() < 0.6 * unsorted
@@ -164,7 +173,7 @@ def test_rows_of_a_step_are_about_equally_long_but_steps_come_in_any_order():
 
 def test_the_short_step_holds_no_particular_lengths():
     """Its items weigh more than others, so they must not always be the shortest or longest."""
-    plan = Plan(np.arange(1, 34), batch_size=16)
+    plan = BatchSampler(np.arange(1, 34), batch_size=16)
     short = {
         step[0].items[0] for n in range(200) for step in plan.epoch(n) if len(step[0].items) == 1
     }
@@ -172,7 +181,7 @@ def test_the_short_step_holds_no_particular_lengths():
 
 
 def test_which_items_meet_in_a_step_changes_from_epoch_to_epoch():
-    plan = Plan(lengths(4000), batch_size=8)
+    plan = BatchSampler(lengths(4000), batch_size=8)
     partners = [
         {tuple(sorted(m.items.tolist())) for step in plan.epoch(n) for m in step} for n in (0, 1)
     ]
@@ -193,27 +202,28 @@ def test_any_plan_holds_every_item_once(known, size, tokens, micro, world, accum
     options = {"batch_size": size, "batch_tokens": tokens, "accumulate": accumulate}
     options["micro_tokens"] = micro
     steps = whole_steps(
-        lambda rank: Plan(known, world=world, rank=rank, max_widths=widths, **options), world
+        lambda rank: BatchSampler(known, world=world, rank=rank, max_buckets=widths, **options),
+        world,
     )
     assert sorted(i for step in steps for i in step) == list(range(len(known)))
 
 
 def test_widths_are_few_multiples_of_8_and_never_above_the_longest():
-    plan = Plan(lengths(5000, longest=509), batch_size=32)
+    plan = BatchSampler(lengths(5000, longest=509), batch_size=32)
     widths = [width for _, width in plan.shapes]
     assert len(widths) <= 12
     assert widths[-1] == lengths(5000, longest=509).max()
     assert all(width % 8 == 0 for width in widths[:-1])
-    assert Plan([61], batch_size=1, max_width=64).shapes == [(1, 64)]
-    assert Plan([61], batch_size=1, max_width=62).shapes == [(1, 62)]
+    assert BatchSampler([61], batch_size=1, max_width=64).shapes == [(1, 64)]
+    assert BatchSampler([61], batch_size=1, max_width=62).shapes == [(1, 62)]
     with pytest.raises(ValueError, match="wanted rows of 60 ids or fewer, got 61"):
-        Plan([61], batch_size=1, max_width=60)
+        BatchSampler([61], batch_size=1, max_width=60)
 
 
 def test_widths_pad_least_of_all_choices():
     from itertools import combinations
 
-    from softf1.training.widths import make_ladder
+    from softf1.training.batching import make_buckets
 
     known = lengths(200, seed=4, longest=64)
     top = int(known.max())
@@ -224,7 +234,7 @@ def test_widths_pad_least_of_all_choices():
         return int((ladder[np.searchsorted(ladder, known)] - known).sum())
 
     best = min(padded([*below, top]) for below in combinations(rungs[:-1], 3))
-    assert padded(make_ladder(known, most=4)) == best
+    assert padded(make_buckets(known, most=4)) == best
 
 
 STRATA = np.array([0] * 63 + [1] * 37)
@@ -238,19 +248,19 @@ def test_samplers_reach_the_sizes_of_the_variants_of_files():
     """Where +positive adds edited copies and -negative removes, samplers repeat and leave out."""
     for sampler, variant in (("oversample", "+positive"), ("undersample", "-negative")):
         wanted = rebalance.plan(variant, 37, 63)
-        plan = Plan(np.full(100, 9), batch_size=7, sampler=sampler, strata=STRATA)
+        plan = BatchSampler(np.full(100, 9), batch_size=7, sampler=sampler, strata=STRATA)
         assert counts(plan) == [wanted.negatives, wanted.positives]
 
 
 def test_oversampling_keeps_all_items_and_repeats_rare_ones_evenly():
-    plan = Plan(np.full(100, 9), batch_size=7, sampler="oversample", strata=STRATA)
+    plan = BatchSampler(np.full(100, 9), batch_size=7, sampler="oversample", strata=STRATA)
     often = np.bincount(flat(plan.epoch(0)), minlength=100)
     assert (often[:63] == 1).all()
     assert set(often[63:]) == {1, 2}
 
 
 def test_undersampling_draws_others_each_epoch():
-    plan = Plan(np.full(100, 9), batch_size=7, sampler="undersample", strata=STRATA)
+    plan = BatchSampler(np.full(100, 9), batch_size=7, sampler="undersample", strata=STRATA)
     epochs = [set(flat(plan.epoch(n))) for n in range(30)]
     assert all(set(range(63, 100)) <= items and len(items) == 74 for items in epochs)
     assert epochs[0] != epochs[1]
@@ -258,10 +268,10 @@ def test_undersampling_draws_others_each_epoch():
 
 
 def test_balanced_keeps_the_length_of_the_epoch():
-    plan = Plan(np.full(100, 9), batch_size=7, sampler="balanced", strata=STRATA)
+    plan = BatchSampler(np.full(100, 9), batch_size=7, sampler="balanced", strata=STRATA)
     assert counts(plan) == [50, 50]
     odd = np.array([0] * 98 + [1, 2])
-    plan = Plan(np.full(100, 9), batch_size=7, sampler="balanced", strata=odd)
+    plan = BatchSampler(np.full(100, 9), batch_size=7, sampler="balanced", strata=odd)
     shares = [np.bincount(odd[flat(plan.epoch(n))], minlength=3) for n in range(60)]
     assert all(sorted(share) == [33, 33, 34] for share in shares)
     assert len({tuple(share) for share in shares}) == 3  # the odd one goes to any stratum
@@ -270,12 +280,12 @@ def test_balanced_keeps_the_length_of_the_epoch():
 @pytest.mark.parametrize("sampler", ["balanced", "oversample", "undersample"])
 def test_samplers_leave_out_what_has_no_stratum_and_say_so_where_nothing_has(sampler):
     strata = np.array([-1, 0, 1, 1])
-    plan = Plan([9] * 4, batch_size=2, sampler=sampler, strata=strata)
+    plan = BatchSampler([9] * 4, batch_size=2, sampler=sampler, strata=strata)
     assert 0 not in set().union(*(flat(plan.epoch(n)) for n in range(5)))
     with pytest.raises(InputError, match="wanted items with labels"):
-        Plan([9] * 2, batch_size=2, sampler=sampler, strata=[-1, -1]).epoch(0)
+        BatchSampler([9] * 2, batch_size=2, sampler=sampler, strata=[-1, -1]).epoch(0)
     with pytest.raises(InputError, match="wanted a stratum for each of 2 items, got none"):
-        Plan([9] * 2, batch_size=2, sampler=sampler).epoch(0)
+        BatchSampler([9] * 2, batch_size=2, sampler=sampler).epoch(0)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +299,7 @@ def test_samplers_leave_out_what_has_no_stratum_and_say_so_where_nothing_has(sam
 )
 def test_wrong_options_are_errors_of_input(options, message):
     with pytest.raises(InputError, match=message):
-        Plan([3], **{"batch_size": 1} | options)
+        BatchSampler([3], **{"batch_size": 1} | options)
 
 
 @pytest.mark.parametrize("world", [1, 2, 7])
@@ -312,7 +322,7 @@ def test_evaluation_pads_little():
     known = lengths(5000)
     batches = eval_batches(known, batch_tokens=4096)
     assert sum(m.width * len(m.items) for m in batches) < 1.25 * known.sum()
-    exact = eval_batches(known, batch_tokens=4096, max_widths=0)
+    exact = eval_batches(known, batch_tokens=4096, max_buckets=0)
     assert sum(m.width * len(m.items) for m in exact) < 1.07 * known.sum()
     assert eval_batches([], batch_tokens=9) == []
 
@@ -321,7 +331,7 @@ def test_evaluation_pads_little():
 def test_a_million_items_are_planned_in_two_seconds(mode):
     known = lengths(1_000_000)
     start = time.process_time()  # other work may share the cores
-    Plan(known, world=8, rank=3, accumulate=2, **MODES[mode]).epoch(0)
+    BatchSampler(known, world=8, rank=3, accumulate=2, **MODES[mode]).epoch(0)
     assert time.process_time() - start < 2.0
 
 

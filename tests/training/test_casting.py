@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from softf1.training.casting import Cast, CastOnce
+from softf1.training.graphs import Cast, CastOnce
 
 ROOT = Path(__file__).parents[2]
 

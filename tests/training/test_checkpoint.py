@@ -18,18 +18,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 from softf1.errors import InputError
-from softf1.training.checkpoint import (
-    load_checkpoint,
+from softf1.training.checkpoint import load_checkpoint, save_checkpoint, view_bytes, write_tensors
+from softf1.training.state_dict import (
     load_model_tensors,
     load_optimizer_tensors,
     model_tensors,
     optimizer_groups,
     optimizer_tensors,
     random_state,
-    save_checkpoint,
     set_random_state,
 )
-from softf1.training.tensorfile import view_bytes, write_tensors
 from tests.training import sharing
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +198,7 @@ def test_nothing_whole_is_an_error_and_not_a_new_start(tmp_path):
 
 
 def test_a_later_schema_is_refused_and_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("softf1.training.statefile.SCHEMA", 2)
+    monkeypatch.setattr("softf1.training.checkpoint.SCHEMA", 2)
     save(tmp_path, 1)
     monkeypatch.undo()
     with pytest.raises(InputError, match="wanted schema 1, got 2"):
@@ -214,7 +212,7 @@ def test_a_file_elsewhere_is_never_read(tmp_path):
     known = json.loads((path / "state.json").read_text())["files"]["model.safetensors"]
     shutil.rmtree(path)
     path.mkdir()
-    from softf1.training.statefile import write_state
+    from softf1.training.checkpoint import write_state
 
     write_state(path / "state.json", step=1, files={"../out.safetensors": known}, state={})
     with pytest.raises(InputError, match="no file of it"):

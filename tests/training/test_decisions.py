@@ -10,7 +10,7 @@ import transformers
 
 from softf1.integrations.transformers import decide
 from softf1.tasks import load_task
-from softf1.training.evaluation import evaluate, find
+from softf1.training.evaluation import evaluate, predict_logits
 from softf1.training.export import export_onnx
 from softf1.training.publish import load_model, publish_model
 from softf1.training.run import train_run
@@ -108,7 +108,7 @@ def test_the_confidence_of_predict_is_the_score_of_the_pipeline(run):
         return
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "model")
     codec = load_model(folder).codec
-    found = find(model.eval(), task, task.encode(examples, codec), codec, device="cpu")
+    found = predict_logits(model.eval(), task, task.encode(examples, codec), codec, device="cpu")
     logits = torch.from_numpy(found["logits"][np.argsort(found["item"])])
     shares = logits.sigmoid() if task.multi_label else logits.softmax(-1)
     for line, own in zip(lines, shares, strict=False):
@@ -174,7 +174,7 @@ def test_a_head_without_a_bias_has_it_in_its_config(tmp_path):
     assert "This head has no bias" in (tmp_path / "m" / "README.md").read_text("utf-8")
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
     features = task.encode(data["test"], codec)
-    found = find(plain.eval(), task, features, codec, device="cpu")
+    found = predict_logits(plain.eval(), task, features, codec, device="cpu")
     said = decide(found["logits"][np.argsort(found["item"])], plain.config)
     wanted = [one["label"] for one in task.decode(found, features)]
     assert [task.labels[i] for i in said] == wanted
@@ -216,6 +216,24 @@ def test_a_task_of_another_package_without_shifts_is_saved_as_it_is(tmp_path):
         result={},
     )
     assert torch.equal(load_model(tmp_path / "m").model.classifier.bias, before)
+
+
+def test_the_card_of_another_package_s_task_says_nothing_that_it_does_not_know(tmp_path):
+    data = make_data(sizes=SIZES)
+    train_run(make_recipe(train={"max_steps": 2}), tmp_path / "run", data=data, quiet=True)
+    model, task, codec = load_model(tmp_path / "run")
+
+    class Other(type(task)):
+        kind = "other"
+        card = property()
+
+    other = Other(labels=task.labels, spans=task.spans)
+    publish_model(tmp_path / "m", model=model, task=other, codec=codec, recipe="", result={})
+    card = (tmp_path / "m" / "README.md").read_text("utf-8")
+    assert "The task `other` decides, as `softf1 predict` does." in card
+    assert "every head" not in card
+    assert "pipeline_tag" not in card
+    assert "A label that is not in the training data is never predicted." in card
 
 
 def test_a_bias_of_the_wrong_size_is_a_damaged_folder(tmp_path):

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from softf1.training import loop
+from softf1.training import trainer
 from tests.training import together
 from tests.training.toys import (
     make_data,
     read_files,
-    read_journal,
     read_lines,
+    read_metrics,
     write_recipe,
 )
 
@@ -41,14 +41,14 @@ def one(bert, tmp_path_factory):
     """The folder of the same runs with one process, and their results."""
     folder = tmp_path_factory.mktemp("one")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "LEAST", 1)
+        patch.setattr(trainer, "LEAST", 1)
         patch.setenv("ACCELERATE_USE_FSDP", "false")
         found = {case: together.run(case, bert, folder / case) for case in together.CASES}
     return folder, found
 
 
 def curve(folder):
-    steps = [line for line in read_journal(folder) if line["event"] == "step"]
+    steps = [line for line in read_metrics(folder) if line["event"] == "step"]
     return [line["step"] for line in steps], [line["loss"] for line in steps]
 
 
@@ -58,7 +58,7 @@ def check_curves(ours, theirs):
     assert steps == known
     np.testing.assert_allclose(losses, wanted, rtol=0, atol=1e-5)
     evaluations = [
-        [line["scores"] for line in read_journal(folder) if line["event"] == "eval"]
+        [line["scores"] for line in read_metrics(folder) if line["event"] == "eval"]
         for folder in (ours, theirs)
     ]
     assert evaluations[0] == evaluations[1]
@@ -115,7 +115,7 @@ def test_two_processes_go_on_to_the_same_bits(two, case):
 def test_one_process_goes_on_with_what_two_began(two, one, case, bert, tmp_path, monkeypatch):
     (folder, _), (alone, wanted) = two, one
     shutil.copytree(folder / f"{case}-alone", tmp_path / "run")
-    monkeypatch.setattr(loop, "LEAST", 1)
+    monkeypatch.setattr(trainer, "LEAST", 1)
     result = together.run(case, bert, tmp_path / "run", resume=True)
     check_curves(tmp_path / "run", alone / case)
     assert result["world"] == 1

@@ -14,7 +14,7 @@ from softf1.data.examples import QAExample, TaggedSentence, TextExample
 from softf1.recipe.lines import format_line
 from softf1.tasks import join, make_task
 from softf1.training.batching import eval_batches
-from softf1.training.evaluation import evaluate, find, write_predictions
+from softf1.training.evaluation import evaluate, predict_logits, write_predictions
 from tests.tasks.cases import CASES
 
 every_case = pytest.mark.parametrize("case", CASES, indirect=True)
@@ -59,8 +59,8 @@ def test_a_step_gets_full_batches_and_may_overwrite_what_it_gave(case):
         return output
 
     how = {"device": "cpu", "batch_tokens": 64}
-    got = find(model, task, features, codec, step=step, **how)
-    want = find(model, task, features, codec, **how)
+    got = predict_logits(model, task, features, codec, step=step, **how)
+    want = predict_logits(model, task, features, codec, **how)
     micro = eval_batches(features["length"], batch_tokens=64)
     assert rows == [{one.rows} for one in micro]
     assert got.keys() == want.keys()
@@ -75,14 +75,14 @@ def test_every_module_is_left_in_the_mode_it_was_in(case):
     model.words.eval()  # frozen by somebody
     seen = []
     model.dropout.register_forward_hook(lambda module, *_: seen.append(module.training))
-    find(model, task, features, codec, device="cpu")
+    predict_logits(model, task, features, codec, device="cpu")
     assert seen
     assert not any(seen)
     assert model.training
     assert model.dropout.training
     assert not model.words.training
     with pytest.raises(TypeError):
-        find(model, task, features, codec, device="cpu", step=lambda: None)
+        predict_logits(model, task, features, codec, device="cpu", step=lambda: None)
     assert model.dropout.training
 
 
@@ -90,7 +90,7 @@ def test_every_module_is_left_in_the_mode_it_was_in(case):
 def test_no_random_numbers_are_used(case):
     task, features, codec, model, _ = case
     state = torch.get_rng_state()
-    find(model.train(), task, features, codec, device="cpu")
+    predict_logits(model.train(), task, features, codec, device="cpu")
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -104,7 +104,7 @@ def test_forwards_run_in_the_context_that_was_asked_for(case):
         inside.append(torch.is_inference_mode_enabled())
         yield
 
-    find(model, task, features, codec, device="cpu", autocast=context)
+    predict_logits(model, task, features, codec, device="cpu", autocast=context)
     assert inside
     assert all(inside)
 
@@ -113,8 +113,8 @@ def test_forwards_run_in_the_context_that_was_asked_for(case):
 @every_case
 def test_a_gpu_finds_what_the_cpu_does(case):
     task, features, codec, model, _ = case
-    wanted = find(model, task, features, codec, device="cpu", batch_tokens=8)
-    got = find(model.cuda(), task, features, codec, device="cuda", batch_tokens=8)
+    wanted = predict_logits(model, task, features, codec, device="cpu", batch_tokens=8)
+    got = predict_logits(model.cuda(), task, features, codec, device="cuda", batch_tokens=8)
     for key, value in wanted.items():  # cuDNN multiplies in TF32, of 10 bits
         np.testing.assert_allclose(got[key], value, rtol=2**-10, atol=1e-2)
 
@@ -127,7 +127,7 @@ from torch.distributed.fsdp import fully_shard
 from softf1.data.examples import TaggedSentence
 from softf1.models.encoders import make_codec
 from softf1.tasks import make_task
-from softf1.training.evaluation import evaluate, find
+from softf1.training.evaluation import evaluate, predict_logits
 
 rank, file = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
@@ -160,7 +160,7 @@ for wrap in (torch.nn.parallel.DistributedDataParallel, shard):
     batch = task.collate(features, range(4), codec)
     task.logits(wrapped.train()(**batch.inputs), batch)["tags"].sum().backward()
     optimizer.step()
-    find(wrapped, task, features, codec, **ranks)
+    predict_logits(wrapped, task, features, codec, **ranks)
 distributed.barrier()
 distributed.destroy_process_group()
 """

@@ -9,18 +9,18 @@ import torch
 from softf1.recipe.recipe import with_values
 from softf1.tasks.base import Batch
 from softf1.training import graphs
-from softf1.training.batching import Plan
-from softf1.training.graphs import Captured, GraphStepper, describe, fill
-from softf1.training.material import load_material
-from softf1.training.model import make_model
+from softf1.training.batching import BatchSampler
+from softf1.training.build import make_model
+from softf1.training.datasets import load_datasets
+from softf1.training.graphs import Captured, GraphStepper, fill, shapes_of
+from softf1.training.loading import collate_rows
 from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups, set_rate
-from softf1.training.padding import collate_rows
 from softf1.training.processes import make_autocast
 from softf1.training.run import train_run
 from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Attack, Stepper
 from tests.training.test_run import case
-from tests.training.toys import make_data, make_recipe, read_files, read_journal
+from tests.training.toys import make_data, make_recipe, read_files, read_metrics
 
 CUDA = torch.cuda.is_available()
 gpu = pytest.mark.skipif(not CUDA, reason="wants a GPU")
@@ -28,11 +28,11 @@ SCHEDULED = {"name": "ce+dice", "dice": {"over": "batch"}, "schedule": "linear"}
 
 
 def make_stepper(
-    kind, material, recipe, *, device="cpu", precision="fp32", expected=50.0, hardened=False
+    kind, datasets, recipe, *, device="cpu", precision="fp32", expected=50.0, hardened=False
 ):
     device = torch.device(device)
-    model = make_model(recipe, material).to(device)
-    task, features = material.task, material.features["train"]
+    model = make_model(recipe, datasets).to(device)
+    task, features = datasets.task, datasets.features["train"]
     objective = make_objective(
         recipe.loss,
         keys=tuple(task.heads(model)),
@@ -61,13 +61,13 @@ def make_stepper(
     )
 
 
-def make_steps(material, steps, size=12, widths=3):
+def make_steps(datasets, steps, size=12, widths=3):
     """The batches of so many steps, of few shapes, each of which comes often."""
-    features = material.features["train"]
-    plan = Plan(features["length"], batch_size=size, max_widths=widths)
+    features = datasets.features["train"]
+    plan = BatchSampler(features["length"], batch_size=size, max_buckets=widths)
     epochs = (plan.epoch(n) for n in range(steps))
     return [
-        collate_rows(material.task, features, step[0], material.codec, epoch=0)
+        collate_rows(datasets.task, features, step[0], datasets.codec, epoch=0)
         for epoch in epochs
         for step in epoch
     ][:steps]
@@ -118,17 +118,17 @@ def on_the_cpu(monkeypatch):
 @pytest.fixture(scope="module")
 def toy():
     recipe = make_recipe(loss=SCHEDULED)
-    return recipe, load_material(recipe, make_data())
+    return recipe, load_datasets(recipe, make_data())
 
 
 @pytest.mark.usefixtures("on_the_cpu")
 def test_a_shape_is_captured_when_it_comes_for_the_third_time(toy):
-    recipe, material = toy
-    batches = make_steps(material, 30)
-    plain = take(make_stepper(Stepper, material, recipe), batches)
-    stepper = make_stepper(GraphStepper, material, recipe)
+    recipe, datasets = toy
+    batches = make_steps(datasets, 30)
+    plain = take(make_stepper(Stepper, datasets, recipe), batches)
+    stepper = make_stepper(GraphStepper, datasets, recipe)
     assert take(stepper, batches) == plain  # the same steps on the same CPU, dropout too
-    shapes = [describe(batch) for batch in batches]
+    shapes = [shapes_of(batch) for batch in batches]
     wanted = {shape: shapes.count(shape) - 2 for shape in set(shapes) if shapes.count(shape) > 2}
     assert {s: c.graph.replays for s, c in stepper.captured.items()} == wanted
     assert len(wanted) > 1
@@ -137,21 +137,21 @@ def test_a_shape_is_captured_when_it_comes_for_the_third_time(toy):
 
 @pytest.mark.usefixtures("on_the_cpu")
 def test_shapes_past_the_most_run_as_they_are(toy, monkeypatch):
-    recipe, material = toy
+    recipe, datasets = toy
     monkeypatch.setattr(graphs, "MOST", 1)
-    batches = make_steps(material, 20)
-    stepper = make_stepper(GraphStepper, material, recipe)
-    assert take(stepper, batches) == take(make_stepper(Stepper, material, recipe), batches)
+    batches = make_steps(datasets, 20)
+    stepper = make_stepper(GraphStepper, datasets, recipe)
+    assert take(stepper, batches) == take(make_stepper(Stepper, datasets, recipe), batches)
     assert len(stepper.captured) == 1
 
 
 @pytest.mark.usefixtures("on_the_cpu")
 def test_several_micro_batches_run_as_they_are(toy):
-    recipe, material = toy
-    stepper = make_stepper(GraphStepper, material, recipe)
+    recipe, datasets = toy
+    stepper = make_stepper(GraphStepper, datasets, recipe)
     stepper.objective.open_windows()
     for _ in range(4):
-        stepper.step(make_steps(material, 2, widths=1))
+        stepper.step(make_steps(datasets, 2, widths=1))
     assert not stepper.captured
     assert stepper.read_meter()[STEPS] == 4
 
@@ -159,9 +159,9 @@ def test_several_micro_batches_run_as_they_are(toy):
 def test_a_batch_is_copied_whole_into_the_one_that_a_graph_reads(bert):
     """Masks of the logits too, which questions have; other places stay on the host."""
     recipe, data = case("qa", bert)
-    material = load_material(recipe, data)
-    first, second = make_steps(material, 2, size=8, widths=1)
-    assert describe(first) == describe(second)
+    datasets = load_datasets(recipe, data)
+    first, second = make_steps(datasets, 2, size=8, widths=1)
+    assert shapes_of(first) == shapes_of(second)
     own = copy(first)
     assert own.places
     fill(own, second)
@@ -181,11 +181,11 @@ def close(found, wanted, *, rel):
 def test_graphs_give_what_steps_give(name, precision, hardened, bert):
     """30 steps with dropout and a schedule: the same random numbers, the same up to rounding."""
     recipe, data = case(name, bert, lr=1e-3)
-    material = load_material(recipe, data)
-    batches = make_steps(material, 30, size=8, widths=2)
+    datasets = load_datasets(recipe, data)
+    batches = make_steps(datasets, 30, size=8, widths=2)
     how = {"device": "cuda", "precision": precision, "hardened": hardened}
-    plain = make_stepper(Stepper, material, recipe, **how)
-    stepper = make_stepper(GraphStepper, material, recipe, **how)
+    plain = make_stepper(Stepper, datasets, recipe, **how)
+    stepper = make_stepper(GraphStepper, datasets, recipe, **how)
     wanted, found = take(plain, batches), take(stepper, batches)
     assert stepper.captured
     close(found, wanted, rel=1e-4 if precision == "fp32" else 5e-2)
@@ -196,9 +196,9 @@ def test_graphs_give_what_steps_give(name, precision, hardened, bert):
 @gpu
 def test_a_graph_leaves_out_what_is_not_finite_and_goes_on(bert):
     recipe, data = case("tagging-batch", bert)
-    material = load_material(recipe, data)
-    (batch,) = make_steps(material, 1, widths=1)
-    stepper = make_stepper(GraphStepper, material, recipe, device="cuda", precision="bf16")
+    datasets = load_datasets(recipe, data)
+    (batch,) = make_steps(datasets, 1, widths=1)
+    stepper = make_stepper(GraphStepper, datasets, recipe, device="cuda", precision="bf16")
     for _ in range(4):
         stepper.step([batch])
     assert stepper.captured
@@ -223,9 +223,9 @@ def test_a_graph_leaves_out_what_is_not_finite_and_goes_on(bert):
 @gpu
 def test_a_graph_reads_the_rate_of_each_step(bert):
     recipe, data = case("tagging-batch", bert)
-    material = load_material(recipe, data)
-    (batch,) = make_steps(material, 1, widths=1)
-    stepper = make_stepper(GraphStepper, material, recipe, device="cuda")
+    datasets = load_datasets(recipe, data)
+    (batch,) = make_steps(datasets, 1, widths=1)
+    stepper = make_stepper(GraphStepper, datasets, recipe, device="cuda")
     for _ in range(4):
         stepper.step([batch])
     before = stepper.model.classifier.weight.detach().clone()
@@ -253,7 +253,7 @@ def test_compiling_changes_no_more_than_rounding(batch, bert, tmp_path):
     for way in ("graphs", "off"):
         recipe, data = case("tagging-batch", bert, compile=way, max_steps=30, lr=1e-3, **batch)
         result = train_run(recipe, tmp_path / way, data=data, quiet=True)
-        lines = read_journal(tmp_path / way)
+        lines = read_metrics(tmp_path / way)
         found[way] = [line["loss"] for line in lines if line["event"] == "step"]
         assert result["precision"] == "bf16"
         assert (result["seconds"]["warmup"] > 0) == (way == "graphs")
@@ -265,12 +265,12 @@ def test_a_run_goes_on_with_graphs(bert, tmp_path, monkeypatch):
     recipe, data = case("tagging-batch", bert, max_steps=30, checkpoint_seconds=0.0)
     train_run(recipe, tmp_path / "whole", data=data, quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr("softf1.training.engine.Engine.keep_best", None)
+        patch.setattr("softf1.training.trainer.Trainer.keep_best", None)
         with pytest.raises(TypeError):
             train_run(recipe, tmp_path / "run", data=data, quiet=True)
     train_run(recipe, tmp_path / "run", data=data, resume=True, quiet=True)
     losses = [
-        [line["loss"] for line in read_journal(tmp_path / name) if line["event"] == "step"]
+        [line["loss"] for line in read_metrics(tmp_path / name) if line["event"] == "step"]
         for name in ("whole", "run")
     ]
     close(losses[1], losses[0], rel=5e-2)
@@ -283,7 +283,7 @@ def test_half_precision_of_the_other_kind_trains(bert, tmp_path):
     plain = with_values(recipe, {"train.precision": "fp32"})
     train_run(plain, tmp_path / "fp32", data=data, quiet=True)
     last = [
-        [line["loss"] for line in read_journal(tmp_path / name) if line["event"] == "step"][-1]
+        [line["loss"] for line in read_metrics(tmp_path / name) if line["event"] == "step"][-1]
         for name in ("fp16", "fp32")
     ]
     close(last[0], last[1], rel=0.1)

@@ -10,11 +10,12 @@ from torch import nn
 from softf1.errors import InputError
 from softf1.losses import make_loss, registry
 from softf1.recipe.recipe import LossSection
-from softf1.training.batching import Plan, collate_rows
-from softf1.training.engine import Engine
-from softf1.training.material import load_material
+from softf1.training.batching import BatchSampler
+from softf1.training.datasets import load_datasets
+from softf1.training.loading import collate_rows
 from softf1.training.objective import Objective, count_targets, make_objective
 from softf1.training.processes import Processes
+from softf1.training.trainer import Trainer
 from tests.training.test_run import CASES, case
 from tests.training.toys import make_data, make_recipe
 
@@ -160,36 +161,36 @@ def test_running_statistics_come_back():
 def test_steps_weigh_one_on_average(name, bert):
     """Whatever the task, so that clipping sees gradients of the usual size."""
     recipe, data = case(name, bert)
-    material = load_material(recipe, data)
-    engine = Engine(recipe=recipe, folder=None, material=material, processes=Processes())
-    features, expected = material.features["train"], engine.stepper.objective.expected
+    datasets = load_datasets(recipe, data)
+    trainer = Trainer(recipe=recipe, folder=None, datasets=datasets, processes=Processes())
+    features, expected = datasets.features["train"], trainer.stepper.objective.expected
     weights = [
         sum(
-            count_targets(collate_rows(material.task, features, micro, material.codec).targets)
+            count_targets(collate_rows(datasets.task, features, micro, datasets.codec).targets)
             for micro in step
         ).item()
         / expected
-        for step in engine.plan.epoch(0)
+        for step in trainer.batch_sampler.epoch(0)
     ]
     assert np.mean(weights) == pytest.approx(1.0, rel=0.02)
 
 
 def test_equal_steps_are_asked_for():
     recipe = make_recipe(train={"step_weights": "equal"})
-    material = load_material(recipe, make_data())
-    engine = Engine(recipe=recipe, folder=None, material=material, processes=Processes())
-    assert engine.stepper.objective.expected is None
+    datasets = load_datasets(recipe, make_data())
+    trainer = Trainer(recipe=recipe, folder=None, datasets=datasets, processes=Processes())
+    assert trainer.stepper.objective.expected is None
 
 
 def test_shapes_are_known_from_targets_alone(bert):
     """The first pass of a mean over rows makes up logits: they must be of the right shape."""
     for name in CASES:
         recipe, data = case(name, bert)
-        material = load_material(recipe, data)
-        task, features = material.task, material.features["train"]
-        model = task.build_model(recipe.encoder.name, material.codec, **recipe.encoder.options)
-        micro = Plan(features["length"], batch_size=4).epoch(0)[0][0]
-        batch = collate_rows(task, features, micro, material.codec)
+        datasets = load_datasets(recipe, data)
+        task, features = datasets.task, datasets.features["train"]
+        model = task.build_model(recipe.encoder.name, datasets.codec, **recipe.encoder.options)
+        micro = BatchSampler(features["length"], batch_size=4).epoch(0)[0][0]
+        batch = collate_rows(task, features, micro, datasets.codec)
         logits = task.logits(model.train()(**batch.inputs), batch)
         objective = Objective({}, weights={}, counts=task.class_counts(features))
         for key, target in batch.targets.items():

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from softf1.recipe.recipe import TrainSection
-from softf1.training.engine import Engine
-from softf1.training.material import load_material
-from softf1.training.model import make_model
+from softf1.training.build import make_model
+from softf1.training.datasets import load_datasets
 from softf1.training.optimizer import make_optimizer, parameter_groups, rate_factor, set_rate
 from softf1.training.processes import Processes
+from softf1.training.trainer import Trainer
 from tests.training.test_run import CASES, case
 from tests.training.toys import make_data, make_recipe
 
@@ -18,10 +18,10 @@ from tests.training.toys import make_data, make_recipe
 def groups_of(name, bert, **train):
     """The names of the parameters in each group, by (peak, decay)."""
     recipe, data = case(name, bert, weight_decay=0.1, **train)
-    material = load_material(recipe, data)
-    model = make_model(recipe, material)
+    datasets = load_datasets(recipe, data)
+    model = make_model(recipe, datasets)
     names = {id(p): n for n, p in model.named_parameters()}
-    found = parameter_groups(model, material.task, recipe.train)
+    found = parameter_groups(model, datasets.task, recipe.train)
     groups = {
         (group["peak"], group["weight_decay"]): {names[id(p)] for p in group["params"]}
         for group in found
@@ -108,8 +108,8 @@ def test_a_rate_that_a_graph_reads_changes_in_place():
 
 def test_options_of_the_recipe_reach_the_optimizer():
     recipe = make_recipe(train={"betas": [0.8, 0.95], "eps": 1e-5, "weight_decay": 0.3})
-    material = load_material(recipe, make_data())
-    engine = Engine(recipe=recipe, folder=None, material=material, processes=Processes())
-    for group in engine.stepper.optimizer.param_groups:
+    datasets = load_datasets(recipe, make_data())
+    trainer = Trainer(recipe=recipe, folder=None, datasets=datasets, processes=Processes())
+    for group in trainer.stepper.optimizer.param_groups:
         assert (group["betas"], group["eps"]) == ((0.8, 0.95), 1e-5)
         assert group["weight_decay"] in (0.3, 0.0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from softf1.training import progress
-from softf1.training.progress import Bar, Plain, Silent, choose_display, describe, peak_memory
+from softf1.training.progress import Bar, Plain, Silent, choose_display, format_values, peak_memory
 
 VALUES = {
     "step": 10,
@@ -84,7 +84,7 @@ def test_silence_is_silent(capsys):
 
 
 def test_scores_are_shown_in_percent():
-    assert "dev f1 12.35" in describe(VALUES | {"score": 0.12345})
+    assert "dev f1 12.35" in format_values(VALUES | {"score": 0.12345})
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -17,7 +17,7 @@ from softf1.errors import InputError
 from softf1.files import new_folder
 from softf1.recipe.recipe import build_recipe
 from softf1.tasks import save_task
-from softf1.training.evaluation import evaluate, find
+from softf1.training.evaluation import evaluate, predict_logits
 from softf1.training.publish import find_model, load_model, publish_model
 from softf1.training.run import train_run
 from tests.tasks.cases import CASES, build_case
@@ -59,9 +59,9 @@ def test_a_loaded_model_finds_the_same(case, tmp_path):
     loaded = load_model(publish(case, tmp_path / "model"))
     assert loaded.task == task
     assert not loaded.model.training
-    wanted = find(model, task, features, codec, device="cpu")
+    wanted = predict_logits(model, task, features, codec, device="cpu")
     again = loaded.task.encode(examples, loaded.codec)
-    got = find(loaded.model, loaded.task, again, loaded.codec, device="cpu")
+    got = predict_logits(loaded.model, loaded.task, again, loaded.codec, device="cpu")
     for key, value in wanted.items():
         np.testing.assert_array_equal(got[key], value)
 

@@ -11,16 +11,17 @@ from safetensors.torch import load_file
 
 from softf1.errors import InputError, RunError
 from softf1.recipe.recipe import hash_recipe, read_recipe, with_values
-from softf1.training import guard
+from softf1.training import monitor
 from softf1.training.publish import load_model
-from softf1.training.run import read_result, train_run
+from softf1.training.run import train_run
+from softf1.training.run_folder import read_result
 from softf1.training.step import Stepper
 from tests.training.toys import (
     make_data,
     make_recipe,
     read_files,
-    read_journal,
     read_lines,
+    read_metrics,
     write_recipe,
 )
 
@@ -156,7 +157,7 @@ def test_the_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
     steady = {"schedule": "constant", "warmup": 0.0}
     two = make_recipe(train={"epochs": 2, **steady})
     scores = iter([0.2, 0.6, 0.2, 0.6, 0.4])
-    monkeypatch.setattr("softf1.training.loop.read_score", lambda *_: next(scores))
+    monkeypatch.setattr("softf1.training.trainer.read_score", lambda *_: next(scores))
     train_run(two, tmp_path / "two", data=make_data(), quiet=True)
     three = make_recipe(train={"epochs": 3, **steady})
     result = train_run(three, tmp_path / "three", data=make_data(), quiet=True)
@@ -266,7 +267,7 @@ def test_samplers_change_what_is_seen(sampler, tmp_path):
 def test_a_finished_folder_gives_its_result_at_once(finished, monkeypatch):
     folder, recipe, result = finished
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    monkeypatch.setattr("softf1.training.run.load_material", None)  # nothing is read
+    monkeypatch.setattr("softf1.training.run.Trainer", None)  # nothing is built
     assert train_run(recipe, folder, quiet=True) == result
     assert train_run(recipe, folder, resume=True, quiet=True) == result
     cheaper = with_values(recipe, {"train.checkpoint_seconds": 1.0})  # changes no result
@@ -386,19 +387,19 @@ def break_steps(monkeypatch, which):
 def test_a_step_without_a_finite_gradient_is_left_out_and_reported(tmp_path, monkeypatch):
     break_steps(monkeypatch, {2, 5})
     result = train_run(make_recipe(), tmp_path, data=make_data(), quiet=True)
-    (warning,) = (w for w in read_journal(tmp_path) if "not finite" in w.get("message", ""))
+    (warning,) = (w for w in read_metrics(tmp_path) if "not finite" in w.get("message", ""))
     assert warning["step"] == 8
     assert warning["message"].startswith("gradient not finite: such steps are left out")
     assert warning["message"] in result["warnings"]
     weights = load_file(tmp_path / "model/model.safetensors")
     assert all(torch.isfinite(weight).all() for weight in weights.values())
-    (step,) = (line for line in read_journal(tmp_path) if line["event"] == "step")
+    (step,) = (line for line in read_metrics(tmp_path) if line["event"] == "step")
     assert 0 < step["loss"] < 5
 
 
 def test_many_such_steps_in_a_row_end_the_run(tmp_path, monkeypatch):
     break_steps(monkeypatch, range(5, 1000))
-    monkeypatch.setattr(guard, "MOST_SKIPPED", 12)
+    monkeypatch.setattr(monitor, "MOST_SKIPPED", 12)
     recipe = make_recipe(train={"epochs": 20})
     with pytest.raises(RunError, match="the gradient was not finite in 16 steps in a row"):
         train_run(recipe, tmp_path, data=make_data(), quiet=True)
@@ -406,7 +407,7 @@ def test_many_such_steps_in_a_row_end_the_run(tmp_path, monkeypatch):
 
 def test_as_many_apart_do_not(tmp_path, monkeypatch):
     break_steps(monkeypatch, range(1, 1000, 2))
-    monkeypatch.setattr(guard, "MOST_SKIPPED", 12)
+    monkeypatch.setattr(monitor, "MOST_SKIPPED", 12)
     train_run(make_recipe(train={"epochs": 8}), tmp_path, data=make_data(), quiet=True)
 
 
@@ -418,7 +419,7 @@ def test_a_collapse_is_told_in_words(tmp_path):
     assert 'class weights (loss.name="wce")' in warning
     assert result["collapsed"] is True
     assert warning in (tmp_path / "model" / "README.md").read_text("utf-8")
-    assert [line["event"] for line in read_journal(tmp_path)] == [
+    assert [line["event"] for line in read_metrics(tmp_path)] == [
         *("eval", "step", "eval", "warning", "end"),
     ]
 
@@ -433,7 +434,7 @@ def test_a_run_that_is_fine_at_the_end_has_no_warning_of_a_collapse(tmp_path):
     """After two of twenty epochs nothing is found; the card does not say so of the last."""
     train = {"lr": 6e-3, "epochs": 20.0}
     result = train_run(make_recipe(train=train), tmp_path, data=make_data(), quiet=True)
-    journal = [line for line in read_journal(tmp_path) if line["event"] == "warning"]
+    journal = [line for line in read_metrics(tmp_path) if line["event"] == "warning"]
     assert [line["message"].partition(" after ")[0] for line in journal] == [
         "no label is predicted"
     ]
@@ -487,5 +488,5 @@ def test_inductor_changes_no_more_than_rounding(bert, tmp_path):
         recipe, data = case("tagging-batch", bert, compile=way, max_steps=10, lr=1e-3)
         recipe = with_values(recipe, {"encoder.dropout": 0.0})  # it draws other random numbers
         train_run(recipe, tmp_path / way, data=data, quiet=True)
-        (losses[way],) = (x["loss"] for x in read_journal(tmp_path / way) if x["event"] == "step")
+        (losses[way],) = (x["loss"] for x in read_metrics(tmp_path / way) if x["event"] == "step")
     assert losses["inductor"] == pytest.approx(losses["off"], rel=1e-4)

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from softf1.training.signals import watch_signals
+from softf1.training.trainer import watch_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -8,9 +8,10 @@ import torch
 
 from softf1.errors import InputError
 from softf1.recipe.recipe import with_values
-from softf1.training.batching import Plan, collate_rows
-from softf1.training.material import load_material
-from softf1.training.model import make_model
+from softf1.training.batching import BatchSampler
+from softf1.training.build import make_model
+from softf1.training.datasets import load_datasets
+from softf1.training.loading import collate_rows
 from softf1.training.objective import make_objective
 from softf1.training.optimizer import make_optimizer, parameter_groups
 from softf1.training.run import train_run
@@ -25,12 +26,12 @@ LOSSES = {
 
 
 @pytest.fixture(scope="module")
-def material():
-    return load_material(make_recipe(), make_data())
+def datasets():
+    return load_datasets(make_recipe(), make_data())
 
 
 def make_stepper(
-    material,
+    datasets,
     loss,
     *,
     dropout=0.0,
@@ -43,8 +44,8 @@ def make_stepper(
     **options,
 ):
     recipe = with_values(make_recipe(loss=loss), {"encoder.dropout": dropout})
-    model = make_model(recipe, material).to(dtype).train()
-    task, features = material.task, material.features["train"]
+    model = make_model(recipe, datasets).to(dtype).train()
+    task, features = datasets.task, datasets.features["train"]
     objective = make_objective(
         recipe.loss,
         keys=tuple(task.heads(model)),
@@ -70,14 +71,14 @@ def make_stepper(
     )
 
 
-def make_batches(material, size=24, accumulate=1, step=0, micro_tokens=0):
+def make_batches(datasets, size=24, accumulate=1, step=0, micro_tokens=0):
     """The micro-batches of a step; the items of a step do not depend on their number."""
-    features = material.features["train"]
-    plan = Plan(
+    features = datasets.features["train"]
+    plan = BatchSampler(
         features["length"], batch_size=size, accumulate=accumulate, micro_tokens=micro_tokens
     )
     return [
-        collate_rows(material.task, features, micro, material.codec)
+        collate_rows(datasets.task, features, micro, datasets.codec)
         for micro in plan.epoch(0)[step]
     ]
 
@@ -93,37 +94,37 @@ def gradient(stepper, batches):
 
 @pytest.mark.parametrize("expected", [None, 100.0], ids=["equal", "targets"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_however_a_step_is_cut_its_gradient_is_that_of_the_whole(material, loss, expected):
-    whole = make_stepper(material, LOSSES[loss], expected=expected)
-    cut = make_stepper(material, LOSSES[loss], expected=expected, windows=True)
-    wanted = gradient(whole, make_batches(material))
+def test_however_a_step_is_cut_its_gradient_is_that_of_the_whole(datasets, loss, expected):
+    whole = make_stepper(datasets, LOSSES[loss], expected=expected)
+    cut = make_stepper(datasets, LOSSES[loss], expected=expected, windows=True)
+    wanted = gradient(whole, make_batches(datasets))
     assert wanted.abs().max() > 1e-3
     for accumulate in (1, 2, 4):
-        found = gradient(cut, make_batches(material, accumulate=accumulate))
+        found = gradient(cut, make_batches(datasets, accumulate=accumulate))
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("expected", [None, 100.0], ids=["equal", "targets"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_step_cut_by_its_tokens_has_the_gradient_of_the_whole(material, loss, expected):
-    whole = make_stepper(material, LOSSES[loss], expected=expected)
-    cut = make_stepper(material, LOSSES[loss], expected=expected, windows=True)
-    wanted = gradient(whole, make_batches(material))
+def test_a_step_cut_by_its_tokens_has_the_gradient_of_the_whole(datasets, loss, expected):
+    whole = make_stepper(datasets, LOSSES[loss], expected=expected)
+    cut = make_stepper(datasets, LOSSES[loss], expected=expected, windows=True)
+    wanted = gradient(whole, make_batches(datasets))
     for tokens in (20, 60, 150):
-        batches = make_batches(material, micro_tokens=tokens)
+        batches = make_batches(datasets, micro_tokens=tokens)
         assert len(batches) > 1
         found = gradient(cut, batches)
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_loss_that_is_shown_is_that_of_the_whole_and_not_weighed(material, loss):
+def test_the_loss_that_is_shown_is_that_of_the_whole_and_not_weighed(datasets, loss):
     values = {
-        stepper.gradient(make_batches(material, accumulate=accumulate)).item()
+        stepper.gradient(make_batches(datasets, accumulate=accumulate)).item()
         for accumulate, stepper in [
-            (1, make_stepper(material, LOSSES[loss])),
-            (1, make_stepper(material, LOSSES[loss], expected=7.0)),
-            (3, make_stepper(material, LOSSES[loss], expected=7.0, windows=True)),
+            (1, make_stepper(datasets, LOSSES[loss])),
+            (1, make_stepper(datasets, LOSSES[loss], expected=7.0)),
+            (3, make_stepper(datasets, LOSSES[loss], expected=7.0, windows=True)),
         ]
     }
     assert max(values) == pytest.approx(min(values), rel=1e-5)
@@ -145,7 +146,7 @@ def test_steps_that_are_cut_give_the_same_weights(loss, cut, tmp_path):
         with pytest.MonkeyPatch.context() as patch:
             # The last weights, whichever evaluation is best.
             rising = iter(range(9))
-            patch.setattr("softf1.training.loop.read_score", lambda *_, n=rising: next(n))
+            patch.setattr("softf1.training.trainer.read_score", lambda *_, n=rising: next(n))
             train_run(recipe, folder, data=make_data(), quiet=True)
         weights.append((folder / "model/model.safetensors").read_bytes())
     whole, several = (
@@ -159,28 +160,28 @@ def test_hard_negative_mining_takes_a_step_whole_unless_told_to_cut_it(tmp_path)
     mined = {"name": "dice", "over": "batch", "ohem_ratio": 2.0}
     data, values = make_data(), {"max_steps": 2}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softf1.training.engine.MICRO_TOKENS", {"cpu": 40})
-        patch.setattr("softf1.training.engine.MICRO_TOKENS_ELSEWHERE", 40)
+        patch.setattr("softf1.training.build.MICRO_TOKENS", {"cpu": 40})
+        patch.setattr("softf1.training.build.MICRO_TOKENS_ELSEWHERE", 40)
         train_run(make_recipe(loss=mined, train=values), tmp_path / "a", data=data, quiet=True)
     told = make_recipe(loss=mined, train=values | {"micro_tokens": 40})
     with pytest.raises(InputError, match=r"train\.micro_tokens .*ohem"):
         train_run(told, tmp_path / "b", data=data, quiet=True)
 
 
-def test_both_passes_see_the_same_dropout(material):
-    stepper = make_stepper(material, LOSSES["batch"], dropout=0.5, windows=True)
-    stepper.gradient(make_batches(material, accumulate=3))
+def test_both_passes_see_the_same_dropout(datasets):
+    stepper = make_stepper(datasets, LOSSES["batch"], dropout=0.5, windows=True)
+    stepper.gradient(make_batches(datasets, accumulate=3))
     (window,) = stepper.objective.windows.values()
     assert window.mismatch < 1e-6
 
 
-def test_two_half_steps_by_their_targets_are_the_whole(material):
+def test_two_half_steps_by_their_targets_are_the_whole(datasets):
     """n/E · ∇mean = n₁/E · ∇mean₁ + n₂/E · ∇mean₂: a target weighs the same in either half."""
-    (whole,) = make_batches(material, size=60)
-    parts = make_batches(material, size=60, accumulate=2)
+    (whole,) = make_batches(datasets, size=60)
+    parts = make_batches(datasets, size=60, accumulate=2)
     counts = [int((part.targets["tags"] >= 0).sum()) for part in parts]
     assert counts[0] != counts[1]
-    weighed, equal = (make_stepper(material, LOSSES["rows"], expected=e) for e in (50.0, None))
+    weighed, equal = (make_stepper(datasets, LOSSES["rows"], expected=e) for e in (50.0, None))
     wanted = gradient(weighed, [whole])
     halves = [gradient(weighed, [part]) for part in parts]
     torch.testing.assert_close(sum(halves), wanted, rtol=1e-4, atol=1e-6)
@@ -189,33 +190,33 @@ def test_two_half_steps_by_their_targets_are_the_whole(material):
     assert (sum(plain) / 2 - same).norm() > 0.05 * same.norm()
 
 
-def test_an_epoch_of_steps_by_their_targets_is_unbiased(material):
+def test_an_epoch_of_steps_by_their_targets_is_unbiased(datasets):
     """The mean over the steps of an epoch is the gradient over all its targets, at any cut."""
-    features = material.features["train"]
-    targets = int(material.task.class_counts(features)["tags"].sum())
-    (everything,) = make_batches(material, size=len(features))
-    wanted = gradient(make_stepper(material, LOSSES["rows"]), [everything])
-    plan = Plan(features["length"], batch_size=16)
+    features = datasets.features["train"]
+    targets = int(datasets.task.class_counts(features)["tags"].sum())
+    (everything,) = make_batches(datasets, size=len(features))
+    wanted = gradient(make_stepper(datasets, LOSSES["rows"]), [everything])
+    plan = BatchSampler(features["length"], batch_size=16)
     steps = len(plan.epoch(0))
     means = {}
     for name, expected in (("targets", targets / steps), ("equal", None)):
-        stepper = make_stepper(material, LOSSES["rows"], expected=expected)
-        found = [gradient(stepper, make_batches(material, size=16, step=i)) for i in range(steps)]
+        stepper = make_stepper(datasets, LOSSES["rows"], expected=expected)
+        found = [gradient(stepper, make_batches(datasets, size=16, step=i)) for i in range(steps)]
         means[name] = (torch.stack(found).mean(0) - wanted).norm() / wanted.norm()
     assert means["targets"] < 1e-5
     assert means["equal"] > 0.02
 
 
-def test_steps_weigh_by_their_targets_with_running_statistics_too(material):
+def test_steps_weigh_by_their_targets_with_running_statistics_too(datasets):
     """From the second step on there is no first pass that would count."""
     loss = {"name": "dice", "over": "batch", "statistics": "running"}
     found = {}
     for expected in (None, 50.0):
-        stepper = make_stepper(material, loss, expected=expected, windows=True)
-        stepper.gradient(make_batches(material, step=0))
+        stepper = make_stepper(datasets, loss, expected=expected, windows=True)
+        stepper.gradient(make_batches(datasets, step=0))
         stepper.optimizer.zero_grad()
-        found[expected] = gradient(stepper, make_batches(material, step=1))
-    kept = sum(int((b.targets["tags"] >= 0).sum()) for b in make_batches(material, step=1))
+        found[expected] = gradient(stepper, make_batches(datasets, step=1))
+    kept = sum(int((b.targets["tags"] >= 0).sum()) for b in make_batches(datasets, step=1))
     torch.testing.assert_close(found[50.0], found[None] * (kept / 50), rtol=1e-4, atol=1e-8)
 
 
@@ -225,27 +226,27 @@ def weights_of(stepper):
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_changes_nothing(material, fused, wrong):
-    stepper = make_stepper(material, LOSSES["rows"], fused=fused, clip=1.0)
-    stepper.step(make_batches(material, step=0))
+def test_a_gradient_that_is_not_finite_changes_nothing(datasets, fused, wrong):
+    stepper = make_stepper(datasets, LOSSES["rows"], fused=fused, clip=1.0)
+    stepper.step(make_batches(datasets, step=0))
     before = weights_of(stepper)
     state = {k: v.clone() for k, v in stepper.optimizer.state[stepper.parameters[0]].items()}
-    stepper.gradient(make_batches(material, step=1))
+    stepper.gradient(make_batches(datasets, step=1))
     stepper.parameters[1].grad.view(-1)[0] = wrong
     stepper.update(torch.tensor(wrong))
     assert all(map(torch.equal, before, weights_of(stepper)))
     after = stepper.optimizer.state[stepper.parameters[0]]
     assert all(torch.equal(state[key], after[key]) for key in state)
     assert all(parameter.grad is None for parameter in stepper.parameters)
-    stepper.step(make_batches(material, step=1))
+    stepper.step(make_batches(datasets, step=1))
     assert not all(map(torch.equal, before, weights_of(stepper)))
 
 
-def test_the_meter_counts_steps_and_those_left_out_in_a_row(material):
-    stepper = make_stepper(material, LOSSES["rows"])
+def test_the_meter_counts_steps_and_those_left_out_in_a_row(datasets):
+    stepper = make_stepper(datasets, LOSSES["rows"])
     losses = []
     for good in (True, False, False, True, False):
-        losses.append(stepper.gradient(make_batches(material)))
+        losses.append(stepper.gradient(make_batches(datasets)))
         if not good:
             stepper.parameters[0].grad.view(-1)[0] = math.nan
         stepper.update(losses[-1] if good else torch.tensor(math.nan))
@@ -256,10 +257,10 @@ def test_the_meter_counts_steps_and_those_left_out_in_a_row(material):
 
 
 @pytest.mark.parametrize(("clip", "wanted"), [(0.0, 1.0), (0.05, None), (100.0, 1.0)])
-def test_clipping_scales_the_gradient_to_the_norm(material, clip, wanted):
-    free = gradient(make_stepper(material, LOSSES["rows"]), make_batches(material))
-    stepper = make_stepper(material, LOSSES["rows"], clip=clip)
-    stepper.gradient(make_batches(material))
+def test_clipping_scales_the_gradient_to_the_norm(datasets, clip, wanted):
+    free = gradient(make_stepper(datasets, LOSSES["rows"]), make_batches(datasets))
+    stepper = make_stepper(datasets, LOSSES["rows"], clip=clip)
+    stepper.gradient(make_batches(datasets))
     norm = stepper._clip()
     assert norm.item() == pytest.approx(free.norm().item())
     found = torch.cat([p.grad.flatten() for p in stepper.parameters if p.grad is not None])

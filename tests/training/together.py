@@ -19,11 +19,11 @@ import softf1.models.bilstm
 import softf1.tasks.tagging
 from softf1.errors import InputError
 from softf1.recipe.recipe import with_values
-from softf1.training import loop
-from softf1.training.loop import InterruptedRunError
-from softf1.training.ranks import own_rank
+from softf1.training import trainer
+from softf1.training.processes import own_rank
 from softf1.training.run import train_run
 from softf1.training.step import Stepper
+from softf1.training.trainer import InterruptedRunError
 from tests.training.toys import make_data, make_recipe
 
 BATCH = {"name": "ce+dice", "dice": {"over": "batch"}, "schedule": "linear"}
@@ -54,7 +54,7 @@ def recipe_of(case, bert):
 
 def run(case, bert, folder, **options):
     """Trains a case; every step is written down."""
-    loop.LEAST = 1
+    trainer.LEAST = 1
     way = CASES[case][2] if distributed.is_initialized() else "one"
     os.environ["ACCELERATE_USE_FSDP"] = str(way == "fsdp").lower()
     return train_run(recipe_of(case, bert), folder, data=make_data(), quiet=True, **options)
@@ -84,7 +84,7 @@ def fail():
 def begin(case, bert, folder, steps=6):
     """A training that stops on every rank, without a word, after it has saved some steps."""
     stop_after(steps, fail)
-    loop.ASK_EVERY = 2
+    trainer.ASK_EVERY = 2
     recipe = with_values(recipe_of(case, bert), {"train.checkpoint_seconds": 0.0})
     os.environ["ACCELERATE_USE_FSDP"] = str(CASES[case][2] == "fsdp").lower()
     try:
@@ -106,7 +106,7 @@ def error_of(kind, work):
 def interrupted(bert, folder):
     """One rank alone is asked to stop."""
     stop_after(3, lambda: own_rank() and os.kill(os.getpid(), signal.SIGTERM))
-    loop.ASK_EVERY = 5
+    trainer.ASK_EVERY = 5
     message = error_of(InterruptedRunError, lambda: run("rows", bert, folder))
     Stepper.step = plain
     return message

@@ -157,7 +157,7 @@ def read_lines(path, *, but=()):
     return [{k: v for k, v in json.loads(line).items() if k not in but} for line in lines]
 
 
-def read_journal(folder):
+def read_metrics(folder):
     """`metrics.jsonl` without what differs from run to run."""
     return read_lines(Path(folder) / "metrics.jsonl", but=("seconds",))
 
@@ -167,5 +167,5 @@ def read_files(folder):
     folder = Path(folder)
     names = ["model/model.safetensors", "predictions.dev.jsonl", "predictions.test.jsonl"]
     return {name: (folder / name).read_bytes() for name in names} | {
-        "metrics": read_journal(folder)
+        "metrics": read_metrics(folder)
     }

@@ -140,7 +140,7 @@ def check_seeds(options: argparse.Namespace) -> None:
 def check_data(recipe: Recipe, folder: Path, *, force: bool = False) -> None:
     """Reads the files before a grid begins: what is wrong with them is wrong with every run."""
     from softf1.experiments.grid import FILE, refuse_others
-    from softf1.training.material import check_files
+    from softf1.training.datasets import check_files
 
     refuse_others(folder)
     if force or not (folder / FILE).is_file():

@@ -31,8 +31,8 @@ def run(options: argparse.Namespace) -> int:
 
     from softf1.errors import InputError, printable
     from softf1.recipe.lines import finite
-    from softf1.training.rescore import as_json, rescore
-    from softf1.training.summary import format_labels, format_scores
+    from softf1.training.predict import as_json, rescore
+    from softf1.training.results import format_labels, format_scores
 
     if options.data and options.split:
         raise InputError("wanted --data or --split, got both")

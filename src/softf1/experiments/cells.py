@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from softf1.errors import InputError
 from softf1.recipe.recipe import describe_recipe, with_values
 from softf1.tasks.registry import FILE
-from softf1.training.identity import list_changes, say_changes
+from softf1.training.run_folder import list_changes, say_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from softf1.recipe.recipe import Recipe
 
-TRAIN = "softf1.training.run:Trainer"
+TRAIN = "softf1.training.run:CachingTrainer"
 """What a worker calls for a cell."""
 
 

@@ -20,9 +20,9 @@ from softf1.experiments.meter import format_seconds
 from softf1.files import NO_LINKS, is_unfinished, make_folder, new_file, remove_folder
 from softf1.files import lock as lock_file
 from softf1.recipe.recipe import with_values
-from softf1.training.folder import finished_on
-from softf1.training.identity import (
+from softf1.training.run_folder import (
     WAYS,
+    finished_on,
     hash_encoder_files,
     hash_path,
     identify,

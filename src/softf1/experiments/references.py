@@ -23,10 +23,9 @@ from softf1.errors import InputError
 from softf1.experiments.cells import Cell, read_done
 from softf1.experiments.grid import CELLS
 from softf1.tasks.registry import load_task, save_task
+from softf1.training.datasets import read_parts
 from softf1.training.evaluation import write_predictions
-from softf1.training.folder import finish
-from softf1.training.identity import identify, list_changes
-from softf1.training.material import read_parts
+from softf1.training.run_folder import finish, identify, list_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """A process that trains cells: jobs come in as lines of JSON, what became of them goes out.
 
-    python -m softf1.experiments.worker softf1.training.run:Trainer
+    python -m softf1.experiments.worker softf1.training.run:CachingTrainer
 
 The end of its input means that the process that started it is gone, however that happened. It then
 ends at once: were it to go on, the same command started anew would train the same cell beside it.
@@ -59,8 +59,8 @@ def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:
 
 def was_interrupted(error: Exception) -> bool:
     """Whether training saved what it did and ended because somebody asked it to."""
-    loop = sys.modules.get("softf1.training.loop")  # not imported for this: it takes seconds
-    return loop is not None and isinstance(error, loop.InterruptedRunError)
+    trainer = sys.modules.get("softf1.training.trainer")  # not imported for this: it takes seconds
+    return trainer is not None and isinstance(error, trainer.InterruptedRunError)
 
 
 def watch_input(lines: TextIO, jobs: queue.Queue[str]) -> None:

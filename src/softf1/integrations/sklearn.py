@@ -24,7 +24,7 @@ from softf1.recipe.recipe import (
     TaskSection,
     TrainSection,
 )
-from softf1.training.evaluation import find
+from softf1.training.evaluation import predict_logits
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
 
@@ -170,7 +170,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise ValueError(f"wanted {task.kind}, as in fit, got {type(examples[0]).__name__}")
         device = torch.accelerator.current_accelerator() or torch.device("cpu")
         features = task.encode(examples, codec)
-        found = find(model.to(device), task, features, codec, device=device)
+        found = predict_logits(model.to(device), task, features, codec, device=device)
         return task.decode(found, features, examples)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
     from softf1.models.heads import Head
+    from softf1.tasks.card import CardText
 
 Example = TypeVar("Example")
 
@@ -48,6 +49,8 @@ Found = dict[str, "NDArray[Any]"]
 Prediction = dict[str, Any]
 
 IGNORE = -100
+
+NOTHING, ONE_CLASS = "no label is predicted", "collapse to one class"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,24 @@ class Task(Protocol):
         `counts.ndim == 2` says which. Softmax over positions has no classes, and so no entry.
         """
 
+    # Training asks for the following only where a task has them. So it does for `read_input`, which
+    # reads a file to predict on where that is not `read`; `reads_words`, whether examples are
+    # sentences that a file may have as one word a line; `no_onnx`, why a model has no ONNX form.
+
+    def strata(self, features: Features) -> NDArray[np.int64]:
+        """The stratum of each item, by which samplers balance; −1 where nothing can be learned."""
+
+    def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
+        """What is wrong where nothing is predicted, or one class alone; None where all is well."""
+
+    def card(self, *, pieces: bool, folded: bool) -> CardText:
+        """What the model card says of this task.
+
+        Args:
+            pieces: Whether the encoder cuts words into pieces.
+            folded: Whether tuned thresholds and biases are in the bias of the head.
+        """
+
 
 def read_examples(
     task: Task, path: Path | str, kind: type[Example], problems: Problems | None
@@ -200,6 +221,25 @@ def describe_unseen(names: Iterable[str], labels: Sequence[str]) -> list[str]:
     """
     unseen = sorted(set(names) - set(labels))
     return [f"{', '.join(unseen)} not in the training data: scored, never predicted"][: len(unseen)]
+
+
+def describe_collapse(
+    classes: set[str], *, outside: str | None = None, compete: bool = True
+) -> str | None:
+    """What is wrong where only these classes are predicted; None where nothing is.
+
+    Args:
+        classes: All that occur in some predictions.
+        outside: The class that means "none".
+        compete: Whether one class alone is a collapse.
+
+    >>> describe_collapse({"ham"}), describe_collapse({"O"}, outside="O")
+    ("collapse to one class, all is 'ham'", 'no label is predicted')
+    """
+    if not classes or classes == {outside}:
+        return NOTHING
+    alone = compete and len(classes) == 1
+    return f"{ONE_CLASS}, all is {next(iter(classes))!r}" if alone else None
 
 
 def by_item(found: Found, name: str, items: int) -> NDArray[Any]:

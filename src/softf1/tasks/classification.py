@@ -19,12 +19,22 @@ from softf1.tasks.base import (
     Found,
     Prediction,
     by_item,
+    describe_collapse,
     describe_unseen,
     read_examples,
+)
+from softf1.tasks.card import (
+    NOT_TUNED,
+    SEEN_ONLY,
+    CardText,
+    describe_biases,
+    describe_place,
+    list_values,
 )
 from softf1.tasks.labels import (
     count_targets,
     decide,
+    find_strata,
     make_targets,
     score_labels,
     shift_logits,
@@ -48,6 +58,15 @@ if TYPE_CHECKING:
     from softf1.tasks.texts import Flat
 
     Example = TextExample | PairExample
+
+TEXTS = """from transformers import pipeline
+
+classify = pipeline("text-classification", model="{folder}", top_k=None)
+classify("A text to classify.")"""
+PAIRS = """from transformers import pipeline
+
+compare = pipeline("text-classification", model="{folder}", top_k=None)
+compare({{"text": "The first text.", "text_pair": "The second text."}})"""
 
 
 @dataclass(frozen=True)
@@ -265,6 +284,52 @@ class Classification:
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many texts have each label; (without, with) for every label of several."""
         return {"labels": count_targets(features, self.labels, multi_label=self.multi_label)}
+
+    def strata(self, features: Features) -> NDArray[np.int64]:
+        """The label; of several the rarest one, and one more stratum for texts without any."""
+        return find_strata(features, self)
+
+    def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
+        """Whether all texts have the same label, or none has any."""
+        if self.multi_label:  # of several labels one may be all there is
+            given = {label for one in predictions for label in one["labels"]}
+            return describe_collapse(given, compete=False)
+        return describe_collapse({one["label"] for one in predictions})
+
+    def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
+        """What the model card says of this task."""
+        limit = f"{self.max_length} ids" if self.max_length else "what the encoder takes"
+        return CardText(
+            list(self._decision(folded=folded)),
+            pipeline="text-classification",
+            code=PAIRS if self.kind == "pairs" else TEXTS,
+            limits=[SEEN_ONLY, f"Texts are cut to {limit}."],
+        )
+
+    def _decision(self, *, folded: bool) -> Iterator[str]:
+        if self.multi_label:
+            yield (
+                "Each label has a probability of its own (sigmoid), and a text gets every label "
+                "that reaches its threshold."
+            )
+            if not self.thresholds:
+                yield f"{NOT_TUNED}: every threshold is 0.5."
+                return
+            listed = list_values(zip(self.labels, self.thresholds, strict=True))
+            yield f"Thresholds tuned on dev, for the probabilities of the training: {listed}"
+            yield describe_place(folded=folded, hint="take every label from 0.5 on")
+        elif self.thresholds:
+            yield (
+                f"`{self.positive_label}` is given from a probability of "
+                f"{self.thresholds[0]:.4g} on, tuned on dev."
+            )
+            yield describe_place(folded=folded)
+        elif self.biases:
+            yield from describe_biases(self.labels, self.biases, folded=folded)
+        else:
+            yield (
+                f"{NOT_TUNED}: the label with the largest logit is given, here and in transformers."
+            )
 
 
 def split(example: Example) -> tuple[str, ...]:

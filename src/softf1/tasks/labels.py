@@ -15,6 +15,7 @@ from softf1.metrics.classification import (
 from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.base import IGNORE
 from softf1.tasks.biases import tune_classes
+from softf1.tasks.ragged import rows
 from softf1.tasks.scores import DIGITS, describe
 
 if TYPE_CHECKING:
@@ -67,6 +68,27 @@ def count_targets(
         return np.bincount(target[target >= 0], minlength=len(labels))
     positive = target.sum(0).astype(np.int64)
     return np.stack([len(target) - positive, positive], axis=1)
+
+
+def find_strata(features: Features, task: Classification) -> NDArray[np.int64]:
+    """The label of each text, −1 where training never saw it; of several the rarest one.
+
+    Texts without any of several labels are one stratum more.
+    """
+    everything = np.arange(len(features))
+    if not task.multi_label:
+        target = make_targets(features, everything, task.labels, multi_label=False)
+        labels: NDArray[np.int64] = np.maximum(target, -1)
+        return labels
+    positive = count_targets(features, task.labels, multi_label=True)[:, 1]
+    by_rarity = np.argsort(positive, kind="stable")
+    place = dict(zip((task.labels[i] for i in by_rarity), range(len(by_rarity)), strict=True))
+    none = len(by_rarity)
+    rarity = np.array([place.get(name, none) for name in features.names["labels"]], np.int64)
+    rarest = np.full(len(features), none)
+    np.minimum.at(rarest, rows(np.diff(features["label_at"])), rarity[features["label"]])
+    out: NDArray[np.int64] = np.append(by_rarity, none)[rarest]
+    return out
 
 
 def probabilities(logits: Floats, *, multi_label: bool) -> Floats:

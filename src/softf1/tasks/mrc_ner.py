@@ -10,12 +10,20 @@ import numpy as np
 import torch
 
 from softf1.data.examples import MrcExample, TaggedSentence
-from softf1.data.mrc import from_tagged, read_queries
+from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.data.registry import iterate
 from softf1.metrics.spans import count_span_sets
 from softf1.models.heads import Head
-from softf1.tasks.base import Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.base import (
+    Batch,
+    Features,
+    Found,
+    Prediction,
+    describe_collapse,
+    read_examples,
+)
 from softf1.tasks.candidates import Candidates, choose_pairs, pair_tensors
+from softf1.tasks.card import NOT_TUNED, CardText
 from softf1.tasks.queries import (
     answer_targets,
     count_sides,
@@ -23,7 +31,7 @@ from softf1.tasks.queries import (
     side_targets,
     window_golds,
 )
-from softf1.tasks.ragged import ranges
+from softf1.tasks.ragged import ranges, rows
 from softf1.tasks.rows import assemble, model_inputs
 from softf1.tasks.scores import DIGITS, describe
 from softf1.tasks.sentences import window_tokens, word_places
@@ -83,6 +91,8 @@ class MrcNer:
 
     kind = "mrc_ner"
     headline = "f1"
+    reads_words = True
+    no_onnx = "which pairs of start and end its model judges depends on the text"
 
     def __post_init__(self) -> None:
         """Take the queries out of their file: a saved task depends on no other file."""
@@ -93,11 +103,24 @@ class MrcNer:
         """The items of a file, or one for each sentence and label of a tagging file."""
         if not isinstance(self.queries, dict):
             return read_examples(self, path, MrcExample, problems)
-        found = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
-        sentences = (example for example in found if isinstance(example, TaggedSentence))
+        sentences = self._read_sentences(path, problems)
         return from_tagged(
             sentences, self.queries, repair=self.repair, path=path, problems=problems
         )
+
+    def read_input(
+        self, path: Path | str, problems: Problems | None = None
+    ) -> Iterator[MrcExample]:
+        """The same to predict on: sentences may have no tags, and every query is asked."""
+        if not isinstance(self.queries, dict):
+            return self.read(path, problems)
+        return ask(self._read_sentences(path, problems), self.queries)
+
+    def _read_sentences(
+        self, path: Path | str, problems: Problems | None
+    ) -> Iterator[TaggedSentence]:
+        read = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
+        return (example for example in read if isinstance(example, TaggedSentence))
 
     def texts(self, examples: Iterable[MrcExample]) -> Iterator[Sequence[str]]:
         """The words of each context."""
@@ -271,3 +294,24 @@ class MrcNer:
             target = answer_targets(found)
             counts["answerable"] = np.array([[(target == 0).sum(), (target == 1).sum()]])
         return counts
+
+    def strata(self, features: Features) -> NDArray[np.int64]:
+        """1 where the window holds a span, else 0."""
+        source, at = features["source"], features["gold_at"]
+        count = at[source + 1] - at[source]
+        row = rows(count)
+        golds = features["gold"][ranges(at[source], count)]
+        golds = golds + features["sentence"][source][row, None]
+        inside = (golds[:, 0] >= features["first"][row]) & (golds[:, 1] <= features["end"][row])
+        out = np.zeros(len(features), np.int64)
+        out[row[inside]] = 1
+        return out
+
+    def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
+        """Whether no query has a span."""
+        return describe_collapse({"span" for one in predictions if one["spans"]}, compete=False)
+
+    def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
+        """What the model card says of this task."""
+        decision = f"{NOT_TUNED}: a span is given where every head finds it likelier than not."
+        return CardText([decision], pipeline="token-classification")

@@ -13,7 +13,15 @@ from softf1.errors import InputError
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.answers import choose_spans, find_answers, score_answers
-from softf1.tasks.base import Batch, Features, Found, Prediction, read_examples
+from softf1.tasks.base import (
+    Batch,
+    Features,
+    Found,
+    Prediction,
+    describe_collapse,
+    read_examples,
+)
+from softf1.tasks.card import DECISION, CardText
 from softf1.tasks.contexts import (
     describe_lost,
     encode_questions,
@@ -35,6 +43,11 @@ if TYPE_CHECKING:
     from softf1.models.codec import Codec
 
 KEYS = ("start", "end")
+
+CODE = """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+model = AutoModelForQuestionAnswering.from_pretrained("{folder}")
+tokenizer = AutoTokenizer.from_pretrained("{folder}")"""
 
 
 @dataclass(frozen=True)
@@ -229,3 +242,29 @@ class QA:
             positive = distinct + len(known) - len(np.unique(row))
             counts[key] = np.array([[positions - positive, positive]])
         return counts
+
+    def strata(self, features: Features) -> NDArray[np.int64]:
+        """1 where the window holds the answer, else 0."""
+        row, _, _ = golds_inside(features, np.arange(len(features)))
+        out = np.where(features["unknown"][features["source"]], -1, 0)
+        out[row] = 1
+        return out
+
+    def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
+        """Whether no question has an answer."""
+        return describe_collapse({"answer" for one in predictions if one["answer"]}, compete=False)
+
+    def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
+        """What the model card says of this task."""
+        length = self.max_answer or self.longest
+        decision = [
+            f"The best start and end of all windows, at most {length} tokens apart, are the answer."
+        ]
+        if self.no_answer:
+            tuned = "not tuned" if self.null_threshold == 0 else "tuned on dev"
+            decision.append(
+                f"No answer is given where its score is greater by more than "
+                f"{self.null_threshold:.4g} ({tuned}); the number is in `config.json`, under "
+                f"`{DECISION}`."
+            )
+        return CardText(decision, pipeline="question-answering", code=CODE)

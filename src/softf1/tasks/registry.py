@@ -59,11 +59,10 @@ def make_task(kind: str, **options: Any) -> Task:
     return task
 
 
-def describe_task(task: Task, *, learned: bool = True) -> dict[str, Any]:
-    """All that is needed to make the task again; without `learned`, what the user chose."""
+def describe_task(task: Task) -> dict[str, Any]:
+    """All that is needed to make the task again."""
     fields = dataclasses.fields(task)  # type: ignore[arg-type]  # every task is a dataclass
-    kept = [f.name for f in fields if learned or not f.metadata.get("learned")]
-    return {"kind": task.kind, **{name: getattr(task, name) for name in kept}}
+    return {"kind": task.kind, **{field.name: getattr(task, field.name) for field in fields}}
 
 
 def save_task(

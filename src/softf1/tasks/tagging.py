@@ -21,12 +21,15 @@ from softf1.tasks.base import (
     Features,
     Found,
     Prediction,
+    describe_collapse,
     describe_unseen,
     read_examples,
 )
 from softf1.tasks.biases import tune_classes, tune_spans
+from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_biases
 from softf1.tasks.characters import split_characters
 from softf1.tasks.labels import probabilities
+from softf1.tasks.ragged import offsets
 from softf1.tasks.rows import assemble, model_inputs, room
 from softf1.tasks.scores import DIGITS
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
@@ -45,6 +48,11 @@ if TYPE_CHECKING:
 
 NO_TAG = ""
 """Stands in for the tags of a file that has none."""
+
+CODE = """from transformers import pipeline
+
+tag = pipeline("token-classification", model="{folder}", aggregation_strategy="first")
+tag("A sentence to tag.")"""
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,7 @@ class Tagging:
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
 
     kind = "tagging"
+    reads_words = True
     headline = "f1"
 
     def __post_init__(self) -> None:
@@ -255,3 +264,29 @@ class Tagging:
         """How many words have each label."""
         ids = self.label_ids(features)[features["tag"]]
         return {"tags": np.bincount(ids[ids >= 0], minlength=len(self.labels))}
+
+    def strata(self, features: Features) -> NDArray[np.int64]:
+        """1 where a word has another label than the most frequent one (O, in names), else 0."""
+        ids = self.label_ids(features)[features["tag"]]
+        usual = self.class_counts(features)["tags"].argmax()
+        first, end = features["own_first"], features["own_end"]
+        tagged, other = (offsets(flag) for flag in (ids >= 0, (ids >= 0) & (ids != usual)))
+        holds = (other[end] > other[first]).astype(np.int64)
+        return np.where(tagged[end] > tagged[first], holds, -1)
+
+    def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
+        """Whether all words have the same tag."""
+        return describe_collapse({tag for one in predictions for tag in one["tags"]}, outside="O")
+
+    def card(self, *, pieces: bool, folded: bool) -> CardText:
+        """What the model card says of this task."""
+        unit = "word" if self.unit == "word" else "character"
+        decision = []
+        if pieces:
+            same = '`aggregation_strategy="first"` in a pipeline'
+            decision.append(f"A {unit} has the tag of its first piece ({same}).")
+        if self.biases:
+            decision += describe_biases(self.labels, self.biases, folded=folded)
+        else:
+            decision.append(f"{NOT_TUNED}: the tag with the largest logit is given.")
+        return CardText(decision, pipeline="token-classification", code=CODE, limits=[SEEN_ONLY])

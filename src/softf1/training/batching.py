@@ -1,35 +1,50 @@
 """Which items form which optimizer step, and which part of a step each rank and pass has.
 
-The items of an epoch are drawn (`samplers`), cut into large pools, each sorted by length and cut
-into steps, and the steps are shuffled: rows of a step are about equally long, steps come in any
-order. All of it follows from the seed and the number of the epoch, so a resumed run needs to know
-nothing but its epoch and step, and from the whole step a rank takes its share: which items make
-up a step depends neither on the number of ranks nor on accumulation.
+The items of an epoch are drawn, cut into large pools, each sorted by length and cut into steps, and
+the steps are shuffled: rows of a step are about equally long, steps come in any order. All of it
+follows from the seed and the number of the epoch, so a resumed run needs to know nothing but its
+epoch and step, and from the whole step a rank takes its share: which items make up a step depends
+neither on the number of ranks nor on accumulation.
+
+| sampler | an epoch holds |
+|---|---|
+| shuffle | every item once |
+| oversample | the largest stratum once, the others repeated up to its size |
+| undersample | the smallest stratum once, the others thinned to its size, anew each epoch |
+| balanced | as many items as there are, equally many of each stratum |
+
+A task says which stratum an item is in. Of two strata the first three are the paper's original set,
++positive and −negative; where `softf1.data.rebalance` edits the copies, these repeat them.
+
+Rows are padded to one of a few widths, the buckets: every shape costs a compilation or a CUDA
+graph.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.training.padding import collate_rows
-from softf1.training.prefetch import prefetch
-from softf1.training.samplers import Sampler, draw_items, find_strata
-from softf1.training.widths import MOST, make_ladder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
+    from softf1.tasks.base import Features
+
     Ints = NDArray[np.int64]
 
-__all__ = ["MicroBatch", "Plan", "collate_rows", "eval_batches", "find_strata", "prefetch"]
+Sampler = Literal["shuffle", "balanced", "oversample", "undersample"]
 
 POOL = 128
 """Steps in a pool: enough that rows of a step differ little, few enough to stay random."""
+
+MAX_BUCKETS = 12
+_GRAIN = 8
+_CANDIDATES = 128
 
 
 class MicroBatch(NamedTuple):
@@ -46,7 +61,7 @@ class MicroBatch(NamedTuple):
     rows: int
 
 
-class Plan:
+class BatchSampler:
     """The steps of every epoch.
 
     Args:
@@ -57,19 +72,19 @@ class Plan:
         micro_tokens: Padded ids of one forward pass at most, where it is not 0: a rank cuts its
             share of a step that has more into as many micro-batches as it takes. A row that is
             longer has a pass of its own.
-        sampler: See `softf1.training.samplers`.
+        sampler: What an epoch holds, as in the table above.
         strata: A number for each item, for samplers other than "shuffle".
         seed: The same seed gives the same steps.
         world: How many ranks there are.
         rank: Which of them this is.
-        max_width: Widths never exceed it; the longest item by default.
-        max_widths: How many widths there are at most; 0 pads no further than to the longest row,
+        max_width: No bucket exceeds it; the longest item by default.
+        max_buckets: How many widths there are at most; 0 pads no further than to the longest row,
             which is best where a new shape costs nothing (on the CPU, not compiled).
 
-    >>> plan = Plan([3, 9, 4, 8, 2], batch_size=2)
-    >>> [[micro.items.tolist() for micro in step] for step in plan.epoch(0)]
+    >>> batches = BatchSampler([3, 9, 4, 8, 2], batch_size=2)
+    >>> [[micro.items.tolist() for micro in step] for step in batches.epoch(0)]
     [[[1]], [[3, 2]], [[0, 4]]]
-    >>> plan.shapes
+    >>> batches.shapes
     [(2, 8), (2, 9)]
     """
 
@@ -87,7 +102,7 @@ class Plan:
         world: int = 1,
         rank: int = 0,
         max_width: int | None = None,
-        max_widths: int = MOST,
+        max_buckets: int = MAX_BUCKETS,
     ):
         self.lengths = _check_lengths(lengths)
         _check_at_least(0, batch_tokens=batch_tokens, micro_tokens=micro_tokens)
@@ -100,13 +115,13 @@ class Plan:
         self.micro_tokens = micro_tokens
         self.sampler, self.seed, self.world, self.rank = sampler, seed, world, rank
         self.strata = None if strata is None else np.asarray(strata, np.int64)
-        self.widths = make_ladder(self.lengths, most=max_widths, max_width=max_width)
-        self._width = self.widths[np.searchsorted(self.widths, self.lengths)]
+        self.buckets = make_buckets(self.lengths, most=max_buckets, max_width=max_width)
+        self._width = self.buckets[np.searchsorted(self.buckets, self.lengths)]
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """Every width that a micro-batch may have and its rows at most, narrow ones first."""
-        return [(self._most_rows(width), width) for width in self.widths.tolist()]
+        return [(self._most_rows(width), width) for width in self.buckets.tolist()]
 
     @property
     def splits(self) -> bool:
@@ -185,7 +200,7 @@ class Plan:
         ]
 
     def _fit(self, items: Ints) -> int:
-        return int(self._width[items[0]] if len(items) else self.widths[0])
+        return int(self._width[items[0]] if len(items) else self.buckets[0])
 
 
 def eval_batches(
@@ -194,7 +209,7 @@ def eval_batches(
     batch_tokens: int,
     world: int = 1,
     rank: int = 0,
-    max_widths: int = MOST,
+    max_buckets: int = MAX_BUCKETS,
 ) -> list[MicroBatch]:
     """Every item exactly once over all ranks, longest first, in rows of few widths.
 
@@ -207,9 +222,9 @@ def eval_batches(
     known = np.asarray(lengths, np.int64)
     if not len(known):
         return []
-    widths = make_ladder(_check_lengths(known), most=max_widths)
+    buckets = make_buckets(_check_lengths(known), most=max_buckets)
     _check_at_least(1, batch_tokens=batch_tokens, world=world - rank)
-    width = widths[np.searchsorted(widths, known)]
+    width = buckets[np.searchsorted(buckets, known)]
     order = np.argsort(-known, kind="stable")
 
     def rows(width: int) -> int:
@@ -220,6 +235,100 @@ def eval_batches(
         top = int(width[part[0]])
         out.append(MicroBatch(part[rank::world], top, rows(top)))
     return out
+
+
+def draw_items(
+    sampler: Sampler, items: int, strata: Ints | None, random: np.random.Generator
+) -> Ints:
+    """The items of one epoch in random order; those of a negative stratum are in no stratum.
+
+    >>> strata = np.array([0, 0, 0, 1, -1])
+    >>> drawn = draw_items("oversample", 5, strata, np.random.default_rng(0))
+    >>> sorted(drawn.tolist())
+    [0, 1, 2, 3, 3, 3]
+    """
+    if sampler == "shuffle":
+        return random.permutation(items)
+    if strata is None or len(strata) != items:
+        got = "none" if strata is None else len(strata)
+        raise InputError(f"sampler {sampler} wanted a stratum for each of {items} items, got {got}")
+    names, sizes = np.unique(strata[strata >= 0], return_counts=True)
+    if not len(names):
+        raise InputError(f"sampler {sampler} wanted items with labels, got none")
+    members = np.split(np.argsort(strata, kind="stable")[-sizes.sum() :], np.cumsum(sizes)[:-1])
+    wanted = _stratum_sizes(sampler, sizes, random)
+    drawn = [_draw(own, count, random) for own, count in zip(members, wanted.tolist(), strict=True)]
+    return random.permutation(np.concatenate(drawn))
+
+
+def _stratum_sizes(sampler: Sampler, sizes: Ints, random: np.random.Generator) -> Ints:
+    """How many items of each stratum."""
+    if sampler == "oversample":
+        return np.full_like(sizes, sizes.max())
+    if sampler == "undersample":
+        return np.full_like(sizes, sizes.min())
+    each, more = divmod(int(sizes.sum()), len(sizes))
+    lucky = random.permutation(len(sizes)) < more
+    return each + lucky.astype(np.int64)
+
+
+def _draw(members: Ints, count: int, random: np.random.Generator) -> Ints:
+    """`count` of them: all equally often, but for a random rest."""
+    times, rest = divmod(count, len(members))
+    return np.concatenate([*[members] * times, random.permutation(members)[:rest]])
+
+
+def find_strata(task: Any, features: Features) -> Ints:
+    """The stratum of every item, by which samplers balance; −1 where there is nothing to learn."""
+    if not hasattr(task, "strata"):
+        raise InputError(f"task {task.kind} has no strata: wanted sampler shuffle")
+    return np.asarray(task.strata(features), np.int64)
+
+
+def make_buckets(lengths: Ints, *, most: int = MAX_BUCKETS, max_width: int | None = None) -> Ints:
+    """The widths, `most` of them at most, that pad these lengths the least in all.
+
+    They are multiples of 8 (of more where rows are very long), but for the last, which never
+    exceeds `max_width` (default: the longest row). With `most` = 0 every length is a width.
+
+    >>> make_buckets(np.array([3, 5, 7, 20, 21, 60]), most=3)
+    array([ 8, 24, 60])
+    """
+    longest = max(1, int(lengths.max()))
+    limit = longest if max_width is None else max_width
+    if longest > limit:
+        raise ValueError(f"wanted rows of {limit} ids or fewer, got {longest}")
+    if not most:
+        return np.unique(np.maximum(lengths, 1))
+    grain = _GRAIN
+    while grain * _CANDIDATES < longest:
+        grain *= 2
+    widths = np.arange(0, longest + grain, grain)
+    widths[-1] = min(widths[-1], limit)
+    chosen = widths[_choose_widths(widths, lengths, most)]
+    used = np.unique(np.searchsorted(chosen, lengths))
+    out: Ints = chosen[used]
+    return out
+
+
+def _choose_widths(widths: Ints, lengths: Ints, most: int) -> list[int]:
+    """Which widths to keep, by dynamic programming over the number kept and the highest of them.
+
+    Rows longer than width i and not longer than width j are padded to j: that costs (how many) · j.
+    """
+    upto = np.cumsum(np.bincount(np.searchsorted(widths, lengths), minlength=len(widths)))
+    cost = (upto - upto[:, None]) * widths.astype(np.float64)
+    cost[np.tri(len(widths), k=-1, dtype=bool)] = np.inf  # j below i; i itself is no new width
+    total = cost[0]
+    below = []
+    for _ in range(most - 1):
+        through = total[:, None] + cost
+        below.append(through.argmin(0))
+        total = through.min(0)
+    kept = [len(widths) - 1]
+    for step in reversed(below):
+        kept.append(int(step[kept[-1]]))
+    return sorted({width for width in kept if width})
 
 
 def _pools(order: Ints, size: int) -> Iterator[Ints]:

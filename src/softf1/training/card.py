@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.recipe.recipe import format_recipe, with_values
-from softf1.training.decisions import describe_decisions
+from softf1.tasks.card import SEEN_ONLY, CardText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from softf1.recipe.recipe import Recipe
     from softf1.tasks.base import Task
 
-PIPELINES = {
-    "tagging": "token-classification",
-    "mrc_ner": "token-classification",
-    "classification": "text-classification",
-    "pairs": "text-classification",
-    "qa": "question-answering",
-}
 METRICS = {
     "f1": ("f1", "F1"),
     "macro_f1": ("f1", "macro F1"),
@@ -32,58 +25,47 @@ METRICS = {
 }
 """Scores that the Hub has a name for: (its metric, what we call it)."""
 
-TRANSFORMERS = {
-    "tagging": """from transformers import pipeline
-
-tag = pipeline("token-classification", model="{folder}", aggregation_strategy="first")
-tag("A sentence to tag.")""",
-    "classification": """from transformers import pipeline
-
-classify = pipeline("text-classification", model="{folder}", top_k=None)
-classify("A text to classify.")""",
-    "pairs": """from transformers import pipeline
-
-compare = pipeline("text-classification", model="{folder}", top_k=None)
-compare({{"text": "The first text.", "text_pair": "The second text."}})""",
-    "qa": """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-model = AutoModelForQuestionAnswering.from_pretrained("{folder}")
-tokenizer = AutoTokenizer.from_pretrained("{folder}")""",
-}
-
 
 def write_card(
     folder: Path, *, task: Task, model: Any, recipe: Recipe | str, result: Mapping[str, Any]
 ) -> None:
     """Write README.md beside the weights."""
     own = str(model.config.model_type).startswith("softf1-")
+    text = _task_text(task, pieces=not own, folded=_has_bias(task, model))
     parts = [
-        f"---\n{front_matter(task, result, own=own)}\n---",
+        f"---\n{front_matter(task, result, pipeline=text.pipeline, own=own)}\n---",
         f"# {result.get('name', 'model')}",
         _summary(task, result),
         *_scores(task, result),
-        *_usage(task, own=own),
+        *_usage(text, own=own),
         "## From logits to decisions",
-        *describe_decisions(task, pieces=not own, bias=_has_bias(task, model)),
+        *text.decision,
         *_training(recipe, result),
-        *_limits(task, result),
+        *_limits(text, result),
     ]
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def _task_text(task: Task, *, pieces: bool, folded: bool) -> CardText:
+    """What the task says; of one from another package that says nothing, what is known of it."""
+    if hasattr(task, "card"):
+        return task.card(pieces=pieces, folded=folded)
+    decision = f"The task `{task.kind}` decides, as `softf1 predict` does."
+    return CardText([decision], limits=[SEEN_ONLY] if getattr(task, "labels", ()) else [])
 
 
 def _has_bias(task: Task, model: Any) -> bool:
     return all(head.layer.bias is not None for head in task.heads(model).values())
 
 
-def front_matter(task: Task, result: Mapping[str, Any], *, own: bool) -> str:
+def front_matter(task: Task, result: Mapping[str, Any], *, pipeline: str | None, own: bool) -> str:
     """What the Hub reads: the task, tags, metrics and the scores."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    kind = PIPELINES.get(task.kind)
     name = str(result.get("name", "model"))
     scores = [
         EvalResult(
-            task_type=kind or task.kind,
+            task_type=pipeline or task.kind,
             dataset_type=name,
             dataset_name=name,
             dataset_split=split,
@@ -95,7 +77,7 @@ def front_matter(task: Task, result: Mapping[str, Any], *, own: bool) -> str:
     ]
     data = ModelCardData(
         library_name="softf1" if own else "transformers",
-        pipeline_tag=kind,
+        pipeline_tag=pipeline,
         tags=["softf1", "imbalanced-data", f"{result.get('loss', 'ce')}-loss"],
         metrics=sorted({metric.metric_type for metric in scores}) or None,
         model_name=name if scores else None,
@@ -121,14 +103,14 @@ def _summary(task: Task, result: Mapping[str, Any]) -> str:
 
 
 def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
-    found = list(_known_scores(result))
-    if not found:
+    known = list(_known_scores(result))
+    if not known:
         return
     headline = result.get("headline", task.headline)
     yield f"## Scores\n\nThe checkpoint was chosen by `{headline}` on dev."
-    splits = dict.fromkeys(split for split, _, _ in found)
-    names = dict.fromkeys(metric for _, metric, _ in found)
-    values = {(split, metric): f"{value:.4f}" for split, metric, value in found}
+    splits = dict.fromkeys(split for split, _, _ in known)
+    names = dict.fromkeys(metric for _, metric, _ in known)
+    values = {(split, metric): f"{value:.4f}" for split, metric, value in known}
     rows = [[split, *(values.get((split, name), "") for name in names)] for split in splits]
     yield table(["split", *(METRICS[name][1] for name in names)], rows)
     split = "test" if "test" in splits else next(iter(splits))
@@ -157,11 +139,10 @@ def table(heads: list[str], rows: list[list[Any]]) -> str:
     return "\n".join([out[0], "|" + "---|" * len(heads), *out[1:]])
 
 
-def _usage(task: Task, *, own: bool) -> Iterator[str]:
+def _usage(text: CardText, *, own: bool) -> Iterator[str]:
     yield "## Use it"
-    code = None if own else TRANSFORMERS.get(task.kind)
-    if code:
-        shown = code.format(folder="path/to/this")
+    if text.code and not own:
+        shown = text.code.format(folder="path/to/this")
         yield f"In transformers, without softf1:\n\n```python\n{shown}\n```"
     elif own:
         yield "The network is one of softf1's own, so softf1 loads it."
@@ -213,7 +194,7 @@ def bare(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() or Path(name).is_dir() else name
 
 
-def _limits(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
+def _limits(text: CardText, result: Mapping[str, Any]) -> Iterator[str]:
     yield "## Limits"
     chosen = "the checkpoint, thresholds and biases" if result.get("tuned") else "the checkpoint"
     tested = "test scores do not" if "test" in result.get("scores", {}) else "no test was given"
@@ -221,12 +202,6 @@ def _limits(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
         "The scores hold for the files named above; on text of another kind expect less.",
         f"Dev chose {chosen}, so dev scores flatter the model; {tested}.",
     ]
-    if getattr(task, "labels", ()) and task.kind != "mrc_ner":
-        limits.append("A label that is not in the training data is never predicted.")
-    length = getattr(task, "max_length", None)
-    if task.kind in ("classification", "pairs"):
-        limits.append(
-            f"Texts are cut to {length or 'what the encoder takes'}{' ids' if length else ''}."
-        )
+    limits += text.limits
     limits += [str(warning) for warning in result.get("warnings", [])]
     yield "\n".join(f"- {limit}" for limit in limits)

@@ -6,56 +6,63 @@
 A checkpoint is written in a hidden folder beside the others, forced to the disk and then renamed
 (`softf1.files`), so that a process killed at any moment leaves whole ones only. `state.json` has
 the sizes and the checksums of all files and its own; what is damaged later is noticed when it is
-loaded. Nothing is pickled.
+loaded. Nothing is pickled. Tensors are written one after another, so that nothing is copied: the
+library's writer gives neither a checksum nor an error of the operating system when the disk is
+full; its reader is used as it is.
 
-Every rank must call these functions: rank 0 writes and reads, the others are given its state, and
-`load_model_tensors` and `load_optimizer_tensors` give them their part of the tensors.
+Every rank must call `save_checkpoint` and `load_checkpoint`: rank 0 writes and reads, the others
+are given its state, and `softf1.training.state_dict` gives them their part of the tensors.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+import torch
 from safetensors.torch import load_file
 
 from softf1.errors import InputError
-from softf1.files import PREFIX, REPLACED, new_folder, remove_folder, restore, sweep
-from softf1.training.generators import random_state, set_random_state
-from softf1.training.ranks import own_rank, share
-from softf1.training.statefile import read_state, write_state
-from softf1.training.states import (
-    load_model_tensors,
-    load_optimizer_tensors,
-    model_tensors,
-    optimizer_groups,
-    optimizer_tensors,
+from softf1.files import (
+    PREFIX,
+    REPLACED,
+    hash_file,
+    new_folder,
+    remove_folder,
+    restore,
+    sweep,
+    sync,
 )
-from softf1.training.tensorfile import check_file, write_tensors
+from softf1.training.processes import own_rank, share
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from torch import Tensor
 
-__all__ = [
-    "Checkpoint",
-    "load_checkpoint",
-    "load_model_tensors",
-    "load_optimizer_tensors",
-    "model_tensors",
-    "optimizer_groups",
-    "optimizer_tensors",
-    "random_state",
-    "save_checkpoint",
-    "set_random_state",
-]
-
+SCHEMA = 1
 _NAME = re.compile(r"step-(\d{8,})")
 _SUFFIX, _STATE = ".safetensors", "state.json"
 _DAMAGED = ".damaged-"
+_FLOAT = "$float"
+_DTYPES = {
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.float32: "F32",
+    torch.int32: "I32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +142,12 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     Raises:
         InputError: All of them are damaged.
     """
-    found = share(None if own_rank() else _find(folder))
-    if isinstance(found, Exception):
-        raise found
-    if found is None:
+    newest = share(None if own_rank() else _find_newest(folder))
+    if isinstance(newest, Exception):
+        raise newest
+    if newest is None:
         return None
-    path, content, warnings = found
+    path, content, warnings = newest
     tensors = {
         name.removesuffix(_SUFFIX): {} if own_rank() else load_file(path / name)
         for name in content["files"]
@@ -148,7 +155,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     return Checkpoint(content["step"], content["state"], tensors, path, warnings)
 
 
-def _find(folder: Path) -> tuple[Path, dict[str, Any], list[str]] | Exception | None:
+def _find_newest(folder: Path) -> tuple[Path, dict[str, Any], list[str]] | Exception | None:
     """The folder and the content of the newest whole checkpoint, and what is wrong with others.
 
     Errors are given back: all ranks raise them, rather than wait for rank 0.
@@ -192,8 +199,8 @@ def _check_files(path: Path, files: Mapping[str, Any]) -> str | None:
 
 def _list(folder: Path) -> list[Path]:
     """The checkpoints, newest first."""
-    found = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
-    return sorted(found, key=_step, reverse=True)
+    paths = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
+    return sorted(paths, key=_step, reverse=True)
 
 
 def _step(path: Path) -> int:
@@ -213,3 +220,130 @@ def _prune(folder: Path, *, newest: int, keep: int) -> None:
     earlier = [path for path in _list(folder) if _step(path) <= newest]
     for path in [*later, *earlier[keep:], *folder.glob(f"{_DAMAGED}*")]:
         remove_folder(path)
+
+
+def write_state(
+    path: Path, *, step: int, files: Mapping[str, Any], state: Mapping[str, Any]
+) -> None:
+    """Write the state of a checkpoint and what its files must be like."""
+    content = {"schema": SCHEMA, "step": step, "files": files, "state": to_json(state)}
+    text = json.dumps(content | {"sha256": _hash(content)}, indent=1, allow_nan=False)
+    with path.open("xb") as file:
+        file.write(text.encode())
+        sync(file)
+
+
+def read_state(path: Path) -> dict[str, Any] | str:
+    """The content, or what is wrong with it.
+
+    Raises:
+        InputError: A later version of this package wrote it.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        known = content.pop("sha256")
+        if _hash(content) != known:
+            return f"{path.name} has another checksum"
+    except OSError as error:
+        return f"{path.name} cannot be read ({error.strerror})"
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return f"{path.name} is no checkpoint's"
+    if content["schema"] != SCHEMA:
+        raise InputError(f"wanted schema {SCHEMA}, got {content['schema']}", path=path)
+    return content | {"state": from_json(content["state"])}
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def to_json(value: Any) -> Any:
+    """What JSON can hold: numbers of numpy and torch as Python's, infinities and NaN by name.
+
+    >>> to_json({"best": float("-inf"), "betas": (0.9, 0.99)})
+    {'best': {'$float': '-inf'}, 'betas': [0.9, 0.99]}
+    """
+    if isinstance(value, dict):
+        return {str(key): to_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(inner) for inner in value]
+    if hasattr(value, "item"):
+        return to_json(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"wanted what JSON can hold, got {type(value).__name__}")
+
+
+def from_json(value: Any) -> Any:
+    """The reverse.
+
+    >>> from_json({"best": {"$float": "-inf"}})
+    {'best': -inf}
+    """
+    if isinstance(value, dict):
+        if value.keys() == {_FLOAT}:
+            return float(value[_FLOAT])
+        return {key: from_json(inner) for key, inner in value.items()}
+    return [from_json(inner) for inner in value] if isinstance(value, list) else value
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write tensors of any device, one after another; returns the file's `size` and `sha256`."""
+    # Larger numbers first, so that each starts at a multiple of its size.
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    head = _make_header(order, tensors)
+    with path.open("xb") as file, ThreadPoolExecutor(1) as pool:
+        parts: list[bytes | Tensor] = [head, *(tensors[name] for name in order)]
+        digest = _write_parts(file, parts, pool)
+        size = file.tell()
+        sync(file)
+    return {"size": size, "sha256": digest}
+
+
+def _make_header(order: Iterable[str], tensors: Mapping[str, Tensor]) -> bytes:
+    at, header = 0, {}
+    for name in order:
+        tensor = tensors[name]
+        if tensor.dtype not in _DTYPES:
+            raise TypeError(f"wanted a dtype of safetensors for {name}, got {tensor.dtype}")
+        end = at + tensor.numel() * tensor.element_size()
+        kind, shape = _DTYPES[tensor.dtype], list(tensor.shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _write_parts(file: BinaryIO, parts: list[bytes | Tensor], pool: ThreadPoolExecutor) -> str:
+    """Write the parts while another thread hashes them."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else view_bytes(part)
+        hashed = pool.submit(digest.update, data)
+        file.write(data)
+        hashed.result()
+    return digest.hexdigest()
+
+
+def view_bytes(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor, on the host; a copy only where it is elsewhere or not contiguous."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """The `size` and `sha256` of a file."""
+    return {"size": path.stat().st_size, "sha256": hash_file(path)}
+
+
+def check_file(path: Path, known: Mapping[str, Any]) -> str | None:
+    """What is wrong with a file, if anything."""
+    if not path.is_file():
+        return f"{path.name} is missing"
+    size = path.stat().st_size
+    if size != known["size"]:
+        return f"{path.name} has {size} bytes instead of {known['size']}"
+    return None if hash_file(path) == known["sha256"] else f"{path.name} has another checksum"

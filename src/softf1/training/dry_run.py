@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from softf1.training.batching import collate_rows
-from softf1.training.engine import Engine
-from softf1.training.folder import look
-from softf1.training.identity import identify
-from softf1.training.material import load_material
+from softf1.training.build import quiet_transformers
+from softf1.training.datasets import load_datasets
+from softf1.training.loading import collate_rows
 from softf1.training.processes import Processes
 from softf1.training.progress import format_bytes, format_seconds
-from softf1.training.quiet import quiet_transformers
+from softf1.training.run_folder import identify, look
+from softf1.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from softf1.recipe.recipe import Recipe
     from softf1.training.batching import MicroBatch
-    from softf1.training.material import Material
+    from softf1.training.datasets import Datasets
 
 BYTES_A_WEIGHT = 16
 """Weight, gradient and AdamW's two averages, in float32."""
@@ -48,35 +47,35 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
         return f"{folder} is finished: there is nothing to do"
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
     with quiet_transformers():
-        material = load_material(recipe)
-        engine = Engine(recipe=recipe, folder=folder, material=material, processes=processes)
-    lines = [engine.about(), f"loss of the first batch: {engine.try_batch():.4f}"]
-    lines += [f"note: {note}" for note in material.notes]
-    for key, counts in material.task.class_counts(material.features["train"]).items():
+        datasets = load_datasets(recipe)
+        trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
+    lines = [trainer.about(), f"loss of the first batch: {trainer.try_batch():.4f}"]
+    lines += [f"note: {note}" for note in datasets.notes]
+    for key, counts in datasets.task.class_counts(datasets.features["train"]).items():
         rare = counts.min() / max(1, counts.sum()) if counts.ndim == 1 else _positive(counts)
         lines.append(f"{key}: {len(counts)} outputs, the rarest {100 * rare:.2g}% of the targets")
-    shapes = engine.plan.shapes
-    lines.append(f"{engine.steps:,} steps in rows of {shapes[0][1]} to {shapes[-1][1]} ids")
-    lines += find_outliers(material)
-    model = engine.stepper.model
+    shapes = trainer.batch_sampler.shapes
+    lines.append(f"{trainer.steps:,} steps in rows of {shapes[0][1]} to {shapes[-1][1]} ids")
+    lines += find_outliers(datasets)
+    model = trainer.stepper.model
     fixed = BYTES_A_WEIGHT * sum(p.numel() for p in model.parameters() if p.requires_grad)
     moving = max(rows * width * activation_bytes(model, width) for rows, width in shapes)
     lines.append(
         f"memory: about {format_bytes(fixed + moving)}, {format_bytes(fixed)} of them weights "
-        f"and optimizer{_free(engine.processes.device)}"
+        f"and optimizer{_free(trainer.processes.device)}"
     )
-    lines.append(f"time: about {format_seconds(estimate_seconds(engine))}")
+    lines.append(f"time: about {format_seconds(estimate_seconds(trainer))}")
     lines.append(f"would write {folder}")
     return "\n".join(lines)
 
 
-def find_outliers(material: Material) -> list[str]:
+def find_outliers(datasets: Datasets) -> list[str]:
     """A sentence about the longest row of train where it is far longer than others."""
-    lengths = material.features["train"]["length"]
+    lengths = datasets.features["train"]["length"]
     usual, longest = float(np.quantile(lengths, 0.99, method="lower")), int(lengths.max())
     if longest < OUTLIER * usual:
         return []
-    examples, where = material.examples["train"], ""
+    examples, where = datasets.examples["train"], ""
     if len(examples) == len(lengths):
         line = getattr(examples[int(lengths.argmax())], "line", 0)
         where = f" (line {line})" if line else ""
@@ -85,36 +84,36 @@ def find_outliers(material: Material) -> list[str]:
     return [f"note: train: {said}; {cure}"]
 
 
-def estimate_seconds(engine: Engine) -> float:
+def estimate_seconds(trainer: Trainer) -> float:
     """Times a step of usual size on this machine, and reckons what all of them take.
 
     The weights change by it: a dry run has no further use for them.
     """
-    epoch = engine.plan.epoch(0)
+    epoch = trainer.batch_sampler.epoch(0)
     sizes = np.array([_padded(step) for step in epoch])
     usual = int(np.argsort(sizes)[len(sizes) // 2])
-    material, device = engine.material, engine.processes.device
-    features = material.features["train"]
+    datasets, device = trainer.datasets, trainer.processes.device
+    features = datasets.features["train"]
     batches = [
-        collate_rows(material.task, features, micro, material.codec) for micro in epoch[usual]
+        collate_rows(datasets.task, features, micro, datasets.codec) for micro in epoch[usual]
     ]
     for _ in range(UNTIMED.get(device.type, 1)):
-        engine.stepper.step(batches)
+        trainer.stepper.step(batches)
     _wait(device)
     start = monotonic()
-    engine.stepper.step(batches)
+    trainer.stepper.step(batches)
     _wait(device)
     a_token = (monotonic() - start) / sizes[usual]
-    train = engine.recipe.train
-    evaluations = max(1.0, engine.steps / len(epoch) / train.eval_every)
+    train = trainer.recipe.train
+    evaluations = max(1.0, trainer.steps / len(epoch) / train.eval_every)
     parts = {"dev": evaluations + 1, "test": 1}
     others = sum(
-        times * float(material.features[name]["length"].sum())
+        times * float(datasets.features[name]["length"].sum())
         for name, times in parts.items()
-        if name in material.features
+        if name in datasets.features
     )
-    steps = engine.steps * sizes.mean()
-    return float(a_token * (steps + FORWARD * others / engine.processes.world))
+    steps = trainer.steps * sizes.mean()
+    return float(a_token * (steps + FORWARD * others / trainer.processes.world))
 
 
 def _padded(step: list[MicroBatch]) -> int:

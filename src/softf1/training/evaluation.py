@@ -8,29 +8,37 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, distributed
 
+from softf1.errors import InputError
 from softf1.files import new_file
 from softf1.recipe.lines import format_line
 from softf1.tasks.base import join
-from softf1.training.batching import MicroBatch, eval_batches, prefetch
+from softf1.training.batching import MicroBatch, eval_batches
+from softf1.training.loading import prefetch, repeat_first
+from softf1.training.processes import unwrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch import nn
 
     from softf1.models.codec import Codec
+    from softf1.recipe.recipe import Recipe
     from softf1.tasks.base import Batch, Features, Found, Prediction, Task
+    from softf1.training.datasets import Datasets
 
 QUEUED = 2
 """Batches that run before the host waits for the first."""
+
+TRIED = 200
+"""Dev examples with which `eval.metric` is looked for, from all over the file."""
 
 
 class Evaluated(NamedTuple):
@@ -40,7 +48,7 @@ class Evaluated(NamedTuple):
     scores: dict[str, Any]
 
 
-def find(
+def predict_logits(
     model: nn.Module,
     task: Task,
     features: Features,
@@ -53,7 +61,7 @@ def find(
     rank: int = 0,
     step: Callable[..., Any] | None = None,
 ) -> Found:
-    """What the model says of every item, for `task.decode` and `task.tune`.
+    """The logits of every item, for `task.decode` and `task.tune`.
 
     Args:
         model: Any model of the task, wrapped by DDP or FSDP or not; left in the mode it was in.
@@ -66,20 +74,22 @@ def find(
         world: How many processes share the items.
         rank: Which of them this is.
         step: Called in place of the model, with the same inputs and always with as many rows as
-            the plan says, such as a captured graph; what it gives may be overwritten by its next
-            call.
+            a full batch of that width, such as a captured graph; its next call may overwrite what
+            it gave.
 
     Returns:
         The joined parts of all ranks on rank 0, each item once; an empty dict on the others.
     """
     target = torch.device(device)
-    run = step or _unwrap(model)
+    run = step or unwrap(model)  # DDP's own forward would send buffers round
 
     def make(micro: MicroBatch) -> tuple[Batch, dict[str, Tensor]]:
         items = micro.items if len(micro.items) else np.zeros(1, np.int64)
         batch = task.collate(features, items.tolist(), codec, width=micro.width)
         rows = micro.rows if step is not None else len(items)
-        inputs = {name: pad_rows(value, rows) for name, value in batch.inputs.items()}
+        inputs = {
+            name: repeat_first(value, rows - len(items)) for name, value in batch.inputs.items()
+        }
         return batch, {k: v.pin_memory() if target.type == "cuda" else v for k, v in inputs.items()}
 
     parts: list[Found] = []
@@ -96,19 +106,8 @@ def find(
                 waiting.append(bring(output, batch, task))
             if len(waiting) > queued:
                 parts.append(waiting.popleft()())
-        parts.extend(found() for found in waiting)
+        parts.extend(wait() for wait in waiting)
     return gather_ranks(parts, world=world, rank=rank)
-
-
-def pad_rows(value: Tensor, rows: int) -> Tensor:
-    """More rows, copies of the first, so that nothing odd is in them.
-
-    >>> pad_rows(torch.tensor([[1, 2]]), 2)
-    tensor([[1, 2],
-            [1, 2]])
-    """
-    missing = rows - len(value)
-    return torch.cat([value, value[:1].expand(missing, *value.shape[1:])]) if missing > 0 else value
 
 
 def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Found]:
@@ -147,11 +146,11 @@ def evaluate(
     codec: Codec,
     **how: Any,
 ) -> Evaluated:
-    """Predict and score all examples; `how` is what `find` takes."""
-    found = find(model, task, features, codec, **how)
+    """Predict and score all examples; `how` is what `predict_logits` takes."""
+    logits = predict_logits(model, task, features, codec, **how)
     if how.get("rank", 0) != 0:
         return Evaluated([], {})
-    predictions = task.decode(found, features, examples)
+    predictions = task.decode(logits, features, examples)
     return Evaluated(predictions, task.score(predictions, examples))
 
 
@@ -187,7 +186,28 @@ def no_gradients(model: nn.Module) -> AbstractContextManager[Any]:
     return torch.no_grad() if sharded else torch.inference_mode()
 
 
-def _unwrap(model: nn.Module) -> nn.Module:
-    """DDP's own forward would send buffers round, which evaluation does not need."""
-    wrapped = isinstance(model, torch.nn.parallel.DistributedDataParallel)
-    return cast("nn.Module", model.module) if wrapped else model
+def read_score(scores: Mapping[str, Any], metric: str) -> float:
+    """The score of that name.
+
+    >>> read_score({"f1": 0.5, "labels": {}}, "f1")
+    0.5
+    """
+    score = scores.get(metric)
+    if not isinstance(score, int | float):
+        known = ", ".join(name for name, value in scores.items() if isinstance(value, int | float))
+        raise InputError(f"eval.metric: wanted one of {known}, got {metric!r}")
+    return float(score)
+
+
+def check_metric(recipe: Recipe, datasets: Datasets, model: nn.Module) -> None:
+    """Looks for `eval.metric` among the scores of some dev examples, before a long training.
+
+    The model is the one that was just made, on the CPU; what it predicts does not matter.
+    """
+    if recipe.eval.metric is None:
+        return
+    task, codec = datasets.task, datasets.codec
+    examples = datasets.examples["dev"][:: -(-len(datasets.examples["dev"]) // TRIED)]
+    features = task.encode(examples, codec)
+    scores = evaluate(model, task, features, examples, codec, device="cpu").scores
+    read_score(scores, recipe.eval.metric)

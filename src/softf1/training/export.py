@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -20,9 +21,8 @@ from torch import Tensor, nn
 from softf1 import __version__
 from softf1.errors import InputError
 from softf1.files import make_folder, scratch_folder, sync_folder
-from softf1.training.decisions import KEY, folded
-from softf1.training.lstm import replace_lstms
-from softf1.training.publish import find_model, load_model
+from softf1.tasks.card import DECISION
+from softf1.training.publish import find_model, fold_decision, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,20 +70,20 @@ def export_onnx(run: Path | str, out: Path | str | None = None) -> Exported:
         got = f"without {', '.join(missing)}"
         raise InputError(f"export wants the packages of softf1[onnx], got an installation {got}")
     loaded = load_model(run)
-    with folded(loaded.model, loaded.task):
+    with fold_decision(loaded.model, loaded.task):
         return _write(loaded, Path(run), Path(out) if out is not None else None)
 
 
 def _write(loaded: Loaded, run: Path, out: Path | None) -> Exported:
-    if loaded.task.kind == "mrc_ner":
-        why = "which pairs of start and end its model judges depends on the text"
-        raise InputError(f"task mrc_ner has no ONNX form: {why}", path=run)
+    why = getattr(loaded.task, "no_onnx", None)
+    if why is not None:
+        raise InputError(f"task {loaded.task.kind} has no ONNX form: {why}", path=run)
     path = Path(out) if out is not None else Path(run) / "model.onnx"
     check_target(path)
     names = list(sample(loaded, 2, 8))
     outputs = list(_run(loaded.model, sample(loaded, 2, 8)))
     program = _export(loaded, outputs, find_model(run))
-    describe(program, loaded)
+    add_metadata(program, loaded)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
     make_folder(path.parent)
     with scratch_folder(path.parent) as folder:
@@ -151,13 +151,13 @@ def _export(loaded: Loaded, outputs: list[str], folder: Path) -> Any:
         raise InputError(f"the exporter refuses {kind}: {reason(error)}", path=folder) from error
 
 
-def describe(program: Any, loaded: Loaded) -> None:
+def add_metadata(program: Any, loaded: Loaded) -> None:
     """Write into the file what its numbers mean, and what was tuned that is not in them."""
     task, config = loaded.task, loaded.model.config
     about = {"softf1": __version__, "task": task.kind}
     about["labels"] = json.dumps(getattr(task, "labels", ()), ensure_ascii=False)
-    if getattr(config, KEY, None) is not None:
-        about[KEY] = json.dumps(getattr(config, KEY))
+    if getattr(config, DECISION, None) is not None:
+        about[DECISION] = json.dumps(getattr(config, DECISION))
     program.model.metadata_props.update(about)
 
 
@@ -175,9 +175,9 @@ def compare(loaded: Loaded, path: Path) -> float:
             inputs = sample(loaded, rows, min(width, loaded.codec.limit))
             wanted = _run(loaded.model, inputs)
             given = {name: value.numpy() for name, value in inputs.items()}
-            found = session.run(list(wanted), given)
+            got = session.run(list(wanted), given)
             mask = given["attention_mask"].astype(bool)
-            differences += [_apart(a, b, mask) for a, b in zip(found, wanted.values(), strict=True)]
+            differences += [_apart(a, b, mask) for a, b in zip(got, wanted.values(), strict=True)]
     except Exception as error:
         raise InputError(f"onnxruntime refuses what was exported: {reason(error)}") from error
     largest = float(np.max(differences))
@@ -186,9 +186,9 @@ def compare(loaded: Loaded, path: Path) -> float:
     return largest
 
 
-def _apart(found: NDArray[Any], wanted: NDArray[Any], mask: NDArray[np.bool_]) -> Any:
+def _apart(got: NDArray[Any], wanted: NDArray[Any], mask: NDArray[np.bool_]) -> Any:
     """The largest difference, but for what is said of padding, where kernels differ."""
-    apart = np.abs(found - wanted)
+    apart = np.abs(got - wanted)
     return np.max(apart[mask] if apart.shape[:2] == mask.shape else apart)
 
 
@@ -201,14 +201,69 @@ class Tensors(nn.Module):
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
         """The outputs by name."""
-        found = self.model(**dict(zip(self.names, values, strict=True)))
-        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        output = self.model(**dict(zip(self.names, values, strict=True)))
+        return {name: value for name, value in output.items() if isinstance(value, Tensor)}
+
+
+def replace_lstms(model: nn.Module) -> nn.Module:
+    """A copy of the model with ONNX's LSTM for torch's; the model itself where it has none.
+
+    torch's exporter would write out every step of a fixed length.
+    """
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.LSTM)]
+    if not names:
+        return model
+    changed = copy.deepcopy(model)
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        lstm: nn.Module = changed.get_submodule(name)
+        setattr(changed.get_submodule(parent), last, OnnxLstm(lstm))
+    return changed
+
+
+class OnnxLstm(nn.Module):
+    """One layer one way, batch first; runs in an export only.
+
+    torch keeps the gates as input, forget, cell, output, ONNX as input, output, forget, cell.
+    """
+
+    w: Tensor
+    r: Tensor
+    b: Tensor
+
+    def __init__(self, lstm: nn.Module):
+        super().__init__()
+        if not isinstance(lstm, nn.LSTM) or lstm.num_layers > 1 or lstm.bidirectional:
+            raise ValueError(f"wanted an LSTM of one layer and one direction, got {lstm}")
+        self.size = lstm.hidden_size
+        biases = torch.cat([_gates(lstm, "bias_ih_l0"), _gates(lstm, "bias_hh_l0")])
+        self.register_buffer("w", _gates(lstm, "weight_ih_l0")[None])
+        self.register_buffer("r", _gates(lstm, "weight_hh_l0")[None])
+        self.register_buffer("b", biases[None])
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        """Hidden states (B, L, size) of (B, L, in), alone in a tuple."""
+        steps = x.transpose(0, 1)
+        y = torch.onnx.ops.symbolic(
+            "::LSTM",
+            (steps, self.w, self.r, self.b),
+            {"hidden_size": self.size},
+            dtype=x.dtype,
+            shape=(steps.shape[0], 1, steps.shape[1], self.size),
+        )
+        return (y.squeeze(1).transpose(0, 1),)
+
+
+def _gates(lstm: nn.LSTM, name: str) -> Tensor:
+    """The rows of a weight or bias in ONNX's order."""
+    entry, forget, cell, out = lstm.get_parameter(name).detach().chunk(4)
+    return torch.cat([entry, out, forget, cell])
 
 
 def _run(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Any]:
     with torch.no_grad():
-        found = Tensors(model, list(inputs))(*inputs.values())
-    return {name: value.numpy() for name, value in found.items()}
+        output = Tensors(model, list(inputs))(*inputs.values())
+    return {name: value.numpy() for name, value in output.items()}
 
 
 def reason(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from softf1.errors import InputError
 from softf1.losses import ConsistentLoss, WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 from softf1.tasks.base import IGNORE, Batch
-from softf1.training.ranks import count_ranks
+from softf1.training.processes import count_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -266,11 +266,11 @@ def _inside(value: Any, labels: tuple[str, ...]) -> Any:
 
 
 def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
-    found = [names] if isinstance(names, str | int) else list(names)
-    for name in found:
+    excluded = [names] if isinstance(names, str | int) else list(names)
+    for name in excluded:
         if isinstance(name, str) and name not in labels:
             raise InputError(f"loss.exclude: wanted one of {', '.join(labels)}, got {name!r}")
         if not isinstance(name, str) and labels and not 0 <= name < len(labels):
             wanted = f"the number of a label, from 0 to {len(labels) - 1}"
             raise InputError(f"loss.exclude: wanted {wanted}, got {name!r}")
-    return tuple(labels.index(n) if isinstance(n, str) else n for n in found)
+    return tuple(labels.index(n) if isinstance(n, str) else n for n in excluded)

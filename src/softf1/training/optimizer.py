@@ -86,6 +86,12 @@ def rate_factor(step: int, *, steps: int, train: TrainSection) -> float:
     return train.lr_end + (1.0 - train.lr_end) * shapes[train.schedule]
 
 
+def count_steps(train: TrainSection, per_epoch: int) -> int:
+    """Optimizer steps of a training without early stopping."""
+    steps = max(1, round(train.epochs * per_epoch))
+    return min(steps, train.max_steps) if train.max_steps else steps
+
+
 def _head_parameters(model: nn.Module, task: Task) -> set[nn.Parameter]:
     encoder: Any = getattr(model, "base_model", model)
     # BERT-MRC has an encoder, T5 for questions encoder and decoder, beside their heads.

@@ -1,32 +1,36 @@
-"""Predictions on files of any length, in chunks: memory does not grow with the file."""
+"""A trained model on files: predictions in chunks, whatever the length of a file, and scores."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.data._text import read_start
-from softf1.data.examples import MrcExample, TaggedSentence
-from softf1.data.mrc import ask
+from softf1.data.examples import MrcExample
 from softf1.data.problems import Problems, RecordError
-from softf1.data.registry import FORMATS, iterate
+from softf1.data.registry import FORMATS
 from softf1.errors import InputError
 from softf1.recipe.lines import format_line
-from softf1.training.batching import prefetch
-from softf1.training.evaluation import find
+from softf1.recipe.recipe import read_recipe
+from softf1.training.datasets import check_gold, split_dev
+from softf1.training.evaluation import evaluate, predict_logits
+from softf1.training.loading import prefetch
+from softf1.training.publish import load_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     import torch
 
+    from softf1.recipe.recipe import Recipe
     from softf1.tasks.base import Features, Prediction, Task
     from softf1.training.publish import Loaded
 
+SCHEMA = 1
 STDIN = "/dev/stdin"
 CHUNK = 1000
 """Examples that are in memory at once; twice as many while the next chunk is made ready."""
@@ -67,8 +71,8 @@ def predict_chunks(
         return own, task.encode(own, codec)
 
     for own, features in prefetch(encode, cut(examples, chunk), depth=1):
-        found = find(model, task, features, codec, **how)
-        yield own, task.decode(found, features, own)
+        logits = predict_logits(model, task, features, codec, **how)
+        yield own, task.decode(logits, features, own)
 
 
 def cut(examples: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -161,11 +165,7 @@ def _with_reader(task: Task, format: str | None, reader: dict[str, Any]) -> Task
 
 
 def _read(task: Task, path: Path | str, problems: Problems) -> Iterator[Any]:
-    queries = getattr(task, "queries", None)
-    if not isinstance(queries, dict):
-        return iter(task.read(path, problems))
-    found = iterate(path, format=task.format, task="tagging", problems=problems, **task.reader)
-    return ask((one for one in found if isinstance(one, TaggedSentence)), queries)
+    return iter(getattr(task, "read_input", task.read)(path, problems))
 
 
 def _without_labels(task: Task, path: Path | str) -> Task | None:
@@ -175,6 +175,103 @@ def _without_labels(task: Task, path: Path | str) -> Task | None:
         return _with_reader(task, task.format, kept)
     rows = read_start(path).split("\n")
     one_column = all(len(row.split()) == 1 for row in rows if row) and any(rows)
-    if task.kind in ("tagging", "mrc_ner") and one_column:
+    if one_column and getattr(task, "reads_words", False):
         return _with_reader(task, "conll", {"tag": None})
     return None
+
+
+class Rescored(NamedTuple):
+    """Scores of one file.
+
+    Attributes:
+        data: The file.
+        split: Which part of the recipe's data it is, if it is one.
+        examples: How many it has.
+        headline: The score that decides.
+        scores: What the task scores.
+        notes: What a user should know, such as labels that training never saw.
+    """
+
+    data: str
+    split: str | None
+    examples: int
+    headline: str
+    scores: dict[str, Any]
+    notes: list[str]
+
+
+def rescore(
+    run: Path | str,
+    *,
+    data: Path | str | None = None,
+    split: str | None = None,
+    format: str | None = None,  # noqa: A002 - as in recipes
+    options: Mapping[str, Any] | None = None,
+    device: Any = "cpu",
+    **how: Any,
+) -> Rescored:
+    """Evaluate the model of a run, thresholds and biases included; the run itself is left alone.
+
+    Args:
+        run: A run folder; a model folder needs `data`.
+        data: The file; None is the recipe's.
+        split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
+        format: Another format than that of training.
+        options: Of the reader.
+        device: Where to compute.
+        how: What `predict_logits` takes beside it.
+    """
+    model, task, codec = load_model(run)
+    recipe, problems = find_recipe(run), Problems()
+    reader = reading_as(task, format=format, options=options)
+    if data is not None:
+        path, part, examples = str(data), None, list(reader.read(data, problems))
+    elif recipe is not None:
+        path, part, examples = read_part(recipe, reader, split, problems)
+    else:
+        raise InputError("wanted --data, since no recipe.toml here names a file", path=run)
+    check_gold(task, {"test": examples}, {"test": {"path": path}})
+    features = task.encode(examples, codec)
+    model = model.to(device)
+    scores = evaluate(model, task, features, examples, codec, device=device, **how).scores
+    notes = [*problems.notes, *task.notes(features)]
+    headline = (recipe.eval.metric if recipe is not None else None) or task.headline
+    return Rescored(path, part, len(examples), headline, scores, notes)
+
+
+def find_recipe(run: Path | str) -> Recipe | None:
+    """The recipe of a run; a model folder has none."""
+    path = Path(run) / "recipe.toml"
+    return read_recipe(path) if path.is_file() else None
+
+
+def read_part(
+    recipe: Recipe, task: Task, split: str | None, problems: Problems
+) -> tuple[str, str, list[Any]]:
+    """File, name and examples of the part of a recipe's data that a run is judged by."""
+    name = split or ("test" if recipe.task.test else "dev")
+    path = getattr(recipe.task, name) or (recipe.task.train if name == "dev" else None)
+    if path is None:
+        raise InputError(f"wanted a recipe with a {name} file, or --data; got neither")
+    if not path.startswith("hf:") and not Path(path).exists():
+        raise InputError(f"the {name} file of the recipe is not there: give --data", path=path)
+    examples = list(task.read(path, problems))
+    if name == "dev" and recipe.task.dev is None:
+        parts, sources = {"train": examples}, {"train": {"path": path}}
+        split_dev(parts, sources, recipe.task.dev_share)
+        examples = parts["dev"]
+    return path, name, examples
+
+
+def as_json(run: Path | str, scored: Rescored) -> dict[str, Any]:
+    """What `softf1 evaluate --json` prints."""
+    return {
+        "schema": SCHEMA,
+        "run": str(run),
+        "data": scored.data,
+        "split": scored.split,
+        "examples": scored.examples,
+        "headline": scored.headline,
+        "scores": scored.scores,
+        "notes": scored.notes,
+    }

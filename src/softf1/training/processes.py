@@ -12,7 +12,6 @@ import torch
 from torch import distributed, nn
 
 from softf1.errors import InputError, RunError
-from softf1.training.ranks import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,21 +81,21 @@ class Processes:
             return list(numbers)
         total = torch.tensor(numbers, device=self.device)
         distributed.all_reduce(total)
-        found: list[int] = total.tolist()
-        return found
+        sums: list[int] = total.tolist()
+        return sums
 
     def agree(self, decide: Callable[[], T]) -> T:
-        """What rank 0 finds, on all, or its error: nobody waits for one that has failed."""
-        found: T | Exception | None = None
+        """What rank 0 decides, on all ranks, or its error: none waits for one that has failed."""
+        decided: T | Exception | None = None
         if self.main:
             try:
-                found = decide()
+                decided = decide()
             except (InputError, OSError, RunError) as error:
-                found = error
-        found = share(found)
-        if isinstance(found, Exception):
-            raise found
-        return cast("T", found)
+                decided = error
+        decided = share(decided)
+        if isinstance(decided, Exception):
+            raise decided
+        return cast("T", decided)
 
     def wait(self) -> None:
         """Until all are here."""
@@ -121,6 +120,49 @@ class Processes:
         """Closes the trackers; accelerate's own way would end the processes' connection too."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
+
+
+def count_ranks() -> int:
+    """How many processes train together."""
+    on = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if on else 1
+
+
+def own_rank() -> int:
+    """The number of this process."""
+    return distributed.get_rank() if count_ranks() > 1 else 0
+
+
+def leave() -> None:
+    """Ends the connection of the processes, at the end of a program."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def share(value: T) -> T:
+    """What rank 0 has; every rank must call it.
+
+    >>> share("alone")
+    'alone'
+    """
+    if count_ranks() == 1:
+        return value
+    box = [value]
+    distributed.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def gather(value: T) -> list[T]:
+    """What each rank has, on every rank.
+
+    >>> gather("alone")
+    ['alone']
+    """
+    if count_ranks() == 1:
+        return [value]
+    box = [value] * count_ranks()
+    distributed.all_gather_object(box, value)
+    return box
 
 
 @contextmanager

@@ -1,7 +1,9 @@
-"""What a user sees of a training: a bar on a terminal, plain lines in a pipe."""
+"""What is told of a training: a bar on a terminal, plain lines in a pipe, and `metrics.jsonl`."""
 
 from __future__ import annotations
 
+import json
+import os
 import resource
 import sys
 from time import monotonic
@@ -10,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from softf1.errors import printable
+from softf1.files import sync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 PLAIN_SECONDS = 15.0
 """Between two plain lines about steps."""
@@ -65,7 +69,7 @@ class Plain:
         """A line after some seconds."""
         if monotonic() >= self.next:
             self.next = monotonic() + PLAIN_SECONDS
-            self.say(f"step {values['step']:,}/{self.steps:,} · {describe(values)}")
+            self.say(f"step {values['step']:,}/{self.steps:,} · {format_values(values)}")
 
     def say(self, message: str) -> None:
         """A line."""
@@ -103,7 +107,7 @@ class Bar:
             self.bar,
             completed=values["step"],
             epoch=values["epoch"],
-            numbers=describe(values, epoch=False),
+            numbers=format_values(values, epoch=False),
         )
 
     def say(self, message: str) -> None:
@@ -115,6 +119,43 @@ class Bar:
         self.progress.stop()
 
 
+class MetricsLog:
+    """`metrics.jsonl`: a line for every event, and nothing of what a resumed run does again.
+
+    Args:
+        path: The file; None writes nothing, as on processes other than the first.
+        size: Bytes that are kept of what is there.
+    """
+
+    def __init__(self, path: Path | None, *, size: int = 0) -> None:
+        self.file = None
+        if path is not None:
+            self.file = path.open("ab")
+            self.file.truncate(min(size, path.stat().st_size))
+            self.file.seek(0, os.SEEK_END)
+
+    def write(self, event: str, **values: Any) -> None:
+        """Appends a line."""
+        if self.file is not None:
+            line = json.dumps({"event": event, **values}, ensure_ascii=False)
+            self.file.write(line.encode() + b"\n")
+            self.file.flush()
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, on the disk."""
+        if self.file is None:
+            return 0
+        sync(self.file)
+        return self.file.tell()
+
+    def close(self) -> None:
+        """Closes the file, whose lines are then on the disk."""
+        if self.file is not None:
+            sync(self.file)
+            self.file.close()
+
+
 def choose_display(*, quiet: bool, main: bool) -> Display:
     """A bar on a terminal, lines elsewhere; one process speaks for all."""
     if quiet or not main:
@@ -122,10 +163,10 @@ def choose_display(*, quiet: bool, main: bool) -> Display:
     return Bar() if sys.stderr.isatty() else Plain()
 
 
-def describe(values: Mapping[str, Any], *, epoch: bool = True) -> str:
+def format_values(values: Mapping[str, Any], *, epoch: bool = True) -> str:
     """The numbers of a moment in one line.
 
-    >>> describe({"epoch": 0.5, "loss": 0.25, "tokens_per_second": 1234, "memory": 2**30,
+    >>> format_values({"epoch": 0.5, "loss": 0.25, "tokens_per_second": 1234, "memory": 2**30,
     ...           "score": 0.5, "headline": "f1", "left": 75})
     'epoch 0.50 · loss 0.2500 · dev f1 50.00 · 1,234 tokens/s · 1:15 left · 1.0 GiB'
     """

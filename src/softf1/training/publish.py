@@ -1,25 +1,33 @@
-"""Model folders: weights, tokenizer, task and model card, for softf1 and for plain transformers."""
+"""Model folders: weights, tokenizer, task and model card, for softf1 and for plain transformers.
+
+A tuned threshold or bias that is added to a logit is added to the bias of the head when the model
+is written, so that whoever loads it, a pipeline of transformers for one, gets the tuned answers.
+softf1 puts the trained bias back when it loads the folder and adds the same in its task, where it
+can be seen and left out. What cannot be part of a bias is in the config, under `softf1_decision`.
+"""
 
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError, safe_open
 
 from softf1.errors import InputError, RunError
 from softf1.files import new_folder
 from softf1.models.codec import TokenizerCodec
 from softf1.models.encoders import make_codec
+from softf1.tasks.card import DECISION
 from softf1.tasks.registry import FILE, load_plain_bias, load_task, read_files, save_task
+from softf1.training.build import quiet_transformers
 from softf1.training.card import write_card
-from softf1.training.decisions import folded, unfold
-from softf1.training.quiet import quiet_transformers
-from softf1.training.tensorfile import check_file, describe_file
+from softf1.training.checkpoint import check_file, describe_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch import nn
 
@@ -49,7 +57,7 @@ def publish_model(
 ) -> None:
     """Write a model folder; it takes the place of an older one once it is complete.
 
-    What was tuned is in the saved weights, where it can be: `folded`.
+    What was tuned is in the saved weights, where it can be: `fold_decision`.
 
     Args:
         folder: Where to, `model` of a run.
@@ -61,7 +69,7 @@ def publish_model(
     """
     with new_folder(Path(folder)) as made:
         try:
-            with quiet_transformers(), folded(model, task) as plain_bias:
+            with quiet_transformers(), fold_decision(model, task) as plain_bias:
                 model.save_pretrained(made)
                 codec.save_pretrained(made)
         except SafetensorError as error:  # of a full disk, too
@@ -73,9 +81,9 @@ def publish_model(
 def find_model(folder: Path | str) -> Path:
     """The model folder of a run, or the folder itself where it is one."""
     path = Path(folder).resolve()
-    for found in (path / "model", path):
-        if (found / FILE).is_file():
-            return found
+    for one in (path / "model", path):
+        if (one / FILE).is_file():
+            return one
     if not path.is_dir():
         raise InputError("wanted a run or a model folder, found no such folder", path=folder)
     raise InputError(
@@ -103,7 +111,7 @@ def load_model(folder: Path | str) -> Loaded:
         _check_tokenizer(codec, path)
         _check_ids(codec, model, path)
         _check_head(model, task, path)
-        unfold(model, task, load_plain_bias(path))
+        unfold_decision(model, task, load_plain_bias(path))
     except Exception as error:  # whatever files that were changed by hand lead to
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if str(path) in reason:
@@ -112,10 +120,64 @@ def load_model(folder: Path | str) -> Loaded:
     return Loaded(model.eval(), task, codec)
 
 
+@contextmanager
+def fold_decision(model: Any, task: Task) -> Iterator[dict[str, list[float]]]:
+    """The model with what was tuned in the bias of its heads, or in its config, while inside.
+
+    Args:
+        model: With trained biases; it has them again afterwards.
+        task: With thresholds and biases; one of another package may have no `shifts`.
+
+    Yields:
+        The trained bias of each head that was changed, by key.
+    """
+    shifts = task.shifts() if hasattr(task, "shifts") else {}
+    heads = task.heads(model) if shifts else {}
+    able = {key: shift for key, shift in shifts.items() if heads[key].layer.bias is not None}
+    plain = {key: heads[key].layer.bias[heads[key].rows].detach().clone() for key in able}
+    decision = _left_over(task, folded=len(able) == len(shifts))
+    vars(model.config).pop(DECISION, None)  # of a model that this one was trained from
+    if decision:
+        setattr(model.config, DECISION, decision)
+    _set_biases(model, task, {k: plain[k].double().cpu() + torch.tensor(able[k]) for k in able})
+    try:
+        yield {key: value.tolist() for key, value in plain.items()}
+    finally:
+        vars(model.config).pop(DECISION, None)
+        _set_biases(model, task, plain)
+
+
+def unfold_decision(model: nn.Module, task: Task, plain_bias: Mapping[str, list[float]]) -> None:
+    """Puts the trained biases back into a loaded model."""
+    _set_biases(model, task, {key: torch.tensor(value) for key, value in plain_bias.items()})
+
+
+@torch.no_grad()
+def _set_biases(model: nn.Module, task: Task, values: Mapping[str, torch.Tensor]) -> None:
+    heads = task.heads(model) if values else {}
+    for key, value in values.items():
+        layer, rows = heads[key]
+        if layer.bias[rows].shape != value.shape:
+            raise ValueError(f"a bias of {len(layer.bias)} for {key}, got {len(value)} numbers")
+        layer.bias[rows] = value.to(layer.bias)
+
+
+def _left_over(task: Any, *, folded: bool) -> dict[str, Any]:
+    """What was tuned and is in no bias: by a threshold of no answer, or for want of a bias."""
+    if getattr(task, "no_answer", False):
+        return {"null_threshold": task.null_threshold}
+    if folded:
+        return {}
+    if getattr(task, "multi_label", False):
+        return {"thresholds": list(task.thresholds)}
+    (shift,) = task.shifts().values()
+    return {"biases": shift.tolist()}
+
+
 def _describe_files(folder: Path) -> dict[str, Any]:
     """Size and checksum of the weights and of the tokenizer."""
-    found = sorted([*folder.glob("*.safetensors"), *folder.glob(TOKENIZER)])
-    return {path.name: describe_file(path) for path in found}
+    paths = sorted([*folder.glob("*.safetensors"), *folder.glob(TOKENIZER)])
+    return {path.name: describe_file(path) for path in paths}
 
 
 def _check_files(folder: Path) -> None:

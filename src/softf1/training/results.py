@@ -1,94 +1,98 @@
-"""The end of a run: the best weights evaluated, and all that others need written down."""
+"""The end of a run: the best weights evaluated and written, and what a command prints of it."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from softf1.errors import printable
 from softf1.recipe.recipe import describe_recipe, hash_recipe
-from softf1.training.evaluation import find, write_predictions
-from softf1.training.identity import versions
-from softf1.training.metric import read_score
-from softf1.training.model import make_model
+from softf1.training.build import make_model, quiet_transformers
+from softf1.training.evaluation import read_score, write_predictions
 from softf1.training.processes import unwrap
 from softf1.training.progress import peak_memory
 from softf1.training.publish import publish_model
-from softf1.training.quiet import quiet_transformers
+from softf1.training.run_folder import finished_on, versions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
     from torch import nn
 
+    from softf1.recipe.recipe import Recipe
     from softf1.tasks.base import Found, Task
-    from softf1.training.engine import Engine
+    from softf1.training.trainer import Trainer
 
 SCHEMA = 1
+SHOWN = ("precision", "recall", "f1")
 
 
-def conclude(engine: Engine) -> dict[str, Any]:
+def conclude(trainer: Trainer) -> dict[str, Any]:
     """Scores the best weights, writes predictions and model; gives the content of the result."""
     start = monotonic()
-    engine.take_best()
-    parts: list[str] = [name for name in ("dev", "test") if name in engine.material.examples]
-    found = {name: _find(engine, name) for name in parts}
-    return engine.processes.agree(lambda: _write(engine, found, start))
+    trainer.take_best()
+    parts: list[str] = [name for name in ("dev", "test") if name in trainer.datasets.examples]
+    logits = {name: trainer.predict_logits(name) for name in parts}
+    return trainer.processes.agree(lambda: _write(trainer, logits, start))
 
 
-def _write(engine: Engine, found: dict[str, Found], start: float) -> dict[str, Any]:
-    task, tuned = engine.material.task, {}
-    plain = {name: _score(engine, task, name, own) for name, own in found.items()}
-    collapsed = _settle(engine, found["dev"], plain["dev"])
-    finite = all(np.isfinite(one).all() for one in found["dev"].values() if one.dtype.kind == "f")
-    if engine.recipe.eval.tune and not finite:
-        engine.guard.warnings.append(
+def _write(trainer: Trainer, logits: dict[str, Found], start: float) -> dict[str, Any]:
+    task, tuned = trainer.datasets.task, {}
+    plain = {name: _score(trainer, task, name, own) for name, own in logits.items()}
+    collapsed = _settle(trainer, logits["dev"], plain["dev"])
+    finite = all(np.isfinite(one).all() for one in logits["dev"].values() if one.dtype.kind == "f")
+    if trainer.recipe.eval.tune and not finite:
+        trainer.monitor.warnings.append(
             "the model gives numbers that are not finite, so that nothing was tuned; try a lower "
             "train.lr"
         )
-    elif engine.recipe.eval.tune:
-        features, examples = engine.material.features["dev"], engine.material.examples["dev"]
-        task = task.tune(found["dev"], features, examples)
-        tuned = {name: _score(engine, task, name, own, ".tuned") for name, own in found.items()}
-    engine.at.evaluate_seconds += monotonic() - start
-    result = describe_result(engine, scores=plain, tuned=tuned, collapsed=collapsed)
+    elif trainer.recipe.eval.tune:
+        features, examples = trainer.datasets.features["dev"], trainer.datasets.examples["dev"]
+        task = task.tune(logits["dev"], features, examples)
+        tuned = {name: _score(trainer, task, name, own, ".tuned") for name, own in logits.items()}
+    trainer.state.evaluate_seconds += monotonic() - start
+    result = describe_result(trainer, scores=plain, tuned=tuned, collapsed=collapsed)
     publish_model(
-        engine.folder / "model",
-        model=_plain_model(engine),
+        trainer.folder / "model",
+        model=_plain_model(trainer),
         task=task,
-        codec=engine.material.codec,
-        recipe=engine.recipe,
+        codec=trainer.datasets.codec,
+        recipe=trainer.recipe,
         result=result,
     )
     return result
 
 
-def _settle(engine: Engine, found: Found, scores: dict[str, Any]) -> bool:
+def _settle(trainer: Trainer, logits: Found, scores: dict[str, Any]) -> bool:
     """Whether the model that is kept gives nothing, or one class alone, on dev."""
-    task, features = engine.material.task, engine.material.features["dev"]
-    predictions = task.decode(found, features, engine.material.examples["dev"])
-    score = read_score(scores, engine.recipe.eval.metric or task.headline)
-    return engine.guard.settle(predictions, score=score, epoch=engine.at.best_epoch)
+    task, features = trainer.datasets.task, trainer.datasets.features["dev"]
+    predictions = task.decode(logits, features, trainer.datasets.examples["dev"])
+    score = read_score(scores, trainer.metric)
+    return trainer.monitor.settle(predictions, score=score, epoch=trainer.state.best_epoch)
 
 
-def _plain_model(engine: Engine) -> nn.Module:
+def _plain_model(trainer: Trainer) -> nn.Module:
     """The model with the best weights; of one that is sharded, another that is not."""
-    if not engine.processes.sharded:
-        return unwrap(engine.stepper.model)
+    if not trainer.processes.sharded:
+        return unwrap(trainer.stepper.model)
     with quiet_transformers():
-        model = make_model(engine.recipe, engine.material)
-    model.load_state_dict(engine.best)
+        model = make_model(trainer.recipe, trainer.datasets)
+    model.load_state_dict(trainer.best)
     return model
 
 
 def describe_result(
-    engine: Engine, *, scores: dict[str, Any], tuned: dict[str, Any], collapsed: bool
+    trainer: Trainer, *, scores: dict[str, Any], tuned: dict[str, Any], collapsed: bool
 ) -> dict[str, Any]:
     """The content of `result.json`, which docs/predict.md describes."""
-    recipe, at, material = engine.recipe, engine.at, engine.material
-    seconds = max(1e-9, at.train_seconds)
+    recipe, state, datasets = trainer.recipe, trainer.state, trainer.datasets
+    seconds = max(1e-9, state.train_seconds)
     return {
         "schema": SCHEMA,
         "name": recipe.name,
@@ -98,31 +102,31 @@ def describe_result(
         "loss": recipe.loss.name,
         "loss_options": recipe.loss.options,
         "seed": recipe.train.seed,
-        "headline": recipe.eval.metric or material.task.headline,
+        "headline": trainer.metric,
         "scores": scores,
         **({"tuned": tuned} if tuned else {}),
         **({"collapsed": True} if collapsed else {}),
-        "best": {"epoch": at.best_epoch, "step": at.best_step, "score": at.best},
-        "epochs": round(at.step / len(engine.plan.epoch(0)), 4),
-        "steps": at.step,
-        "examples": at.examples,
-        "class_counts": _class_counts(engine),
+        "best": {"epoch": state.best_epoch, "step": state.best_step, "score": state.best},
+        "epochs": trainer.epochs,
+        "steps": state.step,
+        "examples": state.examples,
+        "class_counts": _class_counts(trainer),
         "seconds": {
-            "total": round(at.train_seconds + at.evaluate_seconds, 3),
-            "train": round(at.train_seconds, 3),
-            "evaluate": round(at.evaluate_seconds, 3),
-            "warmup": round(getattr(engine.stepper, "seconds", 0.0), 3),
+            "total": round(state.train_seconds + state.evaluate_seconds, 3),
+            "train": round(state.train_seconds, 3),
+            "evaluate": round(state.evaluate_seconds, 3),
+            "warmup": round(getattr(trainer.stepper, "seconds", 0.0), 3),
         },
-        "tokens_per_second": round(at.tokens / seconds, 1),
-        "examples_per_second": round(at.examples / seconds, 1),
-        "peak_memory": peak_memory(engine.processes.device),
-        "warnings": engine.guard.warnings,
-        "notes": material.notes,
+        "tokens_per_second": round(state.tokens / seconds, 1),
+        "examples_per_second": round(state.examples / seconds, 1),
+        "peak_memory": peak_memory(trainer.processes.device),
+        "warnings": trainer.monitor.warnings,
+        "notes": datasets.notes,
         "versions": versions(),
-        "device": device_name(engine.processes.device),
-        "world": engine.processes.world,
-        "precision": engine.precision,
-        "data": material.sources,
+        "device": device_name(trainer.processes.device),
+        "world": trainer.processes.world,
+        "precision": trainer.precision,
+        "data": datasets.sources,
         "recipe": describe_recipe(recipe),
     }
 
@@ -132,26 +136,22 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else sys.platform + " cpu"
 
 
-def _find(engine: Engine, name: str) -> Found:
-    material = engine.material
-    model, features = engine.stepper.model, material.features[name]
-    return find(model, material.task, features, material.codec, **engine.how)
-
-
-def _score(engine: Engine, task: Task, name: str, found: Found, kind: str = "") -> dict[str, Any]:
-    examples = engine.material.examples[name]
-    predictions = task.decode(found, engine.material.features[name], examples)
-    path = engine.folder / f"predictions.{name}{kind}.jsonl"
+def _score(
+    trainer: Trainer, task: Task, name: str, logits: Found, kind: str = ""
+) -> dict[str, Any]:
+    examples = trainer.datasets.examples[name]
+    predictions = task.decode(logits, trainer.datasets.features[name], examples)
+    path = trainer.folder / f"predictions.{name}{kind}.jsonl"
     write_predictions(path, task, examples, predictions)
     return task.score(predictions, examples)
 
 
-def _class_counts(engine: Engine) -> dict[str, Any]:
+def _class_counts(trainer: Trainer) -> dict[str, Any]:
     """Targets of each class, by label; of one output alone, negative and positive ones."""
-    task = engine.material.task
+    task = trainer.datasets.task
     labels: tuple[str, ...] = getattr(task, "labels", ())
-    found = task.class_counts(engine.material.features["train"])
-    return {key: name_counts(counts, labels) for key, counts in found.items()}
+    known = task.class_counts(trainer.datasets.features["train"])
+    return {key: name_counts(counts, labels) for key, counts in known.items()}
 
 
 def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]:
@@ -168,3 +168,87 @@ def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]
     own = counts if counts.ndim == 1 else counts[:, 1]
     names = labels if len(labels) == len(own) else tuple(map(str, range(len(own))))
     return dict(zip(names, own.tolist(), strict=True))
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """Where a run goes unless a user says otherwise.
+
+    >>> from softf1.recipe.recipe import build_recipe
+    >>> recipe = build_recipe({"name": "mine", "task": {"kind": "tagging", "train": "a.txt"},
+    ...                        "encoder": {"name": "bilstm"}, "loss": {"name": "ce+dice"}})
+    >>> default_folder(recipe).as_posix()
+    'runs/mine-ce+dice-s0'
+    """
+    return Path("runs") / f"{recipe.name}-{recipe.loss.name}-s{recipe.train.seed}"
+
+
+def format_result(result: Mapping[str, Any], folder: Path) -> str:
+    """Scores, the labels of the last part, time and what to read next."""
+    blocks = [format_scores(result)]
+    last = list(result["scores"].values())[-1]
+    if "labels" in last:
+        blocks.append(format_labels(last["labels"]))
+    if result.get("collapsed"):
+        blocks.append("collapsed: on dev the kept model finds nothing, or one class alone")
+    blocks += [f"warning: {printable(message)}" for message in result["warnings"]]
+    seconds = result["seconds"]
+    blocks.append(
+        f"{result['steps']:,} steps, best at epoch {result['best']['epoch']:g}; "
+        f"{seconds['train']:.1f} s training at {result['tokens_per_second']:,.0f} tokens/s, "
+        f"{seconds['evaluate']:.1f} s evaluation\n{printable(folder)}"
+    )
+    return "\n\n".join(blocks)
+
+
+def format_finished(result: Mapping[str, Any], folder: Path) -> str:
+    """When a run was finished before, and its headline: nothing was trained now."""
+    headline = result["headline"]
+    scores = [f"{part} {headline} {100 * one[headline]:.2f}" for part, one in lines_of(result)]
+    return (
+        f"{folder}: finished before, on {finished_on(folder, result)}; nothing was trained, "
+        f"--force trains it anew\n{', '.join(scores)}"
+    )
+
+
+def lines_of(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The scores of each part of the data, tuned ones last."""
+    tuned = {f"{name} tuned": scores for name, scores in result.get("tuned", {}).items()}
+    return [*result["scores"].items(), *tuned.items()]
+
+
+def format_scores(result: Mapping[str, Any]) -> str:
+    """A line for each part of the data, tuned ones too; the score that decided comes first.
+
+    >>> print(format_scores({"headline": "f1", "scores": {"dev": {"precision": 1, "f1": 0.5}}}))
+           f1  precision
+    dev  50.00     100.00
+    """
+    lines = dict(lines_of(result))
+    first = next(iter(lines.values()))
+    numbers = [name for name, value in first.items() if isinstance(value, int | float)]
+    shares = [name for name in numbers if not name.endswith("threshold")]
+    columns = sorted(shares, key=lambda name: name != result["headline"])
+    table = [[name, *(f"{100 * own[c]:.2f}" for c in columns)] for name, own in lines.items()]
+    return format_table(["", *columns], table)
+
+
+def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
+    """Precision, recall and F1 of each label, the most frequent first."""
+    ordered = sorted(labels.items(), key=lambda item: (-item[1]["support"], item[0]))
+    table = [
+        [printable(name), *(f"{100 * own[column]:.2f}" for column in SHOWN), f"{own['support']:,}"]
+        for name, own in ordered
+    ]
+    return format_table(["label", *SHOWN, "support"], table)
+
+
+def format_table(head: list[str], lines: list[list[str]]) -> str:
+    """Columns side by side, the first to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [head, *lines]
+    )

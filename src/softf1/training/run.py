@@ -9,22 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from softf1.errors import InputError, RunError
-from softf1.training.engine import Engine
-from softf1.training.folder import RESULT, claim, finish, look, read_result, tidy
-from softf1.training.identity import identify, list_changes
-from softf1.training.material import Shelf, load_material
+from softf1.training.build import quiet_transformers
+from softf1.training.datasets import DatasetCache, load_datasets
 from softf1.training.processes import Processes
 from softf1.training.progress import choose_display
-from softf1.training.quiet import quiet_transformers
 from softf1.training.results import conclude
+from softf1.training.run_folder import claim, finish, identify, list_changes, look, tidy
+from softf1.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from softf1.recipe.recipe import Recipe
-    from softf1.training.material import Material
-
-__all__ = ["RESULT", "Outcome", "Trainer", "read_result", "train_or_find", "train_run"]
+    from softf1.training.datasets import Datasets
 
 
 class Outcome(NamedTuple):
@@ -39,15 +36,15 @@ class Outcome(NamedTuple):
     trained: bool
 
 
-class Trainer:
+class CachingTrainer:
     """Trains one recipe after the other; what several of them read is read and encoded once."""
 
     def __init__(self) -> None:
-        self.shelf = Shelf()
+        self.cache = DatasetCache()
 
     def __call__(self, recipe: Recipe, folder: Path | str, **how: Any) -> dict[str, Any]:
         """Trains as `train_run` does."""
-        return train_run(recipe, folder, load=self.shelf.load, **how)
+        return train_run(recipe, folder, load=self.cache.load, **how)
 
 
 @contextmanager
@@ -83,7 +80,7 @@ def train_or_find(
     force: bool = False,
     quiet: bool = False,
     data: Mapping[str, Sequence[Any]] | None = None,
-    load: Callable[[Recipe], Material] = load_material,
+    load: Callable[[Recipe], Datasets] = load_datasets,
 ) -> Outcome:
     """Trains as the recipe says, unless that was done before.
 
@@ -113,17 +110,17 @@ def train_or_find(
         held.callback(processes.end)
         held.callback(display.stop)
         with quiet_transformers():
-            material = load(recipe) if data is None else load_material(recipe, data)
-            engine = Engine(recipe=recipe, folder=folder, material=material, processes=processes)
-        identity = processes.agree(lambda: identify_again(identity, recipe, data, material))
-        for note in material.notes:
+            datasets = load(recipe) if data is None else load_datasets(recipe, data)
+            trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
+        identity = processes.agree(lambda: identify_again(identity, recipe, data, datasets))
+        for note in datasets.notes:
             display.say(f"note: {note}")
         # Not before here: a folder with nothing but a mistake in its recipe is nobody's.
         done = processes.agree(lambda: claim(folder, recipe, identity, held, **how))
         if done is not None:
             return Outcome(done, trained=False)
-        engine.train(display)
-        result = conclude(engine)
+        trainer.train(display)
+        result = conclude(trainer)
         result = processes.agree(lambda: finish(folder, result, identity))
         return Outcome(result, trained=True)
 
@@ -132,11 +129,11 @@ def identify_again(
     identity: Mapping[str, Any],
     recipe: Recipe,
     data: Mapping[str, Sequence[Any]] | None,
-    material: Material,
+    datasets: Datasets,
 ) -> dict[str, Any]:
     """The identity once all is loaded: an encoder may have been downloaded, a file changed."""
     now = identify(recipe, data)
-    loaded = {**now, "data": {name: material.sources[name] for name in now["data"]}}
+    loaded = {**now, "data": {name: datasets.sources[name] for name in now["data"]}}
     changes = list_changes(identity, now) or list_changes(loaded, now)
     if changes:
         raise InputError(f"{changes[0]} while it was read: start again")

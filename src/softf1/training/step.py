@@ -1,4 +1,11 @@
-"""One optimizer step: gradient of all micro-batches, clipping, update; nothing waits for a GPU."""
+"""One optimizer step: gradient of all micro-batches, clipping, update; nothing waits for a GPU.
+
+The methods of `Stepper` stand in the order in which a step calls them. A step that is one
+micro-batch on one rank takes one forward and one backward pass. Over several, losses of the whole
+batch need its statistics first: one pass collects them, a second one makes the gradient of each
+part, and the sum is that of the whole batch exactly. Adversarial training does it all once more
+with other word embeddings.
+"""
 
 from __future__ import annotations
 
@@ -66,13 +73,6 @@ class Stepper:
         self.update(self.gradient(batches))
         self.objective.advance()
 
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The logits of a micro-batch, in float32; of every example twice with consistency."""
-        batch = self.objective.prepare(batch)
-        with self.autocast():
-            logits = self.task.logits(self.run(**batch.inputs), batch)
-        return {key: as_float(value) for key, value in logits.items()}
-
     def gradient(self, batches: Sequence[Batch]) -> Tensor:
         """Adds the gradient of the step; gives its loss."""
         moved = [batch.to(self.device) for batch in batches]
@@ -107,26 +107,6 @@ class Stepper:
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         return self.objective.finish()
 
-    def update(self, loss: Tensor) -> None:
-        """Clips, updates the weights unless the gradient is not finite, clears the gradient."""
-        self.scaler.unscale_(self.optimizer)
-        norm = self._clip()
-        finite = torch.isfinite(norm)
-        if self.fused and not self.scaler.is_enabled():
-            # What a fused AdamW leaves out on its own, without a question to the device.
-            self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
-        if self.fused or self.scaler.is_enabled() or bool(finite):
-            self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad()
-        self._note(loss, norm, finite)
-
-    def read_meter(self) -> list[float]:
-        """The meter, which begins anew but for the steps in a row."""
-        found: list[float] = self.meter.tolist()
-        self.meter[:RUN].zero_()
-        return found
-
     def _first_pass(self, batches: Sequence[Batch]) -> None:
         objective = self.objective
         if not objective.needs_statistics:
@@ -148,6 +128,27 @@ class Stepper:
     def _no_sync(self) -> AbstractContextManager[Any]:
         return getattr(self.model, "no_sync", nullcontext)()
 
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The logits of a micro-batch, in float32; of every example twice with consistency."""
+        batch = self.objective.prepare(batch)
+        with self.autocast():
+            logits = self.task.logits(self.run(**batch.inputs), batch)
+        return {key: as_float(value) for key, value in logits.items()}
+
+    def update(self, loss: Tensor) -> None:
+        """Clips, updates the weights unless the gradient is not finite, clears the gradient."""
+        self.scaler.unscale_(self.optimizer)
+        norm = self._clip()
+        finite = torch.isfinite(norm)
+        if self.fused and not self.scaler.is_enabled():
+            # What a fused AdamW leaves out on its own, without a question to the device.
+            self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        if self.fused or self.scaler.is_enabled() or bool(finite):
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        self._note(loss, norm, finite)
+
     def _clip(self) -> Tensor:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
@@ -161,6 +162,12 @@ class Stepper:
         self.meter[SKIPPED] += ~finite
         self.meter[NORM] = torch.maximum(self.meter[NORM], norm)
         self.meter[RUN] = (self.meter[RUN] + 1) * ~finite
+
+    def read_meter(self) -> list[float]:
+        """The meter, which begins anew but for the steps in a row."""
+        read: list[float] = self.meter.tolist()
+        self.meter[:RUN].zero_()
+        return read
 
 
 def as_float(logits: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from transformers import TrainerCallback
 
-from softf1.training.decisions import KEY
+from softf1.tasks.card import DECISION
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -54,13 +54,13 @@ class Tune(TrainerCallback):
         if self._latest is None:
             raise ValueError("wanted this callback as compute_metrics too, got no predictions")
         self._by_step[state.global_step] = self._latest
-        setattr(kwargs["model"].config, KEY, self._latest)
+        setattr(kwargs["model"].config, DECISION, self._latest)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Goes back to the decision of the best model, where that was loaded."""
         best = self._by_step.get(state.best_global_step)
         if args.load_best_model_at_end and best is not None:
-            setattr(kwargs["model"].config, KEY, best)
+            setattr(kwargs["model"].config, DECISION, best)
 
 
 def decide(logits: ArrayLike, config: Any) -> NDArray[Any]:
@@ -78,9 +78,11 @@ def decide(logits: ArrayLike, config: Any) -> NDArray[Any]:
     >>> decide([[1.0, 0.0], [3.0, 0.0]], config)
     array([1, 0])
     """
-    decision = getattr(config, KEY, None)
+    decision = getattr(config, DECISION, None)
     if decision is None:
-        raise ValueError(f"wanted a config with {KEY!r}, which the callback Tune stores, got none")
+        raise ValueError(
+            f"wanted a config with {DECISION!r}, which the callback Tune stores, got none"
+        )
     if not decision.keys() & {"thresholds", "biases"}:
         raise ValueError(f"wanted thresholds or biases of labels, got {', '.join(decision)}")
     scores = np.asarray(logits, dtype=np.float64)

@@ -17,7 +17,6 @@ from softf1.errors import InputError
 from softf1.models.encoders import make_codec
 from softf1.tasks import make_task
 from softf1.training.batching import find_strata
-from tests.tasks.conftest import bert  # noqa: F401 - fixture
 
 
 def strata_of(task, examples, folder, train=None):
@@ -27,19 +26,19 @@ def strata_of(task, examples, folder, train=None):
     return task, features, find_strata(task, features)
 
 
-def test_one_label_each_is_its_own_stratum(bert):  # noqa: F811
+def test_one_label_each_is_its_own_stratum(bert):
     texts = [TextExample("a", (label,), line=1) for label in ("no", "yes", "no", "maybe")]
     task, _, strata = strata_of(make_task("classification"), texts, bert)
     assert [task.labels[i] for i in strata] == ["no", "yes", "no", "maybe"]
 
 
-def test_a_pair_whose_label_training_never_saw_is_in_none(bert):  # noqa: F811
+def test_a_pair_whose_label_training_never_saw_is_in_none(bert):
     pairs = [PairExample("a", "b", label, line=1) for label in ("1", "0", "2")]
     _, _, strata = strata_of(make_task("pairs"), pairs, bert, train=pairs[:2])
     assert strata.tolist() == [1, 0, -1]
 
 
-def test_of_several_labels_the_rarest_counts(bert):  # noqa: F811
+def test_of_several_labels_the_rarest_counts(bert):
     labels = [("news",), ("news", "sport"), ("news", "sport", "chess"), (), ("sport",)]
     texts = [TextExample("a", own, line=1) for own in labels]
     task, _, strata = strata_of(make_task("classification", multi_label=True), texts, bert)
@@ -48,7 +47,7 @@ def test_of_several_labels_the_rarest_counts(bert):  # noqa: F811
     assert [names[i] for i in strata] == ["news", "news", "chess", "none", "sport"]
 
 
-def test_a_sentence_counts_by_whether_it_has_more_than_the_usual_tag(bert):  # noqa: F811
+def test_a_sentence_counts_by_whether_it_has_more_than_the_usual_tag(bert):
     rows = [("O", "O"), ("B-PER", "O"), ("O",), ("O", "B-LOC")]
     sentences = [TaggedSentence(("ann",) * len(tags), tags, line=1) for tags in rows]
     bare = TaggedSentence(("ann",), (), line=9)
@@ -56,7 +55,7 @@ def test_a_sentence_counts_by_whether_it_has_more_than_the_usual_tag(bert):  # n
     assert strata.tolist() == [0, 1, 0, 1, -1]
 
 
-def test_a_window_counts_the_tags_of_the_words_that_it_owns(bert):  # noqa: F811
+def test_a_window_counts_the_tags_of_the_words_that_it_owns(bert):
     tags = ("O",) * 39 + ("B-PER",)
     sentence = TaggedSentence(("ann",) * 40, tags, line=1)
     _, features, strata = strata_of(make_task("tagging", max_length=18), [sentence], bert)
@@ -64,7 +63,7 @@ def test_a_window_counts_the_tags_of_the_words_that_it_owns(bert):  # noqa: F811
     assert strata.tolist() == [0] * (len(features) - 1) + [1]
 
 
-def test_a_question_counts_by_whether_its_window_has_the_answer(bert):  # noqa: F811
+def test_a_question_counts_by_whether_its_window_has_the_answer(bert):
     context = "ann works. " * 12 + "bob visits"
     known = QAExample("a", "who?", context, (Answer(((0, 3),), ("ann",)),))
     none = QAExample("b", "who?", "ann works", ())
@@ -76,7 +75,7 @@ def test_a_question_counts_by_whether_its_window_has_the_answer(bert):  # noqa: 
     assert strata.tolist() == [1] + [0] * (windows - 1) + [0, -1]
 
 
-def test_a_query_counts_by_whether_its_window_has_a_span(bert):  # noqa: F811
+def test_a_query_counts_by_whether_its_window_has_a_span(bert):
     words = ("the",) * 38 + ("ann", "bob")
     examples = [
         MrcExample("0.1", "who?", "PER", words, ((38, 40),)),

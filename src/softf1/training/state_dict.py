@@ -1,4 +1,4 @@
-"""What a model and an optimizer know, as tensors by name, and back.
+"""What a model, an optimizer and random generators know, as tensors by name, and back.
 
 Models may be plain, compiled, in DistributedDataParallel or sharded with `fully_shard` (FSDP of
 version 2): names and tensors are those of the plain model, so that a run goes on with another
@@ -7,18 +7,22 @@ are given none and need to give none.
 
 Tensors are the live ones wherever that can be, not copies: write them before the next step.
 Loading copies into the tensors that are there, so that CUDA graphs keep their addresses.
+`torch.distributed.checkpoint.state_dict` is not used: it refuses the state of an optimizer in which
+some parameter (of a pooler, say) never had a gradient.
 """
 
 from __future__ import annotations
 
+import json
+import random
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
-from torch.nn.parallel import DistributedDataParallel
 
 from softf1.errors import InputError
-from softf1.training.ranks import count_ranks, own_rank, share
+from softf1.training.processes import count_ranks, gather, own_rank, share, unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,11 +41,11 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     Extra state must be a tensor, as that of `WindowLoss` is.
     """
     named: dict[int, str] = {}
-    found = {}
+    tensors = {}
     for name, value in _entries(model).items():
         if named.setdefault(id(value), name) == name:
-            found[_plain(name)] = value
-    return _collect(found)
+            tensors[_plain(name)] = value
+    return _collect(tensors)
 
 
 def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -49,7 +53,7 @@ def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     entries, spread = _entries(model), _Spread(model, tensors)
     first = {id(value): _plain(name) for name, value in reversed(entries.items())}
     _check_names(set(first.values()), set(spread.known))
-    found = {}
+    loaded = {}
     for value in entries.values():
         name = first[id(value)]
         wanted, got = tuple(value.shape), spread.known[name][0]
@@ -57,21 +61,21 @@ def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise InputError(
                 f"the checkpoint is of another model: {name} has shape {got} instead of {wanted}"
             )
-        if name not in found:
-            found[name] = spread(name, value)
-    whole = {name: found[first[id(value)]] for name, value in entries.items()}
-    _unwrap(model).load_state_dict(whole)
+        if name not in loaded:
+            loaded[name] = spread(name, value)
+    whole = {name: loaded[first[id(value)]] for name, value in entries.items()}
+    _unwrap_all(model).load_state_dict(whole)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The optimizer's tensors, "exp_avg/encoder.weight" and so on; none before its first step."""
     names, inner = _parameters(model), _inner(optimizer)
-    found = {
+    tensors = {
         f"{key}/{names[id(parameter)]}": value
         for parameter, state in inner.state.items()
         for key, value in state.items()
     }
-    return _collect(found)
+    return _collect(tensors)
 
 
 def optimizer_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
@@ -103,6 +107,43 @@ def load_optimizer_tensors(
             _fill(inner.state, parameter, group, names[id(parameter)], spread)
 
 
+def random_state() -> dict[str, Tensor]:
+    """The state of every generator of every rank, as bytes: Python's, numpy's, torch's, CUDA's."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - others may draw from it
+    states = {
+        "python": _to_bytes(random.getstate()),
+        "numpy": _to_bytes([kind, np.asarray(keys).tolist(), *rest]),
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states["cuda"] = torch.cuda.get_rng_state()  # each rank has one device
+    ranks = gather(states)
+    if own_rank():
+        return {}
+    return {
+        f"{name}/{rank}": state for rank, own in enumerate(ranks) for name, state in own.items()
+    }
+
+
+def set_random_state(tensors: Mapping[str, Tensor]) -> None:
+    """Go on with the saved generators; a rank that there was not keeps its own."""
+    everything, rank = share(dict(tensors)), own_rank()
+    own = {
+        name: everything[f"{name}/{rank}"]
+        for name in ("python", "numpy", "torch", "cuda")
+        if f"{name}/{rank}" in everything
+    }
+    if "python" in own:
+        version, keys, normal = _from_bytes(own["python"])
+        random.setstate((version, tuple(keys), normal))
+    if "numpy" in own:
+        np.random.set_state(tuple(_from_bytes(own["numpy"])))  # noqa: NPY002
+    if "torch" in own:
+        torch.set_rng_state(own["torch"])
+    if "cuda" in own and torch.cuda.is_available():
+        torch.cuda.set_rng_state(own["cuda"])
+
+
 def _fill(
     states: dict[Tensor, Any],
     parameter: Tensor,
@@ -121,16 +162,15 @@ def _fill(
         state[key].copy_(spread(full, state[key]))
 
 
-def _unwrap(model: nn.Module) -> nn.Module:
+def _unwrap_all(model: nn.Module) -> nn.Module:
     """The model inside DistributedDataParallel and torch.compile."""
-    inner: Any = model
-    while isinstance(inner, DistributedDataParallel) or hasattr(inner, "_orig_mod"):
-        wraps = isinstance(inner, DistributedDataParallel)
-        inner = getattr(inner, "module" if wraps else "_orig_mod")
+    inner: Any = unwrap(model)
+    while hasattr(inner, "_orig_mod"):
+        inner = unwrap(inner._orig_mod)  # noqa: SLF001 - torch.compile has no other
     if any(type(module).__name__ == "FullyShardedDataParallel" for module in inner.modules()):
         raise InputError("FSDP of version 1 has no checkpoints here: set fsdp_version: 2")
-    found: nn.Module = inner
-    return found
+    plain: nn.Module = inner
+    return plain
 
 
 def _inner(optimizer: Any) -> Any:
@@ -148,7 +188,7 @@ def _plain(name: str) -> str:
 
 def _entries(model: nn.Module) -> dict[str, Tensor]:
     """The live tensors of the state dict; shared ones are the same object."""
-    entries: dict[str, Tensor] = dict(_unwrap(model).state_dict(keep_vars=True))
+    entries: dict[str, Tensor] = dict(_unwrap_all(model).state_dict(keep_vars=True))
     for name, value in entries.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"wanted a tensor as {name}, got {type(value).__name__}")
@@ -157,7 +197,7 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
 
 def _parameters(model: nn.Module) -> dict[int, str]:
     """The name of each parameter, by its identity."""
-    inner = _unwrap(model)
+    inner = _unwrap_all(model)
     inner.state_dict()  # after an evaluation whole tensors stand in for shards: this undoes it
     return {id(p): _plain(name) for name, p in inner.named_parameters()}
 
@@ -232,3 +272,11 @@ def _check_names(wanted: set[str], known: set[str]) -> None:
         which = f"{missing[0]} is missing" if missing else f"{more[0]} is not in the model"
         count = len(missing) + len(more)
         raise InputError(f"the checkpoint is of another model: {which} ({count} such names)")
+
+
+def _to_bytes(state: Any) -> Tensor:
+    return torch.frombuffer(bytearray(json.dumps(state).encode()), dtype=torch.uint8)
+
+
+def _from_bytes(tensor: Tensor) -> Any:
+    return json.loads(tensor.numpy().tobytes())

@@ -8,52 +8,52 @@ from softf1.data.examples import QAExample
 from softf1.data.splits import text_of
 from softf1.errors import InputError
 from softf1.recipe.recipe import read_recipe, with_values
-from softf1.training.material import Shelf, load_material
-from softf1.training.run import Trainer, train_run
+from softf1.training.datasets import DatasetCache, load_datasets
+from softf1.training.run import CachingTrainer, train_run
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe, write_recipe
 
 
 def test_files_are_read_with_their_hashes(tmp_path):
-    material = load_material(read_recipe(write_recipe(tmp_path)))
-    assert {name: len(found) for name, found in material.examples.items()} == {
+    datasets = load_datasets(read_recipe(write_recipe(tmp_path)))
+    assert {name: len(found) for name, found in datasets.examples.items()} == {
         "train": 60,
         "dev": 18,
         "test": 12,
     }
-    assert set(material.task.labels) == {"B-LOC", "B-PER", "O"}
-    hashes = {source["sha256"] for source in material.sources.values()}
+    assert set(datasets.task.labels) == {"B-LOC", "B-PER", "O"}
+    hashes = {source["sha256"] for source in datasets.sources.values()}
     assert len(hashes) == 3
     (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
-    changed = load_material(read_recipe(tmp_path / "toy.toml")).sources
+    changed = load_datasets(read_recipe(tmp_path / "toy.toml")).sources
     assert changed["dev"]["sha256"] == changed["train"]["sha256"]
 
 
 def test_what_runs_share_is_read_once(tmp_path):
-    shelf, recipe = Shelf(), read_recipe(write_recipe(tmp_path))
-    first = shelf.load(recipe)
+    cache, recipe = DatasetCache(), read_recipe(write_recipe(tmp_path))
+    first = cache.load(recipe)
     other = with_values(recipe, {"loss.name": "dice", "train.seed": 3, "train.lr": 0.5})
-    assert shelf.load(other) is first
-    assert shelf.load(with_values(recipe, {"task.max_length": 32})) is not first
-    again = shelf.load(recipe)
+    assert cache.load(other) is first
+    assert cache.load(with_values(recipe, {"task.max_length": 32})) is not first
+    again = cache.load(recipe)
     (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
     assert len(again.examples["dev"]) == 18
-    assert len(shelf.load(recipe).examples["dev"]) == 60
+    assert len(cache.load(recipe).examples["dev"]) == 60
 
 
 def test_a_file_edited_without_a_trace_is_read_anew(tmp_path):
     """Of the same size and time as before: only its content tells."""
-    recipe, shelf = read_recipe(write_recipe(tmp_path)), Shelf()
+    recipe, cache = read_recipe(write_recipe(tmp_path)), DatasetCache()
     path = tmp_path / "dev.txt"
     state, text = path.stat(), path.read_text()
-    word = shelf.load(recipe).examples["dev"][0].words[0]
+    word = cache.load(recipe).examples["dev"][0].words[0]
     path.write_text(text.replace(word, word.swapcase(), 1))
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert shelf.load(recipe).examples["dev"][0].words[0] == word.swapcase()
+    assert cache.load(recipe).examples["dev"][0].words[0] == word.swapcase()
 
 
-def test_a_second_run_on_the_same_material_gives_the_same(tmp_path):
-    recipe, trainer = read_recipe(write_recipe(tmp_path)), Trainer()
+def test_a_second_run_on_the_same_datasets_gives_the_same(tmp_path):
+    recipe, trainer = read_recipe(write_recipe(tmp_path)), CachingTrainer()
     runs = [trainer(recipe, tmp_path / name, quiet=True)["scores"] for name in "ab"]
     alone = train_run(recipe, tmp_path / "c", quiet=True)["scores"]
     assert runs == [alone, alone]
@@ -62,23 +62,23 @@ def test_a_second_run_on_the_same_material_gives_the_same(tmp_path):
 def split(kind="tagging", share=0.25, train=None):
     data = {"train": train or make_data(kind)["train"]}
     recipe = with_values(make_recipe(), {"task.dev_share": share})
-    return load_material(recipe, data) if kind == "tagging" else data
+    return load_datasets(recipe, data) if kind == "tagging" else data
 
 
 def test_without_a_dev_file_a_share_of_train_is_put_aside():
-    material = split()
-    train, dev = material.examples["train"], material.examples["dev"]
+    datasets = split()
+    train, dev = datasets.examples["train"], datasets.examples["dev"]
     assert (len(train), len(dev)) == (45, 15)
     everything = make_data()["train"]
     assert sorted(train + dev, key=str) == sorted(everything, key=str)
     assert train != everything[:45]  # not the end of the file
-    assert material.sources["dev"]["share"] == 0.25
+    assert datasets.sources["dev"]["share"] == 0.25
     assert split().examples["dev"] == dev
 
 
 def test_the_share_is_the_same_for_every_seed():
     recipes = [make_recipe(train={"seed": seed}) for seed in (0, 1)]
-    first, second = (load_material(r, {"train": make_data()["train"]}) for r in recipes)
+    first, second = (load_datasets(r, {"train": make_data()["train"]}) for r in recipes)
     assert first.examples["dev"] == second.examples["dev"]
 
 
@@ -89,14 +89,14 @@ def test_questions_about_one_text_stay_together(bert):
         for e in data["train"]
         for i in range(3)
     ]
-    found = load_material(with_values(recipe, {"task.dev_share": 0.2}), {"train": train}).examples
+    found = load_datasets(with_values(recipe, {"task.dev_share": 0.2}), {"train": train}).examples
     assert len(found["dev"]) == 36
     assert not {e.context for e in found["dev"]} & {e.context for e in found["train"]}
 
 
 def test_queries_about_one_sentence_stay_together(bert):
     recipe, data = case("mrc_ner", bert)
-    found = load_material(recipe, {"train": data["train"]}).examples
+    found = load_datasets(recipe, {"train": data["train"]}).examples
     sentences = [{e.id.split(".")[0] for e in found[name]} for name in ("train", "dev")]
     assert not sentences[0] & sentences[1]
     assert len(found["dev"]) == 12
@@ -105,34 +105,34 @@ def test_queries_about_one_sentence_stay_together(bert):
 def test_labels_come_from_train_alone():
     data = make_data()
     data["test"] = [type(e)(e.words, ("B-NEW", *e.tags[1:]), line=0) for e in data["test"]]
-    material = load_material(make_recipe(), data)
-    assert "B-NEW" not in material.task.labels
-    assert any("NEW" in note and note.startswith("test: ") for note in material.notes)
+    datasets = load_datasets(make_recipe(), data)
+    assert "B-NEW" not in datasets.task.labels
+    assert any("NEW" in note and note.startswith("test: ") for note in datasets.notes)
 
 
 @pytest.mark.parametrize("data", [{}, {"train": []}, {"dev": make_data()["dev"]}])
 def test_nothing_to_train_on_is_an_error(data):
     with pytest.raises(InputError, match="wanted examples to use as train, got none"):
-        load_material(make_recipe(), data)
+        load_datasets(make_recipe(), data)
 
 
 def test_an_empty_file_is_an_error_that_names_it(tmp_path):
     recipe = read_recipe(write_recipe(tmp_path))
     (tmp_path / "dev.txt").write_text("\n\n")
     with pytest.raises(InputError, match=r"dev\.txt"):
-        load_material(recipe)
+        load_datasets(recipe)
 
 
 def test_one_example_cannot_be_split():
     with pytest.raises(InputError, match="wanted several examples to split a dev part off, got 1"):
-        load_material(make_recipe(), {"train": make_data()["train"][:1]})
+        load_datasets(make_recipe(), {"train": make_data()["train"][:1]})
 
 
 def test_a_text_in_train_and_test_is_said_with_its_count():
     data = make_data()
     data["test"] = [*data["test"], *data["train"][:5]]
-    material = load_material(make_recipe(), data)
-    leaks = [note for note in material.notes if "texts are in train too" in note]
+    datasets = load_datasets(make_recipe(), data)
+    leaks = [note for note in datasets.notes if "texts are in train too" in note]
     assert any(note.startswith("test: ") and "drop_leaks" in note for note in leaks)
     given = sum(text_of(e) in set(map(text_of, data["train"])) for e in data["test"])
     assert any(f"test: {given} of {len(data['test'])} texts" in note for note in leaks)
@@ -142,21 +142,21 @@ def test_drop_leaks_takes_texts_of_dev_and_test_out_of_train():
     data = make_data()
     data["test"] = [*data["test"], *data["train"][:5]]
     recipe = with_values(make_recipe(), {"task.drop_leaks": True})
-    material = load_material(recipe, data)
-    kept = {text_of(e) for e in material.examples["train"]}
+    datasets = load_datasets(recipe, data)
+    kept = {text_of(e) for e in datasets.examples["train"]}
     assert not kept & {text_of(e) for name in ("dev", "test") for e in data[name]}
-    dropped = len(data["train"]) - len(material.examples["train"])
+    dropped = len(data["train"]) - len(datasets.examples["train"])
     assert dropped >= 5
-    assert material.notes[0] == (
+    assert datasets.notes[0] == (
         f"train: {dropped} examples left out, whose texts are in dev or test"
     )
-    assert material.sources["train"]["examples"] == len(material.examples["train"])
+    assert datasets.sources["train"]["examples"] == len(datasets.examples["train"])
     with pytest.raises(InputError, match=r"task\.drop_leaks: wanted texts in train"):
-        load_material(recipe, data | {"test": data["train"]})
+        load_datasets(recipe, data | {"test": data["train"]})
 
 
 def test_the_same_file_as_train_and_dev_is_said(tmp_path):
     write_recipe(tmp_path)
     (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
-    notes = load_material(read_recipe(tmp_path / "toy.toml")).notes
+    notes = load_datasets(read_recipe(tmp_path / "toy.toml")).notes
     assert any("dev has the same 60 texts as train" in note for note in notes)

@@ -1,4 +1,4 @@
-"""What a training works on: the files of a recipe read, split and encoded, and the task fitted."""
+"""The datasets of a training: files read, split and encoded, and the task fitted to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from softf1.data.splits import TextHashes, find_overlaps, put_aside, text_of
 from softf1.errors import InputError
 from softf1.models.encoders import make_codec
 from softf1.tasks.registry import make_task
-from softf1.training.identity import SPLITS, hash_examples, hash_path, identify
+from softf1.training.run_folder import SPLITS, hash_examples, hash_path, identify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ SPLIT_SEED = 2020
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """All that is known before there is a model.
+class Datasets:
+    """Train, dev and test, and what is learned from them before there is a model.
 
     Attributes:
         task: With the labels of the training part.
@@ -43,24 +43,24 @@ class Material:
     notes: list[str] = field(default_factory=list)
 
 
-class Shelf:
-    """The last material: runs of a grid differ in loss and seed, not in what they read."""
+class DatasetCache:
+    """The last datasets: runs of a grid differ in loss and seed, not in what they read."""
 
     def __init__(self) -> None:
         self.key: object = None
-        self.held: Material | None = None
+        self.held: Datasets | None = None
 
-    def load(self, recipe: Recipe) -> Material:
-        """What `load_material` gives; from memory where task, encoder and files are the same."""
+    def load(self, recipe: Recipe) -> Datasets:
+        """What `load_datasets` gives; from memory where task, encoder and files are the same."""
         state = identify(recipe)
         key = (recipe.task, recipe.encoder, state["data"], state["encoder_files"])
         if self.held is None or key != self.key:
             self.held = None  # not two at once
-            self.key, self.held = key, load_material(recipe)
+            self.key, self.held = key, load_datasets(recipe)
         return self.held
 
 
-def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = None) -> Material:
+def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = None) -> Datasets:
     """Reads and encodes the files of a recipe, or examples that are at hand.
 
     Args:
@@ -71,11 +71,11 @@ def load_material(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     examples, sources = _given(given) if given is not None else _read(recipe, task)
     notes = divide(examples, sources, recipe.task)
     codec = make_codec(recipe.encoder.name, task.texts(examples["train"]))
-    features = {name: task.encode(found, codec) for name, found in examples.items()}
+    features = {name: task.encode(own, codec) for name, own in examples.items()}
     task = task.fit(features["train"])
     check_gold(task, examples, sources)
     notes += [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
-    return Material(task, codec, examples, features, sources, notes)
+    return Datasets(task, codec, examples, features, sources, notes)
 
 
 def check_files(recipe: Recipe) -> None:
@@ -98,7 +98,7 @@ def check_gold(
     """Refuses examples that could not be scored: now, not after the last step."""
     check = getattr(task, "check_gold", None)  # tasks of other packages may have none
     if check is not None:
-        check({name: (sources[name]["path"], found) for name, found in examples.items()})
+        check({name: (sources[name]["path"], own) for name, own in examples.items()})
 
 
 def divide(
@@ -115,9 +115,9 @@ def divide(
     if "dev" not in examples:
         split_dev(examples, sources, section.dev_share)
     notes = drop_leaks(examples) if section.drop_leaks else find_leaks(examples)
-    for name, found in examples.items():
-        sources[name]["examples"] = len(found)
-        if not found:
+    for name, own in examples.items():
+        sources[name]["examples"] = len(own)
+        if not own:
             raise InputError(
                 f"wanted examples to use as {name}, got none", path=sources[name]["path"]
             )
@@ -126,15 +126,16 @@ def divide(
 
 def find_leaks(examples: Mapping[str, Sequence[Any]]) -> list[str]:
     """Says which parts have texts in common, and how many."""
-    hashes = {name: TextHashes(map(text_of, found)) for name, found in examples.items()}
-    found = find_overlaps(hashes)
+    hashes = {name: TextHashes(map(text_of, own)) for name, own in examples.items()}
     cure = "; task.drop_leaks = true takes them out of train"
-    return [f"{overlap}{cure if overlap.first == 'train' else ''}" for overlap in found]
+    return [
+        f"{overlap}{cure if overlap.first == 'train' else ''}" for overlap in find_overlaps(hashes)
+    ]
 
 
 def drop_leaks(examples: dict[str, list[Any]]) -> list[str]:
     """Takes the examples out of train whose text is in dev or test; says how many they were."""
-    others = {text_of(e) for name, found in examples.items() if name != "train" for e in found}
+    others = {text_of(e) for name, own in examples.items() if name != "train" for e in own}
     kept = [example for example in examples["train"] if text_of(example) not in others]
     dropped = len(examples["train"]) - len(kept)
     if not kept:
@@ -149,16 +150,15 @@ def drop_leaks(examples: dict[str, list[Any]]) -> list[str]:
 def _given(
     given: Mapping[str, Sequence[Any]],
 ) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
-    return {name: list(found) for name, found in given.items()}, {
-        name: {"path": None, "sha256": hash_examples(found)} for name, found in given.items()
+    return {name: list(own) for name, own in given.items()}, {
+        name: {"path": None, "sha256": hash_examples(own)} for name, own in given.items()
     }
 
 
 def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
-    paths = {name: getattr(recipe.task, name) for name in SPLITS}
-    found = {name: path for name, path in paths.items() if path}
-    sources = {name: {"path": path, "sha256": hash_path(path)} for name, path in found.items()}
-    return {name: list(task.read(path)) for name, path in found.items()}, sources
+    paths = {name: path for name in SPLITS if (path := getattr(recipe.task, name))}
+    sources = {name: {"path": path, "sha256": hash_path(path)} for name, path in paths.items()}
+    return {name: list(task.read(path)) for name, path in paths.items()}, sources
 
 
 def split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:

@@ -7,44 +7,44 @@ import torch
 from torch import nn
 
 from softf1.recipe.recipe import with_values
-from softf1.training.material import load_material
-from softf1.training.model import make_model, set_dropout
+from softf1.training.build import make_model, set_dropout
+from softf1.training.datasets import load_datasets
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe
 
 
 def build(name, bert, **values):
     recipe, data = case(name, bert)
-    material = load_material(recipe, data)
-    return make_model(with_values(recipe, values), material), material, data
+    datasets = load_datasets(recipe, data)
+    return make_model(with_values(recipe, values), datasets), datasets, data
 
 
 def test_the_bias_of_a_softmax_is_the_log_prior():
     recipe = make_recipe()
-    material = load_material(recipe, make_data())
-    bias = make_model(recipe, material).classifier.bias
+    datasets = load_datasets(recipe, make_data())
+    bias = make_model(recipe, datasets).classifier.bias
     tags = [tag for example in make_data()["train"] for tag in example.tags]
     # log((n_c + 1) / (n + C)) with the counts of the file
-    wanted = [math.log((tags.count(t) + 1) / (len(tags) + 3)) for t in material.task.labels]
+    wanted = [math.log((tags.count(t) + 1) / (len(tags) + 3)) for t in datasets.task.labels]
     torch.testing.assert_close(bias.detach(), torch.tensor(wanted))
 
 
 def test_the_bias_of_sigmoids_is_the_log_odds(bert):
-    model, material, data = build("multi-label", bert)
+    model, datasets, data = build("multi-label", bert)
     texts = len(data["train"])
-    for label, bias in zip(material.task.labels, model.classifier.bias.tolist(), strict=True):
+    for label, bias in zip(datasets.task.labels, model.classifier.bias.tolist(), strict=True):
         positive = sum(label in example.labels for example in data["train"])
         assert bias == pytest.approx(math.log((positive + 1) / (texts - positive + 1)), rel=1e-5)
 
 
 def test_starts_and_ends_have_their_own(bert):
-    model, material, data = build("mrc_ner", bert)
+    model, datasets, data = build("mrc_ner", bert)
     words = sum(len(example.words) for example in data["train"])
     spans = sum(len(example.spans) for example in data["train"])
     wanted = math.log((spans + 1) / (words - spans + 1))
     assert model.start.bias.item() == pytest.approx(wanted, rel=1e-5)
     assert model.end.bias.item() == pytest.approx(wanted, rel=1e-5)
-    found = material.task.class_counts(material.features["train"])["span"][0]
+    found = datasets.task.class_counts(datasets.features["train"])["span"][0]
     assert model.match.out.bias.item() == pytest.approx(math.log((found[1] + 1) / (found[0] + 1)))
 
 
@@ -55,15 +55,15 @@ def test_positions_have_no_prior(bert):
 
 def test_zero_is_zero(bert):
     for name in ("tagging", "multi-label", "qa-sigmoid"):
-        model, material, _ = build(name, bert, **{"train.head_bias": "zero"})
-        for head in material.task.heads(model).values():
+        model, datasets, _ = build(name, bert, **{"train.head_bias": "zero"})
+        for head in datasets.task.heads(model).values():
             assert head.layer.bias.abs().sum() == 0
 
 
 def test_a_head_without_a_bias_starts_without(bert):
     recipe, data = case("tagging", bert)
-    material = load_material(recipe, data)
-    old = type(material.task).build_model
+    datasets = load_datasets(recipe, data)
+    old = type(datasets.task).build_model
 
     def build(task, *args, **options):
         model = old(task, *args, **options)
@@ -71,8 +71,8 @@ def test_a_head_without_a_bias_starts_without(bert):
         return model
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(material.task), "build_model", build)
-        assert make_model(recipe, material).classifier.bias is None
+        patch.setattr(type(datasets.task), "build_model", build)
+        assert make_model(recipe, datasets).classifier.bias is None
 
 
 def test_the_seed_makes_the_weights(bert):

@@ -12,11 +12,16 @@ import pytest
 
 from softf1.errors import InputError
 from softf1.recipe.recipe import read_recipe, with_values
-from softf1.training import folder as folders
-from softf1.training import identity as identities
-from softf1.training.folder import claim, finish, look
-from softf1.training.identity import hash_encoder_files, identify, list_changes
+from softf1.training import run_folder
 from softf1.training.run import train_or_find, train_run
+from softf1.training.run_folder import (
+    claim,
+    finish,
+    hash_encoder_files,
+    identify,
+    list_changes,
+    look,
+)
 from tests.training.toys import make_data, make_recipe, write_recipe
 
 ONE_STEP = {"train.max_steps": 1}
@@ -145,7 +150,7 @@ def test_another_version_is_said(monkeypatch):
     for name in ("softf1", "torch", "transformers"):
         before = {**now, "versions": {**now["versions"], name: "0.0.1"}}
         assert list_changes(before, now) == [f"{name} was 0.0.1 and is {now['versions'][name]}"]
-    monkeypatch.setattr(identities.torch, "__version__", "9.9")
+    monkeypatch.setattr(run_folder.torch, "__version__", "9.9")
     assert list_changes(now, identify(make_recipe())) == [
         f"torch was {now['versions']['torch']} and is 9.9"
     ]
@@ -185,16 +190,16 @@ def test_a_name_of_the_hub_is_known_by_its_commit(monkeypatch):
 def test_many_changes_are_counted():
     now = identify(make_recipe())
     other = identify(make_recipe(train={"lr": 1.0, "seed": 3, "batch_size": 2, "epochs": 1.0}))
-    said = identities.say_changes(list_changes(other, now))
+    said = run_folder.say_changes(list_changes(other, now))
     assert "; and 1 more: --out" in said
 
 
 def test_a_file_that_changes_while_it_is_read_trains_nothing(place):
     here, recipe = place
-    from softf1.training.material import load_material
+    from softf1.training.datasets import load_datasets
 
     def load(asked):
-        found = load_material(asked)
+        found = load_datasets(asked)
         with (here / "dev.txt").open("a") as file:
             file.write("\nAnn B-PER\n")
         return found
@@ -219,11 +224,11 @@ def test_another_process_that_finishes_before_the_lock_is_seen(place):
 
 def test_the_same_run_finished_by_another_process_meanwhile_is_not_trained_again(place):
     here, recipe = place
-    from softf1.training.material import load_material
+    from softf1.training.datasets import load_datasets
 
     def load(asked):  # while this process reads, another one trains the same
         shutil.copytree(here / "run", here / "late")
-        return load_material(asked)
+        return load_datasets(asked)
 
     result, trained = train_or_find(recipe, here / "late", load=load, quiet=True)
     assert not trained
@@ -234,7 +239,7 @@ def test_the_same_run_finished_by_another_process_meanwhile_is_not_trained_again
 def test_a_lock_that_was_removed_with_its_folder_is_no_lock(tmp_path, monkeypatch):
     """Its holder finishes between our opening the file and our locking it."""
     path, times = tmp_path / "checkpoints/lock", []
-    real = folders.lock
+    real = run_folder.lock
 
     def late(number):
         times.append(number)
@@ -242,9 +247,9 @@ def test_a_lock_that_was_removed_with_its_folder_is_no_lock(tmp_path, monkeypatc
             shutil.rmtree(path.parent)
         return real(number)
 
-    monkeypatch.setattr(folders, "lock", late)
+    monkeypatch.setattr(run_folder, "lock", late)
     with ExitStack() as held:
-        folders._lock(path, held)
+        run_folder._lock(path, held)
         with path.open("ab") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert len(times) == 2

@@ -1,21 +1,20 @@
-"""Watches a training and says in words what goes wrong and what to try."""
+"""Monitors a training and says in words what goes wrong and what to try."""
 
 from __future__ import annotations
 
 import math
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from softf1.errors import RunError
+from softf1.tasks.base import NOTHING, ONE_CLASS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from softf1.recipe.recipe import LossSection
-    from softf1.tasks.base import Prediction
+    from softf1.tasks.base import Prediction, Task
 
 OUTSIDE = "O"
-NOTHING, ONE_CLASS = "no label is predicted", "collapse to one class"
 RATIOS = ("dice", "tversky", "dsc")
 """Losses whose push vanishes on what is far off, so that a bad start lasts."""
 
@@ -25,19 +24,20 @@ MOST_SKIPPED = 50
 """Steps in a row without an update before a training gives up."""
 
 
-class Guard:
+class Monitor:
     """Collects warnings; each is given once.
 
     Attributes:
+        task: What is trained; knows a collapse of its predictions.
         warnings: What was said so far.
         advice: What to try against a collapse.
     """
 
     def __init__(
-        self, warnings: Iterable[str] = (), *, loss: LossSection | None = None, outside: bool = True
+        self, task: Task, warnings: Iterable[str] = (), *, loss: LossSection | None = None
     ) -> None:
-        self.warnings = list(warnings)
-        self.advice = advise(loss, outside=outside)
+        self.task, self.warnings = task, list(warnings)
+        self.advice = advise(loss, outside=OUTSIDE in getattr(task, "labels", ()))
 
     def watch_steps(self, *, skipped: float, run: float, loss: float) -> list[str]:
         """Looks at some steps; raises where nothing is learned any more.
@@ -65,7 +65,7 @@ class Guard:
         self, predictions: Sequence[Prediction], *, epoch: float, last: bool = False
     ) -> list[str]:
         """Looks at what was predicted on dev; early in a training nothing may be."""
-        problem = find_collapse(predictions)
+        problem = self._find_collapse(predictions)
         if problem is None or (epoch < SECOND and not last):
             return []
         return self._once(self._word(problem, epoch))
@@ -78,11 +78,15 @@ class Guard:
             score: Of these, from 0 to 1; at 1 they are one class because all of dev is.
             epoch: When the model was saved.
         """
-        problem = find_collapse(predictions) if score < 1 else None
+        problem = self._find_collapse(predictions) if score < 1 else None
         self.warnings = [one for one in self.warnings if not one.startswith((NOTHING, ONE_CLASS))]
         if problem is not None:
             self.warnings.append(self._word(problem, epoch))
         return problem is not None or score == 0
+
+    def _find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
+        known = predictions and hasattr(self.task, "find_collapse")  # one of another package
+        return self.task.find_collapse(predictions) if known else None
 
     def _word(self, problem: str, epoch: float) -> str:
         what, comma, rest = problem.partition(",")
@@ -132,43 +136,3 @@ def advise(loss: LossSection | None, *, outside: bool) -> str:
         tips.append("more train.epochs")
     tips.append("a lower train.lr" if ratios else "another train.lr")
     return f"try {', '.join(tips[:-1])} or {tips[-1]}" if tips[1:] else f"try {tips[0]}"
-
-
-def find_collapse(predictions: Sequence[Prediction]) -> str | None:
-    """What is wrong where nothing is predicted, or one class alone; None where neither is so.
-
-    >>> find_collapse([{"label": "ham"}, {"label": "ham"}])
-    "collapse to one class, all is 'ham'"
-    """
-    if not predictions:
-        return None
-    found = set(chain.from_iterable(map(said, predictions)))
-    if not found or (found == {OUTSIDE} and "tags" in predictions[0]):
-        return NOTHING
-    if len(found) == 1 and _is_choice(predictions[0]):
-        return f"{ONE_CLASS}, all is {next(iter(found))!r}"
-    return None
-
-
-def said(prediction: Prediction) -> set[Any]:
-    """What a prediction names: its tags, labels, or that there is a span or an answer.
-
-    >>> said({"tags": ["O", "B-PER"]}) == {"O", "B-PER"}
-    True
-    >>> said({"label": "PER", "spans": []})
-    set()
-    """
-    if "tags" in prediction:
-        return set(prediction["tags"])
-    if "spans" in prediction:
-        return {"span"} if prediction["spans"] else set()
-    if "labels" in prediction:
-        return set(prediction["labels"])
-    if "label" in prediction:
-        return {prediction["label"]}
-    return {"answer"} if prediction.get("answer") else set()
-
-
-def _is_choice(prediction: Prediction) -> bool:
-    """Whether several classes compete, so that one alone is a collapse."""
-    return "tags" in prediction or ("label" in prediction and "spans" not in prediction)

@@ -1,0 +1,68 @@
+"""What a task says on the model card: use in transformers, how it decides, its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+DECISION = "softf1_decision"
+"""Where a config holds thresholds and biases that are not in the weights."""
+
+NOT_TUNED = "No threshold or bias is used"
+SEEN_ONLY = "A label that is not in the training data is never predicted."
+
+
+@dataclass(frozen=True, slots=True)
+class CardText:
+    """The parts of a model card that depend on the task.
+
+    Attributes:
+        decision: Paragraphs on how logits become predictions, tuned thresholds and biases included.
+        pipeline: The task's name on the Hub; None where the Hub has none.
+        code: Python that uses the model in plain transformers, where that is possible.
+        limits: Sentences.
+    """
+
+    decision: Sequence[str]
+    pipeline: str | None = None
+    code: str | None = None
+    limits: Sequence[str] = field(default=())
+
+
+def describe_biases(
+    labels: Sequence[str], biases: Sequence[float], *, folded: bool
+) -> tuple[str, str]:
+    """Paragraphs about tuned biases of the labels, and about where the saved model has them."""
+    added = [pair for pair in zip(labels, biases, strict=True) if pair[1]]
+    text = (
+        "Tuned on dev, this is added to the logits before the largest is taken (nothing to labels "
+        f"that are not named): {list_values(added)}"
+    )
+    return text, describe_place(folded=folded)
+
+
+def describe_place(*, folded: bool, hint: str = "") -> str:
+    """A paragraph about where a saved model has what was tuned: in its weights, or its config."""
+    if folded:
+        return (
+            "The bias of the head has it already, so a pipeline of transformers gives the tuned "
+            "answers; softf1 keeps the trained bias in `softf1.json`."
+            + (f" There, {hint}." if hint else "")
+        )
+    return (
+        "This head has no bias, so a pipeline of transformers does not know it: "
+        "`softf1.integrations.transformers.decide(logits, model.config)` reads it from "
+        f"`{DECISION}` in `config.json`."
+    )
+
+
+def list_values(values: Iterable[tuple[str, float]]) -> str:
+    """Labels with their numbers.
+
+    >>> list_values([("PER", 0.25), ("LOC", -1)])
+    '`PER` 0.25, `LOC` -1.'
+    """
+    return ", ".join(f"`{label}` {value:.4g}" for label, value in values) + "."

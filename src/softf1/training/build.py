@@ -1,0 +1,266 @@
+"""What a training is built of: model, batch sampler, loss and optimizer, as the recipe says."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import nn
+
+from softf1.errors import InputError
+from softf1.losses import prior_bias
+from softf1.training.batching import MAX_BUCKETS, BatchSampler, find_strata
+from softf1.training.evaluation import check_metric
+from softf1.training.graphs import GraphStepper
+from softf1.training.loading import collate_rows
+from softf1.training.objective import make_objective
+from softf1.training.optimizer import make_optimizer, parameter_groups
+from softf1.training.processes import freeze_unused, make_autocast, unwrap
+from softf1.training.step import Attack, Stepper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor
+
+    from softf1.recipe.recipe import Recipe, TrainSection
+    from softf1.training.datasets import Datasets
+    from softf1.training.objective import Objective
+    from softf1.training.processes import Processes
+
+MICRO_TOKENS = {"cpu": 4096}
+"""Padded tokens of a forward pass at most by the kind of device, where the recipe does not say."""
+
+MICRO_TOKENS_ELSEWHERE = 65536
+
+
+def uses_graphs(train: TrainSection, processes: Processes, precision: str) -> bool:
+    """Whether steps are replayed as CUDA graphs; refuses what the recipe asks for in vain."""
+    if processes.sharded and precision == "fp16":
+        raise InputError('train.precision="fp16" is not for sharded weights; use "bf16"')
+    able = (
+        processes.device.type == "cuda"
+        and processes.world == 1
+        and train.accumulate == 1
+        and precision != "fp16"
+    )
+    if train.compile == "graphs" and not able:
+        raise InputError(
+            'train.compile="graphs" needs one process with a CUDA GPU, train.accumulate=1 and '
+            "no fp16"
+        )
+    return able and train.compile != "off"
+
+
+def make_batch_sampler(
+    recipe: Recipe, datasets: Datasets, processes: Processes, *, graphs: bool
+) -> BatchSampler:
+    """Cuts the training data into steps."""
+    train, features = recipe.train, datasets.features["train"]
+    micro_tokens = train.micro_tokens
+    if micro_tokens is None:
+        micro_tokens = MICRO_TOKENS.get(processes.device.type, MICRO_TOKENS_ELSEWHERE)
+    drawn = train.sampler != "shuffle"
+    return BatchSampler(
+        features["length"],
+        batch_size=train.batch_size,
+        batch_tokens=train.batch_tokens,
+        accumulate=train.accumulate,
+        micro_tokens=micro_tokens,
+        sampler=train.sampler,
+        strata=find_strata(datasets.task, features) if drawn else None,
+        seed=train.seed,
+        world=processes.world,
+        rank=processes.rank,
+        # A bucket is a graph to capture. Where tokens cut the steps, buckets decide what is in
+        # them, and that must not depend on the device.
+        max_buckets=MAX_BUCKETS if train.batch_tokens or graphs else 0,
+    )
+
+
+def make_stepper(
+    recipe: Recipe,
+    datasets: Datasets,
+    processes: Processes,
+    batch_sampler: BatchSampler,
+    *,
+    steps: int,
+    precision: str,
+    graphs: bool,
+) -> Stepper:
+    """Makes model, loss and optimizer, on their device.
+
+    Args:
+        recipe: What to train.
+        datasets: What to train on.
+        processes: Who else is there.
+        batch_sampler: Cuts the training data; left as it is unless the loss wants whole steps.
+        steps: Steps of the training.
+        precision: Type of the computation.
+        graphs: Replay steps as CUDA graphs.
+    """
+    train, device = recipe.train, processes.device
+    model = make_model(recipe, datasets)
+    check_metric(recipe, datasets, model)
+    autocast = make_autocast(precision, device)
+    objective = _make_objective(recipe, datasets, processes, batch_sampler, model, steps=steps)
+    if processes.world > 1 and not processes.sharded:
+        model.to(device)
+        loss, _ = find_first_loss(
+            model, objective, datasets, batch_sampler, autocast=autocast, device=device
+        )
+        freeze_unused(model, loss)
+    model = processes.wrap(model)
+    if train.compile == "inductor":
+        model.compile(dynamic=True)
+    optimizer = make_optimizer(
+        parameter_groups(unwrap(model), datasets.task, train),
+        train,
+        fused=not processes.sharded,
+        capturable=graphs,
+    )
+    return (GraphStepper if graphs else Stepper)(
+        model,
+        task=datasets.task,
+        objective=objective,
+        optimizer=optimizer,
+        device=device,
+        clip=train.clip,
+        alone=processes.world == 1,
+        autocast=autocast,
+        scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
+        attack=_make_attack(train),
+    )
+
+
+def _make_attack(train: TrainSection) -> Attack | None:
+    epsilon = train.adversarial or train.adversarial_relative
+    if not epsilon:
+        return None
+    relative = bool(train.adversarial_relative)
+    return Attack(epsilon, relative=relative, direction=train.adversarial_direction)
+
+
+def _make_objective(
+    recipe: Recipe,
+    datasets: Datasets,
+    processes: Processes,
+    batch_sampler: BatchSampler,
+    model: nn.Module,
+    *,
+    steps: int,
+) -> Objective:
+    """The loss, exact over micro-batches where there may be several."""
+    train, task, features = recipe.train, datasets.task, datasets.features["train"]
+    counts, keys = task.class_counts(features), tuple(task.heads(model))
+    expected = None
+    if train.step_weights != "equal":
+        each = sum(counts[key].sum() / len(features) if key in counts else 1.0 for key in keys)
+        expected = float(each * _items_per_step(batch_sampler, processes))
+    objective = make_objective(
+        recipe.loss,
+        keys=keys,
+        counts=counts,
+        labels=getattr(task, "labels", ()),
+        steps=steps,
+        expected=expected,
+        consistency=train.consistency,
+    )
+    several = processes.world > 1 or train.accumulate > 1
+    if several or batch_sampler.splits:
+        try:
+            objective.open_windows()
+        except InputError:
+            if several or train.micro_tokens:
+                raise
+            # Nobody asked for micro-batches. Hard-negative mining looks at a whole step.
+            batch_sampler.micro_tokens = 0
+    return objective.to(processes.device)
+
+
+def _items_per_step(batch_sampler: BatchSampler, processes: Processes) -> float:
+    epoch = batch_sampler.epoch(0)
+    own = sum(len(micro.items) for step in epoch for micro in step)
+    (total,) = processes.add([own])  # shares differ, and may be nothing
+    return total / len(epoch)
+
+
+def find_first_loss(
+    model: nn.Module,
+    objective: Objective,
+    datasets: Datasets,
+    batch_sampler: BatchSampler,
+    *,
+    autocast: Callable[[], AbstractContextManager[Any]],
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:
+    """The loss of the first micro-batch, to differentiate and to show."""
+    task, features = datasets.task, datasets.features["train"]
+    micro = batch_sampler.epoch(0)[0][0]
+    batch = collate_rows(task, features, micro, datasets.codec)
+    batch = objective.prepare(batch.to(device))
+    with autocast():
+        logits = task.logits(model(**batch.inputs), batch)
+    return objective.whole({k: v.float() for k, v in logits.items()}, batch.targets)
+
+
+def make_model(recipe: Recipe, datasets: Datasets) -> nn.Module:
+    """Encoder and head on the CPU, the same for the same seed."""
+    torch.manual_seed(recipe.train.seed)
+    task, name = datasets.task, recipe.encoder.name
+    options = dict(recipe.encoder.options)
+    if recipe.encoder.allow_pickle:
+        options["allow_pickle"] = True
+    model = task.build_model(name, datasets.codec, **options)
+    if recipe.encoder.dropout is not None:
+        set_dropout(model, recipe.encoder.dropout)
+    start_heads(model, datasets, prior=recipe.train.head_bias == "prior")
+    return model
+
+
+def set_dropout(model: nn.Module, share: float) -> None:
+    """Every dropout of the model, attention's own too, and its configuration."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share
+        for holder in (module, getattr(module, "config", None)):
+            _set_shares(holder, share)
+
+
+def _set_shares(holder: Any, share: float) -> None:
+    """Attention and recurrent layers keep their dropout as a number."""
+    for name, value in list(vars(holder).items() if holder is not None else ()):
+        if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
+            setattr(holder, name, share)
+
+
+@torch.no_grad()
+def start_heads(model: nn.Module, datasets: Datasets, *, prior: bool) -> None:
+    """Output biases at the log class prior, or at 0; softmax over positions has no classes."""
+    counts = datasets.task.class_counts(datasets.features["train"])
+    for key, (layer, rows) in datasets.task.heads(model).items():
+        bias = cast("Tensor | None", layer.bias)
+        if bias is None:  # in some decoders
+            continue
+        bias[rows] = 0.0
+        if prior and key in counts:
+            own = counts[key]
+            bias[rows] = prior_bias(torch.from_numpy(own), sigmoid=own.ndim == 2)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Without the progress bars and reports of transformers, which have no place in our output."""
+    from transformers.utils import logging
+
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers has no types
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -1,0 +1,448 @@
+"""The one training loop, for every task: steps, evaluations, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import signal
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from threading import current_thread, main_thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from softf1.errors import InputError, RunError
+from softf1.recipe.recipe import describe_recipe
+from softf1.training.build import find_first_loss, make_batch_sampler, make_stepper, uses_graphs
+from softf1.training.checkpoint import load_checkpoint, save_checkpoint
+from softf1.training.evaluation import Evaluated, predict_logits, read_score
+from softf1.training.loading import collate_rows, pin_batch, prefetch
+from softf1.training.monitor import Monitor
+from softf1.training.optimizer import count_steps, rate_factor, set_rate
+from softf1.training.processes import choose_precision, unwrap
+from softf1.training.progress import MetricsLog, Silent, peak_memory
+from softf1.training.run_folder import CHECKPOINTS
+from softf1.training.state_dict import (
+    load_model_tensors,
+    load_optimizer_tensors,
+    model_tensors,
+    optimizer_groups,
+    optimizer_tensors,
+    random_state,
+    set_random_state,
+)
+from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from softf1.recipe.recipe import Recipe
+    from softf1.tasks.base import Batch, Found
+    from softf1.training.batching import MicroBatch
+    from softf1.training.checkpoint import Checkpoint
+    from softf1.training.datasets import Datasets
+    from softf1.training.processes import Processes
+    from softf1.training.progress import Display
+
+LINES, LEAST = 200, 10
+"""Lines of steps in `metrics.jsonl`, about, and steps between two of them at least."""
+
+ASK_EVERY = 10
+"""Steps between two agreements of several processes on saving or stopping."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class InterruptedRunError(RunError):
+    """Somebody asked to stop; what was done is saved."""
+
+
+@dataclass
+class TrainState:
+    """How far a training is; with weights and random states it is all that going on needs.
+
+    Attributes:
+        step: Optimizer steps done.
+        epoch: Epochs done.
+        in_epoch: Steps done of this epoch.
+        best: The best dev score so far, of the step `best_step` after `best_epoch` epochs.
+        stale: Evaluations since then.
+        score: The last dev score.
+        stopped: Whether early stopping has ended the training.
+        journal: Bytes of `metrics.jsonl`.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    in_epoch: int = 0
+    best: float = -math.inf
+    best_step: int = 0
+    best_epoch: float = 0.0
+    stale: int = 0
+    score: float | None = None
+    stopped: bool = False
+    train_seconds: float = 0.0
+    evaluate_seconds: float = 0.0
+    tokens: int = 0
+    examples: int = 0
+    warnings: list[str] = field(default_factory=list)
+    journal: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON takes it."""
+        return {k: finite(v) if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> TrainState:
+        """The state of a checkpoint."""
+        return cls(**{**state, "best": -math.inf if state["best"] is None else state["best"]})
+
+
+class Trainer:
+    """Trains a recipe in a folder, from a checkpoint where there is one.
+
+    Args:
+        recipe: What to train.
+        folder: Where checkpoints and metrics go.
+        datasets: What to train on.
+        processes: Who else is there.
+
+    Attributes:
+        precision: Type of the computation.
+        batch_sampler: Which items make up which step.
+        steps: Optimizer steps without early stopping.
+        stepper: Model, loss and optimizer.
+        state: How far it is.
+        monitor: Says what goes wrong.
+        best: The weights with the best dev score so far.
+    """
+
+    def __init__(
+        self, *, recipe: Recipe, folder: Path, datasets: Datasets, processes: Processes
+    ) -> None:
+        self.recipe, self.folder = recipe, folder
+        self.datasets, self.processes, train = datasets, processes, recipe.train
+        self.precision = choose_precision(train.precision, processes.device)
+        graphs = uses_graphs(train, processes, self.precision)
+        self.batch_sampler = make_batch_sampler(recipe, datasets, processes, graphs=graphs)
+        self.steps_per_epoch = len(self.batch_sampler.epoch(0))
+        self.steps = count_steps(train, self.steps_per_epoch)
+        self.stepper = make_stepper(
+            recipe,
+            datasets,
+            processes,
+            self.batch_sampler,
+            steps=self.steps,
+            precision=self.precision,
+            graphs=graphs,
+        )
+        self.eval_every = max(1, round(train.eval_every * self.steps_per_epoch))
+        self.log_every = max(LEAST, self.steps // LINES)
+        self.state = TrainState()
+        self.monitor = Monitor(datasets.task, loss=recipe.loss)
+        self.best: dict[str, Tensor] = {}
+        self.display: Display = Silent()
+        self.log = MetricsLog(None)
+        self.stop = Stop()
+        self.saved = self.clock = monotonic()
+        self.seen = [0, 0]  # tokens and examples of this process that `state` does not know yet
+
+    @property
+    def metric(self) -> str:
+        """The primary metric: the dev score that chooses the checkpoint and is reported first."""
+        return self.recipe.eval.metric or self.datasets.task.headline
+
+    @property
+    def epochs(self) -> float:
+        """Epochs done, with the part of this one."""
+        return round(self.state.step / self.steps_per_epoch, 4)
+
+    def train(self, display: Display) -> None:
+        """Trains to the end, to early stopping, or until asked to stop."""
+        self.display = display
+        # Dropout differs between processes; with the weights made, the seed starts it anew.
+        torch.manual_seed(self.recipe.train.seed * 1_000_003 + self.processes.rank)
+        self._restore(load_checkpoint(self.folder / CHECKPOINTS))
+        path = self.folder / "metrics.jsonl" if self.processes.main else None
+        self.log = MetricsLog(path, size=self.state.journal)
+        self.processes.start_trackers(describe_recipe(self.recipe))
+        display.start(step=self.state.step, steps=self.steps, about=self.about())
+        self.saved = self.clock = monotonic()
+        try:
+            with watch_signals() as self.stop:
+                self._run_steps()
+        finally:
+            self.log.close()
+
+    def _run_steps(self) -> None:
+        state = self.state
+        while state.step < self.steps and not state.stopped:
+            for batches in self._load_epoch():
+                self.step(batches)
+                if state.step >= self.steps or state.stopped:
+                    break
+            else:
+                state.epoch, state.in_epoch = state.epoch + 1, 0
+        self.log.write("end", step=state.step, best=state.best, best_step=state.best_step)
+
+    def _load_epoch(self) -> Iterator[list[Batch]]:
+        """The rest of this epoch, put together ahead of time."""
+        task, codec, epoch = self.datasets.task, self.datasets.codec, self.state.epoch
+        features = self.datasets.features["train"]
+        pin = self.processes.device.type == "cuda"
+
+        def load(step: list[MicroBatch]) -> list[Batch]:
+            made = (collate_rows(task, features, micro, codec, epoch=epoch) for micro in step)
+            return [pin_batch(batch) if pin else batch for batch in made]
+
+        left = self.batch_sampler.epoch(epoch)[self.state.in_epoch :]
+        # On a CPU a second thread would only take cores from the first.
+        return prefetch(load, left, depth=4) if pin else map(load, left)
+
+    def step(self, batches: list[Batch]) -> None:
+        """Takes a step, then logs, evaluates, saves and stops where it is time."""
+        state = self.state
+        factor = rate_factor(state.step, steps=self.steps, train=self.recipe.train)
+        set_rate(self.stepper.optimizer, factor)
+        self.stepper.step(batches)
+        state.step, state.in_epoch = state.step + 1, state.in_epoch + 1
+        lengths = self.datasets.features["train"]["length"]
+        self.seen[0] += sum(int(lengths[batch.items].sum()) for batch in batches)
+        self.seen[1] += sum(len(batch.items) for batch in batches)
+        last = state.step == self.steps
+        if state.step % self.log_every == 0 or last:
+            self._log_steps()
+        # From the end of the step before: waiting for batches is training too.
+        state.train_seconds += monotonic() - self.clock
+        if state.step % self.eval_every == 0 or last:
+            self._evaluate(last=last)
+        self._save_or_stop(last=last or state.stopped)
+        self.clock = monotonic()
+
+    def _log_steps(self) -> None:
+        self._count_seen()
+        meter = self.stepper.read_meter()
+        taken = meter[STEPS] - meter[SKIPPED]
+        loss = meter[LOSS] / taken if taken else math.nan
+        self._warn(self.monitor.watch_steps(skipped=meter[SKIPPED], run=meter[RUN], loss=loss))
+        rate = float(self.stepper.optimizer.param_groups[0]["lr"])
+        self.log.write(
+            "step",
+            step=self.state.step,
+            epoch=self.epochs,
+            loss=finite(loss),
+            norm=finite(meter[NORM]),
+            lr=rate,
+            seconds=round(self.state.train_seconds, 3),
+        )
+        self.processes.track({"loss": loss, "lr": rate}, self.state.step)
+        self._show(loss)
+
+    def _count_seen(self) -> None:
+        """Adds what all processes did since the last time; all take part."""
+        tokens, examples = self.processes.add(self.seen)
+        self.state.tokens += tokens
+        self.state.examples += examples
+        self.seen = [0, 0]
+
+    def _show(self, loss: float) -> None:
+        state, seconds = self.state, max(1e-9, self.state.train_seconds)
+        self.display.advance(
+            {
+                "step": state.step,
+                "epoch": self.epochs,
+                "loss": loss,
+                "score": state.score,
+                "headline": self.metric,
+                "tokens_per_second": state.tokens / seconds,
+                "left": (self.steps - state.step) * seconds / state.step,
+                "memory": peak_memory(self.processes.device),
+            }
+        )
+
+    def predict_logits(self, split: str) -> Found:
+        """The logits of a part of the data, on rank 0; all processes take part."""
+        return predict_logits(
+            self.stepper.model,
+            self.datasets.task,
+            self.datasets.features[split],
+            self.datasets.codec,
+            device=self.processes.device,
+            batch_tokens=self.recipe.eval.batch_tokens,
+            autocast=self.stepper.autocast,
+            world=self.processes.world,
+            rank=self.processes.rank,
+        )
+
+    def _evaluate(self, *, last: bool) -> None:
+        start, task = monotonic(), self.datasets.task
+        features, examples = self.datasets.features["dev"], self.datasets.examples["dev"]
+        logits = self.predict_logits("dev")
+        evaluated = Evaluated([], {})
+
+        def score() -> float:
+            nonlocal evaluated
+            predictions = task.decode(logits, features, examples)
+            evaluated = Evaluated(predictions, task.score(predictions, examples))
+            return read_score(evaluated.scores, self.metric)
+
+        self.state.score = self.processes.agree(score)
+        self._judge(evaluated, score=self.state.score, last=last)
+        self.state.evaluate_seconds += monotonic() - start
+
+    def _judge(self, evaluated: Evaluated, *, score: float, last: bool) -> None:
+        state, epochs = self.state, self.epochs
+        better = score > state.best or not state.best_step
+        kept = better or score == state.best  # of equals the one that was trained longer
+        state.stale = 0 if better else state.stale + 1
+        scores = {k: v for k, v in evaluated.scores.items() if k != "labels"}
+        self.log.write("eval", step=state.step, epoch=epochs, split="dev", scores=scores)
+        self.processes.track({f"dev/{self.metric}": score}, state.step)
+        self.display.say(
+            f"epoch {epochs:.2f} · step {state.step:,} · dev {self.metric} {100 * score:.2f}"
+            f"{' · best so far' if better else ''}"
+        )
+        if kept:
+            state.best, state.best_step, state.best_epoch = score, state.step, epochs
+            self.keep_best()
+        self._warn(self.monitor.watch_predictions(evaluated.predictions, epoch=epochs, last=last))
+        state.stopped = 0 < self.recipe.train.patience <= state.stale
+
+    def _warn(self, messages: list[str]) -> None:
+        for message in messages:
+            self.log.write("warning", step=self.state.step, message=message)
+            self.display.say(f"warning: {message}")
+
+    def keep_best(self) -> None:
+        """Keeps a copy of the weights; all processes take part."""
+        tensors = model_tensors(self.stepper.model)
+        self.best = {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
+
+    def take_best(self) -> None:
+        """Puts the best weights into the model."""
+        load_model_tensors(self.stepper.model, self.best)
+
+    def _save_or_stop(self, *, last: bool) -> None:
+        if self.processes.world > 1 and self.state.step % ASK_EVERY and not last:
+            return
+        stop = self.processes.any(self.stop.asked)
+        # The end is no reason to save: what it would keep is less than a checkpoint's interval.
+        due = self.processes.any(monotonic() - self.saved >= self.recipe.train.checkpoint_seconds)
+        if stop or due or last:
+            self._count_seen()
+        if stop or due:
+            self.state.warnings, self.state.journal = self.monitor.warnings, self.log.size
+            self.save()
+            self.saved = monotonic()
+        if stop and not last:
+            raise InterruptedRunError(
+                f"stopped at step {self.state.step:,}, saved; --resume goes on from there"
+            )
+
+    def save(self) -> None:
+        """Writes a checkpoint; all processes take part."""
+        model, optimizer = self.stepper.model, self.stepper.optimizer
+        tensors = {
+            "model": model_tensors(model),
+            "optimizer": optimizer_tensors(model, optimizer),
+            "objective": model_tensors(self.stepper.objective),
+            "best": self.best,
+            "random": random_state(),
+        }
+        state = {
+            "position": self.state.to_json(),
+            "scaler": self.stepper.scaler.state_dict(),
+            "groups": optimizer_groups(model, optimizer),
+            "meter": self.stepper.meter.tolist(),
+            "windows": self.stepper.objective.running(),
+            "data": self._describe_data(),
+        }
+        save_checkpoint(self.folder / CHECKPOINTS, self.state.step, tensors, state)
+        self.processes.wait()
+
+    def _restore(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is None:
+            return
+        for warning in checkpoint.warnings:
+            self.display.say(f"warning: {warning}")
+        state, tensors, stepper = checkpoint.state, checkpoint.tensors, self.stepper
+        if state["data"] != self._describe_data():
+            raise InputError("the data are not those that this run began with", path=self.folder)
+        load_model_tensors(stepper.model, tensors["model"])
+        load_optimizer_tensors(
+            stepper.model, stepper.optimizer, tensors["optimizer"], state["groups"]
+        )
+        load_model_tensors(stepper.objective, tensors["objective"])
+        stepper.objective.go_on(state["windows"])
+        stepper.meter.copy_(torch.tensor(state["meter"]))
+        if stepper.scaler.is_enabled():
+            stepper.scaler.load_state_dict(state["scaler"])
+        self.best = tensors["best"]
+        self.state = TrainState.from_json(state["position"])
+        self.monitor.warnings = list(self.state.warnings)
+        set_random_state(tensors["random"])
+
+    def _describe_data(self) -> dict[str, list[Any]]:
+        sources = self.datasets.sources
+        return {name: [one["examples"], one.get("sha256")] for name, one in sources.items()}
+
+    @torch.no_grad()
+    def try_batch(self) -> float:
+        """The loss of the first batch."""
+        stepper, device = self.stepper, self.processes.device
+        _, value = find_first_loss(
+            stepper.model,
+            stepper.objective,
+            self.datasets,
+            self.batch_sampler,
+            autocast=stepper.autocast,
+            device=device,
+        )
+        return value.item()
+
+    def about(self) -> str:
+        """What is trained, in one line."""
+        recipe, examples = self.recipe, self.datasets.examples
+        model = unwrap(self.stepper.model)
+        return (
+            f"{recipe.name}: {recipe.task.kind}, {recipe.encoder.name} "
+            f"({sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters), "
+            f"loss {recipe.loss.name}, seed {recipe.train.seed}; "
+            + ", ".join(f"{len(own):,} {name}" for name, own in examples.items())
+            + f" examples; {self.steps:,} steps on {self.processes.device.type} ({self.precision})"
+        )
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where JSON has none."""
+    return value if math.isfinite(value) else None
+
+
+class Stop:
+    """Whether somebody asked to stop."""
+
+    asked = False
+
+
+@contextmanager
+def watch_signals() -> Iterator[Stop]:
+    """Inside, the first SIGINT or SIGTERM only asks to stop; the second of any acts as ever."""
+    stop = Stop()
+    before: dict[int, Any] = {}
+
+    def ask(number: int, frame: Any) -> None:  # noqa: ARG001 - what a handler is given
+        stop.asked = True
+        for known, handler in before.items():
+            signal.signal(known, handler)
+
+    if current_thread() is main_thread():  # only there Python takes handlers
+        before.update({number: signal.signal(number, ask) for number in SIGNALS})
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
