@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from softf1.experiments.cells import Execute
+    from softf1.experiments.grid import Execute
     from softf1.recipe.recipe import Recipe
 
 

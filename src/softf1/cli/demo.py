@@ -24,9 +24,8 @@ def run(options: argparse.Namespace) -> int:
 
     from softf1.cli.compare import finish
     from softf1.errors import InputError
-    from softf1.experiments.demo import count_jobs, introduce, run_demo
+    from softf1.experiments.demo import NOTICE, count_jobs, introduce, run_demo
     from softf1.experiments.grid import refuse_others
-    from softf1.experiments.hkcancor import NOTICE
     from softf1.experiments.workers import Pool
     from softf1.reports import write_report
 

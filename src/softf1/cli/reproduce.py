@@ -86,13 +86,13 @@ def _list_tables(options: argparse.Namespace) -> int:
 
 
 def _print_facts(table: Table, options: argparse.Namespace) -> int:
-    from softf1.experiments import facts
+    from softf1.experiments import reproduce
     from softf1.experiments.show import print_table
 
     if table.kind == "figure":
-        heads, rows = facts.derive_figure()
+        heads, rows = reproduce.derive_figure()
     else:
-        make = facts.count_classes if table.kind == "counts" else facts.weigh_classes
+        make = reproduce.count_classes if table.kind == "counts" else reproduce.weigh_classes
         heads, rows = make(table, options.values, options.data)
     width = len(heads)
     print_table(heads, [[*map(str, row), *[""] * (width - len(row))] for row in rows])
@@ -102,12 +102,12 @@ def _print_facts(table: Table, options: argparse.Namespace) -> int:
 def _print_scores(table: Table, reproduction: Reproduction, folder: Path) -> int:
     import sys
 
-    from softf1.experiments import facts
+    from softf1.experiments import reproduce
     from softf1.experiments.reproduce import write_lines
     from softf1.experiments.show import print_table
 
     if table.kind == "labels":
-        heads, found = facts.score_labels(table, reproduction)
+        heads, found = reproduce.score_labels(table, reproduction)
         print_table(heads, [[*map(str, row), *[""] * (len(heads) - len(row))] for row in found])
     else:
         lines = reproduction.run(table)

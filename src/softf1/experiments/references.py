@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.cells import Cell, read_done
-from softf1.experiments.grid import CELLS
+from softf1.experiments.grid import CELLS, Cell, read_done
 from softf1.tasks.registry import load_task, save_task
 from softf1.training.evaluation import write_predictions
 from softf1.training.folder import finish

@@ -1,9 +1,9 @@
 """From the lines of a predictions file to what each test example adds to a score.
 
 Every score here is a ratio of sums over examples. The parts of the sums are counted by
-`softf1.metrics` one example at a time, so that there is no second evaluator: `Tally.score` over all
-of them is what `task.score` gave. Questions over one context, and queries over one sentence, are
-no independent examples: they are summed to one.
+`softf1.metrics` one example at a time, so that there is no second evaluator: `ExampleCounts.score`
+over all of them is what `task.score` gave. Questions over one context, and queries over one
+sentence, are no independent examples: they are summed to one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MICRO = {"precision": PRECISION, "recall": RECALL, "f1": F1}
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ExampleCounts:
     """What each example adds.
 
     Attributes:
@@ -133,6 +133,29 @@ def _mean(sums: Floats) -> Floats:
     return divide(sums[..., 0], sums[..., 1])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a comparison needs of one run.
+
+    Attributes:
+        score: The headline.
+        pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
+        scores: All scores of the judged part.
+        dev: Those of dev.
+        labels: Scores by label.
+        collapsed: Whether it finds nothing, or one class alone, on dev.
+        calibration_error: Of its confidences; None where its predictions have none.
+    """
+
+    score: float
+    pseudo: NDArray[np.float64] | None
+    scores: Mapping[str, Any]
+    dev: Mapping[str, Any]
+    labels: Mapping[str, Mapping[str, float]]
+    collapsed: bool = False
+    calibration_error: float | None = None
+
+
 def read_predictions(path: Path | str) -> list[Line]:
     """The lines of a predictions file."""
     lines = []
@@ -155,9 +178,9 @@ def _parse(text: bytes, path: Path | str, number: int) -> Line:
     return line
 
 
-def tally_run(
+def count_run(
     task: Task, path: Path, *, headline: str, score: float, lines: Sequence[Line] | None = None
-) -> Tally:
+) -> ExampleCounts:
     """Count a predictions file of a run, whose score it must add up to.
 
     Args:
@@ -167,13 +190,13 @@ def tally_run(
         score: What the run had.
         lines: The file's content, where it was read before.
     """
-    tally = tally_lines(task, read_predictions(path) if lines is None else lines)
-    if abs(tally.score(headline) - score) > 1e-6:
+    counted = count_examples(task, read_predictions(path) if lines is None else lines)
+    if abs(counted.score(headline) - score) > 1e-6:
         raise InputError(f"{path.name} does not add up to {headline}", path=path.parent)
-    return tally
+    return counted
 
 
-def tally_lines(task: Task, lines: Sequence[Line]) -> Tally:
+def count_examples(task: Task, lines: Sequence[Line]) -> ExampleCounts:
     """Count every example of a predictions file, by the rules of its task."""
     from softf1.tasks.classification import Classification
     from softf1.tasks.mrc_ner import MrcNer
@@ -258,7 +281,7 @@ def _count_texts(given: tuple[str, ...], gold: tuple[tuple[str, ...], ...], rule
 
 def _stack(
     found: Sequence[Parts], groups: Sequence[Any] | None = None, *, positive: str | None = None
-) -> Tally:
+) -> ExampleCounts:
     """The parts of all lines as arrays, lines of one group summed."""
     if not found:
         raise InputError("wanted predictions to count, got none")
@@ -272,7 +295,7 @@ def _stack(
             np.add.at(tables[name], group, rows)
         else:
             labels[name], tables[name] = _table((part[name] for part in found), group, units)
-    return Tally(tables, labels, positive, len(found))
+    return ExampleCounts(tables, labels, positive, len(found))
 
 
 def _number(groups: Sequence[Any] | None, size: int) -> tuple[NDArray[np.int64], int]:
