@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,23 +20,18 @@ import numpy as np
 from softf1.errors import InputError
 from softf1.experiments.statistics import jackknife
 from softf1.metrics.calibration import bin_confidence
-from softf1.metrics.classification import count_classes, count_label_sets, subset_accuracy
-from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.counts import Counts, Mean, divide, ratios_of
-from softf1.metrics.quoref import score_quoref
-from softf1.metrics.spans import count_lenient, count_span_sets, count_strict
-from softf1.metrics.squad import normalize_answer, score_squad, score_squad2
+from softf1.metrics.squad import normalize_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from softf1.tasks.base import Task
+    from softf1.tasks.base import LineCounts, Task
 
     Line = dict[str, Any]
     Floats = NDArray[np.float64]
-    Parts = Mapping[str, Counts | Mean]
 
 PRECISION, RECALL, F1 = 0, 1, 2
 MICRO = {"precision": PRECISION, "recall": RECALL, "f1": F1}
@@ -198,89 +193,15 @@ def count_run(
 
 def count_examples(task: Task, lines: Sequence[Line]) -> ExampleCounts:
     """Count every example of a predictions file, by the rules of its task."""
-    from softf1.tasks.classification import Classification
-    from softf1.tasks.mrc_ner import MrcNer
-    from softf1.tasks.qa import QA
-    from softf1.tasks.tagging import Tagging
-
-    if isinstance(task, Tagging):
-        return _stack(
-            [_count_tags(_words(x["gold"]), _words(x["tags"]), task.spans) for x in lines]
-        )
-    if isinstance(task, Classification):
-        count = _count_sets if task.multi_label else _count_one
-        parts = [count(_words(x["gold"]), _given(x)) for x in lines]
-        return _stack(parts, positive=task.positive_label)
-    if isinstance(task, QA):
-        return _stack(
-            [_count_answer(x, _rules(task)) for x in lines], [x["context"] for x in lines]
-        )
-    if isinstance(task, MrcNer):
-        groups = [_words(x["words"]) for x in lines]
-        return _stack([_count_spans(x) for x in lines], groups)
-    raise InputError(f"wanted a task whose examples can be counted one by one, got {task.kind}")
-
-
-def _words(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(values)
-
-
-def _given(line: Line) -> tuple[str, ...]:
-    return _words(line["labels"]) if "labels" in line else (line["label"],)
-
-
-@lru_cache(maxsize=200_000)  # most predictions are the same from run to run
-def _count_tags(gold: tuple[str, ...], tags: tuple[str, ...], scheme: str | None) -> Parts:
-    if scheme is None:
-        return {"counts": count_classes(gold, tags)}
-    strict = count_strict([gold], [tags], scheme=scheme)
-    return {"counts": strict, "lenient": count_lenient([gold], [tags])}
-
-
-@lru_cache(maxsize=100_000)
-def _count_one(gold: tuple[str, ...], given: tuple[str, ...]) -> Parts:
-    return {"counts": count_classes(gold[:1], given)}
-
-
-@lru_cache(maxsize=100_000)
-def _count_sets(gold: tuple[str, ...], given: tuple[str, ...]) -> Parts:
-    right = subset_accuracy([gold], [given])
-    return {"counts": count_label_sets([gold], [given]), "subset_accuracy": right}
-
-
-def _count_spans(line: Line) -> Parts:
-    gold, found = (
-        {(start, end, line["label"]) for start, end in line[key]} for key in ("gold", "spans")
-    )
-    return {"counts": count_span_sets([gold], [found])}
-
-
-def _rules(task: Any) -> str:
-    """The rules by which `score_answers` scores this task."""
-    return task.rules or ("squad2" if task.no_answer else "quoref" if task.several else "squad")
-
-
-def _count_answer(line: Line, rules: str) -> Parts:
-    given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
-    return _count_texts(_words(given), tuple(map(_words, line["gold"])), rules)
-
-
-@lru_cache(maxsize=200_000)
-def _count_texts(given: tuple[str, ...], gold: tuple[tuple[str, ...], ...], rules: str) -> Parts:
-    if rules == "quoref":
-        scores = score_quoref([given], [gold])
-        return {"exact": scores.exact, "f1": scores.f1}
-    texts = list(chain.from_iterable(gold))
-    if rules == "squad2":
-        found = score_squad2(given, [texts])
-        split = {"has_answer_f1": found.has_answer.f1, "no_answer_f1": found.no_answer.f1}
-        return {"exact": found.all.exact, "f1": found.all.f1, **split}
-    scores = (score_cmrc if rules == "cmrc" else score_squad)(given, [texts])
-    return {"exact": scores.exact, "f1": scores.f1}
+    count, group = getattr(task, "count_line", None), getattr(task, "line_group", None)
+    if count is None:
+        raise InputError(f"wanted a task whose examples can be counted one by one, got {task.kind}")
+    groups = [group(line) for line in lines] if group else None
+    return _stack(list(map(count, lines)), groups, positive=getattr(task, "positive_label", None))
 
 
 def _stack(
-    found: Sequence[Parts], groups: Sequence[Any] | None = None, *, positive: str | None = None
+    found: Sequence[LineCounts], groups: Sequence[Any] | None = None, *, positive: str | None = None
 ) -> ExampleCounts:
     """The parts of all lines as arrays, lines of one group summed."""
     if not found:
