@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+import torch
 
 from softf1.errors import InputError
 from softf1.experiments.search import (
-    DEFAULT,
     Trial,
     add_noise,
     check_losses,
@@ -17,18 +17,17 @@ from softf1.experiments.search import (
     same_start,
     stretch,
 )
-from softf1.losses import make_loss
+from softf1.losses import compared_losses, make_loss, register_loss, registry
 from softf1.recipe.recipe import build_recipe, with_values
 from tests.experiments.fake import make_recipe
 
-TRAINED = [name for name in DEFAULT if name != "ce+tuned"]
 QA = build_recipe(
     {"name": "qa", "task": {"kind": "qa", "train": "a.json"}, "encoder": {"name": "minilm"}}
 )
 
 
 @pytest.mark.parametrize("level", ["none", "small", "full"])
-@pytest.mark.parametrize("loss", [*TRAINED, "focal+dice"])
+@pytest.mark.parametrize("loss", [*compared_losses(), "focal+dice"])
 def test_every_loss_has_as_many_settings(loss, level):
     settings = list_settings(loss, make_recipe(), level)
     assert len(settings) == {"none": 1, "small": 4, "full": 9}[level]
@@ -76,7 +75,26 @@ def test_cross_entropy_is_always_there_and_first():
     assert check_losses(["dice", "ce", "dice"], make_recipe()) == ("ce", "dice")
     with pytest.raises(InputError, match="unknown loss 'dise'"):
         check_losses(["dise"], make_recipe())
-    assert check_losses(default_losses(make_recipe()), make_recipe()) == DEFAULT
+    default = default_losses(make_recipe())
+    assert check_losses(default, make_recipe()) == default
+    assert default[:2] == ("ce", "ce+tuned")
+    assert [name for name in default if name != "ce+tuned"] == compared_losses()
+
+
+def test_a_loss_of_another_package_says_what_compare_tunes(monkeypatch):
+    class Mine(torch.nn.CrossEntropyLoss):
+        compared = True
+        needs_counts = True
+        adds_prior = True
+        tunes = ({"sharp": 1.0}, {"sharp": 2.0}, {"sharp": 3.0})
+
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    register_loss("mine", Mine)
+    recipe = make_recipe()
+    assert "mine" in default_losses(recipe)
+    assert "mine" not in default_losses(QA)
+    assert [own["loss.sharp"] for own in list_settings("mine", recipe, "small")] == [1, 2, 1, 2]
+    assert same_start("mine", recipe)["train.head_bias"] == "zero"
 
 
 def test_every_loss_starts_at_the_prior_once():

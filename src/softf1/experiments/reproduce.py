@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
+from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_rows
 from softf1.experiments.tables import (
     CITED,
@@ -19,10 +20,12 @@ from softf1.experiments.tables import (
     is_printed,
     load_part,
     missing_files,
+    read_losses,
     write_rebalanced,
 )
 from softf1.files import new_file
 from softf1.recipe.recipe import with_values
+from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,12 +38,6 @@ if TYPE_CHECKING:
 
 SHARED = ("over", "exclude", "smooth")
 """Options that the paper's dice losses have in common."""
-
-AUTHORS = {"alpha": 0.01, "decay": "paper", "squared": True, "over": "batch"}
-"""DSC as in all scripts of the authors."""
-
-NEWS = {"alpha": 0.2, "decay": "paper", "smooth": 1e-8, "over": "batch"}
-"""What the study on news calls dice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +157,7 @@ class Reproduction:
         recipe: Recipe | None = None,
     ) -> list[Line]:
         rows = {row["loss"]: row for row in found["rows"]} if found else {}
-        start = next((row[-1] for row in part.rows if row[1] == "ce"), None)
+        start = next((row[-1] for row in part.rows if row[1] == BASELINE), None)
         lines = []
         for model, loss, *figures in part.rows:
             ours = rows.get(str(loss))
@@ -171,7 +168,9 @@ class Reproduction:
                     loss=_name(loss),
                     printed=[x if is_printed(x) else None for x in figures],
                     ours=_ours(ours, table, found),
-                    printed_gain=_gain(figures[-1], start) if loss not in (CITED, "ce") else None,
+                    printed_gain=_gain(figures[-1], start)
+                    if loss not in (CITED, BASELINE)
+                    else None,
                     gain=_measured_gain(ours) if start is not None else None,
                     seeds=ours["n"] if ours else 0,
                     encoder=_encoders(part, recipe),
@@ -190,20 +189,14 @@ def loss_values(loss: str | float, recipe: Recipe, *, study: str = "paper") -> d
         return {"loss.alpha": loss, "loss.beta": round(1 - loss, 12)}
     if loss == recipe.loss.name and study == "paper":
         return {}
-    options: dict[str, Any] = {}
-    shared = {key: recipe.loss.options[key] for key in SHARED if key in recipe.loss.options}
-    if loss == "wce":
-        options = {"weights": "log" if study == "paper" else "balanced"}
-    elif loss == "dice":
-        options = {"over": "batch"} | shared
-    elif loss == "dsc":
-        options = AUTHORS | shared
-    values = {"loss.name": loss} | {f"loss.{key}": value for key, value in options.items()}
-    if study == "news" and loss == "dice":
-        values = {"loss.name": "dsc"} | {f"loss.{key}": value for key, value in NEWS.items()}
-    one_span = recipe.task.kind == "qa" and not recipe.task.options.get("several")
+    options = {"name": loss} | read_losses(study).get(loss, {})
+    if options["name"] == loss and "over" in options:
+        options |= {key: recipe.loss.options[key] for key in SHARED if key in recipe.loss.options}
+    values = {f"loss.{key}": value for key, value in options.items()}
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    one_span = hasattr(task, "chooses_position") and not getattr(task, "several", False)
     # Cross entropy of reading comprehension is that over positions, as everywhere.
-    return values | ({"task.positions": "softmax"} if loss == "ce" and one_span else {})
+    return values | ({"task.positions": "softmax"} if loss == BASELINE and one_span else {})
 
 
 def _name(loss: str | float) -> str:

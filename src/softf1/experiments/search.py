@@ -15,10 +15,11 @@ import numpy as np
 from softf1.errors import InputError
 from softf1.experiments.grid import name_cell
 from softf1.experiments.per_example import count_run
+from softf1.losses import compared_losses, loss_facts
 from softf1.recipe.recipe import check_recipe, with_values
 from softf1.recipe.sections import SECTIONS
 from softf1.recipe.toml import parse_override, split_values
-from softf1.tasks.registry import load_task
+from softf1.tasks.registry import load_task, make_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from softf1.losses.registry import LossFacts
     from softf1.recipe.recipe import Recipe
 
 
@@ -35,13 +37,9 @@ Values = dict[str, Any]
 TUNED = "+tuned"
 """Ends the name of a row that takes the runs of a loss with thresholds or biases tuned on dev."""
 
-DEFAULT = ("ce", "ce+tuned", "wce", "la", "focal", "wfocal", "dice", "tversky", "dsc", "ce+dice")
 BASELINE = "ce"
 MATCHED = "ce, matched compute"
 """The row of cross entropy that trains for as long as the dearest row."""
-
-WEIGHTED = ("wce", "wfocal", "la")
-"""Losses that need classes with counts, which positions in a text have not."""
 
 RATES = {"small": (1.0, 2.5), "full": (1.0, 0.4, 2.5)}
 """Factors of the recipe's learning rate."""
@@ -71,38 +69,6 @@ SHARED |= {"task.dev", "task.dev_share", "task.test"}
 
 ADVERSARIAL = ("train.adversarial", "train.adversarial_relative")
 DIRECTION = "train.adversarial_direction"
-
-OPTIONS: dict[str, list[Values]] = {
-    "ce": [{}, {"label_smoothing": 0.1}, {"label_smoothing": 0.05}],
-    "wce": [{"weights": "balanced"}, {"weights": "log"}, {"weights": "effective"}],
-    "focal": [{"gamma": 2.0}, {"gamma": 1.0}, {"gamma": 0.5}],
-    "wfocal": [{"gamma": 2.0}, {"gamma": 1.0}, {"gamma": 0.5}],
-    "la": [{"tau": 1.0}, {"tau": 0.5}, {"tau": 1.5}],
-    "dice": [{"over": "example"}, {"over": "batch"}, {"over": "example", "smooth": 0.1}],
-    # The linear form falls into p = 0 everywhere on real data, whatever alpha is.
-    "tversky": [
-        {"over": "batch", "squared": True, "alpha": alpha, "beta": beta}
-        for alpha, beta in ((0.5, 0.5), (0.3, 0.7), (0.7, 0.3))
-    ],
-    "dsc": [
-        {"alpha": 0.01, "squared": True},
-        {"alpha": 0.01, "squared": True, "over": "batch"},
-        {"alpha": 1.0, "squared": True},
-    ],
-    "ce+dice": [{"dice.over": "example"}, {"dice.over": "batch"}, {"mix": [1.0, 0.5]}],
-}
-"""The main option of each loss, its usual value first."""
-
-POSITIONS: dict[str, list[Values]] = {
-    "dice": [{}, {"squared": False}, {"smooth": 0.1}],
-    "tversky": [
-        {"squared": True, "alpha": alpha, "beta": beta}
-        for alpha, beta in ((0.5, 0.5), (0.3, 0.7), (0.7, 0.3))
-    ],
-    "dsc": [{"alpha": alpha, "squared": True} for alpha in (0.01, 1.0, 0.1)],
-    "ce+dice": [{}, {"mix": [1.0, 0.5]}, {"mix": [0.5, 1.0]}],
-}
-"""The same where a softmax chooses one position of a text: there is nothing to sum over a batch."""
 
 
 def split_row(row: str) -> tuple[str, Values]:
@@ -159,7 +125,7 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
         if (other := names.setdefault(name_cell(row, ""), row)) != row:
             raise InputError(f"wanted rows whose folders differ in name, got {other} and {row}")
         own = with_values(recipe, _without_loss(fixed))
-        if chooses_position(own) and set(loss.split("+")) & set(WEIGHTED):
+        if chooses_position(own) and find_loss(loss).needs_counts:
             raise InputError(f"wanted losses for positions in a text, which have no class: {loss}")
         for values in list_settings(row, recipe, tune):
             check_recipe(with_values(recipe, values))
@@ -172,15 +138,24 @@ def default_losses(recipe: Recipe) -> tuple[str, ...]:
     Cross entropy with tuned thresholds, weighted cross entropy and logit adjustment are what an F1
     loss must beat to be worth having.
     """
-    if chooses_position(recipe):
-        return tuple(name for name in DEFAULT if name not in WEIGHTED)
-    return DEFAULT
+    losses = (BASELINE, BASELINE + TUNED, *compared_losses())
+    positions = chooses_position(recipe)
+    kept = [x for x in losses if not positions or not find_loss(x.removesuffix(TUNED)).needs_counts]
+    return tuple(dict.fromkeys(kept))
+
+
+def find_loss(name: str) -> LossFacts:
+    """What a loss says about itself; an unknown one is refused."""
+    try:
+        return loss_facts(name)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def chooses_position(recipe: Recipe) -> bool:
     """Whether the output is a softmax over the positions of a text."""
-    positions = recipe.task.options.get("positions", "softmax")
-    return recipe.task.kind == "qa" and positions == "softmax"
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    return bool(getattr(task, "chooses_position", False))
 
 
 def list_settings(row: str, recipe: Recipe, level: Level) -> list[Values]:
@@ -206,8 +181,8 @@ def _without_loss(values: Values) -> Values:
 
 
 def _options(loss: str, recipe: Recipe) -> list[Values]:
-    known = OPTIONS | POSITIONS if chooses_position(recipe) else OPTIONS
-    found = known.get(loss, [{}])
+    facts = find_loss(loss)
+    found = list(facts.tunes_positions if chooses_position(recipe) else facts.tunes)
     if recipe.loss.name != loss or not recipe.loss.options:
         return found
     # What the recipe says of its own loss stands first, then the others that say something else.
@@ -233,10 +208,10 @@ def _rate(recipe: Recipe, factor: float) -> Values:
 def same_start(row: str, recipe: Recipe) -> Values:
     """Values by which every loss starts from the same probabilities, for the same steps.
 
-    Logit adjustment adds the class prior itself, so that a bias at the prior would count it twice.
+    With a loss that adds the class prior itself, a bias at the prior would count it twice.
     """
     values: Values = {"train.patience": 0}
-    if split_row(row)[0] == "la" and recipe.train.head_bias == "prior":
+    if find_loss(split_row(row)[0]).adds_prior and recipe.train.head_bias == "prior":
         values["train.head_bias"] = "zero"
     return values
 

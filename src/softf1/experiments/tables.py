@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from softf1.recipe.recipe import Recipe
 
 
+LOSSES = "losses"
+"""The part of the file that is no table: options of the losses."""
+
 CITED = "cited"
 """Marks a figure that was not measured by those who print it."""
 
@@ -93,8 +96,19 @@ class Table:
 
 def read_tables() -> dict[str, Table]:
     """All tables by name."""
+    tables = _read_paper().items()
+    return {name: _table(name, values) for name, values in tables if name != LOSSES}
+
+
+def read_losses(study: str) -> dict[str, dict[str, Any]]:
+    """The options of each loss in the paper, or in the study on news."""
+    losses: dict[str, dict[str, Any]] = _read_paper()[LOSSES][study]
+    return losses
+
+
+def _read_paper() -> dict[str, Any]:
     text = resources.files("softf1.experiments").joinpath("paper.toml").read_text("utf-8")
-    return {name: _table(name, values) for name, values in tomllib.loads(text).items()}
+    return tomllib.loads(text)
 
 
 def _table(name: str, values: dict[str, Any]) -> Table:

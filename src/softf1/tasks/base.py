@@ -15,10 +15,11 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
     scores = task.score(predictions, examples)                # scores[task.headline] decides
 
-Experiments ask a task three things more, which one of another package may leave out:
+Experiments ask a task four things more, which one of another package may leave out:
 `count_line(line)`, what a line of predictions adds to the sums behind the scores;
-`line_group(line)`, what lines that are no independent examples have in common; and
-`fit_majority(train)`, a function that gives every example the most frequent answer.
+`line_group(line)`, what lines that are no independent examples have in common;
+`fit_majority(train)`, a function that gives every example the most frequent answer; and
+`chooses_position`, whether an output is a softmax over the positions of a text.
 
 All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
 so saving a model is saving its weights and this value.

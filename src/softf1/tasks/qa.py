@@ -237,6 +237,11 @@ class QA:
             counts[key] = np.array([[positions - positive, positive]])
         return counts
 
+    @property
+    def chooses_position(self) -> bool:
+        """Whether an output is a softmax over the positions of a text, which have no class."""
+        return self.positions == "softmax"
+
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Exact match and F1 of an answer."""
         return count_answer(line, self)
