@@ -58,7 +58,7 @@ def test_the_table_has_a_row_a_way_and_judges_against_cross_entropy(tmp_path):
     assert found["baseline"] == "ce"
     starts = {
         name: json.loads((tmp_path / f"cells/{name}-s0/result.json").read_text("utf-8"))["recipe"]
-        for name in ("ce-zero-bias", "ce", "dice")
+        for name in ("ce__zero_bias", "ce", "dice")
     }
     assert [own["train"]["head_bias"] for own in starts.values()] == ["zero", "prior", "prior"]
     assert starts["dice"]["loss"]["exclude"] == ["O"]

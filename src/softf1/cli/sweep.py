@@ -38,14 +38,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs what is missing of the sweep and prints the table."""
-    from softf1.experiments.sweep import check_rows, parse_axes, parse_complements, sweep
+    from softf1.experiments.sweep import check_variants, parse_axes, parse_complements, sweep
     from softf1.recipe.recipe import read_recipe
 
     check_grid_options(options)
     axes, rest = parse_axes(options.values)
     complements = parse_complements(options.complement)
     recipe = read_recipe(options.recipe, rest)
-    check_rows(recipe, axes, complements)
+    check_variants(recipe, axes, complements)
     folder = options.out or Path("runs") / f"{recipe.name}-sweep"
     if not any(key.startswith("task.") for key in axes):
         check_data(recipe, folder, force=options.force)

@@ -13,7 +13,7 @@ import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from softf1.experiments.comparison import find_differences, summarize, write_comparison
+from softf1.experiments.comparison import conclude_grid, find_differences
 from softf1.experiments.grid import CELLS, TRIALS, Cell, Grid, lock, name_cell
 from softf1.experiments.meter import Meter
 from softf1.experiments.references import add_reference
@@ -116,9 +116,7 @@ def compare(
         for name in references:
             add_reference(name, grid)
         grid.write()
-        found = summarize(folder, gain=gain)
-        write_comparison(folder, found)
-    return {**found, "failed": grid.errors}
+        return conclude_grid(grid, gain=gain)
 
 
 def _size(

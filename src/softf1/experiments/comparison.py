@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from softf1.experiments.grid import Grid
     from softf1.experiments.per_example import ExampleCounts
 
 
@@ -339,15 +340,30 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(kept) / len(kept) if kept else None
 
 
-def write_comparison(folder: Path, found: Mapping[str, Any]) -> None:
-    """Write `comparison.json` and `comparison.csv`."""
+def conclude_grid(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, Any]:
+    """Write `comparison.json` and `comparison.csv` of a grid.
+
+    Args:
+        grid: The experiment, as far as it was run.
+        gain: The gain that would matter, as a share.
+        more: What else the file says.
+
+    Returns:
+        The content of `comparison.json`, and `failed`: errors by cell.
+    """
+    comparison = {**summarize(grid.folder, gain=gain), **more}
+    _write(grid.folder, comparison)
+    return {**comparison, "failed": grid.errors}
+
+
+def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
     with new_file(folder / "comparison.json") as file:
-        text = json.dumps(plain(dict(found)), ensure_ascii=False, indent=1)
+        text = json.dumps(plain(dict(comparison)), ensure_ascii=False, indent=1)
         file.write(text.encode() + b"\n")
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(plain(list(found["rows"])))
+    writer.writerows(plain(list(comparison["rows"])))
     with new_file(folder / "comparison.csv") as file:
         file.write(table.getvalue().encode())
 

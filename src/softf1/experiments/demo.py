@@ -10,7 +10,6 @@ comes up again.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.comparison import summarize, write_comparison
-from softf1.experiments.grid import CELLS, Cell, Grid, lock
-from softf1.experiments.meter import Meter
+from softf1.experiments.grid import lock
+from softf1.experiments.sweep import run_variants
 from softf1.files import new_file
 from softf1.recipe.recipe import build_recipe
 
@@ -85,27 +83,20 @@ def run_demo(
         quiet: Show no progress.
         values: Changes to `[train]`, for a shorter run.
     """
-    cells = [
-        Cell(
-            id=f"{name_folder(row)}-s{seed}",
-            label=row,
-            loss=ROWS[row]["loss.name"],
-            seed=seed,
-            values={**ROWS[row], "train.seed": seed},
-            folder=f"{CELLS}/{name_folder(row)}-s{seed}",
-        )
-        for seed in range(seeds)
-        for row in rows
-    ]
+    variants = {row: ROWS[row] for row in rows}
     with lock(folder, force=force):
-        grid = Grid(folder, demo_recipe(folder, **values), execute, keep_models=False)
-        grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(rows))
-        grid.content |= {"seeds": list(range(seeds)), "tune": "none"}
-        with Meter(float(len(cells)), len(cells), quiet=quiet) as meter:
-            grid.run(cells, meter)
-        found = summarize(folder)
-        write_comparison(folder, found)
-    return {**found, "failed": grid.errors}
+        recipe = demo_recipe(folder, **values)
+    return run_variants(
+        recipe,
+        folder,
+        variants=variants,
+        seeds=range(seeds),
+        execute=execute,
+        about={"kind": "compare", "axis": ["loss"], "tune": "none"},
+        baseline=BASELINE,
+        keep_models=False,
+        quiet=quiet,
+    )
 
 
 def demo_recipe(folder: Path, **values: Any) -> Recipe:
@@ -129,20 +120,6 @@ def introduce(seeds: int) -> str:
         "but the first row start at the log class prior.\nTversky's alpha weighs false positives "
         "(precision), its beta false negatives (recall).\n"
     )
-
-
-def name_folder(row: str) -> str:
-    """A row's name without what a shell would mind.
-
-    >>> name_folder("tversky .7/.3")
-    'tversky-.7-.3'
-    """
-    return row.replace(", ", "-").replace(" ", "-").replace("/", "-")
-
-
-def count_jobs() -> int:
-    """Runs side by side: a core each, since these are small."""
-    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
 
 NAMES = {"nr": "PER", "ns": "LOC", "nt": "ORG", "nz": "MISC"}

@@ -161,7 +161,7 @@ def fit_tfidf(task: Classification, examples: Examples, headline: str) -> Predic
 
 def _fit_weights(train: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
     """Tf-idf of texts; of pairs, of each text, and what they share and do not share."""
-    from scipy.sparse import hstack  # type: ignore[import-untyped]
+    from scipy.sparse import hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     from softf1.tasks.classification import split

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.experiments.search import BASELINE
-from softf1.experiments.sweep import run_rows
+from softf1.experiments.sweep import run_variants
 from softf1.experiments.tables import (
     CITED,
     Part,
@@ -127,15 +127,15 @@ class Reproduction:
             place = self.out / "data" / f"{part.folder}.tsv"
             train = write_rebalanced(recipe, part.rebalance, place)
             recipe = with_values(recipe, {"task.train": str(train)})
-        rows = {
+        variants = {
             str(row[1]): loss_values(row[1], recipe, study=part.losses)
             for row in part.rows
             if row[1] != CITED
         }
-        found = run_rows(
+        found = run_variants(
             recipe,
             folder,
-            rows=rows,
+            variants=variants,
             seeds=range(recipe.train.seed, recipe.train.seed + self.seeds),
             execute=self.execute,
             about={"kind": "reproduce", "axis": ["loss"]},
