@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from softf1.cli.show import show_comparison
 from softf1.experiments.compare import compare
 from softf1.experiments.comparison import (
     compare_runs,
@@ -15,7 +16,6 @@ from softf1.experiments.comparison import (
     train_support,
 )
 from softf1.experiments.per_example import Run
-from softf1.experiments.show import show_comparison
 from softf1.experiments.workers import run_inline
 from softf1.tasks import make_task
 from tests.experiments import fake

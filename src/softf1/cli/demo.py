@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     """Trains, prints the table with its verdict, and says where the page is."""
     from contextlib import closing
 
-    from softf1.cli.compare import finish
+    from softf1.cli.show import finish
     from softf1.errors import InputError
     from softf1.experiments.demo import NOTICE, introduce, run_demo
     from softf1.experiments.grid import refuse_others

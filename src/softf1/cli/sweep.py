@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.cli.compare import (
+from softf1.cli.options import (
     add_grid_options,
     check_data,
     check_grid_options,
     choose_executor,
-    finish,
+    read_grid_options,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs what is missing of the sweep and prints the table."""
+    from softf1.cli.show import finish
     from softf1.experiments.sweep import check_variants, parse_axes, parse_complements, sweep
     from softf1.recipe.recipe import read_recipe
 
@@ -54,12 +55,8 @@ def run(options: argparse.Namespace) -> int:
             recipe,
             folder,
             axes=axes,
-            seeds=range(recipe.train.seed, recipe.train.seed + options.seeds),
             execute=execute,
             complements=complements,
-            gain=options.gain / 100,
-            keep_models=not options.no_models,
-            force=options.force,
-            quiet=options.quiet,
+            **read_grid_options(options, recipe),
         )
     return finish(found, folder)

@@ -100,6 +100,25 @@ class Reproduction:
         self.keep_models, self.force = keep_models, force
         self.failed: dict[str, str] = {}
         self.fresh: set[Path] = set()
+        self.written: Path | None = None
+
+    def tabulate(self, table: Table) -> tuple[list[str], list[list[str]]]:
+        """Heads and rows of a table of any kind; what was run of one of scores is written, too."""
+        if table.kind == "scores":
+            lines = self.run(table)
+            if self.execute is not None:
+                self.written = write_lines(self.out, table, lines)
+            return format_lines(table, lines)
+        heads, rows = self._facts(table)
+        return heads, [[*map(str, row), *[""] * (len(heads) - len(row))] for row in rows]
+
+    def _facts(self, table: Table) -> tuple[list[str], Rows]:
+        if table.kind == "figure":
+            return derive_figure()
+        if table.kind == "labels":
+            return score_labels(table, self)
+        make = count_classes if table.kind == "counts" else weigh_classes
+        return make(table, self.overrides, self.data)
 
     def run(self, table: Table) -> list[Line]:
         """The rows of a table of scores."""
@@ -244,6 +263,40 @@ def _remark(
         failed = [error for cell, error in found["failed"].items() if cell.startswith(f"{loss}-s")]
         return f"failed: {failed[0]}" if failed else "not run"
     return remark
+
+
+def format_lines(table: Table, lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of a table of scores."""
+    names = " / ".join(table.scores)
+    heads = ["dataset", "model", "loss", f"printed: {names}", "ours", "gain over CE", "ours"]
+    heads += ["seeds", "encoder", ""]
+    rows = [
+        [
+            line.dataset,
+            line.model,
+            line.loss,
+            _figures(line.printed),
+            _figures(line.ours),
+            "" if line.printed_gain is None else f"{line.printed_gain:+.2f}",
+            _interval(line),
+            str(line.seeds or ""),
+            line.encoder,
+            line.remark,
+        ]
+        for line in lines
+    ]
+    return heads, rows
+
+
+def _figures(values: list[float | None]) -> str:
+    return " / ".join("–" if value is None else f"{value:.2f}" for value in values)
+
+
+def _interval(line: Line) -> str:
+    if line.gain is None:
+        return ""
+    mean, low, high = line.gain
+    return f"{mean:+.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
 
 
 def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:

@@ -182,12 +182,13 @@ def _without_loss(values: Values) -> Values:
 
 def _options(loss: str, recipe: Recipe) -> list[Values]:
     facts = find_loss(loss)
-    found = list(facts.tunes_positions if chooses_position(recipe) else facts.tunes)
+    tunes = facts.tunes_positions if chooses_position(recipe) else facts.tunes
+    options = [dict(own) for own in tunes]
     if recipe.loss.name != loss or not recipe.loss.options:
-        return found
+        return options
     # What the recipe says of its own loss stands first, then the others that say something else.
-    others = [own for own in found if not own.items() <= recipe.loss.options.items()]
-    return [{}, *others] if len(found) > 1 else found
+    others = [own for own in options if not own.items() <= recipe.loss.options.items()]
+    return [{}, *others] if len(options) > 1 else options
 
 
 def _unique(options: list[Values]) -> list[Values]:

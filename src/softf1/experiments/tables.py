@@ -85,6 +85,11 @@ class Table:
     parts: list[Part] = field(default_factory=list)
     rest: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def trains(self) -> bool:
+        """Whether its figures take training."""
+        return self.kind in ("scores", "labels")
+
     def recipes(self) -> list[str]:
         """The recipes that it needs, each once."""
         named = [part.recipe for part in self.parts]
@@ -170,6 +175,24 @@ def _moved(path: str, data: Path) -> str:
 def missing_files(recipe: Recipe) -> list[str]:
     """The files of a recipe that are not there."""
     return [p for _, p in _paths(recipe) if not p.startswith("hf:") and not Path(p).exists()]
+
+
+def list_ready(overrides: Sequence[str], data: Path | None) -> tuple[list[str], list[list[str]]]:
+    """All tables, and which of their files are there: heads and rows."""
+    rows = []
+    for table in read_tables().values():
+        recipes = table.recipes()
+        here, files = [], []
+        for name in recipes:
+            try:
+                missing = missing_files(load_part(name, overrides, data))
+            except InputError as error:
+                missing = [str(error)]
+            here += [] if missing else [name]
+            files += missing
+        ready = f"{len(here)} of {len(recipes)}" if recipes else "needs no data"
+        rows.append([table.id, table.title, ready, ", ".join(dict.fromkeys(files))])
+    return ["table", "what", "datasets here", "files that are missing"], rows
 
 
 def is_printed(figure: Any) -> bool:
