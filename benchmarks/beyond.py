@@ -29,7 +29,7 @@ from typing import Any
 from corpora import is_there, make_recipe, read_csv, read_grids
 from scipy.stats import t as student
 
-from softf1.experiments.cells import Job
+from softf1.experiments.grid import Job
 from softf1.experiments.workers import Pool
 from softf1.recipe.recipe import describe_recipe, with_values
 from softf1.recipe.toml import parse_override

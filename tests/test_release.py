@@ -11,7 +11,7 @@ import softf1
 from tests.pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-TRIED = ("train", "hf", "minilm", "demo", "plots", "report", "onnx", "sklearn", "lightning")
+TRIED = ("train", "hf", "minilm", "demo", "report", "onnx", "sklearn", "lightning")
 """Extras of which `make dist-test` tries the oldest versions."""
 
 

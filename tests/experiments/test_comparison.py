@@ -6,10 +6,16 @@ from functools import partial
 import numpy as np
 import pytest
 
+from softf1.cli.show import show_comparison
 from softf1.experiments.compare import compare
-from softf1.experiments.comparison import Run, compare_runs, mean_scores, summarize
-from softf1.experiments.labels import group_labels, train_support
-from softf1.experiments.show import show_comparison
+from softf1.experiments.comparison import (
+    compare_runs,
+    group_labels,
+    mean_scores,
+    summarize,
+    train_support,
+)
+from softf1.experiments.per_example import Run
 from softf1.experiments.workers import run_inline
 from softf1.tasks import make_task
 from tests.experiments import fake

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from softf1.cli.main import main
-from softf1.experiments import demo, hkcancor
+from softf1.experiments import demo
 from softf1.experiments.workers import run_inline
 from softf1.training.run import train_run
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_the_corpus_has_the_published_size():
-    sentences = [s for path in hkcancor.find_recordings() for s in hkcancor.read_recording(path)]
+    sentences = [s for path in demo.find_recordings() for s in demo.read_recording(path)]
     assert len(sentences) == 16_162
     assert sum(map(len, sentences)) == 153_654
     tags = Counter(tag for sentence in sentences for _, tag in sentence)
@@ -27,20 +27,20 @@ def test_the_corpus_has_the_published_size():
 
 
 def test_no_dialogue_is_on_two_sides(tmp_path):
-    recordings = [path.name for path in hkcancor.find_recordings()]
-    parts = hkcancor.split_dialogues(sorted(set(map(hkcancor.name_dialogue, recordings))))
+    recordings = [path.name for path in demo.find_recordings()]
+    parts = demo.split_dialogues(sorted(set(map(demo.name_dialogue, recordings))))
     of_part = {name: part for part, names in parts.items() for name in names}
     assert sum(map(len, parts.values())) == len(of_part)  # each in one part only
-    two = {of_part[hkcancor.name_dialogue(n)] for n in recordings if n.startswith("FC-005")}
+    two = {of_part[demo.name_dialogue(n)] for n in recordings if n.startswith("FC-005")}
     assert len(two) == 1
-    paths = hkcancor.write_corpus(tmp_path)
+    paths = demo.write_corpus(tmp_path)
     sizes = {name: path.read_text("utf-8").count("\n\n") for name, path in paths.items()}
     assert sum(sizes.values()) == 16_162
     assert 0.1 < sizes["test"] / 16_162 < 0.3
 
 
 def test_names_of_one_kind_side_by_side_are_one():
-    tagged = hkcancor.tag_names(["a", "b", "c", "d"], ["nr|a", "ns|b", "ns|c", "."])
+    tagged = demo.tag_names(["a", "b", "c", "d"], ["nr|a", "ns|b", "ns|c", "."])
     assert [tag for _, tag in tagged] == ["B-PER", "B-LOC", "I-LOC", "O"]
 
 
@@ -58,7 +58,7 @@ def test_the_table_has_a_row_a_way_and_judges_against_cross_entropy(tmp_path):
     assert found["baseline"] == "ce"
     starts = {
         name: json.loads((tmp_path / f"cells/{name}-s0/result.json").read_text("utf-8"))["recipe"]
-        for name in ("ce-zero-bias", "ce", "dice")
+        for name in ("ce__zero_bias", "ce", "dice")
     }
     assert [own["train"]["head_bias"] for own in starts.values()] == ["zero", "prior", "prior"]
     assert starts["dice"]["loss"]["exclude"] == ["O"]

@@ -12,7 +12,7 @@ from softf1.data.examples import (
     TextExample,
 )
 from softf1.experiments.compare import compare
-from softf1.experiments.references import fit_majority, fit_tfidf, list_references
+from softf1.experiments.references import fit_tfidf, list_references
 from softf1.experiments.workers import run_inline
 from softf1.recipe.recipe import build_recipe
 from softf1.tasks import make_task
@@ -38,7 +38,7 @@ def parts(examples):
 def test_majority_gives_every_text_the_most_frequent_label():
     task = make_task("classification", labels=("no", "yes"))
     examples = parts(texts(80))
-    found = fit_majority(task, examples, "f1")(examples["dev"])
+    found = task.fit_majority(examples["train"])(examples["dev"])
     assert {line["label"] for line in found} == {"no"}
     assert found[0]["probabilities"]["yes"] == pytest.approx(0.25)
     scores = task.score(found, examples["dev"])
@@ -48,23 +48,23 @@ def test_majority_gives_every_text_the_most_frequent_label():
 def test_majority_of_several_labels_gives_those_that_most_texts_have():
     task = make_task("classification", labels=("no", "yes"), multi_label=True)
     examples = parts(texts(80, multi=True))
-    assert fit_majority(task, examples, "f1")(examples["dev"])[0]["labels"] == ["no"]
+    assert task.fit_majority(examples["train"])(examples["dev"])[0]["labels"] == ["no"]
 
 
 def test_majority_of_taggers_is_the_most_frequent_tag():
     task = make_task("tagging", labels=("O", "B-PER"))
     sentence = TaggedSentence(("Ann", "sat", "down"), ("B-PER", "O", "O"), 1)
-    predict = fit_majority(task, {"train": [sentence]}, "f1")
+    predict = task.fit_majority([sentence])
     (found,) = predict([sentence])
     assert (found["tags"], found["confidence"]) == (["O"] * 3, [2 / 3] * 3)
     words = TaggedSentence(("a", "b", "c"), ("NOUN", "NOUN", "VERB"), 1)
-    assert fit_majority(task, {"train": [words]}, "f1")([words])[0]["tags"] == ["NOUN"] * 3
+    assert task.fit_majority([words])([words])[0]["tags"] == ["NOUN"] * 3
 
 
 def test_majority_of_queries_finds_nothing():
     task = make_task("mrc_ner")
     example = MrcExample("1.0", "who?", "PER", ("Ann", "sat"), ((0, 1),))
-    predict = fit_majority(task, {"train": [example]}, "f1")
+    predict = task.fit_majority([example])
     assert predict([example])[0]["spans"] == []
     assert task.score(predict([example]), [example])["f1"] == 0
 
@@ -74,11 +74,11 @@ def test_majority_of_questions_is_no_answer_or_the_first_words():
     asked = QAExample("1", "who?", "Ann Lee sat down.", (answer,))
     nothing = QAExample("2", "when?", "Ann Lee sat down.", ())
     task = make_task("qa")
-    found = fit_majority(task, {"train": [asked]}, "f1")([asked])
+    found = task.fit_majority([asked])([asked])
     assert found[0]["answer"] == "Ann Lee"
     assert task.score(found, [asked])["f1"] == 1.0
     task = make_task("qa", no_answer=True)
-    found = fit_majority(task, {"train": [asked, nothing, nothing]}, "f1")([asked, nothing])
+    found = task.fit_majority([asked, nothing, nothing])([asked, nothing])
     assert [line["answer"] for line in found] == ["", ""]
     assert task.score(found, [asked, nothing])["f1"] == 0.5
 

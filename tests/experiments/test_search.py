@@ -1,27 +1,33 @@
+import numpy as np
 import pytest
+import torch
 
 from softf1.errors import InputError
 from softf1.experiments.search import (
-    DEFAULT,
+    Trial,
     add_noise,
     check_losses,
+    count_cost,
     default_losses,
+    halve,
+    halve_together,
     list_settings,
+    raise_equals,
+    read_trial,
     same_start,
     stretch,
 )
-from softf1.losses import make_loss
+from softf1.losses import compared_losses, make_loss, register_loss, registry
 from softf1.recipe.recipe import build_recipe, with_values
 from tests.experiments.fake import make_recipe
 
-TRAINED = [name for name in DEFAULT if name != "ce+tuned"]
 QA = build_recipe(
     {"name": "qa", "task": {"kind": "qa", "train": "a.json"}, "encoder": {"name": "minilm"}}
 )
 
 
 @pytest.mark.parametrize("level", ["none", "small", "full"])
-@pytest.mark.parametrize("loss", [*TRAINED, "focal+dice"])
+@pytest.mark.parametrize("loss", [*compared_losses(), "focal+dice"])
 def test_every_loss_has_as_many_settings(loss, level):
     settings = list_settings(loss, make_recipe(), level)
     assert len(settings) == {"none": 1, "small": 4, "full": 9}[level]
@@ -69,7 +75,26 @@ def test_cross_entropy_is_always_there_and_first():
     assert check_losses(["dice", "ce", "dice"], make_recipe()) == ("ce", "dice")
     with pytest.raises(InputError, match="unknown loss 'dise'"):
         check_losses(["dise"], make_recipe())
-    assert check_losses(default_losses(make_recipe()), make_recipe()) == DEFAULT
+    default = default_losses(make_recipe())
+    assert check_losses(default, make_recipe()) == default
+    assert default[:2] == ("ce", "ce+tuned")
+    assert [name for name in default if name != "ce+tuned"] == compared_losses()
+
+
+def test_a_loss_of_another_package_says_what_compare_tunes(monkeypatch):
+    class Mine(torch.nn.CrossEntropyLoss):
+        compared = True
+        needs_counts = True
+        adds_prior = True
+        tunes = ({"sharp": 1.0}, {"sharp": 2.0}, {"sharp": 3.0})
+
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    register_loss("mine", Mine)
+    recipe = make_recipe()
+    assert "mine" in default_losses(recipe)
+    assert "mine" not in default_losses(QA)
+    assert [own["loss.sharp"] for own in list_settings("mine", recipe, "small")] == [1, 2, 1, 2]
+    assert same_start("mine", recipe)["train.head_bias"] == "zero"
 
 
 def test_every_loss_starts_at_the_prior_once():
@@ -158,3 +183,101 @@ def test_rows_are_checked_with_their_settings():
 def test_rows_that_cannot_be_are_refused(row, message):
     with pytest.raises(InputError, match=message):
         check_losses([row], make_recipe())
+
+
+def search(settings, shares, score, **options):
+    rounds = halve(settings, shares, **options)
+    trials = next(rounds)
+    asked = []
+    while True:
+        asked.append(trials)
+        try:
+            trials = rounds.send([score(setting) for setting, _ in trials])
+        except StopIteration as found:
+            return found.value, asked
+
+
+def test_the_best_of_the_last_round_is_chosen():
+    score = {"a": 0.1, "b": 0.4, "c": 0.3, "d": 0.2}.get
+    best, asked = search(["a", "b", "c", "d"], [0.1, 0.3], score)
+    assert best == "b"
+    assert asked[1] == [("b", 0.3), ("c", 0.3)]
+
+
+def test_of_equals_the_first_wins_and_failures_lose():
+    assert search(["a", "b"], [1.0], lambda _: 0.5)[0] == "a"
+    scores = {"a": None, "b": float("nan"), "c": -5.0}
+    assert search(["a", "b", "c"], [1.0], scores.get)[0] == "c"
+    assert search(["a", "b"], [1.0], lambda _: None)[0] == "a"
+
+
+def test_one_setting_needs_no_trial():
+    with pytest.raises(StopIteration) as found:
+        next(halve(["only"], [0.1, 0.3]))
+    assert found.value.value == "only"
+    with pytest.raises(ValueError, match="settings to choose from"):
+        next(halve([], [0.1]))
+
+
+def test_several_searches_share_their_rounds():
+    rounds = []
+
+    def measure(trials):
+        rounds.append([(key, setting) for key, setting, _ in trials])
+        return [-abs(setting - {"x": 3, "y": 1}[key]) for key, setting, _ in trials]
+
+    chosen = halve_together({"x": range(4), "y": range(4), "z": [7]}, [0.1, 0.3], measure)
+    assert chosen == {"x": 3, "y": 1, "z": 7}
+    assert [len(one) for one in rounds] == [8, 4]
+
+
+def test_cost_is_that_of_the_trials():
+    _, asked = search(list(range(9)), [1 / 3, 1.0], float, keep=3)
+    assert sum(share for one in asked for _, share in one) == pytest.approx(6)
+    assert count_cost(9, [1 / 3, 1.0], keep=3) == pytest.approx(6)
+    assert count_cost(1, [1 / 3]) == 0
+
+
+def test_the_order_of_settings_decides_between_equals_in_every_round():
+    rounds = halve(["usual", "a", "b", "c"], [0.3, 1.0])
+    next(rounds)
+    assert rounds.send([0.80, 0.85, 0.1, 0.1]) == [("usual", 1.0), ("a", 1.0)]
+    with pytest.raises(StopIteration) as found:
+        rounds.send([0.9, 0.9])
+    assert found.value.value == "usual"
+
+
+def trial(right):
+    """An accuracy: the pseudo-values of a mean are its terms."""
+    values = np.array(right, float)
+    return Trial(float(values.mean()), values)
+
+
+def test_the_usual_setting_stays_where_another_is_ahead_by_luck():
+    usual = [1, 0, 1, 1, 0, 1, 1, 0, 1, 1] * 10
+    lucky = list(usual)
+    lucky[1], lucky[2], lucky[4] = 1, 0, 1  # two gained, one lost: +0.01, standard error 0.017
+    assert raise_equals([trial(usual), trial(lucky)]) == [0.71, 0.71]
+
+
+def test_a_setting_that_is_surely_better_is_taken():
+    usual = [1, 0, 1, 1, 0, 1, 1, 0, 1, 1] * 10
+    better = [1, 1, 1, 1, 0, 1, 1, 0, 1, 1] * 10  # ten gained, none lost: +0.1, error 0.03
+    assert raise_equals([trial(usual), trial(better)]) == [0.7, 0.8]
+
+
+def test_trials_that_failed_or_cannot_be_counted_keep_their_scores():
+    other = Trial(0.5, np.ones(3))
+    assert raise_equals([Trial(None), Trial(0.69), trial([1, 1, 0]), other]) == [
+        None,
+        0.69,
+        2 / 3,
+        0.5,
+    ]
+    assert raise_equals([Trial(None), Trial(None)]) == [None, None]
+
+
+def test_files_that_are_gone_leave_the_score(tmp_path):
+    result = {"headline": "f1", "scores": {"dev": {"f1": 0.25}}}
+    assert read_trial(tmp_path, result) == Trial(0.25)
+    assert read_trial(tmp_path, None) == Trial(None)

@@ -1,8 +1,20 @@
 import math
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
+from softf1.experiments.per_example import Run
 from softf1.experiments.statistics import Difference
-from softf1.experiments.verdicts import conclude, judge, judge_control, name_gain
+from softf1.experiments.verdicts import (
+    conclude,
+    find_constant,
+    find_undecided,
+    judge,
+    judge_control,
+    list_caveats,
+    name_gain,
+)
 
 SURE = Difference(mean=0.008, low=0.003, high=0.013, p=0.002, seeds=5, examples=900)
 WORSE = Difference(mean=-0.02, low=-0.03, high=-0.01, p=0.001, seeds=5)
@@ -80,3 +92,66 @@ def test_conclusion_where_nothing_is_sure():
     one = conclude({"dice": (ONE, math.nan)}, baseline="ce", headline="f1")
     assert one == "One seed cannot tell: dice −0.4 F1 against ce."
     assert conclude({}, baseline="ce", headline="f1") == "Nothing to compare with ce."
+
+
+def run_of(score, pseudo=None, **more):
+    return Run(score=score, pseudo=pseudo, scores={}, dev={}, labels={}, **more)
+
+
+def trials_of(loss, scores, share=1 / 3):
+    return [{"loss": loss, "score": score, "share": share} for score in scores]
+
+
+@pytest.mark.parametrize(
+    ("scores", "wanted"),
+    [
+        ([0.5, 0.6, 0.7, 0.8], []),
+        ([0.5, 0.5, 0.7, 0.8], []),  # two may be equal by chance
+        ([0.5, 0.5, 0.5, 0.8], ["dice"]),
+        ([0.0, 0.0, None, None], ["dice"]),
+        ([0.5, None, None, None], []),
+        ([None, None], []),
+    ],
+)
+def test_short_runs_with_one_score_decide_nothing(scores, wanted):
+    assert find_undecided(trials_of("dice", scores)) == wanted
+
+
+def test_the_last_round_counts():
+    trials = trials_of("dice", [0.5] * 9) + trials_of("dice", [0.1, 0.5, 0.3], share=1.0)
+    assert find_undecided(trials) == []
+
+
+VALUES = np.repeat([0.0, 1.0], 100)
+OTHER = np.repeat([1.0, 0.0], 100)
+
+
+@pytest.mark.parametrize(
+    ("runs", "wanted"),
+    [
+        ([run_of(0.5, VALUES), run_of(0.5, VALUES)], ["ce"]),
+        ([run_of(0.5, VALUES), run_of(0.5, OTHER)], []),
+        ([run_of(0.5, VALUES), run_of(0.5, None)], []),
+        ([run_of(0.5, VALUES)], []),
+        ([run_of(1.0, VALUES), run_of(1.0, VALUES)], []),  # all is right
+        ([run_of(0.5, VALUES[:5]), run_of(0.5, VALUES[:5])], []),  # few examples: by chance
+        ([run_of(0.5), run_of(0.5)], []),
+    ],
+)
+def test_one_answer_to_all(runs, wanted):
+    assert find_constant({"ce": dict(enumerate(runs))}) == wanted
+
+
+def test_rows_are_named_together():
+    constant = {0: run_of(0.3, VALUES), 1: run_of(0.3, VALUES)}
+    trials = trials_of("dice", [0.0] * 4) + trials_of("dsc", [0.0] * 4)
+    first, second = list_caveats({"dice": constant, "dsc": constant}, trials)
+    assert first.startswith("short runs say little about dice, dsc: ")
+    assert second.startswith("every test example scores the same with every seed of dice, dsc, ")
+
+
+def test_a_dead_seed_of_five_is_said_as_such():
+    dead = {seed: run_of(0.92) for seed in range(4)} | {4: run_of(0.0, collapsed=True)}
+    (said,) = list_caveats({"ce": dead, "dice": {0: run_of(0.9)}}, [])
+    assert said.startswith("collapsed, that is found nothing or one class alone on dev: ce (1 of 5")
+    assert "dice" not in said

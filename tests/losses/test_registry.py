@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from softf1 import losses
-from softf1.experiments import search
 from softf1.losses import (
     compared_losses,
     loss_facts,
@@ -84,16 +83,10 @@ def test_losses_that_need_counts_are_refused_without_them():
     assert [name for name in loss_names() if loss_facts(name).adds_prior] == ["la"]
 
 
-def test_what_search_and_list_say_today_is_what_the_losses_say():
-    # Goes with the tables outside of softf1.losses, once their readers ask loss_facts.
+def test_what_list_says_today_is_what_the_losses_say():
+    # Goes with the tables outside of softf1.losses, once its reader asks loss_facts.
     for name, summary in catalog.LOSSES.items():
         assert loss_facts(name).summary == summary
-    assert [name for name in search.DEFAULT if name != "ce+tuned"] == compared_losses()
-    for name in compared_losses():
-        facts = loss_facts(name)
-        assert list(facts.tunes) == search.OPTIONS[name]
-        assert list(facts.tunes_positions) == search.POSITIONS.get(name, search.OPTIONS[name])
-        assert facts.needs_counts == (name in search.WEIGHTED)
 
 
 def test_a_loss_of_another_package_may_say_nothing_about_itself(monkeypatch):

@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, precision_recall_curve
 
-from softf1.reports.curves import POINTS, RECALLS, Curve, precision_recall, read_learning, thin
+from softf1.reports.curves import (
+    ALL,
+    POINTS,
+    RECALLS,
+    Curve,
+    precision_recall,
+    rank,
+    read_learning,
+    thin,
+)
 from softf1.reports.items import Item
-from softf1.reports.ranking import ALL, rank
 
 
 @pytest.mark.parametrize("seed", range(5))

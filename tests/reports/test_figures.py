@@ -5,7 +5,7 @@ import pytest
 
 from softf1.reports.evidence import gather
 from softf1.reports.groups import group_runs, pick_best
-from softf1.reports.sections import make_sections
+from softf1.reports.page import make_sections
 from softf1.reports.study import read_study
 
 

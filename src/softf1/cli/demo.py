@@ -22,19 +22,18 @@ def run(options: argparse.Namespace) -> int:
     """Trains, prints the table with its verdict, and says where the page is."""
     from contextlib import closing
 
-    from softf1.cli.compare import finish
+    from softf1.cli.show import finish
     from softf1.errors import InputError
-    from softf1.experiments.demo import count_jobs, introduce, run_demo
+    from softf1.experiments.demo import NOTICE, introduce, run_demo
     from softf1.experiments.grid import refuse_others
-    from softf1.experiments.hkcancor import NOTICE
-    from softf1.experiments.workers import Pool
+    from softf1.experiments.workers import Pool, count_cores
     from softf1.reports import write_report
 
     if options.seeds < 1:
         raise InputError(f"wanted --seeds from 1 up, got {options.seeds}")
     refuse_others(options.out)
     print(introduce(options.seeds), flush=True)
-    with closing(Pool(options.jobs or count_jobs(), logs=options.out / "logs")) as pool:
+    with closing(Pool(options.jobs or count_cores(), logs=options.out / "logs")) as pool:
         how = {"seeds": options.seeds, "force": options.force, "quiet": options.quiet}
         found = run_demo(options.out, execute=pool, **how)
     code = finish(found, options.out)

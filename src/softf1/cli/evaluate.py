@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.cli.places import add_places, choose_places
-from softf1.cli.settings import add_settings, read_settings
+from softf1.cli.options import add_places, add_settings, choose_places, read_settings
 
 if TYPE_CHECKING:
     import argparse

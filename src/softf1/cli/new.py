@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.cli.settings import add_settings, read_settings
+from softf1.cli.options import add_settings, read_settings
 
 if TYPE_CHECKING:
     import argparse

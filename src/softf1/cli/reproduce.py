@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.cli.compare import add_grid_options, check_grid_options, choose_executor
+from softf1.cli.options import add_grid_options, check_grid_options, choose_executor
 
 if TYPE_CHECKING:
     import argparse
 
-    from softf1.experiments.reproduce import Line, Reproduction
+    from softf1.experiments.grid import Execute
+    from softf1.experiments.reproduce import Reproduction
     from softf1.experiments.tables import Table
 
 
@@ -31,30 +32,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Lists the tables, or runs what is there of one and prints it."""
+    from softf1.cli.show import print_table
     from softf1.experiments.grid import lock
-    from softf1.experiments.tables import find_table
+    from softf1.experiments.tables import find_table, list_ready
 
     check_grid_options(options)
     if options.table is None:
-        return _list_tables(options)
+        print_table(*list_ready(options.values, options.data))
+        return 0
     table = find_table(options.table)
     print(f"{table.title}\n{table.source}")
-    if table.kind in ("counts", "weights", "figure"):
-        return _print_facts(table, options)
     folder = options.out or Path("runs") / "reproduce"
-    if options.dry_run:
-        return _print_scores(table, _make(options, folder, None), folder)
+    if options.dry_run or not table.trains:
+        return _print(table, _make(options, folder, None))
     with lock(folder), choose_executor(options, folder) as execute:
-        return _print_scores(table, _make(options, folder, execute), folder)
+        return _print(table, _make(options, folder, execute))
 
 
-def _make(options: argparse.Namespace, folder: Path, execute: object) -> Reproduction:
+def _make(options: argparse.Namespace, folder: Path, execute: Execute | None) -> Reproduction:
     from softf1.experiments.reproduce import Reproduction
 
     return Reproduction(
         folder,
         seeds=options.seeds,
-        execute=execute,  # type: ignore[arg-type]
+        execute=execute,
         overrides=options.values,
         data=options.data,
         keep_models=not options.no_models,
@@ -63,90 +64,14 @@ def _make(options: argparse.Namespace, folder: Path, execute: object) -> Reprodu
     )
 
 
-def _list_tables(options: argparse.Namespace) -> int:
-    from softf1.errors import InputError
-    from softf1.experiments.show import print_table
-    from softf1.experiments.tables import load_part, missing_files, read_tables
-
-    rows = []
-    for table in read_tables().values():
-        recipes = table.recipes()
-        here, files = [], []
-        for name in recipes:
-            try:
-                missing = missing_files(load_part(name, options.values, options.data))
-            except InputError as error:
-                missing = [str(error)]
-            here += [] if missing else [name]
-            files += missing
-        ready = f"{len(here)} of {len(recipes)}" if recipes else "needs no data"
-        rows.append([table.id, table.title, ready, ", ".join(dict.fromkeys(files))])
-    print_table(["table", "what", "datasets here", "files that are missing"], rows)
-    return 0
-
-
-def _print_facts(table: Table, options: argparse.Namespace) -> int:
-    from softf1.experiments import facts
-    from softf1.experiments.show import print_table
-
-    if table.kind == "figure":
-        heads, rows = facts.derive_figure()
-    else:
-        make = facts.count_classes if table.kind == "counts" else facts.weigh_classes
-        heads, rows = make(table, options.values, options.data)
-    width = len(heads)
-    print_table(heads, [[*map(str, row), *[""] * (width - len(row))] for row in rows])
-    return 0
-
-
-def _print_scores(table: Table, reproduction: Reproduction, folder: Path) -> int:
+def _print(table: Table, reproduction: Reproduction) -> int:
     import sys
 
-    from softf1.experiments import facts
-    from softf1.experiments.reproduce import write_lines
-    from softf1.experiments.show import print_table
+    from softf1.cli.show import print_table
 
-    if table.kind == "labels":
-        heads, found = facts.score_labels(table, reproduction)
-        print_table(heads, [[*map(str, row), *[""] * (len(heads) - len(row))] for row in found])
-    else:
-        lines = reproduction.run(table)
-        print_table(*_columns(table, lines))
-        if reproduction.execute is not None:
-            print(write_lines(folder, table, lines))
+    print_table(*reproduction.tabulate(table))
+    if reproduction.written is not None:
+        print(reproduction.written)
     for name, error in reproduction.failed.items():
         print(f"failed: {name}: {error}", file=sys.stderr)
     return 1 if reproduction.failed else 0
-
-
-def _columns(table: Table, lines: list[Line]) -> tuple[list[str], list[list[str]]]:
-    names = " / ".join(table.scores)
-    heads = ["dataset", "model", "loss", f"printed: {names}", "ours", "gain over CE", "ours"]
-    heads += ["seeds", "encoder", ""]
-    rows = [
-        [
-            line.dataset,
-            line.model,
-            line.loss,
-            _figures(line.printed),
-            _figures(line.ours),
-            "" if line.printed_gain is None else f"{line.printed_gain:+.2f}",
-            _interval(line),
-            str(line.seeds or ""),
-            line.encoder,
-            line.remark,
-        ]
-        for line in lines
-    ]
-    return heads, rows
-
-
-def _figures(values: list[float | None]) -> str:
-    return " / ".join("–" if value is None else f"{value:.2f}" for value in values)
-
-
-def _interval(line: Line) -> str:
-    if line.gain is None:
-        return ""
-    mean, low, high = line.gain
-    return f"{mean:+.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.cli.settings import add_settings, read_settings
+from softf1.cli.options import add_settings, read_settings
+from softf1.cli.show import print_table
 from softf1.errors import printable
 
 if TYPE_CHECKING:
@@ -108,15 +109,10 @@ def _print_tables(
 
 
 def _print_labels(stats: Stats) -> None:
-    """A table on a terminal, columns divided by tabs in a pipe."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     heads = ("label", "count", "share", f"per batch of {stats.batch_size}", "batches without")
     rows = [
         (
-            printable(label.label),
+            label.label,
             f"{label.count:,}",
             f"{label.share:.2%}",
             f"{label.per_batch:,.2f}",
@@ -124,13 +120,4 @@ def _print_labels(stats: Stats) -> None:
         )
         for label in stats.labels
     ]
-    console = Console()
-    if not console.is_terminal:
-        print(*("\t".join(row) for row in (heads, *rows)), sep="\n")
-        return
-    table = Table(*heads)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in rows:
-        table.add_row(Text(row[0]), *row[1:])
-    console.print(table)
+    print_table(heads, rows, numbers=slice(1, None))

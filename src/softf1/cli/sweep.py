@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.cli.compare import (
+from softf1.cli.options import (
     add_grid_options,
     check_data,
     check_grid_options,
     choose_executor,
-    finish,
+    read_grid_options,
 )
 
 if TYPE_CHECKING:
@@ -38,14 +38,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs what is missing of the sweep and prints the table."""
-    from softf1.experiments.sweep import check_rows, parse_axes, parse_complements, sweep
+    from softf1.cli.show import finish
+    from softf1.experiments.sweep import check_variants, parse_axes, parse_complements, sweep
     from softf1.recipe.recipe import read_recipe
 
     check_grid_options(options)
     axes, rest = parse_axes(options.values)
     complements = parse_complements(options.complement)
     recipe = read_recipe(options.recipe, rest)
-    check_rows(recipe, axes, complements)
+    check_variants(recipe, axes, complements)
     folder = options.out or Path("runs") / f"{recipe.name}-sweep"
     if not any(key.startswith("task.") for key in axes):
         check_data(recipe, folder, force=options.force)
@@ -54,12 +55,8 @@ def run(options: argparse.Namespace) -> int:
             recipe,
             folder,
             axes=axes,
-            seeds=range(recipe.train.seed, recipe.train.seed + options.seeds),
             execute=execute,
             complements=complements,
-            gain=options.gain / 100,
-            keep_models=not options.no_models,
-            force=options.force,
-            quiet=options.quiet,
+            **read_grid_options(options, recipe),
         )
     return finish(found, folder)

@@ -6,36 +6,28 @@ import csv
 import io
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.cells import plain, read_json
-from softf1.experiments.controls import MATCHED
-from softf1.experiments.doubts import say_doubts
-from softf1.experiments.grid import FILE, split_of
-from softf1.experiments.labels import group_labels, train_support
-from softf1.experiments.search import BASELINE, DIRECTION, TUNED
-from softf1.experiments.statistics import (
-    Difference,
-    correct_holm,
-    estimate_difference,
-    narrowest,
-)
-from softf1.experiments.tallies import calibration_error, read_predictions, tally_run
-from softf1.experiments.verdicts import conclude, judge, judge_control, name_collapse
+from softf1.experiments.grid import FILE, plain, read_json, split_of
+from softf1.experiments.per_example import Run, calibration_error, count_run, read_predictions
+from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, TUNED
+from softf1.experiments.statistics import Difference, correct_holm, estimate_difference, narrowest
+from softf1.experiments.verdicts import conclude, judge, judge_control, list_caveats, name_collapse
 from softf1.files import new_file
+from softf1.metrics.prefixes import OUTSIDE, SCHEMES, split_tag
 from softf1.tasks.registry import load_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from softf1.experiments.grid import Grid
+    from softf1.experiments.per_example import ExampleCounts
 
-    from softf1.experiments.tallies import Tally
 
 SURE = ("helps", "hurts", "surely above", "surely below")
 COLUMNS = (
@@ -61,29 +53,6 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What a comparison needs of one run.
-
-    Attributes:
-        score: The headline.
-        pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
-        scores: All scores of the judged part.
-        dev: Those of dev.
-        labels: Scores by label.
-        collapsed: Whether it finds nothing, or one class alone, on dev.
-        calibration_error: Of its confidences; None where its predictions have none.
-    """
-
-    score: float
-    pseudo: NDArray[np.float64] | None
-    scores: Mapping[str, Any]
-    dev: Mapping[str, Any]
-    labels: Mapping[str, Mapping[str, float]]
-    collapsed: bool = False
-    calibration_error: float | None = None
-
-
 class Rows:
     """The runs of a grid by row and seed."""
 
@@ -94,7 +63,7 @@ class Rows:
         self.results: list[dict[str, Any]] = []
         self.split, self.headline = "test", ""
         self.tasks: list[Any] = []
-        self.tally: Tally | None = None
+        self.counted: ExampleCounts | None = None
         self.references: dict[str, Run] = {}
         for cell in grid["cells"]:
             if cell["state"] == "done":
@@ -121,18 +90,18 @@ class Rows:
     def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> Run:
         scores, name = parts[self.split], f"predictions.{self.split}{kind}.jsonl"
         score = float(scores[self.headline])
-        tally, pseudo, error = None, None, None
+        counted, pseudo, error = None, None, None
         try:
             self.tasks.append(load_task(folder / "model"))
             lines = read_predictions(folder / name)
             error = calibration_error(lines)
             how: dict[str, Any] = {"headline": self.headline, "score": score, "lines": lines}
-            tally = tally_run(self.tasks[-1], folder / name, **how)
-            pseudo = tally.pseudo_values(self.headline)
-            self.tally = tally
+            counted = count_run(self.tasks[-1], folder / name, **how)
+            pseudo = counted.pseudo_values(self.headline)
+            self.counted = counted
         except InputError as problem:
             self.note(f"intervals know nothing of the test examples: {problem}")
-        labels = scores.get("labels") or (tally.by_label() if tally else {})
+        labels = scores.get("labels") or (counted.by_label() if counted else {})
         dev = parts.get("dev", {})
         return Run(
             score=score,
@@ -192,8 +161,8 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
         "headline": rows.headline,
         "baseline": baseline,
         "split": rows.split,
-        "examples": rows.tally.lines if rows.tally else 0,
-        "units": len(rows.tally) if rows.tally else 0,
+        "examples": rows.counted.lines if rows.counted else 0,
+        "units": len(rows.counted) if rows.counted else 0,
         "gain": gain,
         "rows": [_row(name, rows, judged, gain=gain) for name in rows.ordered()],
         "verdict": _conclude(rows, judged),
@@ -239,8 +208,8 @@ def _add_notes(rows: Rows, differences: Mapping[str, Difference]) -> None:
     if rows.split == "dev":
         rows.note("there is no test file: dev, which chose settings and checkpoints, flatters all")
     trained = {row: own for row, own in rows.runs.items() if row not in rows.references}
-    for doubt in say_doubts(trained, grid.get("tuning", [])):
-        rows.note(doubt)
+    for caveat in list_caveats(trained, grid.get("tuning", [])):
+        rows.note(caveat)
 
 
 def _say_matched(rows: Rows) -> str:
@@ -371,14 +340,85 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(kept) / len(kept) if kept else None
 
 
-def write_comparison(folder: Path, found: Mapping[str, Any]) -> None:
-    """Write `comparison.json` and `comparison.csv`."""
+def conclude_grid(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, Any]:
+    """Write `comparison.json` and `comparison.csv` of a grid.
+
+    Args:
+        grid: The experiment, as far as it was run.
+        gain: The gain that would matter, as a share.
+        more: What else the file says.
+
+    Returns:
+        The content of `comparison.json`, and `failed`: errors by cell.
+    """
+    comparison = {**summarize(grid.folder, gain=gain), **more}
+    _write(grid.folder, comparison)
+    return {**comparison, "failed": grid.errors}
+
+
+def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
     with new_file(folder / "comparison.json") as file:
-        text = json.dumps(plain(dict(found)), ensure_ascii=False, indent=1)
+        text = json.dumps(plain(dict(comparison)), ensure_ascii=False, indent=1)
         file.write(text.encode() + b"\n")
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(plain(list(found["rows"])))
+    writer.writerows(plain(list(comparison["rows"])))
     with new_file(folder / "comparison.csv") as file:
         file.write(table.getvalue().encode())
+
+
+GROUPS = ("head", "mid", "tail")
+
+
+def train_support(
+    class_counts: Mapping[str, Any], tasks: Sequence[Any], labels: Sequence[str]
+) -> dict[str, int | None]:
+    """How often each label is in the training data, from the class counts of a result.
+
+    Spans are counted by the tags that begin one; where a scheme does not tell (IOB1), their tokens
+    are. A task whose outputs are not its labels (a query for each) has no counts: None.
+
+    >>> counts = {"tags": {"O": 90, "B-PER": 4, "I-PER": 6}}
+    >>> train_support(counts, [], ["PER"])  # the scheme is not known: tokens
+    {'PER': 10}
+    """
+    counts = next((c for c in class_counts.values() if isinstance(c, dict)), {})
+    plain = {name: _positives(count) for name, count in counts.items()}
+    if set(labels) <= set(plain):
+        return {label: plain[label] for label in labels}
+    letters = _first_letters(getattr(tasks[-1], "spans", None) if tasks else None)
+    support: dict[str, int | None] = dict.fromkeys(labels)
+    for tag, count in plain.items():
+        letter, label = split_tag(tag)
+        if label in support and letter != OUTSIDE and (letters is None or letter in letters):
+            support[label] = (support[label] or 0) + count
+    return support
+
+
+def _positives(count: Any) -> int:
+    """The count of a class; of (negative, positive), the second."""
+    return int(count[1]) if isinstance(count, list) else int(count)
+
+
+def _first_letters(scheme: str | None) -> set[str] | None:
+    """The letters that only the first token of a span has; None where there are none."""
+    known = SCHEMES.get(scheme or "")
+    if known is None:
+        return None
+    return set(known.starting) - set(known.inside + known.end) - set(known.split) or None
+
+
+def group_labels(support: Mapping[str, int]) -> dict[str, str]:
+    """Thirds of the labels by frequency: head, mid and tail. Two labels are head and tail.
+
+    >>> group_labels({"a": 9, "b": 1, "c": 4, "d": 7})
+    {'a': 'head', 'd': 'head', 'c': 'mid', 'b': 'tail'}
+    """
+    ranked = sorted(support, key=lambda label: (-support[label], label))
+    names = GROUPS if len(ranked) > 2 else ("head", "tail")
+    size, more = divmod(len(ranked), len(names))
+    groups: list[str] = []
+    for place, name in enumerate(names):
+        groups += [name] * (size + (place < more))
+    return dict(zip(ranked, groups, strict=True))

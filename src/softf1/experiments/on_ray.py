@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.experiments.cells import TRAIN, Done, Job
-from softf1.experiments.worker import find_target, run_job
+from softf1.experiments.grid import TRAIN, Done, Job
+from softf1.experiments.workers import find_target, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,21 +8,17 @@ dev. Both are scored as the task scores its models, and have one run: chance pla
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.cells import Cell, read_done
-from softf1.experiments.grid import CELLS
-from softf1.tasks.registry import load_task, save_task
+from softf1.experiments.grid import CELLS, Cell, read_done
+from softf1.tasks.registry import list_tasks, load_task, make_task, save_task
 from softf1.training.datasets import read_parts
 from softf1.training.evaluation import write_predictions
 from softf1.training.run_folder import finish, identify, list_changes
@@ -30,15 +26,12 @@ from softf1.training.run_folder import finish, identify, list_changes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
     from softf1.experiments.grid import Grid
     from softf1.recipe.recipe import Recipe
-    from softf1.tasks.base import Prediction
+    from softf1.tasks.base import Predict, Prediction
     from softf1.tasks.classification import Classification
 
     Examples = dict[str, list[Any]]
-    Predict = Callable[[Sequence[Any]], list[Prediction]]
 
 MAJORITY, TFIDF = "majority", "tfidf"
 STRENGTHS = (1.0, 0.1, 10.0, 100.0)
@@ -58,11 +51,16 @@ TRAINED |= {"tokens_per_second", "examples_per_second", "peak_memory", "collapse
 def list_references(recipe: Recipe) -> tuple[str, ...]:
     """The rows that make sense for a recipe.
 
-    `tfidf` is for texts and pairs of texts; another package's task has none.
+    `tfidf` is for texts and pairs of texts; another package's task may have none.
     """
-    if recipe.task.kind in ("classification", "pairs"):
-        return MAJORITY, TFIDF
-    return (MAJORITY,) if recipe.task.kind in ("tagging", "mrc_ner", "qa") else ()
+    from softf1.tasks.classification import Classification
+
+    kinds = list_tasks()
+    if recipe.task.kind not in kinds:
+        return ()
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    rows = (MAJORITY,) if hasattr(task, "fit_majority") else ()
+    return (*rows, TFIDF) if isinstance(task, Classification) else rows
 
 
 def add_reference(name: str, grid: Grid) -> None:
@@ -103,15 +101,18 @@ def fit_reference(name: str, grid: Grid, beside: Cell) -> dict[str, Any]:
     if changes := list_changes(grid.identify(), identify(grid.recipe)):
         raise InputError(f"{changes[0]} since this command began")
     result = {k: v for k, v in grid.results[beside.id].items() if k not in TRAINED}
-    fit = fit_majority if name == MAJORITY else fit_tfidf
-    predict = fit(untuned(task), examples, result["headline"])
+    plain = untuned(task)
+    if name == MAJORITY:
+        predict = plain.fit_majority(examples["train"])
+    else:
+        predict = fit_tfidf(plain, examples, result["headline"])
     scores = {}
     for part in [part for part in ("dev", "test") if part in examples]:
         found = predict(examples[part])
         write_predictions(folder / f"predictions.{part}.jsonl", task, examples[part], found)
         scores[part] = task.score(found, examples[part])
     (folder / "model").mkdir(exist_ok=True)
-    save_task(untuned(task), folder / "model")
+    save_task(plain, folder / "model")
     seconds = round(monotonic() - start, 3)
     result |= {**grid.identify(), "loss": name, "encoder": "none", "seed": None, "scores": scores}
     result["seconds"] = {"total": seconds, "train": seconds}
@@ -124,76 +125,13 @@ def untuned(task: Any) -> Any:
     return replace(task, **tuned)
 
 
-def fit_majority(task: Any, examples: Examples, _headline: str) -> Predict:
-    """The most frequent answer of the training data, for every example."""
-    from softf1.tasks.classification import Classification
-    from softf1.tasks.mrc_ner import MrcNer
-    from softf1.tasks.qa import QA
-    from softf1.tasks.tagging import Tagging
-
-    if isinstance(task, Classification):
-        return _majority_label(task, examples["train"])
-    if isinstance(task, Tagging):
-        counts = Counter(chain.from_iterable(task.units(one)[1] for one in examples["train"]))
-        ((tag, count),) = counts.most_common(1)
-        tags = partial(_repeat, tag, count / counts.total())
-        return lambda own: [tags(len(task.units(one)[0])) for one in own]
-    if isinstance(task, MrcNer):  # most queries find nothing in a sentence
-        nothing: Prediction = {"spans": [], "confidence": []}
-        return lambda own: [{"id": one.id, "label": one.label, **nothing} for one in own]
-    if isinstance(task, QA):
-        return _first_words(task, examples["train"])
-    raise InputError(f"wanted a task whose most frequent answer is known, got {task.kind}")
-
-
-def _repeat(tag: str, share: float, size: int) -> Prediction:
-    return {"tags": [tag] * size, "confidence": [share] * size}
-
-
-def _majority_label(task: Classification, train: Sequence[Any]) -> Predict:
-    from softf1.tasks.classification import labels_of
-    from softf1.tasks.labels import decide
-
-    counts = Counter(chain.from_iterable(map(labels_of, train)))
-    share = np.array([counts[label] for label in task.labels]) / len(train)
-    row = _logits(share[None], multi_label=task.multi_label)
-    return lambda own: decide(np.repeat(row, len(own), axis=0), task)
-
-
-def _first_words(task: Any, train: Sequence[Any]) -> Predict:
-    """No answer where most questions have none; else the context's first words.
-
-    As many words as the answer in the middle of the training data has.
-    """
-    answered = [one.answers[0] for one in train if one.answers]
-    empty = task.no_answer and 2 * len(answered) < len(train)
-    size = median(len(" ".join(one.texts).split()) for one in answered) if answered else 1
-
-    def answer(example: Any) -> Prediction:
-        text = "" if empty else _start(example.context, max(1, int(size)))
-        found = {"id": example.id, "answer": text, "start": 0, "end": len(text), "text": text}
-        return found | {"null_score": 1.0 if empty else -1.0, "candidates": []}
-
-    return lambda own: [answer(one) for one in own]
-
-
-def _start(text: str, words: int) -> str:
-    """The first words of a text, as they stand in it.
-
-    >>> _start("a  b c", 2)
-    'a  b'
-    """
-    rest = text.split(maxsplit=words)
-    return text[: len(text) - len(rest[words])].rstrip() if len(rest) > words else text
-
-
 def fit_tfidf(task: Classification, examples: Examples, headline: str) -> Predict:
     """Logistic regression over tf-idf; of several C, the one with the best score on dev."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
     from softf1.tasks.classification import labels_of
-    from softf1.tasks.labels import decide
+    from softf1.tasks.labels import decide, to_logits
 
     train = [one for one in examples["train"] if task.multi_label or labels_of(one)]
     weigh = _fit_weights(train)
@@ -208,7 +146,7 @@ def fit_tfidf(task: Classification, examples: Examples, headline: str) -> Predic
 
         def predict(own: Sequence[Any]) -> list[Prediction]:
             share = model.predict_proba(weigh(own))
-            return decide(_logits(share, multi_label=task.multi_label), task)
+            return decide(to_logits(share, multi_label=task.multi_label), task)
 
         return predict
 
@@ -222,7 +160,7 @@ def fit_tfidf(task: Classification, examples: Examples, headline: str) -> Predic
 
 def _fit_weights(train: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
     """Tf-idf of texts; of pairs, of each text, and what they share and do not share."""
-    from scipy.sparse import hstack  # type: ignore[import-untyped]
+    from scipy.sparse import hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     from softf1.tasks.classification import split
@@ -241,10 +179,3 @@ def _fit_weights(train: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
         return hstack([first, second, first.multiply(second), abs(first - second)]).tocsr()
 
     return weigh
-
-
-def _logits(share: NDArray[Any], *, multi_label: bool) -> NDArray[np.float64]:
-    """Logits whose softmax, or sigmoid, are these probabilities."""
-    known = np.clip(np.asarray(share, float), 1e-12, 1 - 1e-12)
-    logits: NDArray[np.float64] = np.log(known)
-    return logits - np.log1p(-known) if multi_label else logits

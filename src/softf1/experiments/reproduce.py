@@ -1,7 +1,8 @@
 """`softf1 reproduce`: printed figures beside our own, as far as the data is there.
 
 Another encoder, another seed or other data is another experiment: every row says which encoder and
-how many seeds its figures are of, and a row whose data is missing says so.
+how many seeds its figures are of, and a row whose data is missing says so. Tables that are no
+scores come last: counts of classes, their weights, F1 by label, and figure 1.
 """
 
 from __future__ import annotations
@@ -11,28 +12,32 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.experiments.rebalanced import write_rebalanced
-from softf1.experiments.rows import run_rows
-from softf1.experiments.tables import CITED, is_printed, load_part, missing_files
+from softf1.experiments.search import BASELINE
+from softf1.experiments.sweep import run_variants
+from softf1.experiments.tables import (
+    CITED,
+    Part,
+    is_printed,
+    load_part,
+    missing_files,
+    read_losses,
+    write_rebalanced,
+)
 from softf1.files import new_file
 from softf1.recipe.recipe import with_values
+from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from softf1.experiments.cells import Execute
-    from softf1.experiments.tables import Part, Table
+    from softf1.experiments.grid import Execute
+    from softf1.experiments.tables import Table
     from softf1.recipe.recipe import Recipe
+
 
 SHARED = ("over", "exclude", "smooth")
 """Options that the paper's dice losses have in common."""
-
-AUTHORS = {"alpha": 0.01, "decay": "paper", "squared": True, "over": "batch"}
-"""DSC as in all scripts of the authors."""
-
-NEWS = {"alpha": 0.2, "decay": "paper", "smooth": 1e-8, "over": "batch"}
-"""What the study on news calls dice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,25 @@ class Reproduction:
         self.keep_models, self.force = keep_models, force
         self.failed: dict[str, str] = {}
         self.fresh: set[Path] = set()
+        self.written: Path | None = None
+
+    def tabulate(self, table: Table) -> tuple[list[str], list[list[str]]]:
+        """Heads and rows of a table of any kind; what was run of one of scores is written, too."""
+        if table.kind == "scores":
+            lines = self.run(table)
+            if self.execute is not None:
+                self.written = write_lines(self.out, table, lines)
+            return format_lines(table, lines)
+        heads, rows = self._facts(table)
+        return heads, [[*map(str, row), *[""] * (len(heads) - len(row))] for row in rows]
+
+    def _facts(self, table: Table) -> tuple[list[str], Rows]:
+        if table.kind == "figure":
+            return derive_figure()
+        if table.kind == "labels":
+            return score_labels(table, self)
+        make = count_classes if table.kind == "counts" else weigh_classes
+        return make(table, self.overrides, self.data)
 
     def run(self, table: Table) -> list[Line]:
         """The rows of a table of scores."""
@@ -122,15 +146,15 @@ class Reproduction:
             place = self.out / "data" / f"{part.folder}.tsv"
             train = write_rebalanced(recipe, part.rebalance, place)
             recipe = with_values(recipe, {"task.train": str(train)})
-        rows = {
+        variants = {
             str(row[1]): loss_values(row[1], recipe, study=part.losses)
             for row in part.rows
             if row[1] != CITED
         }
-        found = run_rows(
+        found = run_variants(
             recipe,
             folder,
-            rows=rows,
+            variants=variants,
             seeds=range(recipe.train.seed, recipe.train.seed + self.seeds),
             execute=self.execute,
             about={"kind": "reproduce", "axis": ["loss"]},
@@ -152,7 +176,7 @@ class Reproduction:
         recipe: Recipe | None = None,
     ) -> list[Line]:
         rows = {row["loss"]: row for row in found["rows"]} if found else {}
-        start = next((row[-1] for row in part.rows if row[1] == "ce"), None)
+        start = next((row[-1] for row in part.rows if row[1] == BASELINE), None)
         lines = []
         for model, loss, *figures in part.rows:
             ours = rows.get(str(loss))
@@ -163,7 +187,9 @@ class Reproduction:
                     loss=_name(loss),
                     printed=[x if is_printed(x) else None for x in figures],
                     ours=_ours(ours, table, found),
-                    printed_gain=_gain(figures[-1], start) if loss not in (CITED, "ce") else None,
+                    printed_gain=_gain(figures[-1], start)
+                    if loss not in (CITED, BASELINE)
+                    else None,
                     gain=_measured_gain(ours) if start is not None else None,
                     seeds=ours["n"] if ours else 0,
                     encoder=_encoders(part, recipe),
@@ -182,20 +208,14 @@ def loss_values(loss: str | float, recipe: Recipe, *, study: str = "paper") -> d
         return {"loss.alpha": loss, "loss.beta": round(1 - loss, 12)}
     if loss == recipe.loss.name and study == "paper":
         return {}
-    options: dict[str, Any] = {}
-    shared = {key: recipe.loss.options[key] for key in SHARED if key in recipe.loss.options}
-    if loss == "wce":
-        options = {"weights": "log" if study == "paper" else "balanced"}
-    elif loss == "dice":
-        options = {"over": "batch"} | shared
-    elif loss == "dsc":
-        options = AUTHORS | shared
-    values = {"loss.name": loss} | {f"loss.{key}": value for key, value in options.items()}
-    if study == "news" and loss == "dice":
-        values = {"loss.name": "dsc"} | {f"loss.{key}": value for key, value in NEWS.items()}
-    one_span = recipe.task.kind == "qa" and not recipe.task.options.get("several")
+    options = {"name": loss} | read_losses(study).get(loss, {})
+    if options["name"] == loss and "over" in options:
+        options |= {key: recipe.loss.options[key] for key in SHARED if key in recipe.loss.options}
+    values = {f"loss.{key}": value for key, value in options.items()}
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    one_span = hasattr(task, "chooses_position") and not getattr(task, "several", False)
     # Cross entropy of reading comprehension is that over positions, as everywhere.
-    return values | ({"task.positions": "softmax"} if loss == "ce" and one_span else {})
+    return values | ({"task.positions": "softmax"} if loss == BASELINE and one_span else {})
 
 
 def _name(loss: str | float) -> str:
@@ -245,6 +265,40 @@ def _remark(
     return remark
 
 
+def format_lines(table: Table, lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of a table of scores."""
+    names = " / ".join(table.scores)
+    heads = ["dataset", "model", "loss", f"printed: {names}", "ours", "gain over CE", "ours"]
+    heads += ["seeds", "encoder", ""]
+    rows = [
+        [
+            line.dataset,
+            line.model,
+            line.loss,
+            _figures(line.printed),
+            _figures(line.ours),
+            "" if line.printed_gain is None else f"{line.printed_gain:+.2f}",
+            _interval(line),
+            str(line.seeds or ""),
+            line.encoder,
+            line.remark,
+        ]
+        for line in lines
+    ]
+    return heads, rows
+
+
+def _figures(values: list[float | None]) -> str:
+    return " / ".join("–" if value is None else f"{value:.2f}" for value in values)
+
+
+def _interval(line: Line) -> str:
+    if line.gain is None:
+        return ""
+    mean, low, high = line.gain
+    return f"{mean:+.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
+
+
 def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:
     """Write the rows of a table for programs; gives the path."""
     path = folder / f"reproduce-{table.id}.json"
@@ -256,3 +310,127 @@ def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:
     with new_file(path) as file:
         file.write(text.encode() + b"\n")
     return path
+
+
+Rows = list[list[Any]]
+
+
+def count_classes(
+    table: Table, overrides: Sequence[str], data: Path | None
+) -> tuple[list[str], Rows]:
+    """Negatives, positives and their ratio as printed, and of the training files that are there."""
+    from softf1.data import read
+    from softf1.data.stats import describe
+
+    rows: Rows = []
+    for dataset, name, *printed in table.rest["rows"]:
+        ours: list[Any] = ["", "", ""]
+        remark = ""
+        try:
+            recipe = load_part(name, overrides, data)
+            missing = [path for path in missing_files(recipe) if path == recipe.task.train]
+            if missing:
+                raise InputError(f"needs {missing[0]}")
+            task = recipe.task
+            corpus = read(task.train, format=task.options.get("format"), task=task.kind)
+            found = describe(corpus)
+            ours = [found.negatives, found.positives, found.ratio and round(found.ratio, 2)]
+            remark = f"{found.unit}; negative: {found.negative}"
+        except InputError as error:
+            remark = str(error)
+        rows.append([dataset, *printed, *ours, remark])
+    heads = table.rest["heads"]
+    return ["dataset", *heads, *(f"our {head}" for head in heads), ""], rows
+
+
+def weigh_classes(
+    table: Table, overrides: Sequence[str], data: Path | None
+) -> tuple[list[str], Rows]:
+    """Balanced weights as printed, of the printed counts, and of the data where it is there."""
+    from softf1.losses import class_weights
+
+    labels, counts, printed = zip(*table.rest["rows"], strict=True)
+    weights = class_weights(counts).tolist()
+    found, remark = _count_labels(table.rest["recipe"], overrides, data)
+    rows: Rows = []
+    for label, count, theirs, ours in zip(labels, counts, printed, weights, strict=True):
+        rows.append([label, count, theirs, round(ours, 2), found.get(label, "")])
+    heads = ["label", "texts", "weight", "our weight of that count", "texts in our data"]
+    return heads, [*rows, *([[remark]] if remark else [])]
+
+
+def _count_labels(
+    name: str, overrides: Sequence[str], data: Path | None
+) -> tuple[dict[str, int], str]:
+    from softf1.data import read
+    from softf1.data.stats import describe
+
+    try:
+        recipe = load_part(name, overrides, data)
+        missing = missing_files(recipe)
+        if missing:
+            raise InputError(f"needs {', '.join(missing)}")
+        task = recipe.task
+        corpus = read(task.train, format=task.options.get("format"), task=task.kind)
+    except InputError as error:
+        return {}, str(error)
+    return {one.label: one.count for one in describe(corpus).labels}, ""
+
+
+def score_labels(table: Table, run: Reproduction) -> tuple[list[str], Rows]:
+    """F1 of each label for each loss, as printed and ours."""
+    rest = table.rest
+    losses = rest["losses"]
+    rows = [[loss, loss] for loss in losses]
+    part = Part(
+        dataset="", recipe=rest["recipe"], encoder=rest["encoder"], rows=rows, losses="news"
+    )
+    found, remark = {}, ""
+    try:
+        recipe = load_part(part.recipe, run.overrides, run.data)
+        missing = missing_files(recipe)
+        if missing:
+            raise InputError(f"needs {', '.join(missing)}")
+        if run.execute is None:
+            raise InputError("can be run")
+        measured = run.measure(part, recipe)
+        found = {one["label"]: one["scores"] for one in measured["labels"]}
+        remark = f"encoder {rest['encoder']}; ours {recipe.encoder.name}, {run.seeds} seeds"
+    except InputError as error:
+        remark = str(error)
+    lines: Rows = []
+    for label, count, *printed in rest["rows"]:
+        ours = [_points(found.get(label, {}).get(loss)) for loss in losses]
+        pairs = [f"{a} / {b}" for a, b in zip(printed, ours, strict=True)]
+        lines.append([label, count, *pairs])
+    return ["label", "texts", *(f"{loss}: theirs / ours" for loss in losses)], [*lines, [remark]]
+
+
+def _points(scores: dict[str, float] | None) -> str:
+    return f"{100 * scores['f1']:.0f}" if scores else "–"
+
+
+def derive_figure() -> tuple[list[str], Rows]:
+    """The derivatives of figure 1, from the losses themselves.
+
+    A positive with smooth = 0 has the dice loss 1 − 2·f1 and the self-adjusting one 1 − 2·f2.
+    """
+    import torch
+
+    from softf1.losses import make_loss
+
+    p = torch.arange(0.05, 1.0, 0.1, dtype=torch.float64)
+    columns = []
+    for loss in (
+        make_loss("dice", squared=False, smooth=0.0, reduction="sum"),
+        make_loss("dsc", alpha=1.0, decay="paper", smooth=0.0, reduction="sum"),
+    ):
+        x = torch.logit(p).unsqueeze(1).requires_grad_()
+        loss(x, torch.ones(len(p))).backward()
+        assert x.grad is not None  # noqa: S101 - backward was run
+        by_p = -x.grad.squeeze(1) / (2 * p * (1 - p))
+        columns.append([round(value, 3) for value in by_p.tolist()])
+    rows: Rows = [
+        list(row) for row in zip([round(v, 2) for v in p.tolist()], *columns, strict=True)
+    ]
+    return ["p", "p / (1 + p)", "(1 − p)p / (1 + (1 − p)p)"], rows

@@ -1,19 +1,35 @@
-"""What each row is tuned over: learning rate, main option of its loss, epochs. As much for each."""
+"""What each row is tuned over, and how the best setting is found with few whole runs.
+
+Learning rate, main option of the loss, epochs: as much for each row. Successive halving gives many
+settings a short run and the better half of them a longer one; settings whose dev scores differ by
+less than a standard error count as equal.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import math
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.cells import name_cell
+from softf1.experiments.grid import name_cell
+from softf1.experiments.per_example import count_run
+from softf1.losses import compared_losses, loss_facts
 from softf1.recipe.recipe import check_recipe, with_values
 from softf1.recipe.sections import SECTIONS
 from softf1.recipe.toml import parse_override, split_values
+from softf1.tasks.registry import load_task, make_task
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+    from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from softf1.losses.registry import LossFacts
     from softf1.recipe.recipe import Recipe
+
 
 Level = Literal["none", "small", "full"]
 Values = dict[str, Any]
@@ -21,11 +37,9 @@ Values = dict[str, Any]
 TUNED = "+tuned"
 """Ends the name of a row that takes the runs of a loss with thresholds or biases tuned on dev."""
 
-DEFAULT = ("ce", "ce+tuned", "wce", "la", "focal", "wfocal", "dice", "tversky", "dsc", "ce+dice")
 BASELINE = "ce"
-
-WEIGHTED = ("wce", "wfocal", "la")
-"""Losses that need classes with counts, which positions in a text have not."""
+MATCHED = "ce, matched compute"
+"""The row of cross entropy that trains for as long as the dearest row."""
 
 RATES = {"small": (1.0, 2.5), "full": (1.0, 0.4, 2.5)}
 """Factors of the recipe's learning rate."""
@@ -55,38 +69,6 @@ SHARED |= {"task.dev", "task.dev_share", "task.test"}
 
 ADVERSARIAL = ("train.adversarial", "train.adversarial_relative")
 DIRECTION = "train.adversarial_direction"
-
-OPTIONS: dict[str, list[Values]] = {
-    "ce": [{}, {"label_smoothing": 0.1}, {"label_smoothing": 0.05}],
-    "wce": [{"weights": "balanced"}, {"weights": "log"}, {"weights": "effective"}],
-    "focal": [{"gamma": 2.0}, {"gamma": 1.0}, {"gamma": 0.5}],
-    "wfocal": [{"gamma": 2.0}, {"gamma": 1.0}, {"gamma": 0.5}],
-    "la": [{"tau": 1.0}, {"tau": 0.5}, {"tau": 1.5}],
-    "dice": [{"over": "example"}, {"over": "batch"}, {"over": "example", "smooth": 0.1}],
-    # The linear form falls into p = 0 everywhere on real data, whatever alpha is.
-    "tversky": [
-        {"over": "batch", "squared": True, "alpha": alpha, "beta": beta}
-        for alpha, beta in ((0.5, 0.5), (0.3, 0.7), (0.7, 0.3))
-    ],
-    "dsc": [
-        {"alpha": 0.01, "squared": True},
-        {"alpha": 0.01, "squared": True, "over": "batch"},
-        {"alpha": 1.0, "squared": True},
-    ],
-    "ce+dice": [{"dice.over": "example"}, {"dice.over": "batch"}, {"mix": [1.0, 0.5]}],
-}
-"""The main option of each loss, its usual value first."""
-
-POSITIONS: dict[str, list[Values]] = {
-    "dice": [{}, {"squared": False}, {"smooth": 0.1}],
-    "tversky": [
-        {"squared": True, "alpha": alpha, "beta": beta}
-        for alpha, beta in ((0.5, 0.5), (0.3, 0.7), (0.7, 0.3))
-    ],
-    "dsc": [{"alpha": alpha, "squared": True} for alpha in (0.01, 1.0, 0.1)],
-    "ce+dice": [{}, {"mix": [1.0, 0.5]}, {"mix": [0.5, 1.0]}],
-}
-"""The same where a softmax chooses one position of a text: there is nothing to sum over a batch."""
 
 
 def split_row(row: str) -> tuple[str, Values]:
@@ -143,7 +125,7 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
         if (other := names.setdefault(name_cell(row, ""), row)) != row:
             raise InputError(f"wanted rows whose folders differ in name, got {other} and {row}")
         own = with_values(recipe, _without_loss(fixed))
-        if chooses_position(own) and set(loss.split("+")) & set(WEIGHTED):
+        if chooses_position(own) and find_loss(loss).needs_counts:
             raise InputError(f"wanted losses for positions in a text, which have no class: {loss}")
         for values in list_settings(row, recipe, tune):
             check_recipe(with_values(recipe, values))
@@ -156,15 +138,24 @@ def default_losses(recipe: Recipe) -> tuple[str, ...]:
     Cross entropy with tuned thresholds, weighted cross entropy and logit adjustment are what an F1
     loss must beat to be worth having.
     """
-    if chooses_position(recipe):
-        return tuple(name for name in DEFAULT if name not in WEIGHTED)
-    return DEFAULT
+    losses = (BASELINE, BASELINE + TUNED, *compared_losses())
+    positions = chooses_position(recipe)
+    kept = [x for x in losses if not positions or not find_loss(x.removesuffix(TUNED)).needs_counts]
+    return tuple(dict.fromkeys(kept))
+
+
+def find_loss(name: str) -> LossFacts:
+    """What a loss says about itself; an unknown one is refused."""
+    try:
+        return loss_facts(name)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def chooses_position(recipe: Recipe) -> bool:
     """Whether the output is a softmax over the positions of a text."""
-    positions = recipe.task.options.get("positions", "softmax")
-    return recipe.task.kind == "qa" and positions == "softmax"
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    return bool(getattr(task, "chooses_position", False))
 
 
 def list_settings(row: str, recipe: Recipe, level: Level) -> list[Values]:
@@ -190,13 +181,14 @@ def _without_loss(values: Values) -> Values:
 
 
 def _options(loss: str, recipe: Recipe) -> list[Values]:
-    known = OPTIONS | POSITIONS if chooses_position(recipe) else OPTIONS
-    found = known.get(loss, [{}])
+    facts = find_loss(loss)
+    tunes = facts.tunes_positions if chooses_position(recipe) else facts.tunes
+    options = [dict(own) for own in tunes]
     if recipe.loss.name != loss or not recipe.loss.options:
-        return found
+        return options
     # What the recipe says of its own loss stands first, then the others that say something else.
-    others = [own for own in found if not own.items() <= recipe.loss.options.items()]
-    return [{}, *others] if len(found) > 1 else found
+    others = [own for own in options if not own.items() <= recipe.loss.options.items()]
+    return [{}, *others] if len(options) > 1 else options
 
 
 def _unique(options: list[Values]) -> list[Values]:
@@ -217,10 +209,10 @@ def _rate(recipe: Recipe, factor: float) -> Values:
 def same_start(row: str, recipe: Recipe) -> Values:
     """Values by which every loss starts from the same probabilities, for the same steps.
 
-    Logit adjustment adds the class prior itself, so that a bias at the prior would count it twice.
+    With a loss that adds the class prior itself, a bias at the prior would count it twice.
     """
     values: Values = {"train.patience": 0}
-    if split_row(row)[0] == "la" and recipe.train.head_bias == "prior":
+    if find_loss(split_row(row)[0]).adds_prior and recipe.train.head_bias == "prior":
         values["train.head_bias"] = "zero"
     return values
 
@@ -242,3 +234,147 @@ def stretch(recipe: Recipe, share: float) -> Values:
     if recipe.train.max_steps:
         values["train.max_steps"] = max(1, round(recipe.train.max_steps * share))
     return values
+
+
+Setting = TypeVar("Setting")
+Key = TypeVar("Key", bound="Hashable")
+
+
+def halve(
+    settings: Sequence[Setting], shares: Sequence[float], *, keep: int = 2
+) -> Generator[list[tuple[Setting, float]], Sequence[float | None], Setting]:
+    """The best setting, found with few whole runs.
+
+    A generator: it gives the trials of a round and is sent their scores, None for one that failed.
+    Of equals the earlier one wins, so that the usual setting should stand first.
+
+    Args:
+        settings: What to choose from.
+        shares: The share of a whole run that each round gives to a setting.
+        keep: Of that many settings, one gets into the next round.
+
+    >>> rounds = halve(["a", "b", "c", "d"], [0.1, 0.3])
+    >>> next(rounds)
+    [('a', 0.1), ('b', 0.1), ('c', 0.1), ('d', 0.1)]
+    >>> rounds.send([0.5, 0.7, None, 0.6])
+    [('b', 0.3), ('d', 0.3)]
+    """
+    if not settings:
+        raise ValueError("wanted settings to choose from, got none")
+    left = list(settings)
+    for number, share in enumerate(shares):
+        if len(left) == 1:
+            break
+        scores = yield [(setting, share) for setting in left]
+        ranked = sorted(range(len(left)), key=lambda i: (-_rank(scores[i]), i))
+        last = number == len(shares) - 1
+        kept = ranked[: 1 if last else math.ceil(len(left) / keep)]
+        left = [left[i] for i in sorted(kept)]  # in their order, which decides between equals
+    return left[0]
+
+
+def _rank(score: float | None) -> float:
+    return -math.inf if score is None or math.isnan(score) else score
+
+
+def halve_together(
+    settings: Mapping[Key, Sequence[Setting]],
+    shares: Sequence[float],
+    measure: Callable[[list[tuple[Key, Setting, float]]], Sequence[float | None]],
+    *,
+    keep: int = 2,
+) -> dict[Key, Setting]:
+    """The best setting of each of several things, whose rounds are measured together.
+
+    Args:
+        settings: What to choose from, for each.
+        shares: As in `halve`.
+        measure: Scores of trials `(key, setting, share)`, which it may run side by side.
+        keep: As in `halve`.
+    """
+    searches = {key: halve(own, shares, keep=keep) for key, own in settings.items()}
+    chosen: dict[Key, Setting] = {}
+    asked: dict[Key, list[tuple[Setting, float]]] = {}
+
+    def ask(key: Key, scores: Sequence[float | None] | None) -> None:
+        try:
+            asked[key] = next(searches[key]) if scores is None else searches[key].send(scores)
+        except StopIteration as found:
+            chosen[key] = found.value
+
+    for key in searches:
+        ask(key, None)
+    while asked:
+        now, asked = asked, {}
+        trials = [(key, *trial) for key, own in now.items() for trial in own]
+        scores = iter(measure(trials))
+        for key, own in now.items():
+            ask(key, [next(scores) for _ in own])
+    return chosen
+
+
+def count_cost(settings: int, shares: Sequence[float], *, keep: int = 2) -> float:
+    """What a search costs, in whole runs.
+
+    >>> round(count_cost(4, [1 / 9, 1 / 3]), 3)  # 4/9 + 2/3
+    1.111
+    """
+    cost, left = 0.0, settings
+    for share in shares:
+        if left > 1:
+            cost += left * share
+        left = math.ceil(left / keep)
+    return cost
+
+
+class Trial(NamedTuple):
+    """What a short run found on dev.
+
+    Attributes:
+        score: The headline; None where the run failed.
+        pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
+    """
+
+    score: float | None
+    pseudo: NDArray[np.float64] | None = None
+
+
+def read_trial(folder: Path, result: dict[str, Any] | None) -> Trial:
+    """The dev score of a run, with what each dev example adds to it."""
+    if result is None:
+        return Trial(None)
+    headline = result["headline"]
+    score = float(result["scores"]["dev"][headline])
+    try:
+        task = load_task(folder / "model")
+        path = folder / "predictions.dev.jsonl"
+        counted = count_run(task, path, headline=headline, score=score)
+        return Trial(score, counted.pseudo_values(headline))
+    except InputError:  # a score that is no ratio, or files that somebody removed: chosen by score
+        return Trial(score)
+
+
+def raise_equals(trials: Sequence[Trial]) -> list[float | None]:
+    """The scores, those within one standard error of the best raised to it.
+
+    Of equals the earlier one wins, so that the usual setting is left only for one that is better by
+    more than dev can err: the best of four on a few hundred examples is often luck, and a learning
+    rate that is ahead by luck after a third of the steps costs points after all of them.
+
+    >>> raise_equals([Trial(0.80), Trial(0.81), Trial(None)])
+    [0.8, 0.81, None]
+    """
+    known = [t for t in trials if t.score is not None and not math.isnan(t.score)]
+    if not known:
+        return [trial.score for trial in trials]
+    best = max(known, key=lambda trial: trial.score or 0.0)
+    return [best.score if _is_equal(trial, best) else trial.score for trial in trials]
+
+
+def _is_equal(trial: Trial, best: Trial) -> bool:
+    if trial.score is None or best.score is None or trial.pseudo is None or best.pseudo is None:
+        return False
+    if trial.pseudo.shape != best.pseudo.shape or len(best.pseudo) < 2:
+        return False
+    error = np.std(best.pseudo - trial.pseudo, ddof=1) / math.sqrt(len(best.pseudo))
+    return bool(best.score - trial.score <= error)

@@ -30,8 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from softf1.experiments.student import t_cdf, t_quantile, t_tail
+from scipy.special import stdtr, stdtrit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -171,14 +170,23 @@ def _interval(
         mean=mean,
         low=mean - half,
         high=mean + half,
-        p=min(2 * t_tail(abs(t), df), 1.0) if math.isfinite(t) else 0.0,
-        probability=t_cdf(t, df),
+        p=float(2 * stdtr(df, -abs(t))),
+        probability=float(stdtr(df, t)),
         df=df,
         sd_seeds=sd_seeds,
         sd_examples=sd_examples,
         seeds=seeds,
         examples=examples,
     )
+
+
+def t_quantile(probability: float, df: float) -> float:
+    """The value below which Student's t with `df` degrees of freedom stays with `probability`.
+
+    >>> f"{t_quantile(0.975, 4):.4f} {t_quantile(0.975, math.inf):.4f}"
+    '2.7764 1.9600'
+    """
+    return float(stdtrit(df, probability))
 
 
 def correct_holm(p_values: Sequence[float]) -> list[float]:

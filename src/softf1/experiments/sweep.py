@@ -6,7 +6,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.experiments.rows import run_rows
+from softf1.experiments.comparison import conclude_grid
+from softf1.experiments.grid import CELLS, Cell, Grid, lock, name_cell
+from softf1.experiments.meter import Meter
 from softf1.recipe.recipe import check_recipe, with_values
 from softf1.recipe.toml import parse_override, split_values
 
@@ -14,8 +16,59 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from softf1.experiments.cells import Execute
+    from softf1.experiments.grid import Execute
     from softf1.recipe.recipe import Recipe
+
+
+def run_variants(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    variants: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    execute: Execute,
+    about: Mapping[str, Any],
+    baseline: str | None = None,
+    gain: float = 0.005,
+    keep_models: bool = True,
+    force: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing of every variant of a recipe and write `comparison.json`.
+
+    Args:
+        recipe: What is trained.
+        folder: The grid folder.
+        variants: Values of the recipe that each variant changes.
+        seeds: The seeds of every variant.
+        execute: Runs the cells.
+        about: What `grid.json` says of the experiment: its `kind` and `axis`.
+        baseline: What the others are compared with; the first by default.
+        gain: The gain that would matter, as a share.
+        keep_models: Keep the model of each cell.
+        force: Start afresh in a folder that holds another grid, or this one.
+        quiet: Show no progress.
+    """
+    cells = [
+        make_cell(label, own, recipe, seed) for label, own in variants.items() for seed in seeds
+    ]
+    grid = Grid(folder, recipe, execute, keep_models=keep_models)
+    with lock(folder, force=force):
+        names = {"baseline": baseline or next(iter(variants)), "losses": list(variants)}
+        grid.open(**about, **names, seeds=list(seeds))
+        with Meter(len(cells), len(cells), quiet=quiet) as meter:
+            grid.run(cells, meter)
+        axis = {label: dict(own) for label, own in variants.items()}
+        return conclude_grid(grid, gain=gain, axis=axis)
+
+
+def make_cell(label: str, values: Mapping[str, Any], recipe: Recipe, seed: int) -> Cell:
+    """One run of a variant."""
+    name = name_cell(label, f"s{seed}")
+    own = {**values, "train.seed": seed}
+    loss = with_values(recipe, own).loss.name
+    return Cell(id=name, label=label, loss=loss, seed=seed, values=own, folder=f"{CELLS}/{name}")
+
 
 Axes = dict[str, list[Any]]
 
@@ -73,7 +126,7 @@ def combine(axes: Axes, complements: Mapping[str, str]) -> list[dict[str, Any]]:
     return combined
 
 
-def check_rows(recipe: Recipe, axes: Axes, complements: Mapping[str, str]) -> None:
+def check_variants(recipe: Recipe, axes: Axes, complements: Mapping[str, str]) -> None:
     """Refuses values that no run could have, before there is a folder."""
     if not axes or "train.seed" in axes:
         raise InputError("wanted key=a,b,… with two values or more (for seeds: --seeds N)")
@@ -94,7 +147,9 @@ def sweep(
     force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run what is missing of the sweep and write `comparison.json`; the first row is the baseline.
+    """Run what is missing of the sweep and write `comparison.json`.
+
+    The first variant is the baseline.
 
     Args:
         recipe: What is trained.
@@ -108,12 +163,12 @@ def sweep(
         force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
     """
-    check_rows(recipe, axes, complements or {})
-    rows = {name_row(values, axes): values for values in combine(axes, complements or {})}
-    return run_rows(
+    check_variants(recipe, axes, complements or {})
+    variants = {name_variant(values, axes): values for values in combine(axes, complements or {})}
+    return run_variants(
         recipe,
         folder,
-        rows=rows,
+        variants=variants,
         seeds=seeds,
         execute=execute,
         about={"kind": "sweep", "axis": list(axes), "values": axes},
@@ -124,10 +179,10 @@ def sweep(
     )
 
 
-def name_row(values: Mapping[str, Any], axes: Axes) -> str:
-    """The values of a row in words; the section is left out.
+def name_variant(values: Mapping[str, Any], axes: Axes) -> str:
+    """The values of a variant in words; the section is left out.
 
-    >>> name_row({"loss.alpha": 0.1, "loss.beta": 0.9}, {"loss.alpha": [0.1]})
+    >>> name_variant({"loss.alpha": 0.1, "loss.beta": 0.9}, {"loss.alpha": [0.1]})
     'alpha=0.1'
     """
     return " ".join(f"{key.rpartition('.')[2]}={values[key]}" for key in axes)

@@ -7,16 +7,24 @@ import tomllib
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from softf1.data import read
+from softf1.data.rebalance import rebalance
 from softf1.errors import InputError
+from softf1.files import new_file
 from softf1.recipe.fields import nearest
 from softf1.recipe.recipe import read_recipe, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from softf1.data.examples import PairExample
     from softf1.recipe.recipe import Recipe
+
+
+LOSSES = "losses"
+"""The part of the file that is no table: options of the losses."""
 
 CITED = "cited"
 """Marks a figure that was not measured by those who print it."""
@@ -77,6 +85,11 @@ class Table:
     parts: list[Part] = field(default_factory=list)
     rest: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def trains(self) -> bool:
+        """Whether its figures take training."""
+        return self.kind in ("scores", "labels")
+
     def recipes(self) -> list[str]:
         """The recipes that it needs, each once."""
         named = [part.recipe for part in self.parts]
@@ -88,8 +101,19 @@ class Table:
 
 def read_tables() -> dict[str, Table]:
     """All tables by name."""
+    tables = _read_paper().items()
+    return {name: _table(name, values) for name, values in tables if name != LOSSES}
+
+
+def read_losses(study: str) -> dict[str, dict[str, Any]]:
+    """The options of each loss in the paper, or in the study on news."""
+    losses: dict[str, dict[str, Any]] = _read_paper()[LOSSES][study]
+    return losses
+
+
+def _read_paper() -> dict[str, Any]:
     text = resources.files("softf1.experiments").joinpath("paper.toml").read_text("utf-8")
-    return {name: _table(name, values) for name, values in tomllib.loads(text).items()}
+    return tomllib.loads(text)
 
 
 def _table(name: str, values: dict[str, Any]) -> Table:
@@ -153,6 +177,56 @@ def missing_files(recipe: Recipe) -> list[str]:
     return [p for _, p in _paths(recipe) if not p.startswith("hf:") and not Path(p).exists()]
 
 
+def list_ready(overrides: Sequence[str], data: Path | None) -> tuple[list[str], list[list[str]]]:
+    """All tables, and which of their files are there: heads and rows."""
+    rows = []
+    for table in read_tables().values():
+        recipes = table.recipes()
+        here, files = [], []
+        for name in recipes:
+            try:
+                missing = missing_files(load_part(name, overrides, data))
+            except InputError as error:
+                missing = [str(error)]
+            here += [] if missing else [name]
+            files += missing
+        ready = f"{len(here)} of {len(recipes)}" if recipes else "needs no data"
+        rows.append([table.id, table.title, ready, ", ".join(dict.fromkeys(files))])
+    return ["table", "what", "datasets here", "files that are missing"], rows
+
+
 def is_printed(figure: Any) -> bool:
     """Whether there is a figure; nan is none."""
     return not (isinstance(figure, float) and math.isnan(figure))
+
+
+HEADS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+
+
+def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
+    """Write the re-balanced training file of a recipe of pairs.
+
+    It is written each time: one that is there may be of an earlier version of the pairs.
+
+    Args:
+        recipe: Names the training and dev files; no added row may equal one of dev.
+        variant: As `softf1.data.rebalance` has them.
+        path: Where it goes.
+    """
+    format = recipe.task.options.get("format")  # noqa: A001 - the word of recipes
+    pairs, held_out = (
+        cast("list[PairExample]", read(name, format=format, task="pairs").examples)
+        for name in (recipe.task.train, recipe.task.dev or recipe.task.train)
+    )
+    positive = recipe.task.options.get("positive", "1")
+    made = rebalance(pairs, variant, seed=0, positive=positive, held_out=held_out)
+    with new_file(path) as file:
+        file.write(("\t".join(HEADS) + "\n").encode())
+        for number, pair in enumerate(made):
+            file.write(_line(number, pair).encode())
+    return path
+
+
+def _line(number: int, pair: PairExample) -> str:
+    texts = (" ".join(text.split()) for text in (pair.first, pair.second))
+    return "\t".join([str(number), "0", "0", *texts, str(pair.label)]) + "\n"

@@ -1,18 +1,29 @@
-"""Curves in few points: learning over time, and precision against recall."""
+"""Curves over training, and over thresholds, in few points, with their figures.
+
+Learning curves: the score on dev by epoch, the training loss by step. Precision-recall curves:
+how well probabilities rank, over all labels and for each, where predictions hold them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from softf1.reports.files import number, read_lines, section
+from softf1.reports.figures import NAMED, Figure, axis, named
+from softf1.reports.groups import name_score
+from softf1.reports.study import number, read_lines, section
+from softf1.reports.tables import Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from softf1.reports.figures import Trace
+    from softf1.reports.groups import Group
+    from softf1.reports.items import Item
 
     Floats = NDArray[np.float64]
 
@@ -97,3 +108,204 @@ def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> tuple[Floats, 
     best_after = np.maximum.accumulate(precision[::-1])[::-1]
     place = np.searchsorted(recall, RECALLS - 1e-9)
     return best_after[np.minimum(place, len(best_after) - 1)], area
+
+
+ALL = "all labels"
+SHOWN = 12
+
+
+class Ranking(NamedTuple):
+    """Precision at `curves.RECALLS`, and average precision."""
+
+    precision: NDArray[np.float64]
+    area: float
+
+
+Ranked = dict[str, Ranking]
+
+
+def rank(items: list[Item]) -> Ranked:
+    """The ranking of one run: all labels pooled, then the most frequent ones by themselves.
+
+    Of two labels of which each text has one, only the rarer is ranked: the other says the same.
+    """
+    scored = [item for item in items if item.scores]
+    if not scored:
+        return {}
+    labels = list(scored[0].scores)
+    scores = np.array([[item.scores.get(label, 0.0) for label in labels] for item in scored])
+    right = np.array([[label in item.gold for label in labels] for item in scored])
+    counts = right.sum(0)
+    order = [i for i in np.argsort(-counts, kind="stable").tolist() if counts[i]]
+    if len(labels) == 2 and (right.sum(1) == 1).all():
+        return _rankings(scores, right, {labels[order[-1]]: [order[-1]]})
+    named = {ALL: order} | {labels[i]: [i] for i in order[:SHOWN]}
+    return _rankings(scores, right, named)
+
+
+def _rankings(
+    scores: NDArray[np.float64], right: NDArray[np.bool_], named: dict[str, list[int]]
+) -> Ranked:
+    return {
+        name: Ranking(*precision_recall(scores[:, columns].ravel(), right[:, columns].ravel()))
+        for name, columns in named.items()
+        if right[:, columns].any()
+    }
+
+
+def draw_progress(
+    groups: list[Group], curves: Mapping[str, Sequence[Curve]], headline: str
+) -> Figure | None:
+    """Dev scores: every run thin, every loss's mean thick."""
+    return _draw(
+        groups,
+        curves,
+        id="plot-progress",
+        title=f"{name_score(headline)} on dev by epoch",
+        x=("epoch", "epoch"),
+        y=(headline, f"{name_score(headline)} on dev (×100)"),
+        scale=100.0,
+        seeds=True,
+    )
+
+
+def draw_loss(groups: list[Group], curves: Mapping[str, Sequence[Curve]]) -> Figure | None:
+    """Training loss: means only; values of different losses do not compare."""
+    return _draw(
+        groups,
+        curves,
+        id="plot-loss",
+        title="Training loss by step",
+        x=("step", "step"),
+        y=("loss", "training loss"),
+        scale=1.0,
+        seeds=False,
+    )
+
+
+def _draw(
+    groups: list[Group],
+    curves: Mapping[str, Sequence[Curve]],
+    *,
+    id: str,  # noqa: A002 - the figure's
+    title: str,
+    x: tuple[str, str],
+    y: tuple[str, str],
+    scale: float,
+    seeds: bool,
+) -> Figure | None:
+    traces: list[Trace] = []
+    rows: list[list[object]] = []
+    for group in groups:
+        middle = average(curves[group.label])
+        if not len(middle.x):
+            continue
+        if seeds and len(curves[group.label]) > 1:
+            traces += [_seed(curve, group, scale) for curve in curves[group.label]]
+        mode = "lines+markers" if len(middle.x) < 15 else "lines"
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": mode,
+                **named(group),
+                "x": middle.x.tolist(),
+                "y": (scale * middle.y).tolist(),
+                "line": {"color": group.color, "width": 2, "dash": group.dash},
+                "marker": {"color": group.color, "symbol": group.symbol, "size": 7},
+                "hovertemplate": f"{x[1]} %{{x:.4~g}}: %{{y:.4~g}}" + NAMED,
+            }
+        )
+        rows += [
+            [group.label, a, b] for a, b in zip(middle.x.tolist(), middle.y.tolist(), strict=True)
+        ]
+    if not traces:
+        return None
+    return Figure(
+        id=id,
+        title=title,
+        summary=f"{title} for {len({row[0] for row in rows})} rows, means over seeds.",
+        traces=traces,
+        layout={"xaxis": axis(x[1], rangemode="tozero"), "yaxis": axis(y[1])},
+        height=400,
+        table=Table(
+            id=id.replace("plot", "curve"),
+            caption=f"{title}, means over seeds",
+            columns=(
+                Column("loss", "Loss"),
+                Column(x[0], x[0].capitalize(), "number"),
+                Column(y[0], name_score(y[0]), "score" if seeds else "number"),
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def _seed(curve: Curve, group: Group, scale: float) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "legendgroup": group.key,
+        "x": curve.x.tolist(),
+        "y": (scale * curve.y).tolist(),
+        "line": {"color": group.color, "width": 1},
+        "opacity": 0.25,
+        "hoverinfo": "skip",
+    }
+
+
+def draw_recall(groups: list[Group], ranked: dict[str, list[Ranked]], split: str) -> Figure | None:
+    """One view a label (all of them together first), one curve a loss, means over seeds."""
+    known = [group for group in groups if ranked.get(group.label)]
+    if not known:
+        return None
+    names = list(ranked[known[0].label][0])
+    views = [
+        (name, [_recall_curve(group, ranked[group.label], name) for group in known])
+        for name in names
+    ]
+    rows: list[list[Any]] = [
+        [name, group.label, float(np.mean([run[name].area for run in ranked[group.label]]))]
+        for name in names
+        for group in known
+    ]
+    first = [row for row in rows if row[0] == names[0]]
+    top = max(first, key=lambda row: row[2])
+    return Figure(
+        id="plot-recall",
+        title="Precision at every recall, for",
+        summary=f"Average precision is highest for {top[1]}, {100 * top[2]:.2f}.",
+        traces=views[0][1],
+        layout={
+            "xaxis": axis("recall (×100)", range=[0, 101]),
+            "yaxis": axis("precision (×100)", range=[0, 101]),
+        },
+        views=views,
+        chooser="Label",
+        height=440,
+        wide=True,
+        table=Table(
+            id="average-precision",
+            caption=f"Average precision on {split}, means over seeds",
+            columns=(
+                Column("label", "Label"),
+                Column("loss", "Loss"),
+                Column("average_precision", "Average precision", "score"),
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def _recall_curve(group: Group, runs: list[Ranked], name: str) -> Trace:
+    precision = np.mean([run[name].precision for run in runs], axis=0)
+    area = float(np.mean([run[name].area for run in runs]))
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        **named(group),
+        "meta": f"{group.label} · {100 * area:.1f}",
+        "x": (100 * RECALLS).round(1).tolist(),
+        "y": (100 * precision).round(2).tolist(),
+        "line": {"color": group.color, "width": 2, "dash": group.dash},
+        "hovertemplate": "recall %{x:.0f}: precision %{y:.1f}" + NAMED,
+    }

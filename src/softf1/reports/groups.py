@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from softf1.reports.files import items_of, number
+from softf1.reports.study import items_of, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

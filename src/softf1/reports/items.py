@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.metrics.schemes import decode_lenient, decode_strict, detect_scheme
-from softf1.reports.files import items_of, number, read_lines, section
+from softf1.reports.study import items_of, number, read_lines, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

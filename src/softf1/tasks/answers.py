@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from itertools import chain
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +18,12 @@ from softf1.tasks.ragged import offsets, pad, ranges
 from softf1.tasks.scores import DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from softf1.data.examples import QAExample
-    from softf1.tasks.base import Features, Found, Prediction
+    from softf1.tasks.base import Features, Found, LineCounts, Predict, Prediction
     from softf1.tasks.qa import QA
 
 BOTH_LIKELY = math.log(0.25)
@@ -133,7 +136,7 @@ def score_answers(
     predictions: Sequence[Prediction], examples: Sequence[QAExample], task: QA
 ) -> dict[str, Any]:
     """Exact match and F1 by the rules of the corpus."""
-    rules = task.rules or ("squad2" if task.no_answer else "quoref" if task.several else "squad")
+    rules = rules_of(task)
     if rules == "quoref":
         spans = [[list(answer.texts) for answer in example.answers] for example in examples]
         found = [item.get("answers", [item["answer"]]) for item in predictions]
@@ -165,3 +168,58 @@ def _score_squad2(
         "best_f1": raw.best_f1.score,
         "best_f1_threshold": raw.best_f1.threshold,
     }
+
+
+def rules_of(task: QA) -> str:
+    """The rules by which answers are scored."""
+    return task.rules or ("squad2" if task.no_answer else "quoref" if task.several else "squad")
+
+
+def count_answer(line: Mapping[str, Any], task: QA) -> LineCounts:
+    """What the answer to one question adds to the means behind the scores."""
+    rules = rules_of(task)
+    given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
+    return _count_texts(tuple(given), tuple(map(tuple, line["gold"])), rules)
+
+
+@lru_cache(maxsize=200_000)  # most predictions are the same from run to run
+def _count_texts(
+    given: tuple[str, ...], gold: tuple[tuple[str, ...], ...], rules: str
+) -> LineCounts:
+    if rules == "quoref":
+        scores = score_quoref([given], [gold])
+        return {"exact": scores.exact, "f1": scores.f1}
+    texts = list(chain.from_iterable(gold))
+    if rules == "squad2":
+        found = score_squad2(given, [texts])
+        split = {"has_answer_f1": found.has_answer.f1, "no_answer_f1": found.no_answer.f1}
+        return {"exact": found.all.exact, "f1": found.all.f1, **split}
+    scores = (score_cmrc if rules == "cmrc" else score_squad)(given, [texts])
+    return {"exact": scores.exact, "f1": scores.f1}
+
+
+def answer_first_words(train: Sequence[QAExample], *, no_answer: bool) -> Predict:
+    """No answer where most questions have none; else the context's first words.
+
+    As many words as the answer in the middle of the training data has.
+    """
+    answered = [one.answers[0] for one in train if one.answers]
+    empty = no_answer and 2 * len(answered) < len(train)
+    size = median(len(" ".join(one.texts).split()) for one in answered) if answered else 1
+
+    def answer(example: QAExample) -> Prediction:
+        text = "" if empty else _start(example.context, max(1, int(size)))
+        found = {"id": example.id, "answer": text, "start": 0, "end": len(text), "text": text}
+        return found | {"null_score": 1.0 if empty else -1.0, "candidates": []}
+
+    return lambda examples: [answer(one) for one in examples]
+
+
+def _start(text: str, words: int) -> str:
+    """The first words of a text, as they stand in it.
+
+    >>> _start("a  b c", 2)
+    'a  b'
+    """
+    rest = text.split(maxsplit=words)
+    return text[: len(text) - len(rest[words])].rstrip() if len(rest) > words else text

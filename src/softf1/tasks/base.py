@@ -15,6 +15,12 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
     scores = task.score(predictions, examples)                # scores[task.headline] decides
 
+Experiments ask a task four things more, which one of another package may leave out:
+`count_line(line)`, what a line of predictions adds to the sums behind the scores;
+`line_group(line)`, what lines that are no independent examples have in common;
+`fit_majority(train)`, a function that gives every example the most frequent answer; and
+`chooses_position`, whether an output is a softmax over the positions of a text.
+
 All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
 so saving a model is saving its weights and this value.
 """
@@ -30,13 +36,14 @@ from softf1.data.registry import iterate
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
+    from softf1.metrics.counts import Counts, Mean
     from softf1.models.codec import Codec
     from softf1.models.heads import Head
     from softf1.tasks.card import CardText
@@ -47,6 +54,12 @@ Found = dict[str, "NDArray[Any]"]
 """What evaluation keeps of a batch; the first axis of every array grows over batches."""
 
 Prediction = dict[str, Any]
+
+if TYPE_CHECKING:
+    LineCounts = Mapping[str, Counts | Mean]
+    """What one example adds to the sums behind the scores, by name of the sum."""
+
+    Predict = Callable[[Sequence[Any]], list[Prediction]]
 
 IGNORE = -100
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -32,12 +33,14 @@ from softf1.tasks.card import (
     list_values,
 )
 from softf1.tasks.labels import (
+    count_labels,
     count_targets,
     decide,
     find_strata,
     make_targets,
     score_labels,
     shift_logits,
+    to_logits,
     tune_labels,
 )
 from softf1.tasks.ragged import offsets
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
+    from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.texts import Flat
 
     Example = TextExample | PairExample
@@ -330,6 +334,18 @@ class Classification:
             yield (
                 f"{NOT_TUNED}: the label with the largest logit is given, here and in transformers."
             )
+
+    def count_line(self, line: Mapping[str, Any]) -> LineCounts:
+        """Counts of the label or labels of a text."""
+        given = line["labels"] if "labels" in line else [line["label"]]
+        return count_labels(tuple(line["gold"]), tuple(given), multi_label=self.multi_label)
+
+    def fit_majority(self, train: Sequence[Example]) -> Predict:
+        """The most frequent label for every text; of several, those that most texts have."""
+        counts = Counter(chain.from_iterable(map(labels_of, train)))
+        share = np.array([counts[label] for label in self.labels]) / len(train)
+        row = to_logits(share[None], multi_label=self.multi_label)
+        return lambda examples: decide(np.repeat(row, len(examples), axis=0), self)
 
 
 def split(example: Example) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from softf1.metrics.counts import Average
     from softf1.metrics.thresholds import TunedThresholds
-    from softf1.tasks.base import Features, Prediction
+    from softf1.tasks.base import Features, LineCounts, Prediction
     from softf1.tasks.classification import Classification
 
     Floats = NDArray[np.floating[Any]]
@@ -202,3 +203,23 @@ def score_labels(
         )
         scores |= {name: one[name] for name in ("precision", "recall", "f1")}
     return scores
+
+
+@lru_cache(maxsize=100_000)  # most predictions are the same from run to run
+def count_labels(gold: tuple[str, ...], given: tuple[str, ...], *, multi_label: bool) -> LineCounts:
+    """The counts behind the scores of one text."""
+    if not multi_label:
+        return {"counts": count_classes(gold[:1], given)}
+    right = subset_accuracy([gold], [given])
+    return {"counts": count_label_sets([gold], [given]), "subset_accuracy": right}
+
+
+def to_logits(share: NDArray[Any], *, multi_label: bool) -> NDArray[np.float64]:
+    """Logits whose softmax, or sigmoid, are these probabilities.
+
+    >>> to_logits(np.array([0.5, 0.5]), multi_label=True)
+    array([0., 0.])
+    """
+    known = np.clip(np.asarray(share, float), 1e-12, 1 - 1e-12)
+    logits: NDArray[np.float64] = np.log(known)
+    return logits - np.log1p(-known) if multi_label else logits

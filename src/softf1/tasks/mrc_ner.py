@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
+    from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.queries import Golds
     from softf1.tasks.spans import Scored
 
@@ -315,3 +316,19 @@ class MrcNer:
         """What the model card says of this task."""
         decision = f"{NOT_TUNED}: a span is given where every head finds it likelier than not."
         return CardText([decision], pipeline="token-classification")
+
+    def count_line(self, line: Mapping[str, Any]) -> LineCounts:
+        """Counts of the spans of one query."""
+        gold, given = (
+            {(start, end, line["label"]) for start, end in line[key]} for key in ("gold", "spans")
+        )
+        return {"counts": count_span_sets([gold], [given])}
+
+    def line_group(self, line: Mapping[str, Any]) -> Any:
+        """Queries over one sentence are no independent examples."""
+        return tuple(line["words"])
+
+    def fit_majority(self, train: Sequence[MrcExample]) -> Predict:  # noqa: ARG002 - protocol
+        """Nothing for any query: most of them find nothing in a sentence."""
+        nothing: Prediction = {"spans": [], "confidence": []}
+        return lambda examples: [{"id": x.id, "label": x.label, **nothing} for x in examples]

@@ -12,7 +12,13 @@ from softf1.data.examples import QAExample
 from softf1.errors import InputError
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
-from softf1.tasks.answers import choose_spans, find_answers, score_answers
+from softf1.tasks.answers import (
+    answer_first_words,
+    choose_spans,
+    count_answer,
+    find_answers,
+    score_answers,
+)
 from softf1.tasks.base import (
     Batch,
     Features,
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
+    from softf1.tasks.base import LineCounts, Predict
 
 KEYS = ("start", "end")
 
@@ -268,3 +275,20 @@ class QA:
                 f"`{DECISION}`."
             )
         return CardText(decision, pipeline="question-answering", code=CODE)
+
+    @property
+    def chooses_position(self) -> bool:
+        """Whether an output is a softmax over the positions of a text, which have no class."""
+        return self.positions == "softmax"
+
+    def count_line(self, line: Mapping[str, Any]) -> LineCounts:
+        """Exact match and F1 of an answer."""
+        return count_answer(line, self)
+
+    def line_group(self, line: Mapping[str, Any]) -> Any:
+        """Questions over one context are no independent examples."""
+        return line["context"]
+
+    def fit_majority(self, train: Sequence[QAExample]) -> Predict:
+        """No answer where most questions have none; else the context's first words."""
+        return answer_first_words(train, no_answer=self.no_answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
@@ -33,7 +34,14 @@ from softf1.tasks.ragged import offsets
 from softf1.tasks.rows import assemble, model_inputs, room
 from softf1.tasks.scores import DIGITS
 from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
-from softf1.tasks.tags import by_word, check_tags, find_scheme, list_entities, score_tags
+from softf1.tasks.tags import (
+    by_word,
+    check_tags,
+    count_tags,
+    find_scheme,
+    list_entities,
+    score_tags,
+)
 from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
+    from softf1.tasks.base import LineCounts, Predict
 
 NO_TAG = ""
 """Stands in for the tags of a file that has none."""
@@ -290,3 +299,19 @@ class Tagging:
         else:
             decision.append(f"{NOT_TUNED}: the tag with the largest logit is given.")
         return CardText(decision, pipeline="token-classification", code=CODE, limits=[SEEN_ONLY])
+
+    def count_line(self, line: Mapping[str, Any]) -> LineCounts:
+        """Counts of the spans of a sentence, or of its tags."""
+        return count_tags(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
+
+    def fit_majority(self, train: Sequence[TaggedSentence]) -> Predict:
+        """Every word gets the most frequent tag of the training data."""
+        counts = Counter(chain.from_iterable(self.units(one)[1] for one in train))
+        ((tag, count),) = counts.most_common(1)
+        share = count / counts.total()
+
+        def predict(examples: Sequence[TaggedSentence]) -> list[Prediction]:
+            sizes = [len(self.units(one)[0]) for one in examples]
+            return [{"tags": [tag] * size, "confidence": [share] * size} for size in sizes]
+
+        return predict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from softf1.tasks.base import Features, Found
+    from softf1.tasks.base import Features, Found, LineCounts
 
 
 def find_scheme(features: Features) -> str | None:
@@ -126,3 +127,12 @@ def score_tags(
     strict = count_strict(gold, predicted, scheme=scheme)
     lenient = count_lenient(gold, predicted)
     return {**describe(strict), "conlleval_f1": lenient.micro().f}
+
+
+@lru_cache(maxsize=200_000)  # most predictions are the same from run to run
+def count_tags(gold: tuple[str, ...], tags: tuple[str, ...], *, scheme: str | None) -> LineCounts:
+    """The counts behind the scores of one sentence."""
+    if scheme is None:
+        return {"counts": count_classes(gold, tags)}
+    strict = count_strict([gold], [tags], scheme=scheme)
+    return {"counts": strict, "lenient": count_lenient([gold], [tags])}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
+
 
 IGNORE = -100
 ANSWER = ("start_positions", "end_positions")
@@ -76,3 +80,29 @@ def _answers(
         # An answer in the padding is outside of the row, however wide the batch is.
         target = target.masked_fill(padding.gather(1, target.clamp(min=0)), IGNORE)
     return logits, target
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLabels:
+    """A data collator that also gives `labels` (B, 2): where each answer starts and ends.
+
+    The Trainer hands `labels` to a `compute_loss_func`, and nothing else of a batch.
+
+    Attributes:
+        collate: The data collator to build on, such as `default_data_collator`.
+
+    >>> from transformers import default_data_collator
+    >>> collate = AnswerLabels(default_data_collator)
+    >>> batch = collate([{"input_ids": [5, 6, 7], "start_positions": 1, "end_positions": 3}])
+    >>> batch["labels"]  # the end is outside of the row
+    tensor([[   1, -100]])
+    """
+
+    collate: Callable[[list[Any]], Any]
+
+    def __call__(self, features: list[Any]) -> Any:
+        """Returns the batch with its labels."""
+        batch = self.collate(features)
+        positions = torch.stack([torch.as_tensor(batch[name]) for name in ANSWER], dim=1)
+        batch["labels"] = keep_inside(positions, batch["input_ids"].shape[1])
+        return batch

@@ -1,19 +1,21 @@
-"""A comparison as a table for people: in colour-free columns, with points instead of shares."""
+"""Tables for people, such as that of a comparison, with points instead of shares."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from softf1.errors import printable
-from softf1.experiments.verdicts import name_score
+from softf1.errors import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 
 def show_comparison(found: Mapping[str, Any]) -> None:
     """Print the table, the labels and the verdict."""
+    from softf1.experiments.verdicts import name_score
+
     if not found["rows"]:
         print("No run is done, so there is nothing to compare.")
         return
@@ -100,19 +102,37 @@ def _number(value: float | None) -> bool:
     return value is not None and value == value  # NaN differs from itself
 
 
-def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on a terminal, columns divided by tabs in a pipe."""
-    if not sys.stdout.isatty():
-        print(*("\t".join(map(printable, row)) for row in (heads, *rows)), sep="\n")
-        return
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: slice = slice(1, -1)
+) -> None:
+    """A table on a terminal, columns divided by tabs in a pipe.
+
+    Args:
+        heads: What stands above the columns.
+        rows: Their texts.
+        numbers: The columns that stand to the right.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    if not console.is_terminal:
+        print(*("\t".join(map(printable, row)) for row in (heads, *rows)), sep="\n")
+        return
     table = Table(*heads)
-    for column in table.columns[1:-1]:
+    for column in table.columns[numbers]:
         column.justify = "right"
         column.no_wrap = True
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    Console().print(table)
+    console.print(table)
+
+
+def finish(comparison: Mapping[str, Any], folder: Path) -> int:
+    """Prints the comparison, and what failed; gives the exit code."""
+    show_comparison(comparison)
+    print(printable(f"{folder}/comparison.json, {folder}/comparison.csv"))
+    for name, error in comparison["failed"].items():
+        print(f"failed: {name}: {one_line(error)}", file=sys.stderr)
+    return 1 if comparison["failed"] else 0

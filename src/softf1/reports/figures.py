@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from softf1.reports.embed import plain
+from softf1.reports.tables import plain
 
 if TYPE_CHECKING:
     from softf1.reports.groups import Group

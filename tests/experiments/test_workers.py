@@ -8,9 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from softf1.experiments.cells import Job
-from softf1.experiments.worker import find_target, run_job
-from softf1.experiments.workers import Pool, share_machine
+from softf1.experiments.grid import Job
+from softf1.experiments.workers import Pool, find_target, run_job, share_machine
 from softf1.recipe.recipe import describe_recipe
 from softf1.training.trainer import InterruptedRunError
 from tests.experiments import fake
@@ -45,7 +44,7 @@ def test_targets_are_found_by_name():
 
 def test_a_worker_ends_with_the_one_who_started_it():
     """The end of its input is all a worker sees of a parent that was killed."""
-    command = [sys.executable, "-m", "softf1.experiments.worker", f"{fake.__name__}:train_run"]
+    command = [sys.executable, "-m", "softf1.experiments.workers", f"{fake.__name__}:train_run"]
     environment = share_machine(os.environ, 0, 1)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     process.stdin.close()

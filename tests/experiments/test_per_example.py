@@ -14,7 +14,7 @@ from softf1.data.examples import (
 )
 from softf1.errors import InputError
 from softf1.experiments import statistics
-from softf1.experiments.tallies import calibration_error, read_predictions, tally_lines
+from softf1.experiments.per_example import calibration_error, count_examples, read_predictions
 from softf1.tasks import make_task
 
 WORDS = ["the", "red", "bell", "rang", "at", "noon", "4", "times"]
@@ -120,11 +120,11 @@ def make(case, seed=0):
 def test_sums_are_the_scores_of_the_task(case, seed):
     task, examples, predictions, lines, names = make(case, seed)
     scores = task.score(predictions, examples)
-    tally = tally_lines(task, lines)
-    assert tally.lines == len(lines)
+    counted = count_examples(task, lines)
+    assert counted.lines == len(lines)
     for name in names:
-        assert tally.score(name) == pytest.approx(scores[name], abs=1e-12), name
-    for label, found in tally.by_label().items():
+        assert counted.score(name) == pytest.approx(scores[name], abs=1e-12), name
+    for label, found in counted.by_label().items():
         assert found == pytest.approx(scores["labels"][label])
 
 
@@ -134,41 +134,41 @@ def test_pseudo_values_leave_out_one_example(case):
     groups = {"qa": "context", "mrc_ner": "words"}.get(task.kind)
     rows = groups and [str(line[groups]) for line in lines]
     left = [x for i, x in enumerate(lines) if (rows[i] != rows[0] if groups else i != 0)]
-    tally, without = tally_lines(task, lines), tally_lines(task, left)
-    assert len(without) == len(tally) - 1
+    counted, without = count_examples(task, lines), count_examples(task, left)
+    assert len(without) == len(counted) - 1
     for name in names:
-        wanted = len(tally) * tally.score(name) - (len(tally) - 1) * without.score(name)
-        assert tally.pseudo_values(name)[0] == pytest.approx(wanted, abs=1e-9), name
+        wanted = len(counted) * counted.score(name) - (len(counted) - 1) * without.score(name)
+        assert counted.pseudo_values(name)[0] == pytest.approx(wanted, abs=1e-9), name
 
 
 def test_questions_of_one_context_are_one_example():
     task, _, _, lines, _ = make("squad")
-    assert len(tally_lines(task, lines)) == 20  # 60 questions, 3 a context
+    assert len(count_examples(task, lines)) == 20  # 60 questions, 3 a context
     task, _, _, lines, _ = make("mrc_ner")
-    assert len(tally_lines(task, lines)) == 20  # 40 queries, 2 a sentence
+    assert len(count_examples(task, lines)) == 20  # 40 queries, 2 a sentence
 
 
 def test_blocks_change_nothing(monkeypatch):
     task, _, _, lines, _ = make("classes")
-    tally = tally_lines(task, lines)
-    whole = tally.pseudo_values("macro_f1")
+    counted = count_examples(task, lines)
+    whole = counted.pseudo_values("macro_f1")
     monkeypatch.setattr(statistics, "BLOCK", 50)
-    np.testing.assert_array_equal(tally.pseudo_values("macro_f1"), whole)
+    np.testing.assert_array_equal(counted.pseudo_values("macro_f1"), whole)
 
 
 def test_a_score_that_is_no_ratio_is_refused():
     task, _, _, lines, _ = make("squad2")
-    tally = tally_lines(task, lines)
-    assert not tally.knows("best_f1")
+    counted = count_examples(task, lines)
+    assert not counted.knows("best_f1")
     with pytest.raises(InputError, match="ratio over examples, got 'best_f1'"):
-        tally.score("best_f1")
+        counted.score("best_f1")
 
 
 def test_a_positive_label_that_never_occurs_scores_0():
     task = replace(make_task("classification"), labels=("no", "yes"))
-    tally = tally_lines(task, [{"schema": 1, "gold": ["no"], "label": "no"}] * 3)
-    assert tally.score("f1") == 0
-    assert tally.pseudo_values("f1").tolist() == [0, 0, 0]
+    counted = count_examples(task, [{"schema": 1, "gold": ["no"], "label": "no"}] * 3)
+    assert counted.score("f1") == 0
+    assert counted.pseudo_values("f1").tolist() == [0, 0, 0]
 
 
 def test_bad_files_are_named(tmp_path):
@@ -182,7 +182,7 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(InputError, match=r"x\.jsonl:1: wanted JSON"):
         read_predictions(path)
     with pytest.raises(InputError, match="predictions to count, got none"):
-        tally_lines(make_task("tagging"), [])
+        count_examples(make_task("tagging"), [])
 
 
 def test_confidences_of_every_task_are_counted():

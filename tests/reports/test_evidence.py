@@ -1,4 +1,4 @@
-from softf1.reports.changes import LONGEST, Record, collect, cut, rank_changes
+from softf1.reports.evidence import LONGEST, Record, collect, cut, rank_changes
 from softf1.reports.items import Item
 
 

@@ -1,16 +1,16 @@
 """From the lines of a predictions file to what each test example adds to a score.
 
 Every score here is a ratio of sums over examples. The parts of the sums are counted by
-`softf1.metrics` one example at a time, so that there is no second evaluator: `Tally.score` over all
-of them is what `task.score` gave. Questions over one context, and queries over one sentence, are
-no independent examples: they are summed to one.
+`softf1.metrics` one example at a time, so that there is no second evaluator: `ExampleCounts.score`
+over all of them is what `task.score` gave. Questions over one context, and queries over one
+sentence, are no independent examples: they are summed to one.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,30 +20,25 @@ import numpy as np
 from softf1.errors import InputError
 from softf1.experiments.statistics import jackknife
 from softf1.metrics.calibration import bin_confidence
-from softf1.metrics.classification import count_classes, count_label_sets, subset_accuracy
-from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.counts import Counts, Mean, divide, ratios_of
-from softf1.metrics.quoref import score_quoref
-from softf1.metrics.spans import count_lenient, count_span_sets, count_strict
-from softf1.metrics.squad import normalize_answer, score_squad, score_squad2
+from softf1.metrics.squad import normalize_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from softf1.tasks.base import Task
+    from softf1.tasks.base import LineCounts, Task
 
     Line = dict[str, Any]
     Floats = NDArray[np.float64]
-    Parts = Mapping[str, Counts | Mean]
 
 PRECISION, RECALL, F1 = 0, 1, 2
 MICRO = {"precision": PRECISION, "recall": RECALL, "f1": F1}
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ExampleCounts:
     """What each example adds.
 
     Attributes:
@@ -133,6 +128,29 @@ def _mean(sums: Floats) -> Floats:
     return divide(sums[..., 0], sums[..., 1])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a comparison needs of one run.
+
+    Attributes:
+        score: The headline.
+        pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
+        scores: All scores of the judged part.
+        dev: Those of dev.
+        labels: Scores by label.
+        collapsed: Whether it finds nothing, or one class alone, on dev.
+        calibration_error: Of its confidences; None where its predictions have none.
+    """
+
+    score: float
+    pseudo: NDArray[np.float64] | None
+    scores: Mapping[str, Any]
+    dev: Mapping[str, Any]
+    labels: Mapping[str, Mapping[str, float]]
+    collapsed: bool = False
+    calibration_error: float | None = None
+
+
 def read_predictions(path: Path | str) -> list[Line]:
     """The lines of a predictions file."""
     lines = []
@@ -155,9 +173,9 @@ def _parse(text: bytes, path: Path | str, number: int) -> Line:
     return line
 
 
-def tally_run(
+def count_run(
     task: Task, path: Path, *, headline: str, score: float, lines: Sequence[Line] | None = None
-) -> Tally:
+) -> ExampleCounts:
     """Count a predictions file of a run, whose score it must add up to.
 
     Args:
@@ -167,98 +185,24 @@ def tally_run(
         score: What the run had.
         lines: The file's content, where it was read before.
     """
-    tally = tally_lines(task, read_predictions(path) if lines is None else lines)
-    if abs(tally.score(headline) - score) > 1e-6:
+    counted = count_examples(task, read_predictions(path) if lines is None else lines)
+    if abs(counted.score(headline) - score) > 1e-6:
         raise InputError(f"{path.name} does not add up to {headline}", path=path.parent)
-    return tally
+    return counted
 
 
-def tally_lines(task: Task, lines: Sequence[Line]) -> Tally:
+def count_examples(task: Task, lines: Sequence[Line]) -> ExampleCounts:
     """Count every example of a predictions file, by the rules of its task."""
-    from softf1.tasks.classification import Classification
-    from softf1.tasks.mrc_ner import MrcNer
-    from softf1.tasks.qa import QA
-    from softf1.tasks.tagging import Tagging
-
-    if isinstance(task, Tagging):
-        return _stack(
-            [_count_tags(_words(x["gold"]), _words(x["tags"]), task.spans) for x in lines]
-        )
-    if isinstance(task, Classification):
-        count = _count_sets if task.multi_label else _count_one
-        parts = [count(_words(x["gold"]), _given(x)) for x in lines]
-        return _stack(parts, positive=task.positive_label)
-    if isinstance(task, QA):
-        return _stack(
-            [_count_answer(x, _rules(task)) for x in lines], [x["context"] for x in lines]
-        )
-    if isinstance(task, MrcNer):
-        groups = [_words(x["words"]) for x in lines]
-        return _stack([_count_spans(x) for x in lines], groups)
-    raise InputError(f"wanted a task whose examples can be counted one by one, got {task.kind}")
-
-
-def _words(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(values)
-
-
-def _given(line: Line) -> tuple[str, ...]:
-    return _words(line["labels"]) if "labels" in line else (line["label"],)
-
-
-@lru_cache(maxsize=200_000)  # most predictions are the same from run to run
-def _count_tags(gold: tuple[str, ...], tags: tuple[str, ...], scheme: str | None) -> Parts:
-    if scheme is None:
-        return {"counts": count_classes(gold, tags)}
-    strict = count_strict([gold], [tags], scheme=scheme)
-    return {"counts": strict, "lenient": count_lenient([gold], [tags])}
-
-
-@lru_cache(maxsize=100_000)
-def _count_one(gold: tuple[str, ...], given: tuple[str, ...]) -> Parts:
-    return {"counts": count_classes(gold[:1], given)}
-
-
-@lru_cache(maxsize=100_000)
-def _count_sets(gold: tuple[str, ...], given: tuple[str, ...]) -> Parts:
-    right = subset_accuracy([gold], [given])
-    return {"counts": count_label_sets([gold], [given]), "subset_accuracy": right}
-
-
-def _count_spans(line: Line) -> Parts:
-    gold, found = (
-        {(start, end, line["label"]) for start, end in line[key]} for key in ("gold", "spans")
-    )
-    return {"counts": count_span_sets([gold], [found])}
-
-
-def _rules(task: Any) -> str:
-    """The rules by which `score_answers` scores this task."""
-    return task.rules or ("squad2" if task.no_answer else "quoref" if task.several else "squad")
-
-
-def _count_answer(line: Line, rules: str) -> Parts:
-    given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
-    return _count_texts(_words(given), tuple(map(_words, line["gold"])), rules)
-
-
-@lru_cache(maxsize=200_000)
-def _count_texts(given: tuple[str, ...], gold: tuple[tuple[str, ...], ...], rules: str) -> Parts:
-    if rules == "quoref":
-        scores = score_quoref([given], [gold])
-        return {"exact": scores.exact, "f1": scores.f1}
-    texts = list(chain.from_iterable(gold))
-    if rules == "squad2":
-        found = score_squad2(given, [texts])
-        split = {"has_answer_f1": found.has_answer.f1, "no_answer_f1": found.no_answer.f1}
-        return {"exact": found.all.exact, "f1": found.all.f1, **split}
-    scores = (score_cmrc if rules == "cmrc" else score_squad)(given, [texts])
-    return {"exact": scores.exact, "f1": scores.f1}
+    count, group = getattr(task, "count_line", None), getattr(task, "line_group", None)
+    if count is None:
+        raise InputError(f"wanted a task whose examples can be counted one by one, got {task.kind}")
+    groups = [group(line) for line in lines] if group else None
+    return _stack(list(map(count, lines)), groups, positive=getattr(task, "positive_label", None))
 
 
 def _stack(
-    found: Sequence[Parts], groups: Sequence[Any] | None = None, *, positive: str | None = None
-) -> Tally:
+    found: Sequence[LineCounts], groups: Sequence[Any] | None = None, *, positive: str | None = None
+) -> ExampleCounts:
     """The parts of all lines as arrays, lines of one group summed."""
     if not found:
         raise InputError("wanted predictions to count, got none")
@@ -272,7 +216,7 @@ def _stack(
             np.add.at(tables[name], group, rows)
         else:
             labels[name], tables[name] = _table((part[name] for part in found), group, units)
-    return Tally(tables, labels, positive, len(found))
+    return ExampleCounts(tables, labels, positive, len(found))
 
 
 def _number(groups: Sequence[Any] | None, size: int) -> tuple[NDArray[np.int64], int]:

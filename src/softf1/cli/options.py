@@ -1,0 +1,154 @@
+"""Options that several verbs share: for readers, for where a model runs, for experiments."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from softf1.experiments.grid import Execute
+    from softf1.recipe.recipe import Recipe
+
+
+_OWN_OPTIONS = ("path", "format", "task", "on_error")
+"""What commands have options of their own for."""
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Adds `--set`, as often as there are options."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the reader, such as tag=3 or label=category",
+    )
+    parser.add_argument(
+        "--encoding", metavar="NAME", help="of the files, such as latin-1 (default: UTF-8)"
+    )
+
+
+def read_settings(items: Sequence[str], encoding: str | None = None) -> dict[str, object]:
+    """The options by name.
+
+    >>> read_settings(["tag=3", "header=false", "label=category"])
+    {'tag': 3, 'header': False, 'label': 'category'}
+    """
+    found = dict(_setting(item) for item in items)
+    return found if encoding is None else found | {"encoding": encoding}
+
+
+def _setting(item: str) -> tuple[str, object]:
+    key, found, value = item.partition("=")
+    if not found or not key:
+        raise InputError(f"wanted --set KEY=VALUE, got {item!r}")
+    if key in _OWN_OPTIONS:
+        raise InputError(f"wanted --set of an option of the reader, got {key}; see --help")
+    words: dict[str, object] = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return key, words[value.lower()]
+    return key, int(value) if value.lstrip("-").isdecimal() else value
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("--device", help="such as cpu or cuda:1 (default: a GPU if there is one)")
+    parser.add_argument(
+        "--precision",
+        choices=("auto", "fp32", "bf16", "fp16"),
+        default="auto",
+        help="auto: bf16 on a GPU that can, else fp32",
+    )
+    parser.add_argument(
+        "--batch-tokens", type=int, default=16384, metavar="N", help="padded tokens of a batch"
+    )
+
+
+def choose_places(options: argparse.Namespace) -> dict[str, Any]:
+    """What `find` takes: device, autocast and batch_tokens."""
+    import torch
+
+    from softf1.training.processes import choose_precision, make_autocast
+
+    if options.batch_tokens < 1:
+        raise InputError(f"wanted --batch-tokens from 1 up, got {options.batch_tokens}")
+    name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"wanted --device that is here, got {name}: {reason}") from error
+    precision = choose_precision(options.precision, device)
+    autocast = make_autocast(precision, device)
+    return {"device": device, "autocast": autocast, "batch_tokens": options.batch_tokens}
+
+
+def add_grid_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what all experiments over a grid have in common."""
+    parser.add_argument(
+        "--seeds", type=int, default=5, metavar="N", help="runs of each (default 5)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)"
+    )
+    parser.add_argument("--out", type=Path, metavar="GRID", help="folder (default: runs/NAME-VERB)")
+    parser.add_argument(
+        "--gain", type=float, default=0.5, metavar="POINTS", help="gain that matters (default 0.5)"
+    )
+    parser.add_argument(
+        "--on", choices=("here", "ray"), default="here", help="where runs go (ray: optional extra)"
+    )
+    parser.add_argument("--no-models", action="store_true", help="keep no weights of the runs")
+    parser.add_argument("--force", action="store_true", help="start afresh in the folder of a grid")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def check_grid_options(options: argparse.Namespace) -> None:
+    """Refuses numbers that make no sense."""
+    for name in ("seeds", "jobs"):
+        if getattr(options, name) < 1:
+            raise InputError(f"wanted --{name} from 1 up, got {getattr(options, name)}")
+    if not 0 < options.gain < 100:
+        raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
+
+
+def read_grid_options(options: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
+    """What experiments over a grid take of them."""
+    return {
+        "seeds": range(recipe.train.seed, recipe.train.seed + options.seeds),
+        "gain": options.gain / 100,
+        "keep_models": not options.no_models,
+        "force": options.force,
+        "quiet": options.quiet,
+    }
+
+
+def check_data(recipe: Recipe, folder: Path, *, force: bool = False) -> None:
+    """Reads the files before a grid begins: what is wrong with them is wrong with every run."""
+    from softf1.experiments.grid import FILE, refuse_others
+    from softf1.training.datasets import check_files
+
+    refuse_others(folder)
+    if force or not (folder / FILE).is_file():
+        check_files(recipe)
+
+
+@contextmanager
+def choose_executor(options: argparse.Namespace, folder: Path) -> Iterator[Execute]:
+    """What runs the cells."""
+    if options.on == "ray":
+        from softf1.experiments.on_ray import Cluster
+
+        with closing(Cluster(options.jobs)) as cluster:
+            yield cluster
+        return
+    from softf1.experiments.workers import Pool
+
+    with closing(Pool(options.jobs, logs=folder / "logs")) as pool:
+        yield pool

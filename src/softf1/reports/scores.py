@@ -1,0 +1,398 @@
+"""Figures of whole scores: seed by seed, as differences, precision against recall, in a sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from softf1.reports.figures import NAMED, Figure, axis, named, rows_of
+from softf1.reports.groups import deviation, in_order, mean, name_score
+from softf1.reports.study import flatten, number, section
+from softf1.reports.tables import Column, Table, plain, show
+
+if TYPE_CHECKING:
+    from softf1.reports.figures import Trace
+    from softf1.reports.groups import Group
+    from softf1.reports.study import Run, Study
+
+
+SURE = 0.05
+"""Corrected p-value below which a point is filled."""
+
+
+def draw_scores(study: Study, groups: list[Group]) -> Figure:
+    """Every run as a point, every loss's mean as a line across them."""
+    shown, score = _ordered(study, groups), name_score(study.headline)
+    traces, rows = [], []
+    for place, group in enumerate(shown):
+        scores = group.scores(study.split, study.headline)
+        name, middle = plain(group.label), mean(scores)
+        seeds = [
+            run.seed for run in group.runs if run.score(study.split, study.headline) is not None
+        ]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [100 * score for score in scores],
+                "y": [place] * len(scores),
+                "customdata": [[name, seed] for seed in seeds],
+                "marker": {"color": group.color, "size": 8, "opacity": 0.45},
+                "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}: %{x:.2f}"
+                "<extra></extra>",
+            }
+        )
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [None if middle is None else 100 * middle],
+                "y": [place],
+                "customdata": [name],
+                "marker": {
+                    "symbol": "line-ns",
+                    "size": 20,
+                    "line": {"width": 3, "color": group.color},
+                    "color": group.color,
+                },
+                "hovertemplate": "%{customdata}<br>mean %{x:.2f}<extra></extra>",
+            }
+        )
+        rows += [[group.label, seed, score] for seed, score in zip(seeds, scores, strict=True)]
+    top = max(groups, key=lambda group: mean(group.scores(study.split, study.headline)) or 0.0)
+    best = show(mean(top.scores(study.split, study.headline)), "score")
+    return Figure(
+        id="plot-scores",
+        title=f"{score} on {study.split}, every seed",
+        summary=f"One point a run for {len(groups)} rows. The highest mean is {top.label}, {best}.",
+        traces=traces,
+        layout=_layout(shown, f"{score} on {study.split} (×100)"),
+        height=_height(shown),
+        table=Table(
+            id="scores-by-seed",
+            caption=f"{score} on {study.split} of every run",
+            columns=(
+                Column("loss", "Loss"),
+                Column("seed", "Seed", "int"),
+                Column(study.headline, score, "score"),
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def draw_differences(study: Study, groups: list[Group]) -> Figure | None:
+    """The forest plot: differences to the baseline, points with 95% intervals around zero."""
+    shown = _ordered(study, groups)  # with the baseline, so that rows stand beside those of seeds
+    known = [group for group in shown if _interval(group) is not None]
+    if not known:
+        return None
+    traces = [_interval_trace(group, place) for place, group in enumerate(shown) if group in known]
+    zero = {
+        "type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper",
+        "line": {"color": "var(--ink-2)", "width": 1, "dash": "dot"},
+    }  # fmt: skip
+    layout = _layout(shown, "difference in points, 95% interval")
+    clear = [g.label for g in known if (_interval(g) or (0, 0, 0))[1] > 0]
+    worse = [g.label for g in known if (_interval(g) or (0, 0, 0))[2] < 0]
+    return Figure(
+        id="plot-differences",
+        title=f"Difference to {study.baseline}",
+        summary=f"Intervals wholly above zero: {', '.join(clear) or 'none'}; "
+        f"wholly below: {', '.join(worse) or 'none'}.",
+        traces=traces,
+        layout={**layout, "shapes": [zero]},
+        height=_height(shown),
+        table=Table(
+            id="differences",
+            caption=f"Difference to {study.baseline} with its 95% interval",
+            columns=(
+                Column("loss", "Loss"),
+                Column("difference", "Difference", "points"),
+                Column("low", "Low", "points"),
+                Column("high", "High", "points"),
+            ),
+            rows=[[group.label, *(_interval(group) or ())] for group in reversed(known)],
+        ),
+    )
+
+
+def _interval(group: Group) -> tuple[float, float, float] | None:
+    found = [number(group.row.get(key)) for key in ("difference", "low", "high")]
+    if group.rank == 0 or None in found:
+        return None
+    middle, low, high = (value for value in found if value is not None)
+    return middle, low, high
+
+
+def _interval_trace(group: Group, place: int) -> Trace:
+    middle, low, high = _interval(group) or (0.0, 0.0, 0.0)
+    p = number(group.row.get("p_holm"))
+    sure = p < SURE if p is not None else low > 0 or high < 0
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [100 * middle],
+        "y": [place],
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [100 * (high - middle)],
+            "arrayminus": [100 * (middle - low)],
+            "color": group.color,
+            "thickness": 2,
+            "width": 5,
+        },
+        "customdata": [[plain(group.label), 100 * low, 100 * high]],
+        "marker": {
+            "size": 11,
+            "symbol": "circle" if sure else "circle-open",
+            "color": group.color,
+            "line": {"width": 2, "color": group.color},
+        },
+        "hovertemplate": "%{customdata[0]}<br>%{x:+.2f} "
+        "[%{customdata[1]:+.2f}, %{customdata[2]:+.2f}]<extra></extra>",
+    }
+
+
+def _ordered(study: Study, groups: list[Group]) -> list[Group]:
+    """The lowest mean first, as Plotly draws categories from below; a sweep in its own order."""
+    if study.kind == "sweep":
+        return in_order(study, groups)[::-1]
+    return sorted(groups, key=lambda g: mean(g.scores(study.split, study.headline)) or 0.0)
+
+
+def _layout(groups: list[Group], title: str) -> dict[str, object]:
+    return {
+        "xaxis": axis(title, zeroline=False),
+        "yaxis": rows_of([group.label for group in groups]),
+    }
+
+
+def _height(groups: list[Group]) -> int:
+    return 110 + 34 * max(len(groups), 3)
+
+
+NAMES = ("recall", "precision")
+
+
+def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
+    """Every loss's mean as a large point, its seeds as small ones."""
+    traces: list[Trace] = []
+    rows = []
+    for group in groups:
+        seeds = [[run.score(study.split, name) for name in NAMES] for run in group.runs]
+        points = [[r, p] for r, p in seeds if r is not None and p is not None]
+        middle = [mean(point[i] for point in points) for i in (0, 1)]
+        if not points:
+            continue
+        traces += _traces(group, points, [value or 0.0 for value in middle])
+        rows.append([group.label, middle[1], middle[0], len(points)])
+    if not traces or all(precision == recall for _, precision, recall, _ in rows):
+        return None
+    low, high = _limits(traces)
+    base = rows[0]
+    summary = "; ".join(
+        f"{label}: precision {100 * (precision or 0):.1f}, recall {100 * (recall or 0):.1f}"
+        for label, precision, recall, _ in rows[:12]
+    )
+    return Figure(
+        id="plot-trade",
+        title=f"What {base[0]} and the others trade",
+        summary=summary + ".",
+        traces=_equal_f1(low, high) + traces,
+        layout={
+            "xaxis": axis("recall (×100)", range=[low[0], high[0]]),
+            "yaxis": axis("precision (×100)", range=[low[1], high[1]]),
+        },
+        height=460,
+        wide=True,
+        table=Table(
+            id="trade",
+            caption=f"Precision and recall on {study.split}, means over seeds",
+            columns=(
+                Column("loss", "Loss"),
+                Column("precision", "Precision", "score"),
+                Column("recall", "Recall", "score"),
+                Column("runs", "Runs", "int"),
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def _traces(group: Group, points: list[list[float]], middle: list[float]) -> list[Trace]:
+    look = {"color": group.color, "symbol": group.symbol}
+    hover = "recall %{x:.2f}, precision %{y:.2f}"
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [100 * point[0] for point in points],
+            "y": [100 * point[1] for point in points],
+            "name": plain(group.label),
+            "legendgroup": group.key,
+            "customdata": [run.seed for run in group.runs],
+            "marker": {**look, "size": 6, "opacity": 0.4},
+            "hovertemplate": f"seed %{{customdata}}<br>{hover}{NAMED}",
+        },
+        {
+            "type": "scatter",
+            "mode": "markers",
+            **named(group),
+            "x": [100 * middle[0]],
+            "y": [100 * middle[1]],
+            "marker": {**look, "size": 14, "line": {"width": 1.5, "color": "var(--paper)"}},
+            "hovertemplate": f"mean<br>{hover}{NAMED}",
+        },
+    ]
+
+
+def _limits(traces: list[Trace]) -> tuple[list[float], list[float]]:
+    low, high = [], []
+    for key in ("x", "y"):
+        values = np.concatenate([np.array(trace[key]) for trace in traces])
+        room = max(0.12 * float(np.ptp(values)), 0.5)
+        low.append(max(float(values.min()) - room, 0.0))
+        high.append(min(float(values.max()) + room, 100.5))
+    return low, high
+
+
+def _equal_f1(low: list[float], high: list[float]) -> list[Trace]:
+    """Curves p = f·r / (2r − f) through the window, with their F1 at the end."""
+    top, bottom = (2 * a * b / (a + b) if a + b else 0.0 for a, b in (high, low))
+    step = next(s for s in (0.5, 1, 2, 5, 10, 20, 50) if (top - bottom) / s <= 8)
+    traces: list[Trace] = []
+    for f in np.arange(np.ceil(bottom / step) * step, top, step):
+        recall = np.linspace(max(low[0], f / 2 + 0.01), high[0], 60)
+        precision = f * recall / (2 * recall - f)
+        inside = (precision >= low[1]) & (precision <= high[1])
+        if f <= 0 or inside.sum() < 2:
+            continue
+        recall, precision = recall[inside], precision[inside]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+text",
+                "x": recall.tolist(),
+                "y": precision.tolist(),
+                "text": [f"F1 {f:g}"] + [""] * (len(recall) - 1),
+                "textposition": "top right",
+                "cliponaxis": False,
+                "textfont": {"color": "var(--ink-3)", "size": 10},
+                "line": {"color": "var(--ink-3)", "width": 0.8, "dash": "dot"},
+                "hoverinfo": "skip",
+            }
+        )
+    return traces
+
+
+FEWEST = 3
+"""Values that make a sweep worth a line."""
+
+_LOOKS = (
+    ("precision", "var(--c1)", "circle", "dot"),
+    ("recall", "var(--c2)", "square", "dash"),
+    ("headline", "var(--ink)", "diamond", "solid"),
+)
+
+
+def draw_sweep(study: Study) -> Figure | None:
+    """The first setting that takes several numbers; alpha of Tversky runs without a sweep."""
+    for key in study.axis:
+        points = _points(study.runs, key)
+        if len(points) >= FEWEST:
+            return _draw(study, key, points)
+    tversky = [run for run in study.runs if run.result.get("loss") == "tversky"]
+    points = _points(tversky, "loss.alpha")
+    return _draw(study, "loss.alpha", points) if len(points) >= FEWEST else None
+
+
+def _points(runs: list[Run] | tuple[Run, ...], key: str) -> dict[float, list[Run]]:
+    """Value → runs with it, in order of the value."""
+    found: dict[float, list[Run]] = {}
+    for run in runs:
+        value = setting(run, key)
+        if value is not None:
+            found.setdefault(value, []).append(run)
+    return dict(sorted(found.items()))
+
+
+def setting(run: Run, key: str) -> float | None:
+    """A numeric setting of a run: as the grid gave it, of its loss, or of its recipe."""
+    tail = key.rpartition(".")[2]
+    recipe = flatten(section(run.result, "recipe"))
+    places = (run.values.get(key), recipe.get(key), section(run.result, "loss_options").get(tail))
+    return next((found for found in map(number, places) if found is not None), None)
+
+
+def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
+    traces: list[Trace] = []
+    means: dict[str, list[float | None]] = {}
+    for role, color, symbol, dash in _LOOKS:
+        name = study.headline if role == "headline" else role
+        columns = [[run.score(study.split, name) for run in runs] for runs in points.values()]
+        known = [[value for value in column if value is not None] for column in columns]
+        if not any(known):
+            continue
+        means[name] = [mean(values) for values in known]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": plain(name_score(name)),
+                "legendgroup": role,
+                "meta": name_score(name),
+                "x": list(points),
+                "y": [None if value is None else 100 * value for value in means[name]],
+                "error_y": {
+                    "type": "data",
+                    "array": [100 * (deviation(values) or 0.0) for values in known],
+                    "color": color,
+                    "thickness": 1,
+                    "width": 3,
+                },
+                "line": {"color": color, "width": 2, "dash": dash},
+                "marker": {"color": color, "symbol": symbol, "size": 8},
+                "hovertemplate": "%{x}: %{y:.2f}" + NAMED,
+            }
+        )
+    return Figure(
+        id="plot-sweep",
+        title=f"Scores against {key}",
+        summary=_summary(study, key, list(points), means),
+        traces=traces,
+        layout={
+            "xaxis": axis(plain(key), zeroline=False),
+            "yaxis": axis(f"{study.split} (×100), mean ± sd over seeds"),
+        },
+        height=420,
+        wide=True,
+        table=Table(
+            id="sweep",
+            caption=f"Scores on {study.split} against {key}, means over seeds",
+            columns=(
+                Column(key, key, "number"),
+                Column("runs", "Runs", "int"),
+                *(Column(name, name_score(name), "score") for name in means),
+            ),
+            rows=[
+                [value, len(runs), *(column[place] for column in means.values())]
+                for place, (value, runs) in enumerate(points.items())
+            ],
+        ),
+    )
+
+
+def _summary(
+    study: Study, key: str, values: list[float], means: dict[str, list[float | None]]
+) -> str:
+    column = means.get(study.headline) or []
+    known = [
+        (score, value) for score, value in zip(column, values, strict=False) if score is not None
+    ]
+    if not known:
+        return f"Scores at {len(values)} values of {key}."
+    score, value = max(known)
+    return f"{name_score(study.headline)} is highest, {100 * score:.2f}, at {key} = {value:g}."
