@@ -30,7 +30,7 @@ from encoding import write_sentences
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.batching import collate_rows
 from softf1.training.engine import Engine
 from softf1.training.loop import pinned

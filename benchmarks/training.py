@@ -33,7 +33,7 @@ from typing import Any
 import torch
 import transformers
 
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 from softf1.training import loop as loop_module
 from softf1.training.evaluation import evaluate
 from softf1.training.material import load_material
@@ -145,7 +145,7 @@ def measure_softf1(
     case: str, recipe: Any, material: Any, folder: Path, device: torch.device
 ) -> dict[str, Any]:
     """Train by the recipe; times come from a clock around every step."""
-    from softf1.recipe.recipe import with_values
+    from softf1.recipe import with_values
 
     ways: dict[str, dict[str, Any]] = {
         "softf1": {},

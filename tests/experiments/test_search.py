@@ -11,7 +11,7 @@ from softf1.experiments.search import (
     stretch,
 )
 from softf1.losses import make_loss
-from softf1.recipe.recipe import build_recipe, with_values
+from softf1.recipe import build_recipe, with_values
 from tests.experiments.fake import make_recipe
 
 TRAINED = [name for name in DEFAULT if name != "ce+tuned"]

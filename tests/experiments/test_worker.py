@@ -11,7 +11,7 @@ import pytest
 from softf1.experiments.cells import Job
 from softf1.experiments.worker import find_target, run_job
 from softf1.experiments.workers import Pool, share_machine
-from softf1.recipe.recipe import describe_recipe
+from softf1.recipe import describe_recipe
 from softf1.training.loop import InterruptedRunError
 from tests.experiments import fake
 

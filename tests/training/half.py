@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.casting import CastOnce
 from softf1.training.material import load_material
 from softf1.training.model import make_model

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from softf1.errors import InputError
-from softf1.recipe.recipe import read_recipe, with_values
+from softf1.recipe import read_recipe, with_values
 from softf1.training import folder as folders
 from softf1.training import identity as identities
 from softf1.training.folder import claim, finish, look

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from softf1.errors import RunError
-from softf1.recipe.recipe import LossSection
+from softf1.recipe import LossSection
 from softf1.training.guard import MOST_SKIPPED, Guard, advise
 
 GOOD = {"skipped": 0, "run": 0, "loss": 0.5}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from softf1.recipe.recipe import TrainSection
+from softf1.recipe import TrainSection
 from softf1.training import loop
 from softf1.training.engine import Engine
 from softf1.training.loop import Position, as_state, count_steps, from_state

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.material import load_material
 from softf1.training.model import make_model, set_dropout
 from tests.training.test_run import case

@@ -9,7 +9,7 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import make_loss, registry
-from softf1.recipe.recipe import LossSection
+from softf1.recipe import LossSection
 from softf1.training.batching import Plan, collate_rows
 from softf1.training.engine import Engine
 from softf1.training.material import load_material

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from softf1.recipe.recipe import TrainSection
+from softf1.recipe import TrainSection
 from softf1.training.engine import Engine
 from softf1.training.material import load_material
 from softf1.training.model import make_model

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from softf1.errors import InputError
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.batching import Plan, collate_rows
 from softf1.training.material import load_material
 from softf1.training.model import make_model

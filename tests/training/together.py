@@ -18,7 +18,7 @@ from torch import distributed, multiprocessing
 import softf1.models.bilstm
 import softf1.tasks.tagging
 from softf1.errors import InputError
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training import loop
 from softf1.training.loop import InterruptedRunError
 from softf1.training.ranks import own_rank

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from softf1.experiments.cells import Execute
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 MOST_SEEDS = 20
@@ -82,8 +82,8 @@ def run(options: argparse.Namespace) -> int:
     from softf1.experiments.compare import compare
     from softf1.experiments.references import list_references
     from softf1.experiments.search import check_losses, default_losses
-    from softf1.recipe.recipe import read_recipe
-    from softf1.recipe.toml import split_values
+    from softf1.recipe import read_recipe
+    from softf1.recipe.loading import split_values
 
     check_grid_options(options)
     check_seeds(options)

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     import sys
 
     from softf1.errors import InputError, printable
-    from softf1.recipe.lines import finite
+    from softf1.tasks.base import finite
     from softf1.training.rescore import as_json, rescore
     from softf1.training.summary import format_labels, format_scores
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.errors import InputError
-from softf1.recipe.recipe import describe_recipe, with_values
+from softf1.recipe import describe_recipe, with_values
 from softf1.tasks.registry import FILE
 from softf1.training.identity import list_changes, say_changes
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 TRAIN = "softf1.training.run:Trainer"
 """What a worker calls for a cell."""

@@ -29,7 +29,7 @@ from softf1.experiments.search import (
 )
 from softf1.experiments.statistics import plan_seeds
 from softf1.experiments.trials import raise_equals, read_trial
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from softf1.experiments.cells import Execute
     from softf1.experiments.trials import Trial
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 CHOICE = "first within a standard error of the best on dev"
 """How settings are chosen."""

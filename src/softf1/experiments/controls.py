@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from softf1.experiments.cells import Cell, name_cell
 from softf1.experiments.grid import CELLS
 from softf1.experiments.search import BASELINE, same_start, stretch
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

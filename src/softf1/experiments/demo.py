@@ -10,14 +10,14 @@ from softf1.experiments.comparison import summarize, write_comparison
 from softf1.experiments.grid import CELLS, Grid, lock
 from softf1.experiments.hkcancor import write_corpus
 from softf1.experiments.meter import Meter
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from softf1.experiments.cells import Execute
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 BASELINE = "ce"
 SIZES = {"word_size": 64, "char_size": 16, "char_filters": 20, "hidden_size": 128}

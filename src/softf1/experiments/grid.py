@@ -19,7 +19,7 @@ from softf1.experiments.cells import drop_weights, make_job, plain, read_done, r
 from softf1.experiments.meter import format_seconds
 from softf1.files import NO_LINKS, is_unfinished, make_folder, new_file, remove_folder
 from softf1.files import lock as lock_file
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.folder import finished_on
 from softf1.training.identity import (
     WAYS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from softf1.experiments.cells import Cell, Done, Execute
     from softf1.experiments.meter import Meter
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 SCHEMA = 1
 FILE, LOCK = "grid.json", ".lock"

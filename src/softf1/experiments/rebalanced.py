@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from softf1.data.examples import PairExample
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 HEADS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 

@@ -15,7 +15,7 @@ from softf1.experiments.rebalanced import write_rebalanced
 from softf1.experiments.rows import run_rows
 from softf1.experiments.tables import CITED, is_printed, load_part, missing_files
 from softf1.files import new_file
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from softf1.experiments.cells import Execute
     from softf1.experiments.tables import Part, Table
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 SHARED = ("over", "exclude", "smooth")
 """Options that the paper's dice losses have in common."""

@@ -8,14 +8,14 @@ from softf1.experiments.cells import Cell, name_cell
 from softf1.experiments.comparison import summarize, write_comparison
 from softf1.experiments.grid import CELLS, Grid, lock
 from softf1.experiments.meter import Meter
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from softf1.experiments.cells import Execute
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 def run_rows(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from softf1.errors import InputError
 from softf1.experiments.cells import name_cell
-from softf1.recipe.recipe import check_recipe, with_values
+from softf1.recipe import check_recipe, with_values
+from softf1.recipe.loading import parse_override, split_values
 from softf1.recipe.sections import SECTIONS
-from softf1.recipe.toml import parse_override, split_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 Level = Literal["none", "small", "full"]
 Values = dict[str, Any]

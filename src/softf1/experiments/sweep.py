@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.experiments.rows import run_rows
-from softf1.recipe.recipe import check_recipe, with_values
-from softf1.recipe.toml import parse_override, split_values
+from softf1.recipe import check_recipe, with_values
+from softf1.recipe.loading import parse_override, split_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from softf1.experiments.cells import Execute
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 Axes = dict[str, list[Any]]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.recipe.fields import nearest
-from softf1.recipe.recipe import read_recipe, with_values
+from softf1.options import nearest
+from softf1.recipe import read_recipe, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 CITED = "cited"
 """Marks a figure that was not measured by those who print it."""
@@ -130,7 +130,7 @@ def load_part(
         moved = {key: _moved(path, data) for key, path in _paths(recipe)}
         recipe = with_values(recipe, moved)
     if overrides:
-        from softf1.recipe.toml import parse_override
+        from softf1.recipe.loading import parse_override
 
         recipe = with_values(recipe, dict(map(parse_override, overrides)))
     return recipe

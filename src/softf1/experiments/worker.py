@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from softf1.errors import InputError
 from softf1.experiments.cells import Done, Job
 from softf1.files import new_file
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

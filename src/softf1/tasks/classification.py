@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from softf1.models.codec import Codec
     from softf1.tasks.texts import Flat
 
-    Example = TextExample | PairExample
+Example = TextExample | PairExample
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class Classification:
     """Topics, sentiment, paraphrases.
 
     Attributes:
-        kind: "classification" of texts or "pairs".
         multi_label: Any number of labels a text, a sigmoid each; otherwise one, a softmax.
         positive: The label whose F1 counts where there are two; None is the last in order
             ("1" of "0" and "1", "yes" of "no" and "yes").
@@ -70,7 +69,6 @@ class Classification:
         biases: Added to the logits before the best label is taken, tuned on dev: one a label.
     """
 
-    kind: Literal["classification", "pairs"] = "classification"
     multi_label: bool = False
     positive: str | None = None
     metric: Literal["f1", "macro_f1", "accuracy", "subset_accuracy"] | None = None
@@ -81,11 +79,21 @@ class Classification:
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
 
+    kind = file_kind = "classification"
+    summary = "one label or several for each text"
+    head = "text"
+    reads: ClassVar[type[Example]] = TextExample
+
     def __post_init__(self) -> None:
         """Each accuracy belongs to one way of labelling."""
         if self.metric == ("accuracy" if self.multi_label else "subset_accuracy"):
             wanted = "subset_accuracy" if self.multi_label else "accuracy"
             raise InputError(f"option metric of task {self.kind}: wanted {wanted} here")
+
+    @property
+    def softmax(self) -> bool:
+        """Whether each text has one label."""
+        return not self.multi_label
 
     @property
     def headline(self) -> str:
@@ -101,9 +109,7 @@ class Classification:
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Example]:
         """The texts or pairs of a file, one at a time."""
-        if self.kind == "pairs":
-            return read_examples(self, path, PairExample, problems)
-        return read_examples(self, path, TextExample, problems)
+        return read_examples(self, path, self.reads, problems)
 
     def texts(self, examples: Iterable[Example]) -> Iterator[Sequence[str]]:
         """All texts."""
@@ -111,7 +117,7 @@ class Classification:
 
     def encode(self, examples: Iterable[Example], codec: Codec) -> Features:
         """Texts as arrays, cut where they are too long."""
-        layout = codec.layout(pair=self.kind == "pairs")
+        layout = codec.layout(pair=self.reads is PairExample)
         capacity = room(codec, layout, self.max_length)
         number, parts = Numbering(), []
         for chunk in chunks(examples):
@@ -173,7 +179,7 @@ class Classification:
         )
         model: nn.Module = build_model(
             encoder,
-            head="text",
+            head=self.head,
             labels=self.labels,
             codec=codec,
             problem_type=problem,
@@ -196,7 +202,7 @@ class Classification:
     ) -> Batch:
         """Texts as tensors."""
         index = np.asarray(items, np.int64)
-        pair = self.kind == "pairs"
+        pair = self.reads is PairExample
         first, second = (take(features, name, index) for name in ("first", "second"))
         laid = assemble(
             codec, codec.layout(pair=pair), first, second if pair else None, width=width
@@ -265,6 +271,15 @@ class Classification:
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many texts have each label; (without, with) for every label of several."""
         return {"labels": count_targets(features, self.labels, multi_label=self.multi_label)}
+
+
+@dataclass(frozen=True)
+class Pairs(Classification):
+    """The same for two texts: paraphrases, entailment, duplicate questions."""
+
+    kind = file_kind = "pairs"
+    summary = "one label for two texts, such as paraphrase or not"
+    reads: ClassVar[type[Example]] = PairExample
 
 
 def split(example: Example) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from softf1.tasks.rows import assemble, model_inputs
 from softf1.tasks.scores import DIGITS, describe
 from softf1.tasks.sentences import window_tokens, word_places
 from softf1.tasks.spans import find_spans_of_rows, merge_windows
+from softf1.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,18 +83,28 @@ class MrcNer:
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
 
     kind = "mrc_ner"
+    summary = "names as answers to a query for each label, nested ones too (BERT-MRC)"
     headline = "f1"
+    head = "none"
+    softmax = False
 
     def __post_init__(self) -> None:
         """Take the queries out of their file: a saved task depends on no other file."""
         if isinstance(self.queries, (str, Path)):
             object.__setattr__(self, "queries", read_queries(self.queries))
 
+    @property
+    def file_kind(self) -> str:
+        """With queries it reads files of tags."""
+        return Tagging.kind if isinstance(self.queries, dict) else self.kind
+
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[MrcExample]:
         """The items of a file, or one for each sentence and label of a tagging file."""
         if not isinstance(self.queries, dict):
             return read_examples(self, path, MrcExample, problems)
-        found = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
+        found = iterate(
+            path, format=self.format, task=self.file_kind, problems=problems, **self.reader
+        )
         sentences = (example for example in found if isinstance(example, TaggedSentence))
         return from_tagged(
             sentences, self.queries, repair=self.repair, path=path, problems=problems

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from softf1.errors import InputError
-from softf1.recipe.recipe import describe_recipe
+from softf1.recipe import describe_recipe
 from softf1.training.batching import Plan, collate_rows, find_strata
 from softf1.training.checkpoint import (
     load_checkpoint,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.training.checkpoint import Checkpoint
     from softf1.training.material import Material
     from softf1.training.objective import Objective

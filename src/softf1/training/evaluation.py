@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 from softf1.files import new_file
-from softf1.recipe.lines import format_line
-from softf1.tasks.base import join
+from softf1.tasks.base import format_line, join
 from softf1.training.batching import MicroBatch, eval_batches, prefetch
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.files import NO_LINKS, is_unfinished, lock, make_folder, new_file, remove_folder
-from softf1.recipe.recipe import format_recipe
+from softf1.recipe import format_recipe
 from softf1.training.identity import list_changes, say_changes
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 RESULT, RECIPE, CHECKPOINTS = "result.json", "recipe.toml", "checkpoints"
 RUN, LOCK, ERROR = "run.json", "lock", "error.txt"

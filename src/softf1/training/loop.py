@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.recipe.recipe import TrainSection
+    from softf1.recipe import TrainSection
     from softf1.tasks.base import Batch
     from softf1.training.batching import MicroBatch
     from softf1.training.engine import Engine

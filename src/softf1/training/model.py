@@ -12,7 +12,7 @@ from softf1.losses import prior_bias
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.training.material import Material
 
 

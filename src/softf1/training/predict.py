@@ -13,7 +13,7 @@ from softf1.data.mrc import ask
 from softf1.data.problems import Problems, RecordError
 from softf1.data.registry import FORMATS, iterate
 from softf1.errors import InputError
-from softf1.recipe.lines import format_line
+from softf1.tasks.base import format_line
 from softf1.training.batching import prefetch
 from softf1.training.evaluation import find
 

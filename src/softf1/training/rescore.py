@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.data.problems import Problems
 from softf1.errors import InputError
-from softf1.recipe.recipe import read_recipe
+from softf1.recipe import read_recipe
 from softf1.training.evaluation import evaluate
 from softf1.training.material import check_gold, split_dev
 from softf1.training.predict import reading_as
@@ -16,7 +16,7 @@ from softf1.training.publish import load_model
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.tasks.base import Task
 
 SCHEMA = 1

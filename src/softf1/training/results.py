@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from softf1.recipe.recipe import describe_recipe, hash_recipe
+from softf1.recipe import describe_recipe, hash_recipe
 from softf1.training.evaluation import find, write_predictions
 from softf1.training.identity import versions
 from softf1.training.metric import read_score

@@ -21,7 +21,7 @@ from softf1.training.results import conclude
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.training.material import Material
 
 __all__ = ["RESULT", "Outcome", "Trainer", "read_result", "train_or_find", "train_run"]

@@ -11,7 +11,7 @@ from softf1.training.folder import finished_on
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 SHOWN = ("precision", "recall", "f1")
 
@@ -19,7 +19,7 @@ SHOWN = ("precision", "recall", "f1")
 def default_folder(recipe: Recipe) -> Path:
     """Where a run goes unless a user says otherwise.
 
-    >>> from softf1.recipe.recipe import build_recipe
+    >>> from softf1.recipe import build_recipe
     >>> recipe = build_recipe({"name": "mine", "task": {"kind": "tagging", "train": "a.txt"},
     ...                        "encoder": {"name": "bilstm"}, "loss": {"name": "ce+dice"}})
     >>> default_folder(recipe).as_posix()
