@@ -31,8 +31,8 @@ from scipy.stats import t as student
 
 from softf1.experiments.grid import Job
 from softf1.experiments.workers import Pool
-from softf1.recipe.recipe import describe_recipe, with_values
-from softf1.recipe.toml import parse_override
+from softf1.recipe import describe_recipe, with_values
+from softf1.recipe.loading import parse_override
 
 HERE = Path(__file__).parent
 BASELINE = "ce"

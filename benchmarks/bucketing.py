@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 from softf1.training import batching
 from softf1.training.run import train_run
 

@@ -37,7 +37,7 @@ from softf1.experiments.search import Level, check_losses
 from softf1.experiments.sweep import sweep
 from softf1.experiments.tables import find_table, load_part, missing_files
 from softf1.experiments.workers import Pool
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 
 HERE = Path(__file__).parent
 RUNS, ROWS = HERE / "results" / "corpora.csv", HERE / "results" / "corpora-rows.csv"

@@ -13,9 +13,9 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from corpora import ROWS, RUNS, read_csv, read_grids
+from softf1.experiments.student import t_quantile, t_tail
 
 from softf1.experiments.statistics import correct_holm
-from softf1.experiments.student import t_quantile, t_tail
 from softf1.experiments.tables import find_table, is_printed
 
 if TYPE_CHECKING:

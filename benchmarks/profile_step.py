@@ -30,7 +30,7 @@ from encoding import write_sentences
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import load_datasets
 from softf1.training.loading import collate_rows, pin_batch

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from softf1.recipe.recipe import read_recipe, with_values
+from softf1.recipe import read_recipe, with_values
 from softf1.training.run import CachingTrainer
 
 TNEWS = Path(__file__).parents[2] / "shared" / "data" / "tnews" / "train.json"

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 import transformers
 
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 from softf1.training.build import make_model, quiet_transformers
 from softf1.training.datasets import load_datasets
 from softf1.training.evaluation import evaluate
@@ -144,7 +144,7 @@ def measure_softf1(
     case: str, recipe: Any, datasets: Any, folder: Path, device: torch.device
 ) -> dict[str, Any]:
     """Train by the recipe; times come from a clock around every step."""
-    from softf1.recipe.recipe import with_values
+    from softf1.recipe import with_values
 
     ways: dict[str, dict[str, Any]] = {
         "softf1": {},

@@ -16,7 +16,7 @@ import corpora_table  # noqa: E402
 import same_seed  # noqa: E402
 
 from softf1.experiments.search import check_losses, list_settings  # noqa: E402
-from softf1.recipe.recipe import check_recipe, with_values  # noqa: E402
+from softf1.recipe import check_recipe, with_values  # noqa: E402
 
 GRIDS = corpora.read_grids()
 COMPARED = [name for name, grid in GRIDS.items() if grid.get("kind") in (None, "folds")]

@@ -5,7 +5,7 @@ import torch
 
 from softf1.data.examples import TaggedSentence
 from softf1.models.encoders import make_codec
-from softf1.recipe.recipe import build_recipe, format_recipe
+from softf1.recipe import build_recipe, format_recipe
 from softf1.tasks import make_task
 from softf1.training.evaluation import write_predictions
 from softf1.training.publish import publish_model

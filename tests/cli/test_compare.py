@@ -6,7 +6,7 @@ import pytest
 from softf1.cli import compare, sweep
 from softf1.cli.main import main
 from softf1.experiments.workers import run_inline
-from softf1.recipe.recipe import format_recipe
+from softf1.recipe import format_recipe
 from tests.experiments import fake
 
 

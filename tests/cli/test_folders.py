@@ -17,7 +17,7 @@ from softf1.cli import compare, reproduce, sweep
 from softf1.cli.main import main
 from softf1.experiments import demo, grid, workers
 from softf1.experiments.workers import Pool, run_inline
-from softf1.recipe.recipe import format_recipe
+from softf1.recipe import format_recipe
 from tests.experiments import fake
 from tests.training.toys import write_recipe
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 import softf1
+from softf1.cli import list as listing
 from softf1.cli.main import main
-from softf1.losses.registry import loss_names
-from softf1.models.encoders import SCRATCH
+from softf1.data import FORMATS
+from softf1.losses.registry import loss_facts, loss_names
+from softf1.models.encoders import ENCODERS, find_scratch
 from softf1.recipe.shipped import list_recipes
-from softf1.tasks import list_tasks
-from softf1.training import catalog
+from softf1.tasks import find_task, list_tasks
 
 
 def listed(capsys, *words):
@@ -28,12 +29,24 @@ def names(entries):
 
 def test_everything_is_listed(capsys):
     found = listed(capsys)
-    assert list(found) == ["losses", "tasks", "encoders", "recipes"]
+    assert list(found) == ["losses", "tasks", "formats", "encoders", "recipes"]
     assert names(found["losses"]) == {*loss_names(), "A+B"}
     assert names(found["tasks"]) == set(list_tasks())
-    assert names(found["encoders"]) == {"NAME", "FOLDER", "minilm", *SCRATCH}
+    assert names(found["formats"]) == set(FORMATS)
+    assert names(found["encoders"]) == {"NAME", "FOLDER", "minilm", *ENCODERS}
     assert names(found["recipes"]) == set(list_recipes())
     assert all(entry["summary"] for entries in found.values() for entry in entries)
+
+
+def test_the_lines_are_what_the_classes_say():
+    """They are read from the source, without importing torch."""
+    losses = {entry["name"]: entry["summary"] for entry in listing.describe("losses")}
+    assert losses.pop("A+B") == loss_facts("ce+dice").summary
+    assert losses == {name: loss_facts(name).summary for name in losses}
+    tasks = {entry["name"]: entry["summary"] for entry in listing.describe("tasks")}
+    assert tasks == {name: find_task(name).summary for name in tasks}
+    encoders = {entry["name"]: entry["summary"] for entry in listing.describe("encoders")}
+    assert all(encoders[name] == find_scratch(name).summary for name in ENCODERS)
 
 
 def test_one_kind(capsys):
@@ -49,7 +62,7 @@ def test_a_line_each(capsys):
     assert main(["list", "tasks"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "tasks:"
-    assert [line.split()[0] for line in lines[1:]] == list(catalog.TASKS)
+    assert [line.split()[0] for line in lines[1:]] == list(list_tasks())
     assert main(["list", "recipes"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + len(list_recipes())
@@ -70,17 +83,17 @@ def test_a_loss_of_another_package_is_listed(monkeypatch):
     def points(group):
         return [Point] if group == "softf1.losses" else []
 
-    monkeypatch.setattr(catalog, "entry_points", points)
-    assert catalog.describe("losses")[-1] == {
+    monkeypatch.setattr(listing, "entry_points", points)
+    assert listing.describe("losses")[-1] == {
         "name": "mine",
         "summary": "of another package: my_package:MyLoss",
     }
-    assert "mine" not in names(catalog.describe("tasks"))
+    assert "mine" not in names(listing.describe("tasks"))
 
 
 def test_an_encoder_that_is_not_installed_says_so(monkeypatch):
-    monkeypatch.setattr(catalog, "find_spec", lambda _name: None)
-    summaries = {entry["name"]: entry["summary"] for entry in catalog.describe("encoders")}
+    monkeypatch.setattr(listing, "find_spec", lambda _name: None)
+    summaries = {entry["name"]: entry["summary"] for entry in listing.describe("encoders")}
     assert summaries["minilm"].endswith("(not installed: softf1[minilm])")
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from softf1.cli.main import build_parser, main
-from softf1.recipe.recipe import read_recipe
+from softf1.recipe import read_recipe
 from tests.scaffold import files
 
 

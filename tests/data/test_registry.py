@@ -1,4 +1,3 @@
-import importlib
 import inspect
 import re
 from pathlib import Path
@@ -12,8 +11,7 @@ from softf1.errors import InputError
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_has_a_reader_with_its_options(name):
     spec = FORMATS[name]
-    reader = importlib.import_module(f"softf1.data.{spec.module}").iterate
-    options = inspect.signature(reader).parameters
+    options = inspect.signature(spec.read).parameters
     assert set(spec.options) < set(options)
     assert set(spec.tasks) <= set(TASKS)
     assert all(one.kind is one.KEYWORD_ONLY for key, one in options.items() if key != "path")
@@ -26,7 +24,7 @@ def test_the_documentation_names_every_format_and_option(name):
     row = rows[name]
     if like := re.search(r"\| as `(\w+)`$", row):
         row += rows[like[1]]
-    reader = importlib.import_module(f"softf1.data.{FORMATS[name].module}").iterate
+    reader = FORMATS[name].read
     settled = {"path", "problems", "task", "kind", "layout", "encoding_errors"}
     if "json" in name:
         settled |= {"header", "delimiter"}
@@ -62,13 +60,17 @@ def test_what_the_format_decides_is_no_option(write, name, option):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("conll", {"tag": "x"}, "wanted tag to be int or None, got 'x'"),
-        ("conll", {"word": True}, "wanted word to be int, got True"),
-        ("conll", {"brackets": 1}, "wanted brackets to be bool, got 1"),
-        ("conll", {"encoding_errors": "ignore"}, 'wanted encoding_errors "strict" or "replace"'),
-        ("lines", {"label_separator": ""}, "wanted label_separator to be str or None, got ''"),
+        ("conll", {"tag": "x"}, "option tag of format conll: wanted a whole number, got 'x'"),
+        ("conll", {"word": True}, "option word of format conll: wanted a whole number, got True"),
+        ("conll", {"brackets": 1}, "wanted true or false, got 1"),
+        ("conll", {"encoding_errors": "ignore"}, "wanted strict or replace, got"),
+        (
+            "lines",
+            {"label_separator": ""},
+            "wanted a text that is not empty, got ''",
+        ),
         ("csv", {"delimiter": "::"}, "wanted a delimiter of one character, got '::'"),
-        ("csv", {"text": 1.5}, "wanted text to be str or int or None, got 1.5"),
+        ("csv", {"text": 1.5}, "wanted a text or a whole number, got 1.5"),
     ],
 )
 def test_options_of_the_wrong_kind(write, name, options, message):

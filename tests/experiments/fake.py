@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from softf1.files import hash_file
-from softf1.recipe.recipe import build_recipe, describe_recipe, hash_recipe
+from softf1.recipe import build_recipe, describe_recipe, hash_recipe
 from softf1.tasks.labels import score_labels
 
 LABELS = ("no", "yes")

@@ -9,7 +9,7 @@ import pytest
 from softf1.cli.main import main
 from softf1.experiments.compare import compare
 from softf1.experiments.workers import Pool, run_inline
-from softf1.recipe.recipe import read_recipe
+from softf1.recipe import read_recipe
 from softf1.training.run import train_run
 from tests.experiments.made_up import write_corpus
 

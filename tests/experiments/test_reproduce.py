@@ -13,7 +13,7 @@ from softf1.experiments.reproduce import Reproduction, loss_values, write_lines
 from softf1.experiments.tables import CITED, find_table, load_part, missing_files, read_tables
 from softf1.experiments.workers import run_inline
 from softf1.losses import make_loss
-from softf1.recipe.recipe import build_recipe, with_values
+from softf1.recipe import build_recipe, with_values
 from softf1.recipe.shipped import list_recipes
 from tests.experiments import fake
 

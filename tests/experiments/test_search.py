@@ -18,7 +18,7 @@ from softf1.experiments.search import (
     stretch,
 )
 from softf1.losses import compared_losses, make_loss, register_loss, registry
-from softf1.recipe.recipe import build_recipe, with_values
+from softf1.recipe import build_recipe, with_values
 from tests.experiments.fake import make_recipe
 
 QA = build_recipe(

@@ -10,7 +10,7 @@ import pytest
 
 from softf1.experiments.grid import Job
 from softf1.experiments.workers import Pool, find_target, run_job, share_machine
-from softf1.recipe.recipe import describe_recipe
+from softf1.recipe import describe_recipe
 from softf1.training.trainer import InterruptedRunError
 from tests.experiments import fake
 

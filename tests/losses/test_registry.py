@@ -14,7 +14,6 @@ from softf1.losses import (
     registry,
 )
 from softf1.losses._family import Shared
-from softf1.training import catalog
 from tests.losses.cases import WEIGHT, batch
 
 
@@ -81,12 +80,6 @@ def test_losses_that_need_counts_are_refused_without_them():
             assert make_loss(name)
     assert loss_facts("ce+wfocal").needs_counts
     assert [name for name in loss_names() if loss_facts(name).adds_prior] == ["la"]
-
-
-def test_what_list_says_today_is_what_the_losses_say():
-    # Goes with the tables outside of softf1.losses, once its reader asks loss_facts.
-    for name, summary in catalog.LOSSES.items():
-        assert loss_facts(name).summary == summary
 
 
 def test_a_loss_of_another_package_may_say_nothing_about_itself(monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from softf1.models.encoders import SCRATCH, build_model, make_codec
+from softf1.models.encoders import ENCODERS, build_model, find_scratch, make_codec
 
 WORDS = [["Ann", "visits", "Paris"], ["Ann", "works"], ["Paris", "works"]]
 
@@ -21,11 +21,11 @@ def example_inputs(name, codec):
 def build(name):
     codec = make_codec(name, WORDS)
     torch.manual_seed(0)
-    head = SCRATCH[name][2]
+    head = find_scratch(name).head
     return build_model(name, head=head, labels=("a", "b", "c"), codec=codec).eval(), codec, head
 
 
-@pytest.mark.parametrize("name", list(SCRATCH))
+@pytest.mark.parametrize("name", list(ENCODERS))
 def test_saved_and_loaded_it_gives_the_same(name, tmp_path):
     model, codec, head = build(name)
     model.save_pretrained(tmp_path)
@@ -38,7 +38,7 @@ def test_saved_and_loaded_it_gives_the_same(name, tmp_path):
     assert make_codec(tmp_path).fingerprint() == codec.fingerprint()
 
 
-@pytest.mark.parametrize("name", list(SCRATCH))
+@pytest.mark.parametrize("name", list(ENCODERS))
 def test_an_unknown_item_is_not_padding(name):
     codec = make_codec(name, WORDS)
     assert codec.unk_id != codec.pad_id

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import softf1
 from softf1.errors import InputError
-from softf1.recipe.recipe import (
+from softf1.recipe import (
     EncoderSection,
     EvalSection,
     LossSection,
@@ -75,7 +75,7 @@ def test_sections_and_defaults(file):
 
 def test_reading_does_not_import_torch(file):
     code = (
-        "import sys; from softf1.recipe.recipe import read_recipe; read_recipe(sys.argv[1]);"
+        "import sys; from softf1.recipe import read_recipe; read_recipe(sys.argv[1]);"
         "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)"
     )
     source = str(Path(softf1.__file__).parents[1])

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 
 import pytest
 
-from softf1.recipe.fields import WORDS, field_types
-from softf1.recipe.recipe import SECTIONS
+from softf1.options import WORDS, option_types
+from softf1.recipe import SECTIONS
 from softf1.recipe.shipped import list_recipes, read_header
 
 PAGE = Path(__file__).parents[2] / "docs/recipes.md"
@@ -60,7 +60,7 @@ def default(field):
 
 def rows(section):
     cls = SECTIONS[section]
-    hints, said = field_types(cls), meanings(cls)
+    hints, said = option_types(cls), meanings(cls)
     known = [
         f"| `{field.name}` | {kind(hints[field.name])} | {default(field)} | {said[field.name]} |"
         for field in dataclasses.fields(cls)

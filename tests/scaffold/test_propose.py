@@ -3,7 +3,7 @@ import tomllib
 import pytest
 
 from softf1.errors import InputError
-from softf1.recipe.recipe import check_recipe, read_recipe, with_values
+from softf1.recipe import check_recipe, read_recipe, with_values
 from softf1.scaffold import propose_recipe
 from softf1.scaffold.encoders import SCRATCH
 from softf1.training.dry_run import describe_run

@@ -9,7 +9,11 @@ WRONG = [
     ("tagging", {"max_length": True}, "wanted a whole number, got True"),
     ("tagging", {"scheme": "BOI"}, "wanted BIO, .*, got BOI"),
     ("tagging", {"reader": "x"}, "reader of task tagging: wanted a table, got 'x'"),
-    ("classification", {"multi_label": "yes"}, "multi_label of task classification: wanted bool"),
+    (
+        "classification",
+        {"multi_label": "yes"},
+        "multi_label of .*: wanted true or false",
+    ),
     ("classification", {"metric": "auc"}, "wanted f1 or macro_f1 or accuracy or subset_accuracy"),
     ("classification", {"metric": "subset_accuracy"}, "wanted accuracy here"),
     ("classification", {"metric": "accuracy", "multi_label": True}, "wanted subset_accuracy here"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
 from softf1.training.graphs import CastOnce

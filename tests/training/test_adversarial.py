@@ -9,8 +9,8 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from transformers import AutoConfig, AutoModel
 
 from softf1.losses import make_loss
-from softf1.recipe.fields import RecipeError
-from softf1.recipe.recipe import with_values
+from softf1.options import OptionError
+from softf1.recipe import with_values
 from softf1.training.adversarial import find_embeddings, find_step, perturb_embeddings
 from softf1.training.datasets import load_datasets
 from softf1.training.processes import Processes
@@ -280,11 +280,11 @@ def test_they_change_what_is_learned(tmp_path):
 
 
 def test_two_sizes_at_once_and_negative_ones_are_refused():
-    with pytest.raises(RecipeError, match="adversarial or adversarial_relative"):
+    with pytest.raises(OptionError, match="adversarial or adversarial_relative"):
         make_recipe(train={"adversarial": 0.5, "adversarial_relative": 0.5})
-    with pytest.raises(RecipeError, match="adversarial"):
+    with pytest.raises(OptionError, match="adversarial"):
         make_recipe(train={"adversarial": -0.5})
-    with pytest.raises(RecipeError, match="consistency"):
+    with pytest.raises(OptionError, match="consistency"):
         make_recipe(train={"consistency": -1.0})
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.build import make_model, set_dropout
 from softf1.training.datasets import load_datasets
 from tests.training.test_run import case

@@ -7,7 +7,7 @@ import pytest
 from softf1.data.examples import QAExample
 from softf1.data.splits import text_of
 from softf1.errors import InputError
-from softf1.recipe.recipe import read_recipe, with_values
+from softf1.recipe import read_recipe, with_values
 from softf1.training.datasets import DatasetCache, load_datasets
 from softf1.training.run import CachingTrainer, train_run
 from tests.training.test_run import case

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from softf1.errors import InputError
-from softf1.recipe.recipe import EncoderSection, read_recipe, with_values
+from softf1.recipe import EncoderSection, read_recipe, with_values
 from softf1.training.dry_run import activation_bytes, describe_run
 from softf1.training.run import train_run
 from tests.training.toys import write_recipe

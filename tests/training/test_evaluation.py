@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from softf1.data.examples import QAExample, TaggedSentence, TextExample
-from softf1.recipe.lines import format_line
 from softf1.tasks import join, make_task
+from softf1.tasks.base import format_line
 from softf1.training.batching import eval_batches
 from softf1.training.evaluation import evaluate, predict_logits, write_predictions
 from tests.tasks.cases import CASES

@@ -11,8 +11,8 @@ import pytest
 
 from softf1.data.problems import Problems
 from softf1.errors import InputError, RunError
-from softf1.recipe.recipe import build_recipe, check_recipe, read_recipe
-from softf1.recipe.toml import format_toml
+from softf1.recipe import build_recipe, check_recipe, read_recipe
+from softf1.recipe.loading import format_toml
 from softf1.training.predict import predict_lines, read_input
 from softf1.training.publish import load_model
 from softf1.training.run import train_run

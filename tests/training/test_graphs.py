@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.tasks.base import Batch
 from softf1.training import graphs
 from softf1.training.batching import BatchSampler

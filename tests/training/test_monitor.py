@@ -5,7 +5,7 @@ import math
 import pytest
 
 from softf1.errors import RunError
-from softf1.recipe.recipe import LossSection
+from softf1.recipe import LossSection
 from softf1.tasks import make_task
 from softf1.training.monitor import MOST_SKIPPED, Monitor, advise
 

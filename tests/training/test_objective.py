@@ -9,7 +9,7 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import make_loss, registry
-from softf1.recipe.recipe import LossSection
+from softf1.recipe import LossSection
 from softf1.training.batching import BatchSampler
 from softf1.training.datasets import load_datasets
 from softf1.training.loading import collate_rows

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from softf1.recipe.recipe import TrainSection
+from softf1.recipe import TrainSection
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
 from softf1.training.optimizer import make_optimizer, parameter_groups, rate_factor, set_rate

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from softf1.errors import InputError
 from softf1.files import new_folder
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 from softf1.tasks import save_task
 from softf1.training.evaluation import evaluate, predict_logits
 from softf1.training.publish import find_model, load_model, publish_model

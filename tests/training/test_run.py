@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from softf1.errors import InputError, RunError
-from softf1.recipe.recipe import hash_recipe, read_recipe, with_values
+from softf1.recipe import hash_recipe, read_recipe, with_values
 from softf1.training import monitor
 from softf1.training.publish import load_model
 from softf1.training.run import train_run

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from softf1.errors import InputError
-from softf1.recipe.recipe import read_recipe, with_values
+from softf1.recipe import read_recipe, with_values
 from softf1.training import run_folder
 from softf1.training.run import train_or_find, train_run
 from softf1.training.run_folder import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from softf1.errors import InputError
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training.batching import BatchSampler
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets

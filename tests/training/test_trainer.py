@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from softf1.recipe.recipe import TrainSection
+from softf1.recipe import TrainSection
 from softf1.training import trainer
 from softf1.training.optimizer import count_steps
 from softf1.training.run import train_run

@@ -18,7 +18,7 @@ from torch import distributed, multiprocessing
 import softf1.models.bilstm
 import softf1.tasks.tagging
 from softf1.errors import InputError
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.training import trainer
 from softf1.training.processes import own_rank
 from softf1.training.run import train_run

@@ -12,7 +12,7 @@ from softf1.data.examples import (
     TaggedSentence,
     TextExample,
 )
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 
 NAMES, PLACES = ("Ann", "Bob", "Cara", "Dov"), ("Paris", "Oslo")
 FILL = ("the", "visits", "works", "in", "big", "and", "a", "with", "who", "sees")

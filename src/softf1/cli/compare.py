@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
     from softf1.experiments.compare import compare
     from softf1.experiments.references import list_references
     from softf1.experiments.search import check_losses, default_losses
-    from softf1.recipe.recipe import read_recipe
-    from softf1.recipe.toml import split_values
+    from softf1.recipe import read_recipe
+    from softf1.recipe.loading import split_values
 
     check_grid_options(options)
     check_seeds(options)

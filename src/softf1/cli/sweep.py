@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs what is missing of the sweep and prints the table."""
     from softf1.cli.show import finish
     from softf1.experiments.sweep import check_variants, parse_axes, parse_complements, sweep
-    from softf1.recipe.recipe import read_recipe
+    from softf1.recipe import read_recipe
 
     check_grid_options(options)
     axes, rest = parse_axes(options.values)

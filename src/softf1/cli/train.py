@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains; prints the scores."""
-    from softf1.recipe.recipe import check_recipe, read_recipe
+    from softf1.recipe import check_recipe, read_recipe
     from softf1.training.processes import leave, own_rank
     from softf1.training.results import default_folder, format_finished, format_result
 

@@ -6,6 +6,7 @@
 from softf1.data.examples import (
     Answer,
     Example,
+    Format,
     MrcExample,
     PairExample,
     QAExample,
@@ -14,7 +15,7 @@ from softf1.data.examples import (
     TextExample,
 )
 from softf1.data.problems import Problems, RecordError
-from softf1.data.registry import FORMATS, TASKS, Corpus, Format, iterate, read
+from softf1.data.registry import FORMATS, TASKS, Corpus, iterate, list_formats, read
 
 __all__ = [
     "FORMATS",
@@ -32,5 +33,6 @@ __all__ = [
     "TaggedSentence",
     "TextExample",
     "iterate",
+    "list_formats",
     "read",
 ]

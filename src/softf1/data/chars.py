@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from softf1.data._text import EncodingErrors, blocks
 from softf1.data.conll import Layout, split
+from softf1.data.examples import Format
 from softf1.data.problems import Problems
 
 if TYPE_CHECKING:
@@ -47,3 +48,8 @@ def iterate(
             if not tagged:
                 layout = Layout("\n", 1, 0, None)
         yield from split(block, path, line, layout, problems)
+
+
+FORMATS = {
+    "chars": Format(iterate, ("tagging",), "one character and its tag a line (Chinese)"),
+}

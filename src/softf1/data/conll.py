@@ -12,7 +12,7 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from softf1.data._text import EncodingErrors, blocks
-from softf1.data.examples import TaggedSentence
+from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
@@ -187,3 +187,14 @@ def _close_brackets(sentence: TaggedSentence) -> TaggedSentence:
         if cell.endswith(")"):
             inside = ""
     return replace(sentence, tags=tuple(map(intern, tags)))
+
+
+FORMATS = {
+    "conll": Format(iterate, ("tagging",), "one word a line in columns, blank line between"),
+    "conll2012": Format(
+        iterate,
+        ("tagging",),
+        "OntoNotes columns of CoNLL-2012, names in brackets",
+        {"word": 3, "tag": 10, "comment": "#", "brackets": True},
+    ),
+}

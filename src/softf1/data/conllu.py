@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from softf1.data._text import EncodingErrors, blocks
 from softf1.data.conll import Layout
-from softf1.data.examples import TaggedSentence
+from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError
 from softf1.errors import InputError
 
@@ -83,3 +83,8 @@ def _read_block(
         words.append(cells[layout.word])
         tags.append(intern(cells[layout.tag or 0]))
     return TaggedSentence(tuple(words), tuple(tags), line, name)
+
+
+FORMATS = {
+    "conllu": Format(iterate, ("tagging",), "Universal Dependencies, ten columns"),
+}

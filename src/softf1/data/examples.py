@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Span = tuple[int, int]
 """(start, end), end exclusive."""
@@ -73,3 +77,22 @@ class MrcExample:
 
 Example = TaggedSentence | TextExample | PairExample | QAExample | MrcExample
 """What any reader may return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A file format: its reader, which tasks it can serve, and what it looks like.
+
+    Another package adds one through the entry point group `softf1.formats`.
+
+    Attributes:
+        read: Reads a path; its keyword parameters are the options of the format, and `problems`.
+        tasks: The tasks that its examples serve; a reader of several takes `task=`.
+        summary: One line for listings.
+        options: Options that this format fixes in the reader.
+    """
+
+    read: Callable[..., Iterator[Example]]
+    tasks: tuple[str, ...]
+    summary: str
+    options: dict[str, object] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from softf1.data import tables
 from softf1.data._text import EncodingErrors, read_start
+from softf1.data.examples import Format
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,3 +56,9 @@ def iterate(
         problems=problems,
     )
     return cast("Iterator[PairExample]", rows)
+
+
+FORMATS = {
+    "mrpc": Format(iterate, ("pairs",), "MRPC of GLUE or of MSR", {"layout": "mrpc"}),
+    "qqp": Format(iterate, ("pairs",), "QQP of GLUE", {"layout": "qqp"}),
+}

@@ -11,7 +11,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from softf1.data.columns import USUAL, Column
-from softf1.data.examples import Example, QAExample, TaggedSentence
+from softf1.data.examples import Example, Format, QAExample, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.squad import Offsets, join_answers, make_answer
 from softf1.data.tables import RowReader
@@ -200,3 +200,10 @@ def _to_names(value: Any, names: list[str] | None) -> Any:
 
 def _texts(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+FORMATS = {
+    "hf": Format(
+        iterate, ("tagging", "qa", "pairs", "classification"), "hf:NAME, the datasets library"
+    ),
+}

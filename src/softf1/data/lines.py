@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from softf1.data._text import EncodingErrors, lines
-from softf1.data.examples import TextExample
+from softf1.data.examples import Format, TextExample
 from softf1.data.problems import Problems, RecordError, short
 
 if TYPE_CHECKING:
@@ -42,3 +42,8 @@ def iterate(
             continue
         labels = label.split(label_separator) if label_separator else [label]
         yield TextExample(text.strip(), tuple(dict.fromkeys(filter(None, labels))), number)
+
+
+FORMATS = {
+    "lines": Format(iterate, ("classification",), "label, a space, the text"),
+}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softf1.data._json import Node, load, stream
-from softf1.data.examples import MrcExample, Span
+from softf1.data.examples import Format, MrcExample, Span
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.tags import convert, find_scheme
 from softf1.errors import InputError
@@ -158,3 +158,8 @@ def _to_item(example: MrcExample) -> dict[str, object]:
         "span_position": [f"{start};{end - 1}" for start, end in example.spans],
         "impossible": not example.spans,
     }
+
+
+FORMATS = {
+    "mrc": Format(iterate, ("mrc_ner",), "BERT-MRC: query, context, positions"),
+}

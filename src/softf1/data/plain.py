@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from softf1.data._text import EncodingErrors, lines
-from softf1.data.examples import PairExample, TaggedSentence, TextExample
+from softf1.data.examples import Format, PairExample, TaggedSentence, TextExample
 from softf1.data.problems import Problems, RecordError, short
 
 if TYPE_CHECKING:
@@ -47,3 +47,10 @@ def iterate(
                 continue
             message = f"wanted two texts with a tab between, got {short(line)}"
             problems.add(RecordError("no two texts", message, path=path, line=number))
+
+
+FORMATS = {
+    "plain": Format(
+        iterate, ("tagging", "classification", "pairs"), "one text a line, no labels, to predict"
+    ),
+}

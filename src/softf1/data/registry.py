@@ -3,83 +3,54 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from softf1.data import chars, conll, conllu, glue, hf, lines, mrc, plain, squad, tables, tagged
 from softf1.data._text import Encoded
 from softf1.data.counts import Counts, count
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
+from softf1.options import check_options, look_up, option_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from softf1.data.examples import Example
-
-    Reader = Callable[..., Iterator[Example]]
+    from softf1.data.examples import Example, Format
 
 ExampleT = TypeVar("ExampleT")
-T = TypeVar("T")
-
-TASKS = ("tagging", "mrc_ner", "qa", "pairs", "classification")
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")
 """Parameters of readers that file, format and task decide, which are no options of a user."""
 _BOUNDS = ("max_line", "max_unpacked")
 """Options of every format: `Problems` has them."""
-_KINDS = {"int": "int", "bool": "bool", "None": "NoneType"}
-"""Types of an option by the words of its annotation; any other word is a text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A file format: where its reader is, which tasks it can serve, and what it looks like.
-
-    Attributes:
-        module: The module of `softf1.data` whose `iterate` reads it.
-        tasks: The tasks that its examples serve; a reader of several takes `task=`.
-        summary: One line for listings.
-        options: Options that this format fixes in the module's reader.
-    """
-
-    module: str
-    tasks: tuple[str, ...]
-    summary: str
-    options: dict[str, object] = field(default_factory=dict)
 
 
 FORMATS: dict[str, Format] = {
-    "conll": Format("conll", ("tagging",), "one word a line in columns, blank line between"),
-    "conll2012": Format(
-        "conll",
-        ("tagging",),
-        "OntoNotes columns of CoNLL-2012, names in brackets",
-        {"word": 3, "tag": 10, "comment": "#", "brackets": True},
-    ),
-    "chars": Format("chars", ("tagging",), "one character and its tag a line (Chinese)"),
-    "conllu": Format("conllu", ("tagging",), "Universal Dependencies, ten columns"),
-    "tagged": Format("tagged", ("tagging",), "one sentence a line, word_TAG word_TAG"),
-    "squad": Format("squad", ("qa",), "SQuAD 1.1 and 2.0, CMRC 2018"),
-    "quoref": Format("squad", ("qa",), "QuoRef: several spans an answer", {"several": True}),
-    "mrc": Format("mrc", ("mrc_ner",), "BERT-MRC: query, context, positions"),
-    "mrpc": Format("glue", ("pairs",), "MRPC of GLUE or of MSR", {"layout": "mrpc"}),
-    "qqp": Format("glue", ("pairs",), "QQP of GLUE", {"layout": "qqp"}),
-    "tsv": Format("tables", ("classification", "pairs"), "tabs, no quoting", {"kind": "tsv"}),
-    "csv": Format("tables", ("classification", "pairs"), "commas, quoted", {"kind": "csv"}),
-    "jsonl": Format("tables", ("classification", "pairs"), "one object a line", {"kind": "jsonl"}),
-    "json": Format("tables", ("classification", "pairs"), "a list of objects", {"kind": "json"}),
-    "lines": Format("lines", ("classification",), "label, a space, the text"),
-    "plain": Format(
-        "plain", ("tagging", "classification", "pairs"), "one text a line, no labels, to predict"
-    ),
-    "hf": Format(
-        "hf", ("tagging", "qa", "pairs", "classification"), "hf:NAME, the datasets library"
-    ),
+    **conll.FORMATS,
+    **chars.FORMATS,
+    **conllu.FORMATS,
+    **tagged.FORMATS,
+    **mrc.FORMATS,
+    **squad.FORMATS,
+    **glue.FORMATS,
+    **tables.FORMATS,
+    **lines.FORMATS,
+    **plain.FORMATS,
+    **hf.FORMATS,
 }
+"""Our own formats; each reader declares those that it reads."""
+
+TASKS = tuple(dict.fromkeys(task for one in FORMATS.values() for task in one.tasks))
+"""The kinds of task that our own formats serve."""
+
+
+def list_formats() -> dict[str, Format]:
+    """The formats by name, those of installed packages (`softf1.formats`) included."""
+    return FORMATS | {point.name: point.load() for point in entry_points(group="softf1.formats")}
 
 
 @dataclass(frozen=True)
@@ -168,26 +139,24 @@ def choose(
     options = dict(options)
     if (encoding := options.pop("encoding", None)) is not None:
         path = Encoded(path, str(encoding))
+    formats = list_formats()
     if task is not None:
-        look_up(task, dict.fromkeys(TASKS), "task")
+        look_up(task, dict.fromkeys(kind for one in formats.values() for kind in one.tasks), "task")
     if name is None:
         found = importlib.import_module("softf1.data.detect").detect(path, task=task, told=options)
         problems.note(f"{path}: took format {found.format}, task {found.task}: {found.reason}")
         name, task, options = found.format, found.task, {**found.options, **options}
-    spec = look_up(name, FORMATS, "format")
+    spec = look_up(name, formats, "format")
     task = _settle_task(name, spec, task)
-    reader: Reader = importlib.import_module(f"softf1.data.{spec.module}").iterate
-    parameters = inspect.signature(reader).parameters
-    own = inspect.signature(Problems).parameters
+    parameters = option_types(spec.read)
     allowed = {key: one for key, one in parameters.items() if key not in _SETTLED}
-    allowed |= {key: own[key] for key in _BOUNDS}
-    for option, value in options.items():
-        _check_option(option, value, look_up(option, allowed, f"option of format {name}"))
+    allowed |= {key: option_types(Problems)[key] for key in _BOUNDS}
+    options = check_options(options, allowed, owner=f"format {name}")
     for bound in {*_BOUNDS} & {*options}:
         setattr(problems, bound, options[bound])
     options = {option: value for option, value in options.items() if option not in _BOUNDS}
     fixed = {"task": task} if "task" in parameters else {}
-    read_all = partial(reader, path, problems=problems, **{**spec.options, **options, **fixed})
+    read_all = partial(spec.read, path, problems=problems, **{**spec.options, **options, **fixed})
     return name, task, partial(_at_least_one, read_all, path, problems)
 
 
@@ -204,14 +173,6 @@ def _at_least_one(
         raise InputError(f"wanted at least one example, got none{left}", path=path)
 
 
-def _check_option(name: str, value: object, parameter: inspect.Parameter) -> None:
-    """Refuses a value of the wrong type: options come from recipes and command lines."""
-    words = str(parameter.annotation).replace("Column", "str | int | None").split(" | ")
-    kinds = {_KINDS.get(word, "str") for word in words}
-    if type(value).__name__ not in kinds or value == "":
-        raise InputError(f"wanted {name} to be {' or '.join(words)}, got {value!r}")
-
-
 def _settle_task(format_name: str, spec: Format, task: str | None) -> str:
     """The task that was asked for, or the only one that the format serves."""
     if task is None and len(spec.tasks) == 1:
@@ -220,12 +181,3 @@ def _settle_task(format_name: str, spec: Format, task: str | None) -> str:
         wanted = ", ".join(spec.tasks)
         raise InputError(f"format {format_name} serves the tasks {wanted}; got {task}")
     return task
-
-
-def look_up(name: str, names: Mapping[str, T], what: str) -> T:
-    """The entry of that name, or an error that lists the names there are."""
-    if name in names:
-        return names[name]
-    near = get_close_matches(name, names, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    raise InputError(f"unknown {what} {name!r}{hint}; known: {', '.join(names)}")

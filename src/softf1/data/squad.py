@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from softf1.data._json import Node, stream
-from softf1.data.examples import Answer, QAExample
+from softf1.data.examples import Answer, Format, QAExample
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
@@ -139,3 +139,9 @@ def _nearest(context: str, text: str, start: int) -> int:
     if before < 0 or after < 0:
         return max(before, after)
     return before if start - before <= after - start else after
+
+
+FORMATS = {
+    "squad": Format(iterate, ("qa",), "SQuAD 1.1 and 2.0, CMRC 2018"),
+    "quoref": Format(iterate, ("qa",), "QuoRef: several spans an answer", {"several": True}),
+}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from softf1.data._rows import Kind, Row, read_rows
 from softf1.data.columns import Column, find_columns
-from softf1.data.examples import PairExample, TextExample
+from softf1.data.examples import Format, PairExample, TextExample
 from softf1.data.problems import Problems, RecordError, short
 
 if TYPE_CHECKING:
@@ -167,3 +167,11 @@ class RowReader:
 
     def _error(self, reason: str, message: str, line: int) -> RecordError:
         return RecordError(reason, message, path=self.path, line=line)
+
+
+FORMATS = {
+    "tsv": Format(iterate, ("classification", "pairs"), "tabs, no quoting", {"kind": "tsv"}),
+    "csv": Format(iterate, ("classification", "pairs"), "commas, quoted", {"kind": "csv"}),
+    "jsonl": Format(iterate, ("classification", "pairs"), "one object a line", {"kind": "jsonl"}),
+    "json": Format(iterate, ("classification", "pairs"), "a list of objects", {"kind": "json"}),
+}

@@ -10,7 +10,7 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from softf1.data._text import EncodingErrors, lines
-from softf1.data.examples import TaggedSentence
+from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError
 
 if TYPE_CHECKING:
@@ -62,3 +62,8 @@ def _read_line(line: str, separator: str, path: Path | str, number: int) -> Tagg
         words.append(word)
         tags.append(intern(tag))
     return TaggedSentence(tuple(words), tuple(tags), number)
+
+
+FORMATS = {
+    "tagged": Format(iterate, ("tagging",), "one sentence a line, word_TAG word_TAG"),
+}

@@ -37,7 +37,7 @@ from softf1.experiments.search import (
     stretch,
 )
 from softf1.experiments.statistics import plan_seeds
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from softf1.experiments.grid import Execute
     from softf1.experiments.search import Trial
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 CHOICE = "first within a standard error of the best on dev"

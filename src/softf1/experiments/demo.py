@@ -20,13 +20,13 @@ from softf1.errors import InputError
 from softf1.experiments.grid import lock
 from softf1.experiments.sweep import run_variants
 from softf1.files import new_file
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from softf1.experiments.grid import Execute
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 BASELINE = "ce"

@@ -21,7 +21,7 @@ from softf1.errors import InputError
 from softf1.experiments.meter import format_seconds
 from softf1.files import NO_LINKS, is_unfinished, make_folder, new_file, remove_folder
 from softf1.files import lock as lock_file
-from softf1.recipe.recipe import describe_recipe, with_values
+from softf1.recipe import describe_recipe, with_values
 from softf1.tasks.registry import FILE as TASK_FILE
 from softf1.training.run_folder import (
     WAYS,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from softf1.experiments.meter import Meter
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
     Execute: TypeAlias = "Callable[[Sequence[Job]], Iterator[Done]]"
     """Runs jobs, in any order and as many at a time as it likes; gives each back once."""

@@ -24,7 +24,7 @@ from softf1.experiments.tables import (
     write_rebalanced,
 )
 from softf1.files import new_file
-from softf1.recipe.recipe import with_values
+from softf1.recipe import with_values
 from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from softf1.experiments.grid import Execute
     from softf1.experiments.tables import Table
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 SHARED = ("over", "exclude", "smooth")

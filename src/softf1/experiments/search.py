@@ -16,9 +16,9 @@ from softf1.errors import InputError
 from softf1.experiments.grid import name_cell
 from softf1.experiments.per_example import count_run
 from softf1.losses import compared_losses, loss_facts
-from softf1.recipe.recipe import check_recipe, with_values
+from softf1.recipe import check_recipe, with_values
+from softf1.recipe.loading import parse_override, split_values
 from softf1.recipe.sections import SECTIONS
-from softf1.recipe.toml import parse_override, split_values
 from softf1.tasks.registry import load_task, make_task
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.losses.registry import LossFacts
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 Level = Literal["none", "small", "full"]

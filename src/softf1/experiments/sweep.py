@@ -9,15 +9,15 @@ from softf1.errors import InputError
 from softf1.experiments.comparison import conclude_grid
 from softf1.experiments.grid import CELLS, Cell, Grid, lock, name_cell
 from softf1.experiments.meter import Meter
-from softf1.recipe.recipe import check_recipe, with_values
-from softf1.recipe.toml import parse_override, split_values
+from softf1.recipe import check_recipe, with_values
+from softf1.recipe.loading import parse_override, split_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from softf1.experiments.grid import Execute
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 def run_variants(

@@ -13,14 +13,14 @@ from softf1.data import read
 from softf1.data.rebalance import rebalance
 from softf1.errors import InputError
 from softf1.files import new_file
-from softf1.recipe.fields import nearest
-from softf1.recipe.recipe import read_recipe, with_values
+from softf1.options import nearest
+from softf1.recipe import read_recipe, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from softf1.data.examples import PairExample
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 
 LOSSES = "losses"
@@ -154,7 +154,7 @@ def load_part(
         moved = {key: _moved(path, data) for key, path in _paths(recipe)}
         recipe = with_values(recipe, moved)
     if overrides:
-        from softf1.recipe.toml import parse_override
+        from softf1.recipe.loading import parse_override
 
         recipe = with_values(recipe, dict(map(parse_override, overrides)))
     return recipe

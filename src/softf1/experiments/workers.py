@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 from softf1.errors import InputError
 from softf1.experiments.grid import TRAIN, Done, Job
 from softf1.files import new_file
-from softf1.recipe.recipe import build_recipe
+from softf1.recipe import build_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from softf1.data.examples import PairExample, TextExample
 from softf1.data.splits import put_aside, text_of
-from softf1.models.encoders import SCRATCH
-from softf1.recipe.recipe import (
+from softf1.models.encoders import list_encoders
+from softf1.recipe import (
     EncoderSection,
     EvalSection,
     LossSection,
@@ -204,7 +204,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         options: dict[str, Any] = {"multi_label": several, "max_length": self.max_length}
         if len(self.classes_) == 2 and not several:
             options["positive"] = str(self.classes_[1])
-        scratch = self.encoder in SCRATCH
+        scratch = self.encoder in list_encoders()
         usual = SCRATCH_RATE if scratch else RATES.get(self.encoder, PRETRAINED_RATE)
         lr = usual if self.lr is None else self.lr
         passes = SCRATCH_EPOCHS if scratch else PRETRAINED_EPOCHS

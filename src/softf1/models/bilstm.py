@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from softf1.errors import InputError
-from softf1.models.codec import UNLIMITED, Layout
+from softf1.models.codec import UNLIMITED, Layout, Size
 from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary, read_vocabulary
+from softf1.options import Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from softf1.data.examples import Span
+    from softf1.models.codec import Span
 
 FILE = "words.json"
 
@@ -100,10 +101,10 @@ class BiLstmConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transf
         self,
         vocab_size: int = 2,
         char_vocab_size: int = 2,
-        word_size: int = 100,
-        char_size: int = 30,
-        char_filters: int = 50,
-        hidden_size: int = 200,
+        word_size: Size = 100,
+        char_size: Size = 30,
+        char_filters: Size = 50,
+        hidden_size: Annotated[int, Range(least=2)] = 200,  # half for each way
         dropout: float = 0.5,
         **options: Any,
     ):
@@ -121,6 +122,9 @@ class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
     """
 
     config_class = BiLstmConfig
+    codec = WordCodec
+    head = "tokens"
+    summary = "words and their letters, from scratch, for tagging"
     main_input_name = "input_ids"
 
     def __init__(self, config: BiLstmConfig):

@@ -6,13 +6,13 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from softf1.options import Range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from softf1.data.examples import Span
 
 Ids = tuple[int, ...]
 
@@ -46,6 +46,11 @@ class Layout:
 USUAL = 512
 """Ids in a row unless a user asks for more: attention takes the square of it."""
 
+Span = tuple[int, int]
+"""(start, end), end exclusive."""
+Size = Annotated[int, Range(least=1)]
+Sizes = Annotated[tuple[int, ...], Range(least=1)]
+"""What options of encoders from scratch are."""
 UNLIMITED = 2**20
 
 

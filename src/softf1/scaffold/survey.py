@@ -11,10 +11,11 @@ from softf1.data.counts import describe_unseen
 from softf1.data.detect import Detected, detect
 from softf1.data.examples import TaggedSentence
 from softf1.data.problems import Problems
-from softf1.data.registry import TASKS, iterate, look_up
+from softf1.data.registry import TASKS, iterate
 from softf1.data.splits import find_overlaps
 from softf1.data.stats import Overview, Stats, describe, find_quantile, look_over
 from softf1.errors import InputError
+from softf1.options import look_up
 from softf1.scaffold.language import Language, guess_language
 from softf1.scaffold.roles import assign_roles
 from softf1.tasks.tags import check_tags

@@ -27,6 +27,8 @@ so saving a model is saving its weights and this value.
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 IGNORE = -100
 
 NOTHING, ONE_CLASS = "no label is predicted", "collapse to one class"
+SCHEMA = 1
+"""Version of the lines of predictions, which docs/predict.md describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,22 @@ class Task(Protocol):
     @property
     def kind(self) -> str:
         """The name in recipes."""
+
+    @property
+    def summary(self) -> str:
+        """A line for `softf1 list`, a text in the class."""
+
+    @property
+    def head(self) -> str:
+        """The head that it wants of an encoder: tokens, text, span or none."""
+
+    @property
+    def softmax(self) -> bool:
+        """Whether a target is one of several classes; otherwise yes or no at every place."""
+
+    @property
+    def file_kind(self) -> str:
+        """The kind of task whose files it reads; nearly always its own."""
 
     @property
     def format(self) -> str | None:
@@ -218,7 +238,7 @@ def read_examples(
 ) -> Iterator[Example]:
     """The examples of a file for a task; another type of example is an error."""
     for example in iterate(
-        path, format=task.format, task=task.kind, problems=problems, **task.reader
+        path, format=task.format, task=task.file_kind, problems=problems, **task.reader
     ):
         if not isinstance(example, kind):
             got = type(example).__name__
@@ -276,3 +296,41 @@ def join(found: Iterable[Found]) -> Found:
     """
     parts = list(found)
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def format_line(task: Task, example: Any, prediction: Prediction, *, gold: bool = True) -> bytes:
+    """One prediction with its example.
+
+    Args:
+        task: Says what to show of an example.
+        example: What was read; one without an id has its line number for one.
+        prediction: What decoding gave.
+        gold: Whether `gold` is there even where it is empty.
+    """
+    shown = task.show(example)
+    if not gold and not shown["gold"]:
+        del shown["gold"]
+    details = task.details(prediction) if hasattr(task, "details") else {}
+    known = {"schema": SCHEMA, "id": example.id or str(example.line)}
+    line = known | shown | prediction | details
+    try:
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(finite(line), ensure_ascii=False)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can hold as an escape only
+        return json.dumps(finite(line)).encode() + b"\n"
+
+
+def finite(value: Any) -> Any:
+    """The value with null for what JSON has no number for.
+
+    >>> finite({"null_score": math.inf, "spans": [[0, 1]]})
+    {'null_score': None, 'spans': [[0, 1]]}
+    """
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.texts import Flat
 
-    Example = TextExample | PairExample
+Example = TextExample | PairExample
 
 TEXTS = """from transformers import pipeline
 
@@ -78,7 +78,6 @@ class Classification:
     """Topics, sentiment, paraphrases.
 
     Attributes:
-        kind: "classification" of texts or "pairs".
         multi_label: Any number of labels a text, a sigmoid each; otherwise one, a softmax.
         positive: The label whose F1 counts where there are two; None is the last in order
             ("1" of "0" and "1", "yes" of "no" and "yes").
@@ -93,7 +92,6 @@ class Classification:
         biases: Added to the logits before the best label is taken, tuned on dev: one a label.
     """
 
-    kind: Literal["classification", "pairs"] = "classification"
     multi_label: bool = False
     positive: str | None = None
     metric: Literal["f1", "macro_f1", "accuracy", "subset_accuracy"] | None = None
@@ -104,11 +102,21 @@ class Classification:
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
 
+    kind = file_kind = "classification"
+    summary = "one label or several for each text"
+    head = "text"
+    reads: ClassVar[type[Example]] = TextExample
+
     def __post_init__(self) -> None:
         """Each accuracy belongs to one way of labelling."""
         if self.metric == ("accuracy" if self.multi_label else "subset_accuracy"):
             wanted = "subset_accuracy" if self.multi_label else "accuracy"
             raise InputError(f"option metric of task {self.kind}: wanted {wanted} here")
+
+    @property
+    def softmax(self) -> bool:
+        """Whether each text has one label."""
+        return not self.multi_label
 
     @property
     def headline(self) -> str:
@@ -124,9 +132,7 @@ class Classification:
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Example]:
         """The texts or pairs of a file, one at a time."""
-        if self.kind == "pairs":
-            return read_examples(self, path, PairExample, problems)
-        return read_examples(self, path, TextExample, problems)
+        return read_examples(self, path, self.reads, problems)
 
     def texts(self, examples: Iterable[Example]) -> Iterator[Sequence[str]]:
         """All texts."""
@@ -134,7 +140,7 @@ class Classification:
 
     def encode(self, examples: Iterable[Example], codec: Codec) -> Features:
         """Texts as arrays, cut where they are too long."""
-        layout = codec.layout(pair=self.kind == "pairs")
+        layout = codec.layout(pair=self.reads is PairExample)
         capacity = room(codec, layout, self.max_length)
         number, parts = Numbering(), []
         for chunk in chunks(examples):
@@ -196,7 +202,7 @@ class Classification:
         )
         model: nn.Module = build_model(
             encoder,
-            head="text",
+            head=self.head,
             labels=self.labels,
             codec=codec,
             problem_type=problem,
@@ -219,7 +225,7 @@ class Classification:
     ) -> Batch:
         """Texts as tensors."""
         index = np.asarray(items, np.int64)
-        pair = self.kind == "pairs"
+        pair = self.reads is PairExample
         first, second = (take(features, name, index) for name in ("first", "second"))
         laid = assemble(
             codec, codec.layout(pair=pair), first, second if pair else None, width=width
@@ -346,6 +352,15 @@ class Classification:
         share = np.array([counts[label] for label in self.labels]) / len(train)
         row = to_logits(share[None], multi_label=self.multi_label)
         return lambda examples: decide(np.repeat(row, len(examples), axis=0), self)
+
+
+@dataclass(frozen=True)
+class Pairs(Classification):
+    """The same for two texts: paraphrases, entailment, duplicate questions."""
+
+    kind = file_kind = "pairs"
+    summary = "one label for two texts, such as paraphrase or not"
+    reads: ClassVar[type[Example]] = PairExample
 
 
 def split(example: Example) -> tuple[str, ...]:

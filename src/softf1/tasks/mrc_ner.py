@@ -36,6 +36,7 @@ from softf1.tasks.rows import assemble, model_inputs
 from softf1.tasks.scores import DIGITS, describe
 from softf1.tasks.sentences import window_tokens, word_places
 from softf1.tasks.spans import find_spans_of_rows, merge_windows
+from softf1.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -91,14 +92,22 @@ class MrcNer:
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
 
     kind = "mrc_ner"
+    summary = "names as answers to a query for each label, nested ones too (BERT-MRC)"
     headline = "f1"
     reads_words = True
     no_onnx = "which pairs of start and end its model judges depends on the text"
+    head = "none"
+    softmax = False
 
     def __post_init__(self) -> None:
         """Take the queries out of their file: a saved task depends on no other file."""
         if isinstance(self.queries, (str, Path)):
             object.__setattr__(self, "queries", read_queries(self.queries))
+
+    @property
+    def file_kind(self) -> str:
+        """With queries it reads files of tags."""
+        return Tagging.kind if isinstance(self.queries, dict) else self.kind
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[MrcExample]:
         """The items of a file, or one for each sentence and label of a tagging file."""
@@ -120,7 +129,9 @@ class MrcNer:
     def _read_sentences(
         self, path: Path | str, problems: Problems | None
     ) -> Iterator[TaggedSentence]:
-        read = iterate(path, format=self.format, task="tagging", problems=problems, **self.reader)
+        read = iterate(
+            path, format=self.format, task=self.file_kind, problems=problems, **self.reader
+        )
         return (example for example in read if isinstance(example, TaggedSentence))
 
     def texts(self, examples: Iterable[MrcExample]) -> Iterator[Sequence[str]]:

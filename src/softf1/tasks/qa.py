@@ -99,13 +99,20 @@ class QA:
     longest: int = field(default=30, metadata={"learned": True})
     null_threshold: float = field(default=0.0, metadata={"learned": True})
 
-    kind = "qa"
+    kind = file_kind = "qa"
+    summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
     headline = "f1"
+    head = "span"
 
     def __post_init__(self) -> None:
         """A softmax over positions has one answer."""
         if self.several and self.positions != "sigmoid":
             raise InputError('option several of task qa: wanted positions = "sigmoid" with it')
+
+    @property
+    def softmax(self) -> bool:
+        """Whether one position is chosen among all."""
+        return self.positions == "softmax"
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[QAExample]:
         """The questions of a file."""
@@ -136,7 +143,7 @@ class QA:
 
     def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with two outputs a token."""
-        model: nn.Module = build_model(encoder, head="span", codec=codec, **options)
+        model: nn.Module = build_model(encoder, head=self.head, codec=codec, **options)
         return model
 
     def heads(self, model: nn.Module) -> dict[str, Head]:

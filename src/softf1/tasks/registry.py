@@ -7,11 +7,10 @@ import importlib
 import json
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
-from softf1.data.registry import look_up
 from softf1.errors import InputError
-from softf1.tasks.options import check_options
+from softf1.options import check_options, look_up, option_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +23,7 @@ FILE = "softf1.json"
 TASKS = {
     "tagging": "softf1.tasks.tagging:Tagging",
     "classification": "softf1.tasks.classification:Classification",
-    "pairs": "softf1.tasks.classification:Classification",
+    "pairs": "softf1.tasks.classification:Pairs",
     "qa": "softf1.tasks.qa:QA",
     "mrc_ner": "softf1.tasks.mrc_ner:MrcNer",
 }
@@ -47,22 +46,30 @@ def make_task(kind: str, **options: Any) -> Task:
     """
     if "encoding" in options:  # of the files, for all readers
         options["reader"] = {**options.get("reader", {}), "encoding": options.pop("encoding")}
-    where, _, name = look_up(kind, list_tasks(), "task").partition(":")
-    cls = getattr(importlib.import_module(where), name)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    for option in options:
-        look_up(option, fields, f"option of task {kind}")
-    check_options(cls, options, kind=kind)
-    if "kind" in fields:  # one class that serves several
-        options["kind"] = kind
-    task: Task = cls(**options)
+    cls = find_task(kind)
+    types = option_types(cls)
+    for field in dataclasses.fields(cls):
+        if field.metadata.get("learned") and get_origin(types[field.name]) is tuple:
+            types = types | {field.name: tuple}  # labels may be any text
+    task: Task = cls(**check_options(options, types, owner=f"task {kind}"))
     return task
 
 
-def describe_task(task: Task) -> dict[str, Any]:
-    """All that is needed to make the task again."""
+def find_task(kind: str) -> Any:
+    """The class of a kind of task.
+
+    >>> find_task("qa").head
+    'span'
+    """
+    where, _, name = look_up(kind, list_tasks(), "task").partition(":")
+    return getattr(importlib.import_module(where), name)
+
+
+def describe_task(task: Task, *, learned: bool = True) -> dict[str, Any]:
+    """All that is needed to make the task again; without `learned`, what the user chose."""
     fields = dataclasses.fields(task)  # type: ignore[arg-type]  # every task is a dataclass
-    return {"kind": task.kind, **{field.name: getattr(task, field.name) for field in fields}}
+    kept = [f.name for f in fields if learned or not f.metadata.get("learned")]
+    return {"kind": task.kind, **{name: getattr(task, name) for name in kept}}
 
 
 def save_task(
@@ -97,9 +104,7 @@ def load_task(folder: Path | str) -> Task:
     for name in ("files", "plain_bias"):
         options.pop(name, None)
     kind = str(options.pop("kind"))
-    return make_task(
-        kind, **{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
-    )
+    return make_task(kind, **options)
 
 
 def read_files(folder: Path | str) -> dict[str, dict[str, Any]]:

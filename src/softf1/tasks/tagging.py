@@ -93,9 +93,12 @@ class Tagging:
     spans: str | None = field(default=None, metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
 
-    kind = "tagging"
+    kind = file_kind = "tagging"
+    summary = "a tag for each word or character: names, parts of speech, segmentation"
     reads_words = True
     headline = "f1"
+    head = "tokens"
+    softmax = True
 
     def __post_init__(self) -> None:
         """Only a scheme that is known can be converted to."""
@@ -152,7 +155,7 @@ class Tagging:
     def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
         """The encoder with a linear layer over every token."""
         model: nn.Module = build_model(
-            encoder, head="tokens", labels=self.labels, codec=codec, **options
+            encoder, head=self.head, labels=self.labels, codec=codec, **options
         )
         return model
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.recipe.recipe import Recipe, TrainSection
+    from softf1.recipe import Recipe, TrainSection
     from softf1.training.datasets import Datasets
     from softf1.training.objective import Objective
     from softf1.training.processes import Processes

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from softf1.models.codec import Codec
-    from softf1.recipe.recipe import Recipe, TaskSection
+    from softf1.recipe import Recipe, TaskSection
     from softf1.tasks.base import Features, Task
 
 SPLIT_SEED = 2020

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.training.batching import MicroBatch
     from softf1.training.datasets import Datasets
 

@@ -16,8 +16,7 @@ from torch import Tensor, distributed
 
 from softf1.errors import InputError
 from softf1.files import new_file
-from softf1.recipe.lines import format_line
-from softf1.tasks.base import join
+from softf1.tasks.base import format_line, join
 from softf1.training.batching import MicroBatch, eval_batches
 from softf1.training.loading import prefetch, repeat_first
 from softf1.training.processes import unwrap
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from softf1.models.codec import Codec
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.tasks.base import Batch, Features, Found, Prediction, Task
     from softf1.training.datasets import Datasets
 

@@ -11,7 +11,7 @@ from softf1.tasks.base import NOTHING, ONE_CLASS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from softf1.recipe.recipe import LossSection
+    from softf1.recipe import LossSection
     from softf1.tasks.base import Prediction, Task
 
 OUTSIDE = "O"
@@ -108,7 +108,7 @@ def advise(loss: LossSection | None, *, outside: bool) -> str:
         loss: What was minimised; None knows nothing of it.
         outside: Whether one of the labels is O.
 
-    >>> from softf1.recipe.recipe import LossSection
+    >>> from softf1.recipe import LossSection
     >>> advise(LossSection(name="dice", options={"squared": False}), outside=False)[-33:]
     ' squared=true or a lower train.lr'
     >>> advise(LossSection(name="ce"), outside=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from softf1.recipe.recipe import LossSection
+    from softf1.recipe import LossSection
 
 Counts = dict[str, "NDArray[np.int64]"]
 

@@ -10,7 +10,7 @@ import torch
 if TYPE_CHECKING:
     from torch import nn
 
-    from softf1.recipe.recipe import TrainSection
+    from softf1.recipe import TrainSection
     from softf1.tasks.base import Task
 
 
@@ -68,7 +68,7 @@ def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
 def rate_factor(step: int, *, steps: int, train: TrainSection) -> float:
     """The share of the peak rate at a step, counted from 0.
 
-    >>> from softf1.recipe.recipe import TrainSection
+    >>> from softf1.recipe import TrainSection
     >>> train = TrainSection(schedule="linear", warmup=0.2)
     >>> [round(rate_factor(s, steps=10, train=train), 3) for s in (0, 1, 2, 6, 9)]
     [0.5, 1.0, 1.0, 0.5, 0.125]

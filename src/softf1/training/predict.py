@@ -13,8 +13,8 @@ from softf1.data.examples import MrcExample
 from softf1.data.problems import Problems, RecordError
 from softf1.data.registry import FORMATS
 from softf1.errors import InputError
-from softf1.recipe.lines import format_line
-from softf1.recipe.recipe import read_recipe
+from softf1.recipe import read_recipe
+from softf1.tasks.base import format_line
 from softf1.training.datasets import check_gold, split_dev
 from softf1.training.evaluation import evaluate, predict_logits
 from softf1.training.loading import prefetch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.tasks.base import Features, Prediction, Task
     from softf1.training.publish import Loaded
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from softf1.models.codec import Codec
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.tasks.base import Task
 
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"

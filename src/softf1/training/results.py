@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from softf1.errors import printable
-from softf1.recipe.recipe import describe_recipe, hash_recipe
+from softf1.recipe import describe_recipe, hash_recipe
 from softf1.training.build import make_model, quiet_transformers
 from softf1.training.evaluation import read_score, write_predictions
 from softf1.training.processes import unwrap
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.tasks.base import Found, Task
     from softf1.training.trainer import Trainer
 
@@ -173,7 +173,7 @@ def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]
 def default_folder(recipe: Recipe) -> Path:
     """Where a run goes unless a user says otherwise.
 
-    >>> from softf1.recipe.recipe import build_recipe
+    >>> from softf1.recipe import build_recipe
     >>> recipe = build_recipe({"name": "mine", "task": {"kind": "tagging", "train": "a.txt"},
     ...                        "encoder": {"name": "bilstm"}, "loss": {"name": "ce+dice"}})
     >>> default_folder(recipe).as_posix()

@@ -20,7 +20,7 @@ from softf1.training.trainer import Trainer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.training.datasets import Datasets
 
 

@@ -30,13 +30,13 @@ from softf1.files import (
     new_file,
     remove_folder,
 )
-from softf1.models.encoders import SCRATCH, find_encoder
-from softf1.recipe.recipe import describe_recipe, format_recipe, hash_recipe
+from softf1.models.encoders import find_encoder, list_encoders
+from softf1.recipe import describe_recipe, format_recipe, hash_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
 
 RESULT, RECIPE, CHECKPOINTS = "result.json", "recipe.toml", "checkpoints"
 RUN, LOCK, ERROR = "run.json", "lock", "error.txt"
@@ -299,7 +299,7 @@ def hash_encoder_files(name: str) -> dict[str, str]:
 
     It is empty where nothing is known: an encoder from scratch, or one not downloaded yet.
     """
-    if name in SCRATCH:
+    if name in list_encoders():
         return {}
     path = Path(find_encoder(name))
     if path.is_dir():

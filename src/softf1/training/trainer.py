@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from softf1.errors import InputError, RunError
-from softf1.recipe.recipe import describe_recipe
+from softf1.recipe import describe_recipe
 from softf1.training.build import find_first_loss, make_batch_sampler, make_stepper, uses_graphs
 from softf1.training.checkpoint import load_checkpoint, save_checkpoint
 from softf1.training.evaluation import Evaluated, predict_logits, read_score
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.recipe.recipe import Recipe
+    from softf1.recipe import Recipe
     from softf1.tasks.base import Batch, Found
     from softf1.training.batching import MicroBatch
     from softf1.training.checkpoint import Checkpoint

@@ -1,27 +1,45 @@
-"""Values of a recipe against the types and ranges of its sections."""
+"""Options by name, checked against the types that their owner declares: the one validator.
+
+A section of a recipe, a task, a reader, an encoder and a loss declare options as fields of a
+dataclass or as parameters of a function. `option_types` reads the declaration, `convert` checks one
+value and `check_options` checks all that a user gave.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
-from pathlib import PurePath
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from pathlib import Path, PurePath
+from types import NoneType, SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as _hints
 
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+T = TypeVar("T")
+
+WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    tuple: "a list",
+    Sequence: "a list",
+    dict: "a table",
+}
+"""What the types are called in messages."""
 
 
-class RecipeError(InputError):
-    """A wrong value or name in a recipe; `key` says where, such as `train.lr`."""
+class OptionError(InputError):
+    """A wrong value or name of an option; `key` says where, such as `train.lr`."""
 
     def __init__(self, key: str, message: str):
         self.key = key
@@ -54,9 +72,54 @@ class Range:
 
 
 @cache
-def field_types(cls: type) -> dict[str, Any]:
-    """The types of a section's fields, with their ranges."""
-    return _hints(cls, include_extras=True)
+def option_types(owner: Callable[..., Any]) -> dict[str, Any]:
+    """The type of each option that a dataclass or a function declares, with its range.
+
+    Names that a module imports for type checking only count as Any.
+
+    >>> def read(path, *, tag: int | None = -1): ...
+    >>> option_types(read)
+    {'path': typing.Any, 'tag': int | None}
+    """
+    if is_dataclass(owner):
+        hints = _hints(owner, include_extras=True)
+        return {field.name: hints[field.name] for field in fields(owner)}
+    function: Any = owner.__init__ if isinstance(owner, type) else owner  # type: ignore[misc]
+    names = inspect.unwrap(function).__globals__
+    return {
+        name: _evaluate(one.annotation, names)
+        for name, one in inspect.signature(owner).parameters.items()
+    }
+
+
+def _evaluate(annotation: Any, names: dict[str, Any]) -> Any:
+    """An annotation as a type; Any where there is none, or its names are not there at run time."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    try:
+        found = SimpleNamespace(__annotations__={"it": annotation})
+        return _hints(found, names, include_extras=True)["it"]
+    except NameError:
+        return Any
+
+
+def check_options(
+    options: Mapping[str, Any], types: Mapping[str, Any], *, owner: str
+) -> dict[str, Any]:
+    """The options as their types want them; an unknown name lists the known ones.
+
+    >>> check_options({"gamma": 2}, {"gamma": float}, owner="loss focal")
+    {'gamma': 2.0}
+    >>> check_options({"tga": 3}, {"tag": int}, owner="format conll")
+    Traceback (most recent call last):
+    softf1.errors.InputError: unknown option of format conll 'tga' (did you mean tag?); known: tag
+    """
+    return {
+        name: convert(
+            value, look_up(name, types, f"option of {owner}"), key=f"option {name} of {owner}"
+        )
+        for name, value in options.items()
+    }
 
 
 def check_fields(section: Any, where: str) -> None:
@@ -66,8 +129,8 @@ def check_fields(section: Any, where: str) -> None:
         section: A frozen dataclass, in its `__post_init__`.
         where: The name of the section, for messages.
     """
-    cls: type = type(section)
-    for name, hint in field_types(cls).items():
+    cls: Any = type(section)
+    for name, hint in option_types(cls).items():
         key = where if name == "options" else f"{where}.{name}"
         object.__setattr__(section, name, convert(getattr(section, name), hint, key=key))
 
@@ -79,23 +142,31 @@ def convert(value: Any, hint: Any, *, key: str) -> Any:
     (1.0, (1.0, 2.0))
     >>> convert("fast", Literal["linear", "cosine"], key="train.schedule")
     Traceback (most recent call last):
-    softf1.recipe.fields.RecipeError: train.schedule: wanted linear or cosine, got 'fast'
+    softf1.options.OptionError: train.schedule: wanted linear or cosine, got 'fast'
     """
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _in_range(convert(value, parts[0], key=key), parts[1], key=key)
-    if origin in (UnionType, Union):  # the only kind of union there is: with None
-        kept = next(part for part in parts if part is not NoneType)
-        return None if value is None else convert(value, kept, key=key)
+    if origin in (UnionType, Union):
+        return _convert_union(value, parts, key=key)
     if origin is Literal:
         if not isinstance(value, str) or value not in parts:
-            raise _wrong(key, " or ".join(parts), value)
+            raise _wrong(key, _wording(hint), value)
         return value
     if origin is tuple:
         return _convert_tuple(value, parts, key=key)
+    if origin is Sequence:
+        return _convert_tuple(value, (*parts, ...), key=key)
     if origin is dict:
         return _convert_table(value, parts[1], key=key)
     return _convert_any(value, key=key) if hint is Any else _convert_plain(value, hint, key=key)
+
+
+def look_up(name: str, names: Mapping[str, T], what: str) -> T:
+    """The entry of that name, or an error that lists the names there are."""
+    if name in names:
+        return names[name]
+    raise InputError(f"unknown {what} {name!r}{nearest(name, names)}; known: {', '.join(names)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -118,6 +189,29 @@ def named(section: str, options: Iterable[str], message: str) -> str:
     return next((keys[word] for word in re.findall(r"\w+", message) if word in keys), section)
 
 
+def _convert_union(value: Any, parts: tuple[Any, ...], *, key: str) -> Any:
+    """The value as the first of the types that takes it."""
+    if value is None and NoneType in parts:
+        return None
+    kept = [part for part in parts if part is not NoneType]
+    if len(kept) == 1:
+        return convert(value, kept[0], key=key)
+    for part in kept:
+        try:
+            return convert(value, part, key=key)
+        except OptionError:
+            continue
+    raise _wrong(key, " or ".join(dict.fromkeys(map(_wording, kept))), value)
+
+
+def _wording(hint: Any) -> str:
+    """What a type is called in a message."""
+    if get_origin(hint) is Literal:
+        return " or ".join(get_args(hint))
+    plain = get_origin(hint) or hint
+    return WORDS.get(plain) or str(getattr(plain, "__name__", plain))
+
+
 def _convert_any(value: Any, *, key: str) -> Any:
     """What both TOML and JSON can say: texts, numbers, lists and tables of them."""
     if isinstance(value, dict):
@@ -133,17 +227,19 @@ def _convert_any(value: Any, *, key: str) -> Any:
     return value
 
 
-def _convert_plain(value: Any, hint: type, *, key: str) -> Any:
+def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
+    hint = str if hint is Path else hint
     if hint is str and isinstance(value, PurePath):
         return str(value)
-    fits = isinstance(value, (int, float) if hint is float else hint)
+    wider = {float: (int, float), tuple: (tuple, list)}
+    fits = isinstance(value, wider.get(hint, hint))
     if not fits or (isinstance(value, bool) and hint is not bool):
-        raise _wrong(key, WORDS[hint], value)
+        raise _wrong(key, _wording(hint), value)
     if value == "":
         raise _wrong(key, "a text that is not empty", value)
     if hint is str:
         _check_text(value, key=key)
-    return hint(value)
+    return hint(value) if hint in (bool, int, float, str, tuple) else value
 
 
 def _check_text(value: str, *, key: str) -> None:
@@ -177,5 +273,5 @@ def _in_range(value: Any, allowed: Range, *, key: str) -> Any:
     return value
 
 
-def _wrong(key: str, wanted: str, value: Any) -> RecipeError:
-    return RecipeError(key, f"wanted {wanted}, got {value!r}")
+def _wrong(key: str, wanted: str, value: Any) -> OptionError:
+    return OptionError(key, f"wanted {wanted}, got {value!r}")

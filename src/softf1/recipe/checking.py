@@ -1,0 +1,226 @@
+"""What a recipe asks of task, reader, encoder and loss, checked before any data is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+from softf1.options import OptionError, convert, named, nearest, option_types
+from softf1.recipe.loading import load_toml, locate, parse_override
+from softf1.recipe.shipped import find_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from torch import nn
+
+    from softf1.recipe.sections import EncoderSection, LossSection, Recipe
+    from softf1.tasks.base import Task
+
+OF_TRAINING = ("ignore_index", "mask", "reduction")
+"""Options of losses that training sets itself."""
+CLASSES = 3
+"""How many classes the trial has; which labels there are, only the data can say."""
+TROUBLE = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
+"""What a loss may raise on options that it cannot take."""
+
+
+def check_recipe(
+    recipe: Recipe, *, path: Path | str | None = None, overrides: Sequence[str] = ()
+) -> None:
+    """Ask task, reader, encoder and loss about their options; loads torch.
+
+    What only data can tell is not checked here: labels, files, `eval.metric`, `loss.keys`.
+
+    Args:
+        recipe: As read.
+        path: The path or name that it was read from; errors then say the line.
+        overrides: The words that it was read with.
+
+    Raises:
+        InputError: Names the key.
+    """
+    try:
+        check_parts(recipe)
+    except OptionError as error:
+        if path is None:
+            raise
+        file = find_recipe(path)
+        given = dict(parse_override(word) for word in overrides)
+        raise locate(error, file, load_toml(file)[1], given) from error
+
+
+def check_parts(recipe: Recipe) -> None:
+    """Ask task, reader, encoder and loss about their options.
+
+    Raises:
+        OptionError: Names the key.
+    """
+    task = _check_task(recipe)
+    _check_reader(task)
+    _check_encoder(recipe.encoder, task)
+    check_loss(recipe.loss, softmax=task.softmax, whole=recipe.train.accumulate == 1)
+
+
+def _check_task(recipe: Recipe) -> Task:
+    from softf1.tasks import list_tasks, make_task
+
+    kind, options = recipe.task.kind, recipe.task.options
+    if kind not in list_tasks():
+        known = ", ".join(list_tasks())
+        message = f"unknown task {kind!r}{nearest(kind, list_tasks())}; known: {known}"
+        raise OptionError("task.kind", message)
+    try:
+        task = make_task(kind, **options)
+    except InputError as error:
+        if error.path is not None:  # a file of queries
+            raise
+        raise OptionError(named("task", options, str(error)), str(error)) from error
+    for field in dataclasses.fields(task):  # type: ignore[arg-type]  # every task is a dataclass
+        if field.metadata.get("learned") and field.name in options:
+            raise OptionError(f"task.{field.name}", "comes from the training data, not the recipe")
+    return task
+
+
+def _check_reader(task: Task) -> None:
+    """Format and options of the reader; nothing is read."""
+    from softf1.data.problems import Problems
+    from softf1.data.registry import choose
+
+    if task.format is None:  # the file will tell
+        return
+    options = dict(task.reader)
+    try:
+        choose("", format=task.format, task=task.file_kind, problems=Problems(), options=options)
+    except InputError as error:
+        key = "task.reader" if any(name in str(error) for name in options) else "task.format"
+        raise OptionError(key, str(error)) from error
+
+
+def _check_encoder(encoder: EncoderSection, task: Task) -> None:
+    from softf1.models.encoders import check_sizes, find_scratch, list_encoders
+
+    name, options = encoder.name, encoder.options
+    if name not in list_encoders():
+        for option in options:
+            known = " or ".join(list_encoders())
+            raise OptionError(f"encoder.{option}", f"wanted options for {known} only, got one here")
+        return
+    head = find_scratch(name).head
+    if task.head != head:
+        message = f"{name} has a head for {head}, task {task.kind} wants {task.head}"
+        raise OptionError("encoder.name", message)
+    try:
+        check_sizes(name, options)
+    except InputError as error:
+        raise OptionError(named("encoder", options, str(error)), str(error)) from error
+
+
+def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
+    """Build the loss and try it, which also tries the values of its options.
+
+    Args:
+        loss: The recipe's `[loss]`.
+        softmax: Whether targets are one of several classes; otherwise yes or no at every place.
+        whole: Whether a process has its share of a step in one piece.
+    """
+    import torch
+
+    from softf1.losses import WindowLoss
+
+    _check_names(loss)
+    classes = CLASSES if softmax else 1
+    try:
+        made = _build(loss, classes=classes)
+        _check_types(made, loss.options)
+        target = torch.tensor([0, 1, 1, 0])
+        made(torch.zeros(4, classes), target if softmax else target[:, None].float())
+        if not whole:
+            WindowLoss(made, statistics=loss.statistics)  # refuses what needs a batch in one piece
+    except OptionError:
+        raise
+    except TROUBLE as error:
+        text = str(error).strip().partition("\n")[0]
+        key = named("loss", _dotted(loss.options), text)
+        raise OptionError(key, text + _hint(key.rpartition(".")[2], text)) from error
+
+
+def _check_names(loss: LossSection) -> None:
+    from softf1.losses import loss_names
+
+    names = loss_names()
+    for part in loss.name.split("+"):
+        if part not in names:
+            message = f"unknown loss {part!r}{nearest(part, names)}; known: {', '.join(names)}"
+            raise OptionError("loss.name", message)
+        if not isinstance(loss.options.get(part, {}), dict):
+            raise OptionError(f"loss.{part}", f"wanted a table, got {loss.options[part]!r}")
+    for key, value in _excluded(loss.options):
+        labels = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, (str, int)) and not isinstance(one, bool) for one in labels):
+            raise OptionError(f"loss.{key}", f"wanted labels or their numbers, got {value!r}")
+    for name in OF_TRAINING:
+        if name in loss.options:
+            raise OptionError(f"loss.{name}", "training sets this itself")
+
+
+def _build(loss: LossSection, *, classes: int) -> nn.Module:
+    import torch
+
+    from softf1.losses import make_loss
+
+    options = _numbered(loss.options)
+    if options.get("schedule") is not None:
+        options.setdefault("schedule_steps", 1)
+    if loss.scheme is not None:
+        options["weight"] = torch.ones(classes)
+    return make_loss(loss.name, **options)
+
+
+def _numbered(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the first class in place of excluded labels, in tables of parts too."""
+
+    def number(name: str, value: Any) -> Any:
+        if name == "exclude":
+            return (0,)
+        return _numbered(value) if isinstance(value, dict) else value
+
+    return {name: number(name, value) for name, value in options.items()}
+
+
+def _excluded(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every `exclude`, those in tables too."""
+    for name, value in options.items():
+        if name == "exclude":
+            yield f"{prefix}{name}", value
+        elif isinstance(value, dict):
+            yield from _excluded(value, f"{prefix}{name}.")
+
+
+def _check_types(made: nn.Module, options: Mapping[str, Any]) -> None:
+    """Refuses options of our own losses that are not of the type that their function declares."""
+    import torch
+
+    for part in made.modules():
+        function, own = getattr(type(part), "function", None), getattr(part, "options", {})
+        known = option_types(function) if function else {}
+        for name in own.keys() & known.keys():
+            if not isinstance(own[name], torch.Tensor):
+                convert(own[name], known[name], key=named("loss", _dotted(options), name))
+
+
+def _dotted(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Names of options, those in tables too, as `dice.over`."""
+    for name, value in options.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{name}.")
+
+
+def _hint(name: str, text: str) -> str:
+    """The nearest of the options that a message lists behind a semicolon."""
+    known = text.partition(";")[2] if "has no option" in text else ""
+    return nearest(name, re.findall(r"\w+", known))

@@ -1,0 +1,318 @@
+"""Recipes in TOML: read with the line of every key, changed by dotted keys, and written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from copy import deepcopy
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+from softf1.options import OptionError, nearest
+from softf1.recipe.sections import SECTIONS, Recipe
+from softf1.recipe.shipped import find_recipe, resolve_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_NO_RESULT = ("train.checkpoint_seconds", "train.trackers")
+"""Keys that change no result."""
+OF_ANY_LOSS = ("statistics", "keys")
+"""Keys of `[loss]` that stay when another loss takes its place."""
+_NAME = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_NAMES = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_HEADER = re.compile(rf"\s*\[\s*({_NAMES})\s*\]")
+_KEY = re.compile(rf"\s*({_NAMES})\s*=")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+_QUOTES = ("[", "{", '"', "'")
+_OPEN, _CLOSE = "[{", "]}"
+
+
+def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of a file or of a shipped name, changed by words such as `train.lr=3e-5`.
+
+    Types, ranges and names of keys are checked here; `check_recipe` also asks the task and the
+    loss about their options, for which it must load them.
+
+    Raises:
+        InputError: Names the file and the line of the key.
+    """
+    path = find_recipe(path_or_name)
+    values, lines = load_toml(path)
+    given = dict(parse_override(word) for word in overrides)
+    try:
+        recipe = build_recipe(change({"name": path.stem} | values, given))
+    except OptionError as error:
+        raise locate(error, path, lines, given) from error
+    return resolve_paths(recipe, path.parent)
+
+
+def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with other values of dotted keys; None is the default.
+
+    Another `loss.name` drops the options and the class weights of the loss before.
+
+    >>> old = build_recipe({"name": "a", "task": {"kind": "tagging", "train": "train.conll"},
+    ...                     "encoder": {"name": "bilstm"}, "loss": {"name": "focal", "gamma": 3}})
+    >>> new = with_values(old, {"train.lr": 1e-3, "loss.name": "dice", "loss.over": "batch"})
+    >>> new.train.lr, new.loss.name, new.loss.options
+    (0.001, 'dice', {'over': 'batch'})
+    """
+    return build_recipe(change(describe_recipe(recipe), values))
+
+
+def build_recipe(values: Mapping[str, Any]) -> Recipe:
+    """A recipe from nested tables, as a file has them."""
+    for key in values:
+        if key != "name" and key not in SECTIONS:
+            raise OptionError(key, f"unknown section{nearest(key, SECTIONS)}; {_known(SECTIONS)}")
+    name = values.get("name")
+    if not isinstance(name, str) or not name:
+        raise OptionError("name", f"wanted a text that is not empty, got {name!r}")
+    if any(mark in name for mark in "/\\\0"):  # runs go into a folder of this name
+        raise OptionError("name", f"wanted a name, not a path, got {name!r}")
+    parts = {key: _build_section(key, values.get(key, {})) for key in SECTIONS}
+    return Recipe(name=name, **parts)
+
+
+def describe_recipe(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as nested tables, every default written out; `build_recipe` takes it back."""
+    return {"name": recipe.name} | {key: _describe(getattr(recipe, key)) for key in SECTIONS}
+
+
+def format_recipe(recipe: Recipe) -> str:
+    """The recipe as TOML, which `read_recipe` reads back to an equal one."""
+    return format_toml(describe_recipe(recipe))
+
+
+def hash_recipe(recipe: Recipe) -> str:
+    """A hash of everything that decides the result."""
+    values = describe_recipe(recipe)
+    del values["name"]
+    for key in _NO_RESULT:
+        section, _, name = key.partition(".")
+        del values[section][name]
+    text = json.dumps(values, sort_keys=True, ensure_ascii=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _build_section(section: str, values: Any) -> Any:
+    if not isinstance(values, dict):
+        raise OptionError(section, f"wanted a section [{section}], got {values!r}")
+    cls = SECTIONS[section]
+    known = {field.name: field for field in fields(cls)}
+    free = known.pop("options", None) is not None
+    options = {key: value for key, value in values.items() if key not in known}
+    if options and not free:
+        key = next(iter(options))
+        raise OptionError(f"{section}.{key}", f"unknown key{nearest(key, known)}; {_known(known)}")
+    for name, field in known.items():
+        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            near = get_close_matches(name, options, n=1)
+            if near:
+                message = f"unknown key (did you mean {name}?); {_known(known)}"
+                raise OptionError(f"{section}.{near[0]}", message)
+            raise OptionError(f"{section}.{name}", f"wanted this key in [{section}], got none")
+    typed = {key: value for key, value in values.items() if key in known}
+    return cls(**typed, **({"options": options} if free else {}))
+
+
+def _describe(section: Any) -> dict[str, Any]:
+    found = {field.name: getattr(section, field.name) for field in fields(section)}
+    found |= found.pop("options", {})
+    return {
+        key: list(value) if isinstance(value, tuple) else deepcopy(value)
+        for key, value in found.items()
+        if value is not None
+    }
+
+
+def _known(names: Any) -> str:
+    return f"known: {', '.join(names)}"
+
+
+def change(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables with other values of dotted keys."""
+    changed = deepcopy(dict(values))
+    loss = changed.get("loss", {})
+    if isinstance(loss, dict) and _replaces(changes, loss.get("name", "ce")):
+        changed["loss"] = {key: loss[key] for key in OF_ANY_LOSS if key in loss}
+    for key, value in changes.items():
+        _set(changed, key, value)
+    return changed
+
+
+def _replaces(changes: Mapping[str, Any], loss: str) -> bool:
+    """Whether the changes name another loss."""
+    return "loss.name" in changes and changes["loss.name"] != loss
+
+
+def locate(
+    error: OptionError, path: Path, lines: Mapping[str, int], given: Iterable[str]
+) -> InputError:
+    """The error with file and line, unless a key that was given besides the file is at fault."""
+    if any(_inside(error.key, key) or _inside(key, error.key) for key in given):
+        return error
+    line = next((lines[key] for key in _upwards(error.key) if key in lines), None)
+    return InputError(str(error), path=path, line=line)
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in nested tables; None takes it out."""
+    *path, last = key.split(".")
+    if not path and last != "name":
+        raise OptionError(key, f"wanted name or section.key{nearest(key, SECTIONS)}")
+    for name in path:
+        values = values.setdefault(name, {})
+        if not isinstance(values, dict):
+            raise OptionError(key, f"wanted a table {name}, got {values!r}")
+    if value is None:
+        values.pop(last, None)
+    else:
+        values[last] = value
+
+
+def _inside(key: str, section: str) -> bool:
+    return f"{key}.".startswith(f"{section}.")
+
+
+def _upwards(key: str) -> list[str]:
+    """A key and the sections around it, innermost first."""
+    parts = key.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+
+
+def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """The content of a file, and the line of each key such as `train.lr`."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        return tomllib.loads(text), find_lines(text)
+    except OSError as error:
+        raise InputError(f"wanted a recipe, got {error.strerror}", path=path) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"wanted text in UTF-8, got {error.reason}", path=path) from error
+    except RecursionError as error:
+        raise InputError("wanted TOML, got too many brackets in each other", path=path) from error
+    except ValueError as error:
+        message, line = str(error), None
+        if found := _AT_LINE.search(message):
+            message, line = message[: found.start()], int(found[1])
+        raise InputError(f"wanted TOML, got: {message}", path=path, line=line) from error
+
+
+def find_lines(text: str) -> dict[str, int]:
+    r"""The line of each section and key, as far as they stand at the start of one.
+
+    >>> find_lines("[train]\nlr = 1\n\n[loss.dice]\nover = 'batch'")
+    {'train': 1, 'train.lr': 2, 'loss.dice': 4, 'loss.dice.over': 5}
+    """
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if header := _HEADER.match(line):
+            section = _plain(header[1])
+            lines.setdefault(section, number)
+        elif key := _KEY.match(line):
+            name = _plain(key[1])
+            lines.setdefault(f"{section}.{name}" if section else name, number)
+    return lines
+
+
+def parse_override(word: str) -> tuple[str, Any]:
+    """Key and value of `key=value`; the value is TOML, any other word is a text.
+
+    Nothing but `key=` gives None, which is the default of the key.
+
+    >>> parse_override("train.lr=3e-5"), parse_override("loss.name=ce+dice")
+    (('train.lr', 3e-05), ('loss.name', 'ce+dice'))
+    """
+    key, found, text = (part.strip() for part in word.partition("="))
+    if not found or not key:
+        raise InputError(f"wanted key=value, such as train.lr=3e-5, got {word!r}")
+    return key, _parse_value(text, key)
+
+
+def _parse_value(text: str, key: str) -> Any:
+    if not text:
+        return None
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError) as error:
+        if text.startswith(_QUOTES):
+            raise OptionError(key, f"wanted a value in TOML, got {text!r}") from error
+        return text
+    value = parsed.pop("value")
+    # Dates are texts to us; more than one key means that the text has ends of lines.
+    return value if isinstance(value, (bool, int, float, str, list, dict)) and not parsed else text
+
+
+def split_values(text: str) -> Iterator[str]:
+    """The values of a list, at commas that are in no bracket and no quotes.
+
+    >>> list(split_values("[1, 0.5],[1, 1]"))
+    ['[1, 0.5]', '[1, 1]']
+    """
+    depth, quote, start = 0, "", 0
+    for place, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter == "," and depth == 0:
+            yield text[start:place].strip()
+            start = place + 1
+        else:
+            depth += (letter in _OPEN) - (letter in _CLOSE)
+    yield text[start:].strip()
+
+
+def format_toml(values: dict[str, Any], *, prefix: str = "") -> str:
+    """Nested tables as TOML, texts and numbers before tables."""
+    lines = [
+        f"{_key(name)} = {_value(one)}" for name, one in values.items() if not isinstance(one, dict)
+    ]
+    text = "".join(f"{line}\n" for line in lines)
+    for name, one in values.items():
+        if isinstance(one, dict):
+            path = f"{prefix}{_key(name)}"
+            text += f"\n[{path}]\n" + format_toml(one, prefix=f"{path}.")
+    return text
+
+
+def _value(value: Any) -> str:
+    """A value on one line.
+
+    >>> _value([1, 2e-05, True, "a"])
+    '[1, 2e-5, true, "a"]'
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return re.sub(r"e([+-])0", r"e\1", repr(value)).replace("e+", "e")
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(name)} = {_value(one)}" for name, one in value.items()) + "}"
+    return "[" + ", ".join(map(_value, value)) + "]"
+
+
+def _text(value: str) -> str:
+    """A basic string: JSON's escapes are TOML's, which also wants DEL escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
+def _plain(names: str) -> str:
+    """Dotted names without quotes and spaces."""
+    return ".".join(name.strip("\"'") for name in re.findall(_NAME, names))
