@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from softf1.losses import loss_names
+from softf1.options import OptionError
+from softf1.recipe import check_recipe, read_recipe
 from softf1.recipe.auto import HARDENING, choose, positive_share, read_rules
+from softf1.training.run import train_or_find, train_run
+from tests.training.toys import make_data, make_recipe
 
 BINARY = {"labels": np.array([630, 370])}
 RARE = {"labels": np.array([900, 100])}
@@ -53,3 +57,30 @@ def test_every_rule_says_why_and_on_what_evidence():
 def test_positives_are_the_rarer_of_two_classes():
     assert positive_share({"labels": np.array([30, 70])}) == 0.3
     assert positive_share({}) is None
+
+
+def test_auto_trains_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
+    recipe = make_recipe(loss={"name": "auto"}, train={"max_steps": 2})
+    result = train_run(recipe, tmp_path / "run", data=make_data())
+    shown = capsys.readouterr()
+    assert "auto: loss.name=ce+dice, train.adversarial_relative=0.5" in shown.out + shown.err
+    assert result["loss"] == "ce+dice"
+    effective = read_recipe(tmp_path / "run/recipe.toml")
+    assert effective.loss.name == "ce+dice"
+    assert (effective.train.adversarial_relative, effective.train.consistency) == (0.5, 1.0)
+    again = train_or_find(recipe, tmp_path / "run", data=make_data(), quiet=True)
+    assert not again.trained
+
+
+def test_a_size_of_0_in_the_recipe_wins_over_auto(tmp_path):
+    train = {"max_steps": 1, "adversarial": 0.0, "consistency": 0.0}
+    recipe = make_recipe(loss={"name": "auto"}, train=train)
+    result = train_run(recipe, tmp_path / "run", data=make_data(), quiet=True)
+    chosen = result["recipe"]["train"]
+    assert (chosen["adversarial"], chosen["consistency"]) == (0.0, 0.0)
+    assert not chosen.get("adversarial_relative")
+
+
+def test_auto_takes_no_options_of_a_loss():
+    with pytest.raises(OptionError, match="auto"):
+        check_recipe(make_recipe(loss={"name": "auto", "over": "batch"}))

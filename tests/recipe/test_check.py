@@ -61,7 +61,7 @@ BAD = [
         "encoder.hidden_size=[3]",
         "encoder.hidden_size: option hidden_size of encoder bilstm: wanted a whole number",
     ),
-    ("loss.name=dic", "loss.name: unknown loss 'dic' (did you mean dice?); known: ce, dice"),
+    ("loss.name=dic", "loss.name: unknown loss 'dic' (did you mean dice?); known: auto, ce, dice"),
     ("loss.name=ce+", "loss.name: unknown loss ''"),
     ("loss.name=ce+ce", "loss: wanted each part once"),
     ("loss.reduction=sum", "loss.reduction: training sets this itself"),

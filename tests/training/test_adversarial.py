@@ -142,7 +142,7 @@ def test_off_means_one_forward_and_one_backward(datasets, monkeypatch):
     monkeypatch.setattr(stepper, "run", lambda **kw: calls.append(1) or stepper.model(**kw))
     stepper.gradient(make_batches(datasets))
     assert len(calls) == 1
-    assert make_recipe().train.adversarial == make_recipe().train.consistency == 0.0
+    assert make_recipe().train.adversarial is make_recipe().train.consistency is None
 
 
 def test_the_matrix_comes_back_to_the_bit():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.options import OptionError, convert, named, nearest, option_types
+from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import load_toml, locate, parse_override
 from softf1.recipe.shipped import find_recipe
 
@@ -131,6 +132,10 @@ def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
 
     from softf1.losses import WindowLoss
 
+    if loss.name == AUTO:
+        for key in (*loss.options, *(["weights"] if loss.weights else [])):
+            raise OptionError(f"loss.{key}", f'wanted no options beside name = "{AUTO}"')
+        return
     _check_names(loss)
     classes = CLASSES if softmax else 1
     try:
@@ -151,7 +156,7 @@ def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
 def _check_names(loss: LossSection) -> None:
     from softf1.losses import loss_names
 
-    names = loss_names()
+    names = (AUTO, *loss_names())
     for part in loss.name.split("+"):
         if part not in names:
             message = f"unknown loss {part!r}{nearest(part, names)}; known: {', '.join(names)}"

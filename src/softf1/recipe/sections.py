@@ -68,7 +68,8 @@ class LossSection:
     """`[loss]`: what is minimised.
 
     Attributes:
-        name: A loss, or several joined by a plus, such as ce+dice.
+        name: A loss, several joined by a plus, such as ce+dice, or auto, which chooses the loss,
+            train.adversarial_relative and train.consistency by the task, its classes and metric.
         weights: Class weights from the counts of the training data; wce, wfocal and la take
             balanced where nothing is said.
         statistics: How a loss over the batch sums over micro-batches and processes: exact sums
@@ -132,13 +133,14 @@ class TrainSection:
         sampler: How examples are drawn: each once, or classes balanced in the ways of the paper.
         step_weights: What a step weighs: as much as it has targets, so that a target weighs the
             same in long and in short rows, or the same as any other.
-        adversarial: Size ε of an adversarial step on the word embeddings; 0 is off. 0.2 to 1 suits
-            encoders of the BERT family.
+        adversarial: Size ε of an adversarial step on the word embeddings; 0, and none but for
+            the loss auto, is off. 0.2 to 1 suits encoders of the BERT family.
         adversarial_relative: The same in units of the embeddings' own scale, in place of
             adversarial: one value for encoders whose embeddings differ in scale.
         adversarial_direction: Along the gradient, or in a random direction (a control).
         consistency: Factor κ of the consistency term: every example is seen twice with other
-            dropout, and the two predictions are drawn together; 0 is off.
+            dropout, and the two predictions are drawn together; 0, and none but for the loss
+            auto, is off.
         seed: Of everything random.
         patience: Evaluations without gain before training stops; 0 is off.
         eval_every: Epochs between two evaluations.
@@ -167,10 +169,10 @@ class TrainSection:
     head_bias: Literal["prior", "zero"] = "prior"
     sampler: Literal["shuffle", "balanced", "oversample", "undersample"] = "shuffle"
     step_weights: Literal["targets", "equal"] = "targets"
-    adversarial: Annotated[float, Counting] = 0.0
-    adversarial_relative: Annotated[float, Counting] = 0.0
+    adversarial: Annotated[float | None, Counting] = None
+    adversarial_relative: Annotated[float | None, Counting] = None
     adversarial_direction: Literal["gradient", "random"] = "gradient"
-    consistency: Annotated[float, Counting] = 0.0
+    consistency: Annotated[float | None, Counting] = None
     seed: Annotated[int, Range(least=0, below=2**32)] = 0
     patience: Annotated[int, Counting] = 0
     eval_every: Annotated[float, Positive] = 1.0

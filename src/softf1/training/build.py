@@ -10,6 +10,8 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import prior_bias
+from softf1.recipe import with_values
+from softf1.recipe.auto import AUTO, HARDENING, choose
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, find_strata
 from softf1.training.evaluation import check_metric
 from softf1.training.graphs import GraphStepper
@@ -34,6 +36,20 @@ MICRO_TOKENS = {"cpu": 4096}
 """Padded tokens of a forward pass at most by the kind of device, where the recipe does not say."""
 
 MICRO_TOKENS_ELSEWHERE = 65536
+
+
+def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, list[str]]:
+    """The recipe with what `loss.name = "auto"` chooses for these data, and a line that says so."""
+    if recipe.loss.name != AUTO:
+        return recipe, []
+    task, train = datasets.task, recipe.train
+    choice = choose(
+        recipe.task.kind,
+        metric=recipe.eval.metric or task.headline,
+        counts=task.class_counts(datasets.features["train"]),
+        given={key: size for key in HARDENING if (size := getattr(train, key)) is not None},
+    )
+    return with_values(recipe, choice.values), [choice.line]
 
 
 def uses_graphs(train: TrainSection, processes: Processes, precision: str) -> bool:
@@ -166,7 +182,7 @@ def _make_objective(
         labels=getattr(task, "labels", ()),
         steps=steps,
         expected=expected,
-        consistency=train.consistency,
+        consistency=train.consistency or 0.0,
     )
     several = processes.world > 1 or train.accumulate > 1
     if several or batch_sampler.splits:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from softf1.training.build import quiet_transformers
+from softf1.training.build import quiet_transformers, settle
 from softf1.training.datasets import load_datasets
 from softf1.training.loading import collate_rows
 from softf1.training.processes import Processes
@@ -48,8 +48,9 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
     with quiet_transformers():
         datasets = load_datasets(recipe)
-        trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
-    lines = [trainer.about(), f"loss of the first batch: {trainer.try_batch():.4f}"]
+        settled, chosen = settle(recipe, datasets)
+        trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
+    lines = [*chosen, trainer.about(), f"loss of the first batch: {trainer.try_batch():.4f}"]
     lines += [f"note: {note}" for note in datasets.notes]
     for key, counts in datasets.task.class_counts(datasets.features["train"]).items():
         rare = counts.min() / max(1, counts.sum()) if counts.ndim == 1 else _positive(counts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from softf1.errors import InputError, RunError
-from softf1.training.build import quiet_transformers
+from softf1.training.build import quiet_transformers, settle
 from softf1.training.datasets import DatasetCache, load_datasets
 from softf1.training.processes import Processes
 from softf1.training.progress import choose_display
@@ -111,12 +111,13 @@ def train_or_find(
         held.callback(display.stop)
         with quiet_transformers():
             datasets = load(recipe) if data is None else load_datasets(recipe, data)
-            trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
+            settled, chosen = settle(recipe, datasets)
+            trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
         identity = processes.agree(lambda: identify_again(identity, recipe, data, datasets))
-        for note in datasets.notes:
-            display.say(f"note: {note}")
+        for note in (*chosen, *(f"note: {note}" for note in datasets.notes)):
+            display.say(note)
         # Not before here: a folder with nothing but a mistake in its recipe is nobody's.
-        done = processes.agree(lambda: claim(folder, recipe, identity, held, **how))
+        done = processes.agree(lambda: claim(folder, settled, identity, held, **how))
         if done is not None:
             return Outcome(done, trained=False)
         trainer.train(display)

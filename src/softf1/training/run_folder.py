@@ -136,7 +136,8 @@ def claim(
 def finish(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
     """Writes the result, which makes the run finished, and removes what only going on needs."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    result |= {"encoder_files": identity["encoder_files"], "finished": now}
+    # Of the recipe as it was asked for: what `auto` chose is not in it.
+    result |= {key: identity[key] for key in ("hash", "encoder_files")} | {"finished": now}
     _write(folder / RESULT, result)
     clear(folder)
     return result
