@@ -12,11 +12,12 @@ from softf1.training.monitor import MOST_SKIPPED, Monitor, advise
 GOOD = {"skipped": 0, "run": 0, "loss": 0.5}
 TAGS, SPANS, ANSWERS = make_task("tagging"), make_task("mrc_ner"), make_task("qa")
 LABEL = make_task("classification")
+DICE = LossSection(name="dice")
 LABELS = make_task("classification", multi_label=True)
 
 
 def test_nothing_wrong_is_nothing_said():
-    monitor = Monitor(TAGS)
+    monitor = Monitor(TAGS, DICE)
     assert monitor.watch_steps(**GOOD) == []
     assert monitor.watch_predictions([{"tags": ["O", "B-PER"]}], epoch=2.0) == []
     assert monitor.watch_predictions([], epoch=2.0) == []
@@ -24,7 +25,7 @@ def test_nothing_wrong_is_nothing_said():
 
 
 def test_steps_left_out_are_told_once_with_what_to_try():
-    monitor = Monitor(TAGS)
+    monitor = Monitor(TAGS, DICE)
     (said,) = monitor.watch_steps(skipped=2, run=0, loss=0.5)
     assert "gradient not finite" in said
     assert "lower train.lr" in said
@@ -33,14 +34,14 @@ def test_steps_left_out_are_told_once_with_what_to_try():
 
 
 def test_too_many_in_a_row_end_the_run():
-    Monitor(TAGS).watch_steps(skipped=900, run=MOST_SKIPPED - 1, loss=0.5)
+    Monitor(TAGS, DICE).watch_steps(skipped=900, run=MOST_SKIPPED - 1, loss=0.5)
     with pytest.raises(RunError, match=f"not finite in {MOST_SKIPPED} steps in a row; try a lower"):
-        Monitor(TAGS).watch_steps(skipped=MOST_SKIPPED, run=MOST_SKIPPED, loss=0.5)
+        Monitor(TAGS, DICE).watch_steps(skipped=MOST_SKIPPED, run=MOST_SKIPPED, loss=0.5)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_is_told(loss):
-    (said,) = Monitor(TAGS).watch_steps(skipped=0, run=0, loss=loss)
+    (said,) = Monitor(TAGS, DICE).watch_steps(skipped=0, run=0, loss=loss)
     assert said.startswith("the loss is not finite")
 
 
@@ -54,7 +55,7 @@ NOTHING = [
 
 @pytest.mark.parametrize(("task", "prediction"), NOTHING)
 def test_no_label_at_all_is_told_with_what_to_try(task, prediction):
-    (said,) = Monitor(task).watch_predictions([prediction, prediction], epoch=2.5)
+    (said,) = Monitor(task, DICE).watch_predictions([prediction, prediction], epoch=2.5)
     assert said.startswith("no label is predicted after 2.5 epochs: try a start with cross entropy")
 
 
@@ -63,7 +64,7 @@ def test_no_label_at_all_is_told_with_what_to_try(task, prediction):
     [(LABEL, {"label": "0"}), (LABEL, {"label": "O"}), (TAGS, {"tags": ["B-PER", "B-PER"]})],
 )
 def test_a_collapse_names_the_class(task, prediction):
-    (said,) = Monitor(task).watch_predictions([prediction] * 3, epoch=2.0)
+    (said,) = Monitor(task, DICE).watch_predictions([prediction] * 3, epoch=2.0)
     (name,) = set(prediction.get("tags", [prediction.get("label")]))
     assert said.startswith(f"collapse to one class after 2 epochs, all is {name!r}: try ")
 
@@ -79,27 +80,27 @@ def test_a_collapse_names_the_class(task, prediction):
     ],
 )
 def test_other_predictions_are_fine(task, predictions):
-    assert Monitor(task).watch_predictions(predictions, epoch=2.0) == []
+    assert Monitor(task, DICE).watch_predictions(predictions, epoch=2.0) == []
 
 
 def test_a_task_of_another_package_that_knows_no_collapse_is_never_told_of_one():
     class Other:
         kind = "other"
 
-    monitor = Monitor(Other())
+    monitor = Monitor(Other(), DICE)
     assert monitor.watch_predictions([{"value": 3.5}] * 2, epoch=2.0) == []
     assert not monitor.settle([{"value": 3.5}] * 2, score=0.4, epoch=2.0)
 
 
 def test_after_the_first_epoch_nothing_may_be_predicted_yet():
-    monitor = Monitor(TAGS)
+    monitor = Monitor(TAGS, DICE)
     assert monitor.watch_predictions([{"tags": ["O"]}], epoch=1.0) == []
     assert len(monitor.watch_predictions([{"tags": ["O"]}], epoch=1.0, last=True)) == 1
     assert monitor.watch_predictions([{"tags": ["O"]}], epoch=2.0) == []
 
 
 def test_a_collapse_that_is_over_at_the_end_is_not_kept():
-    monitor = Monitor(LABEL, ["gradient not finite: such steps are left out"])
+    monitor = Monitor(LABEL, DICE, ["gradient not finite: such steps are left out"])
     monitor.watch_predictions([{"label": "ham"}] * 2, epoch=2.0)
     assert len(monitor.warnings) == 2
     assert not monitor.settle([{"label": "ham"}, {"label": "spam"}], score=0.92, epoch=5.0)
@@ -107,7 +108,7 @@ def test_a_collapse_that_is_over_at_the_end_is_not_kept():
 
 
 def test_a_collapse_of_the_kept_model_is_told_with_its_own_epoch():
-    monitor = Monitor(LABEL)
+    monitor = Monitor(LABEL, DICE)
     monitor.watch_predictions([{"label": "ham"}] * 2, epoch=2.0)
     assert monitor.settle([{"label": "ham"}] * 2, score=0.4, epoch=1.0)
     (said,) = monitor.warnings
@@ -119,7 +120,7 @@ def test_a_collapse_of_the_kept_model_is_told_with_its_own_epoch():
 
 
 def test_one_class_is_right_where_dev_has_no_other():
-    monitor = Monitor(LABEL)
+    monitor = Monitor(LABEL, DICE)
     assert not monitor.settle([{"label": "ham"}] * 2, score=1.0, epoch=1.0)
     assert monitor.warnings == []
 
@@ -154,8 +155,8 @@ def test_advice_is_what_the_loss_and_the_task_do_not_have_yet(loss, outside, wan
 
 
 def test_what_was_said_before_a_restart_is_not_said_again():
-    before = Monitor(TAGS)
+    before = Monitor(TAGS, DICE)
     before.watch_predictions([{"tags": ["O"]}], epoch=2.0)
-    after = Monitor(TAGS, before.warnings)
+    after = Monitor(TAGS, DICE, before.warnings)
     assert after.watch_predictions([{"tags": ["O"]}], epoch=2.0) == []
     assert len(after.watch_predictions([{"tags": ["B-PER"]}] * 2, epoch=2.0)) == 1

@@ -1,13 +1,22 @@
-"""What is shown: lines in a pipe, a bar on a terminal, nothing where nobody looks."""
+"""What is shown of a training (lines in a pipe, a bar on a terminal), and `metrics.jsonl`."""
 
 import io
+import json
 import sys
 
 import pytest
 import torch
 
 from softf1.training import progress
-from softf1.training.progress import Bar, Plain, Silent, choose_display, format_values, peak_memory
+from softf1.training.progress import (
+    Bar,
+    MetricsLog,
+    Plain,
+    Silent,
+    choose_display,
+    format_values,
+    peak_memory,
+)
 
 VALUES = {
     "step": 10,
@@ -92,3 +101,51 @@ def test_the_memory_of_this_process_is_in_bytes():
     with open("/proc/self/status") as file:  # noqa: PTH123 - no file of ours
         peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
     assert peak_memory(torch.device("cpu")) == pytest.approx(1024 * peak, rel=0.05)
+
+
+def test_every_event_is_a_line_at_once(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path)
+    log.write("step", step=1, loss=0.5)
+    assert json.loads(path.read_text()) == {"event": "step", "step": 1, "loss": 0.5}
+    log.write("warning", message="größer")
+    log.close()
+    assert "größer" in path.read_text("utf-8").splitlines()[1]
+
+
+def test_going_on_forgets_what_will_be_done_again(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path)
+    log.write("step", step=1)
+    size = log.size
+    log.write("step", step=2)
+    log.close()
+    path.write_bytes(path.read_bytes() + b'{"event": "st')  # killed in a line
+    log = MetricsLog(path, size=size)
+    log.write("step", step=20)
+    assert log.size == len(path.read_bytes())
+    log.close()
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 20]
+
+
+def test_a_new_run_begins_a_new_file(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("of another run\n")
+    MetricsLog(path).close()
+    assert path.read_text() == ""
+
+
+def test_less_than_was_remembered_is_no_trouble(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path, size=100)
+    assert log.size == 0
+    log.write("end")
+    log.close()
+    assert path.read_text() == '{"event": "end"}\n'
+
+
+def test_other_processes_write_nothing():
+    log = MetricsLog(None, size=10)
+    log.write("step", step=1)
+    assert log.size == 0
+    log.close()

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
+import signal
 import time
+from threading import Thread
 
 import pytest
 
@@ -10,7 +13,7 @@ from softf1.recipe import TrainSection
 from softf1.training import trainer
 from softf1.training.optimizer import count_steps
 from softf1.training.run import train_run
-from softf1.training.trainer import Trainer, TrainState
+from softf1.training.trainer import Trainer, TrainState, watch_signals
 from tests.training.toys import make_data, make_recipe, read_lines
 
 
@@ -79,3 +82,45 @@ def test_the_first_evaluation_is_the_best_whatever_it_says(tmp_path, monkeypatch
     monkeypatch.setattr(trainer, "read_score", lambda *_: math.nan)
     train_run(make_recipe(train={"max_steps": 2}), tmp_path, data=make_data(), quiet=True)
     assert (tmp_path / "model/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_only_asks(number):
+    before = signal.getsignal(number)
+    with watch_signals() as stop:
+        assert not stop.asked
+        os.kill(os.getpid(), number)
+        assert stop.asked
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_signal_acts_as_ever_whichever_was_the_first(first):
+    before = signal.getsignal(signal.SIGTERM)
+    with watch_signals() as stop:
+        os.kill(os.getpid(), first)
+        assert stop.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_handlers_come_back_after_an_error():
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ZeroDivisionError), watch_signals():
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_in_another_thread_nothing_is_watched():
+    """Python takes handlers in the main thread only; a training may run in any."""
+    found = []
+
+    def work():
+        with watch_signals() as stop:
+            found.append(stop.asked)
+
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [False]

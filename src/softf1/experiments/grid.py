@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Execute: TypeAlias = "Callable[[Sequence[Job]], Iterator[Done]]"
     """Runs jobs, in any order and as many at a time as it likes; gives each back once."""
 
-TRAIN = "softf1.training.run:Trainer"
+TRAIN = "softf1.training.run:CachingTrainer"
 """What a worker calls for a cell."""
 
 

@@ -2,7 +2,7 @@
 
 Each process is this module: jobs come in as lines of JSON, what became of them goes out.
 
-    python -m softf1.experiments.workers softf1.training.run:Trainer
+    python -m softf1.experiments.workers softf1.training.run:CachingTrainer
 
 The end of its input means that the process that started it is gone, however that happened. The
 worker then ends at once: were it to go on, the same command started anew would train the same cell

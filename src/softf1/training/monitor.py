@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from softf1.errors import RunError
+from softf1.losses.registry import loss_facts
 from softf1.tasks.base import NOTHING, ONE_CLASS
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from softf1.tasks.base import Prediction, Task
 
 OUTSIDE = "O"
-RATIOS = ("dice", "tversky", "dsc")
-"""Losses whose push vanishes on what is far off, so that a bad start lasts."""
-
 SECOND = 2.0
 """Epochs after which predicting nothing is a collapse; one epoch of a rare label may be too few."""
 MOST_SKIPPED = 50
@@ -33,9 +31,7 @@ class Monitor:
         advice: What to try against a collapse.
     """
 
-    def __init__(
-        self, task: Task, warnings: Iterable[str] = (), *, loss: LossSection | None = None
-    ) -> None:
+    def __init__(self, task: Task, loss: LossSection, warnings: Iterable[str] = ()) -> None:
         self.task, self.warnings = task, list(warnings)
         self.advice = advise(loss, outside=OUTSIDE in getattr(task, "labels", ()))
 
@@ -101,11 +97,12 @@ class Monitor:
         return [message]
 
 
-def advise(loss: LossSection | None, *, outside: bool) -> str:
+def advise(loss: LossSection, *, outside: bool) -> str:
     """What to try against a collapse, of what the loss does not have yet.
 
     Args:
-        loss: What was minimised; None knows nothing of it.
+        loss: What is minimised. The push of a ratio, which is a loss with the option `over`,
+            vanishes on what is far off, so that a bad start lasts.
         outside: Whether one of the labels is O.
 
     >>> from softf1.recipe import LossSection
@@ -114,23 +111,23 @@ def advise(loss: LossSection | None, *, outside: bool) -> str:
     >>> advise(LossSection(name="ce"), outside=False)
     'try class weights (loss.name="wce"), more train.epochs or another train.lr'
     """
-    names = loss.name.split("+") if loss is not None else ["dice"]
-    options = loss.options if loss is not None else {}
-    ratios = [name for name in names if name in RATIOS]
+    names, options = loss.name.split("+"), loss.options
+    defaults = {name: loss_facts(name).options for name in names}
+    ratios = [name for name in names if "over" in defaults[name]]
     tips = []
     for name in ratios:
-        own = options.get(name, options if len(names) == 1 else {})
+        own = {**defaults[name], **options.get(name, options if len(names) == 1 else {})}
         if len(names) == 1:
             tips.append(
                 f'a start with cross entropy (loss.name="ce+{name}", loss.schedule="linear")'
             )
         elif options.get("schedule") is None:
             tips.append('a start with cross entropy (loss.schedule="linear")')
-        if own.get("over") == "batch":
+        if own["over"] == "batch":
             tips.append("a larger train.batch_size")
             tips += ['exclude=["O"]'] if outside and not own.get("exclude") else []
-        tips += ["a lower alpha"] if name == "dsc" else []
-        tips += ["squared=true"] if not own.get("squared", name == "dice") else []
+        tips += ["a lower alpha"] if "decay" in own else []  # which alpha strengthens
+        tips += ["squared=true"] if own.get("squared") is False else []
     if not ratios:
         tips += ['class weights (loss.name="wce")'] if names == ["ce"] else []
         tips.append("more train.epochs")

@@ -143,7 +143,7 @@ class Trainer:
         self.eval_every = max(1, round(train.eval_every * self.steps_per_epoch))
         self.log_every = max(LEAST, self.steps // LINES)
         self.state = TrainState()
-        self.monitor = Monitor(datasets.task, loss=recipe.loss)
+        self.monitor = Monitor(datasets.task, recipe.loss)
         self.best: dict[str, Tensor] = {}
         self.display: Display = Silent()
         self.log = MetricsLog(None)
