@@ -13,9 +13,9 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from corpora import ROWS, RUNS, read_csv, read_grids
-from softf1.experiments.student import t_quantile, t_tail
+from scipy.special import stdtr
 
-from softf1.experiments.statistics import correct_holm
+from softf1.experiments.statistics import correct_holm, t_quantile
 from softf1.experiments.tables import find_table, is_printed
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def join_folds(folds: list[dict[str, Row]]) -> dict[str, Row]:
             mean, df = fmean(gains), len(gains) - 1
             error = stdev(gains) * math.sqrt(1 / len(gains) + 1 / 3)
             half = t_quantile(0.975, df) * error
-            p = 2 * t_tail(abs(mean) / error, df) if error else 1.0
+            p = 2 * stdtr(df, -abs(mean) / error) if error else 1.0
             joined[loss] |= {"difference": mean, "low": mean - half, "high": mean + half, "p": p}
     corrected = correct_holm([row["p"] for loss, row in joined.items() if loss != "ce"])
     others = (row for loss, row in joined.items() if loss != "ce")

@@ -1,9 +1,9 @@
-"""`softf1 compare`: every row tuned alike on dev, then the same seeds for all, judged on test.
+"""`softf1 compare`: every variant tuned alike on dev, then the same seeds for all, judged on test.
 
-A sceptic asks first whether cross entropy would have got there with as much computing. So, where a
-row of a comparison trains longer than cross entropy, cross entropy is trained once more, with its
-epochs multiplied so that it takes as long as the dearest row. Which of the two the others have to
-beat is chosen on dev. (The other control, noise in place of an adversarial step, is a row like any
+A sceptic asks first whether cross entropy would have got there with as much computing. So, where
+a variant trains longer than cross entropy, cross entropy is trained once more, with its epochs
+multiplied so that it takes as long as the dearest variant. Which of the two the others have to beat
+is chosen on dev. (The other control, noise in place of an adversarial step, is a variant like any
 other: `search.add_noise`.)
 """
 
@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from softf1.experiments.comparison import conclude_grid, find_differences
-from softf1.experiments.grid import CELLS, TRIALS, Cell, Grid, lock, name_cell
+from softf1.experiments.grid import RUNS, TRIALS, Grid, RunSpec, lock, make_run, name_run
 from softf1.experiments.meter import Meter
 from softf1.experiments.references import add_reference
 from softf1.experiments.search import (
@@ -33,7 +33,7 @@ from softf1.experiments.search import (
     raise_equals,
     read_trial,
     same_start,
-    split_row,
+    split_variant,
     stretch,
 )
 from softf1.experiments.statistics import plan_seeds
@@ -79,23 +79,23 @@ def compare(
         folder: The grid folder.
         losses: What to compare with cross entropy: names, or `dsc[decay=paper]` and
             `ce[train.adversarial=0.5]` with options of the loss and keys of the recipe that are
-            fixed for this row; `ce+tuned` takes the runs of `ce`.
-        seeds: The seeds of every row.
-        execute: Runs the cells.
-        tune: How much is tuned on dev: nothing, 4 settings a row for a third of the steps at most,
-            or 9; then the epochs, on whole runs.
-        most_seeds: Add seeds, up to so many, to the rows whose interval they would narrow.
+            fixed for this variant; `ce+tuned` takes the runs of `ce`.
+        seeds: The seeds of every variant.
+        execute: Executes the runs.
+        tune: How much is tuned on dev: nothing, 4 settings a variant for a third of the steps at
+            most, or 9; then the epochs, on whole runs.
+        most_seeds: Add seeds, up to so many, to the variants whose interval they would narrow.
         width: The half-width of the interval at which no more are added, as a share.
-        controls: Add cross entropy with the seconds of the dearest row, and noise in place of an
-            adversarial step, where rows call for them.
-        references: Rows that need no training, such as `majority`.
+        controls: Add cross entropy with the seconds of the dearest variant, and noise in place of
+            an adversarial step, where variants call for them.
+        references: Variants that need no training, such as `majority`.
         gain: The gain that would matter, as a share.
-        keep_models: Keep the model of each cell.
+        keep_models: Keep the model of each run.
         force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
 
     Returns:
-        The content of `comparison.json`, and `failed`: errors by cell.
+        The content of `comparison.json`, and `failed`: errors by run.
     """
     losses = add_noise(losses) if controls else tuple(losses)
     trained = tuple(dict.fromkeys(loss.removesuffix(TUNED) for loss in losses))
@@ -107,12 +107,12 @@ def compare(
         grid.content["matched"] = grid.earlier.get("matched") if controls else None
         with Meter(*_size(settings, seeds, tune), quiet=quiet) as meter:
             chosen = choose_settings(grid, settings, tune, meter)
-            rows = Runs(grid, chosen, losses, meter)
-            rows.run({row: list(seeds) for row in chosen})
+            variants = Runs(grid, chosen, losses, meter)
+            variants.run({variant: list(seeds) for variant in chosen})
             if controls:
-                rows.add_matched(seeds)
+                variants.add_matched(seeds)
             if most_seeds is not None:
-                rows.add_seeds(most_seeds, width)
+                variants.add_seeds(most_seeds, width)
         for name in references:
             add_reference(name, grid)
         grid.write()
@@ -123,31 +123,35 @@ def _size(
     settings: dict[str, list[Values]], seeds: Sequence[int], tune: Level
 ) -> tuple[float, int]:
     """Cost and number of all runs."""
-    cost, cells = 0.0, 0
-    for row, own in settings.items():
+    cost, runs = 0.0, 0
+    for variant, own in settings.items():
         left = len(own)
         cost += count_cost(left, SHARES[tune], keep=KEEP[tune]) + len(seeds)
-        cells += len(seeds)
+        runs += len(seeds)
         for _ in SHARES[tune]:
-            cells += left if left > 1 else 0
+            runs += left if left > 1 else 0
             left = -(-left // KEEP[tune])
-        epochs = _epochs(row, tune)
-        cost, cells = cost + sum(epochs), cells + len(epochs)
-    return cost, cells
+        epochs = _epochs(variant, tune)
+        cost, runs = cost + sum(epochs), runs + len(epochs)
+    return cost, runs
 
 
-def _epochs(row: str, tune: Level) -> tuple[float, ...]:
-    """The factors of the epochs that are tried; a row that fixes its epochs has none."""
-    return () if split_row(row)[1].keys() & {"train.epochs", "train.max_steps"} else EPOCHS[tune]
+def _epochs(variant: str, tune: Level) -> tuple[float, ...]:
+    """The factors of the epochs that are tried; a variant that fixes its epochs has none."""
+    return (
+        ()
+        if split_variant(variant)[1].keys() & {"train.epochs", "train.max_steps"}
+        else EPOCHS[tune]
+    )
 
 
 class Runs:
-    """The whole runs of a comparison, row by row.
+    """The whole runs of a comparison, variant by variant.
 
     Args:
         grid: Runs them.
-        chosen: The setting of each row that is trained.
-        losses: All rows, those with tuned thresholds too.
+        chosen: The setting of each variant that is trained.
+        losses: All variants, those with tuned thresholds too.
         meter: Shows progress.
     """
 
@@ -158,37 +162,37 @@ class Runs:
         self.seeds: dict[str, Sequence[int]] = {}
 
     def run(self, seeds: Mapping[str, Sequence[int]]) -> None:
-        """Run rows with these seeds; those of the first call were expected."""
-        cells = [cell for row, own in seeds.items() for cell in self._cells(row, own)]
-        cost = sum(cell.cost for cell in cells)
-        known = 0 if self.seeds else len(cells)
-        self.meter.expect(cost - known, len(cells) - known)
-        for row, own in seeds.items():
-            self.seeds[row] = [*self.seeds.get(row, []), *own]
+        """Run variants with these seeds; those of the first call were expected."""
+        runs = [run for variant, own in seeds.items() for run in self._runs(variant, own)]
+        cost = sum(run.cost for run in runs)
+        known = 0 if self.seeds else len(runs)
+        self.meter.expect(cost - known, len(runs) - known)
+        for variant, own in seeds.items():
+            self.seeds[variant] = [*self.seeds.get(variant, []), *own]
         self.grid.content["seeds"] = sorted({s for own in self.seeds.values() for s in own})
-        self.grid.run(cells, self.meter)
+        self.grid.run(runs, self.meter)
 
-    def _cells(self, row: str, seeds: Sequence[int]) -> list[Cell]:
-        if row == MATCHED:
+    def _runs(self, variant: str, seeds: Sequence[int]) -> list[RunSpec]:
+        if variant == MATCHED:
             ratio = self.grid.content["matched"]["ratio"]
             return make_matched(self.chosen[BASELINE], ratio, self.grid, seeds)
-        tuned = row + TUNED in self.losses
-        return make_cells(row, self.chosen[row], self.grid.recipe, seeds, tuned=tuned)
+        tuned = variant + TUNED in self.losses
+        return make_runs(variant, self.chosen[variant], self.grid.recipe, seeds, tuned=tuned)
 
     def add_matched(self, seeds: Sequence[int]) -> None:
-        """Cross entropy for as long as the dearest row takes; dev chooses the baseline."""
+        """Cross entropy for as long as the dearest variant takes; dev chooses the baseline."""
         matched = self.grid.content["matched"] = match_compute(self.grid, self.chosen)
         if matched is None:
             return
         place = self.losses.index(BASELINE) + 1
         self.grid.content["losses"] = [*self.losses[:place], MATCHED, *self.losses[place:]]
         self.run({MATCHED: list(seeds)})
-        pair = {row: self._cells(row, seeds) for row in (BASELINE, MATCHED)}
+        pair = {variant: self._runs(variant, seeds) for variant in (BASELINE, MATCHED)}
         self.grid.content["baseline"] = choose_baseline(self.grid, pair)
         self.grid.write()
 
     def add_seeds(self, most: int, width: float | None) -> None:
-        """More seeds for the rows whose interval they narrow, and for what those are paired with.
+        """More seeds for the variants whose interval they narrow, and for their baseline.
 
         How many follows from the spread alone, never from the size or sign of a difference, so
         that intervals stay what they say.
@@ -196,45 +200,45 @@ class Runs:
         while True:
             self.grid.write()
             wanted: dict[str, int] = {}
-            for row, found in find_differences(self.grid.folder).items():
-                own = row.removesuffix(TUNED)
+            for variant, found in find_differences(self.grid.folder).items():
+                own = variant.removesuffix(TUNED)
                 # Twice as many at most before the spread is looked at again.
                 planned = min(plan_seeds(found, width=width), 2 * found.seeds, most)
                 wanted[own] = max(wanted.get(own, 0), planned)
-            pair = [row for row in (BASELINE, MATCHED) if row in self.seeds]
+            pair = [variant for variant in (BASELINE, MATCHED) if variant in self.seeds]
             wanted |= dict.fromkeys(pair, max(wanted.values(), default=0))
             more = {
-                row: self._next_seeds(row, count)
-                for row, count in wanted.items()
-                if row in self.seeds and count > len(self.seeds[row])
+                variant: self._next_seeds(variant, count)
+                for variant, count in wanted.items()
+                if variant in self.seeds and count > len(self.seeds[variant])
             }
             if not more:
                 return
             self.run(more)
 
-    def _next_seeds(self, row: str, count: int) -> range:
-        """Seeds after the last one, until there are so many; the same ones for every row."""
-        last = self.seeds[row][-1]
-        return range(last + 1, last + 1 + count - len(self.seeds[row]))
+    def _next_seeds(self, variant: str, count: int) -> range:
+        """Seeds after the last one, until there are so many; the same ones for every variant."""
+        last = self.seeds[variant][-1]
+        return range(last + 1, last + 1 + count - len(self.seeds[variant]))
 
 
 def choose_settings(
     grid: Grid, settings: dict[str, list[Values]], tune: Level, meter: Meter
 ) -> dict[str, Values]:
-    """The best setting of every row on dev; all rows are tried side by side.
+    """The best setting of every variant on dev; all variants are tried side by side.
 
     Short runs choose rate and option, two whole runs of what they chose the epochs.
     """
 
     def measure(trials: list[tuple[str, int, float]]) -> list[Trial]:
-        cells = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
-        results = grid.run(cells, meter, trials=True)
-        found = [read_trial(grid.folder / cell.folder, results.get(cell.id)) for cell in cells]
+        runs = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
+        results = grid.run(runs, meter, trials=True)
+        found = [read_trial(grid.folder / run.folder, results.get(run.id)) for run in runs]
         known = {trial["folder"] for trial in grid.content["tuning"]}
         grid.content["tuning"] += [
-            _describe_trial(cell, trial, results.get(cell.id), grid)
-            for cell, trial in zip(cells, found, strict=True)
-            if cell.folder not in known
+            _describe_trial(run, trial, results.get(run.id), grid)
+            for run, trial in zip(runs, found, strict=True)
+            if run.folder not in known
         ]
         return found
 
@@ -242,21 +246,23 @@ def choose_settings(
         found = measure(trials)
         if trials[0][-1] != SHARES[tune][-1]:  # who is as good as the best is asked at the end
             return [trial.score for trial in found]
-        rows = groupby(zip(trials, found, strict=True), key=lambda one: one[0][0])
-        return [score for _, own in rows for score in raise_equals([trial for _, trial in own])]
+        variants = groupby(zip(trials, found, strict=True), key=lambda one: one[0][0])
+        return [score for _, own in variants for score in raise_equals([trial for _, trial in own])]
 
     numbers = {loss: range(len(own)) for loss, own in settings.items()}
     best = halve_together(numbers, SHARES[tune], score, keep=KEEP[tune])
-    trials = [(row, number, by) for row, number in best.items() for by in _epochs(row, tune)]
+    trials = [
+        (variant, number, by) for variant, number in best.items() for by in _epochs(variant, tune)
+    ]
     found = zip(trials, measure(trials) if trials else (), strict=True)
     longer = {
-        row: choose_epochs([(by, trial) for (_, _, by), trial in own])
-        for row, own in groupby(found, key=lambda one: one[0][0])
+        variant: choose_epochs([(by, trial) for (_, _, by), trial in own])
+        for variant, own in groupby(found, key=lambda one: one[0][0])
     }
-    chosen = {row: settings[row][number] for row, number in best.items()}
+    chosen = {variant: settings[variant][number] for variant, number in best.items()}
     return {
-        row: own | stretch(with_values(grid.recipe, own), longer.get(row, 1.0))
-        for row, own in chosen.items()
+        variant: own | stretch(with_values(grid.recipe, own), longer.get(variant, 1.0))
+        for variant, own in chosen.items()
     }
 
 
@@ -267,17 +273,17 @@ def choose_epochs(trials: Sequence[tuple[float, Trial]]) -> float:
     return trials[scores.index(max(scores))][0]
 
 
-def make_trial(row: str, number: int, values: Values, share: float, grid: Grid) -> Cell:
+def make_trial(variant: str, number: int, values: Values, share: float, grid: Grid) -> RunSpec:
     """A run of one setting over a share of the steps."""
-    name = name_cell(row, f"{number}-{round(100 * share)}")
+    name = name_run(variant, f"{number}-{round(100 * share)}")
     short = stretch(with_values(grid.recipe, values), share)
-    return Cell(
+    return RunSpec(
         id=name,
-        label=row,
+        label=variant,
         loss=values["loss.name"],
         seed=TUNING_SEED,
         values={
-            **same_start(row, grid.recipe),
+            **same_start(variant, grid.recipe),
             **values,
             **short,
             "task.test": None,
@@ -290,113 +296,90 @@ def make_trial(row: str, number: int, values: Values, share: float, grid: Grid) 
 
 
 def _describe_trial(
-    cell: Cell, trial: Trial, result: dict[str, Any] | None, grid: Grid
+    run: RunSpec, trial: Trial, result: dict[str, Any] | None, grid: Grid
 ) -> dict[str, Any]:
-    shown: dict[str, Any] = {"loss": cell.label, "values": cell.values, "score": trial.score}
-    shown |= {"steps": result and result["steps"], "share": cell.cost, "folder": cell.folder}
+    shown: dict[str, Any] = {"loss": run.label, "values": run.values, "score": trial.score}
+    shown |= {"steps": result and result["steps"], "share": run.cost, "folder": run.folder}
     shown["counted"] = trial.pseudo is not None
-    error = grid.errors.get(cell.id)
+    error = grid.errors.get(run.id)
     return shown | ({"error": error} if error else {})
 
 
-def make_cells(
-    row: str, values: Values, recipe: Recipe, seeds: Sequence[int], *, tuned: bool
-) -> list[Cell]:
-    """The whole runs of a row, one a seed."""
-    common = {**same_start(row, recipe), **values, "eval.tune": tuned}
+def make_runs(
+    variant: str, values: Values, recipe: Recipe, seeds: Sequence[int], *, tuned: bool
+) -> list[RunSpec]:
+    """The whole runs of a variant, one a seed."""
+    own = {**same_start(variant, recipe), **values, "eval.tune": tuned}
     cost = with_values(recipe, values).train.epochs / recipe.train.epochs
-    names = {seed: name_cell(row, f"s{seed}") for seed in seeds}
-    return [
-        Cell(
-            id=name,
-            label=row,
-            loss=values["loss.name"],
-            seed=seed,
-            values={**common, "train.seed": seed},
-            folder=f"{CELLS}/{name}",
-            cost=cost,
-        )
-        for seed, name in names.items()
-    ]
+    return [make_run(variant, own, seed, loss=own["loss.name"], cost=cost) for seed in seeds]
 
 
 DEAR = 1.5
-"""A row that takes so many times the seconds of cross entropy calls for the control."""
+"""A variant that takes so many times the seconds of cross entropy calls for the control."""
 
 ALIKE = 0.1
 """A ratio of seconds that moved by less is the one that was measured before."""
 
 
-def measure_ratio(grid: Grid, rows: Iterable[str]) -> tuple[str, float] | None:
-    """The dearest row, and how many times the training seconds of cross entropy it takes.
+def measure_ratio(grid: Grid, variants: Iterable[str]) -> tuple[str, float] | None:
+    """The dearest variant, and how many times the training seconds of cross entropy it takes.
 
-    The fastest run of each row counts: the others may have shared the machine. None where cross
+    The fastest run of each variant counts: the others may have shared the machine. None where cross
     entropy or the seconds are missing.
     """
-    fastest = {row: _fastest(grid, row) for row in rows}
-    known = {row: seconds for row, seconds in fastest.items() if seconds}
+    fastest = {variant: _fastest(grid, variant) for variant in variants}
+    known = {variant: seconds for variant, seconds in fastest.items() if seconds}
     if BASELINE not in known:
         return None
-    dearest = max(known, key=lambda row: known[row])
+    dearest = max(known, key=lambda variant: known[variant])
     return dearest, known[dearest] / known[BASELINE]
 
 
-def _fastest(grid: Grid, row: str) -> float | None:
+def _fastest(grid: Grid, variant: str) -> float | None:
     found = [
-        grid.results[cell.id].get("seconds", {})
-        for cell in grid.cells.values()
-        if cell.label == row and cell.folder.startswith(f"{CELLS}/") and cell.id in grid.results
+        grid.results[run.id].get("seconds", {})
+        for run in grid.runs.values()
+        if run.label == variant and run.folder.startswith(f"{RUNS}/") and run.id in grid.results
     ]
     spent = [own["train"] - own.get("warmup", 0.0) for own in found if "train" in own]
     return min(spent, default=None)
 
 
-def match_compute(grid: Grid, rows: Iterable[str]) -> dict[str, Any] | None:
-    """What `grid.json` says of the control: the dearest row and the ratio; None where none is due.
+def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
+    """What `grid.json` says of the control: the dearest variant and the ratio; None without one.
 
-    A ratio that was measured before stands, unless the dearest row has clearly become another: its
-    runs are there.
+    A ratio that was measured before stands, since its runs are there, unless the dearest variant
+    has clearly become another.
     """
-    measured, earlier = measure_ratio(grid, rows), grid.content.get("matched")
+    measured, earlier = measure_ratio(grid, variants), grid.content.get("matched")
     if measured is None or measured[1] < DEAR:
         return None
-    row, ratio = measured
+    variant, ratio = measured
     if earlier and abs(ratio / earlier["ratio"] - 1) <= ALIKE:
         return dict(earlier)
-    return {"row": row, "ratio": float(f"{ratio:.2g}")}
+    return {"row": variant, "ratio": float(f"{ratio:.2g}")}
 
 
-def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[Cell]:
+def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:
     """Runs of cross entropy with its epochs multiplied."""
     values = {**same_start(BASELINE, grid.recipe), **values, "eval.tune": False}
     values |= stretch(with_values(grid.recipe, values), ratio)
     # The epochs are part of the name: another ratio gives other runs, and refuses none.
-    names = {seed: name_cell(MATCHED, f"e{values['train.epochs']:g}-s{seed}") for seed in seeds}
-    return [
-        Cell(
-            id=name,
-            label=MATCHED,
-            loss=values["loss.name"],
-            seed=seed,
-            values={**values, "train.seed": seed},
-            folder=f"{CELLS}/{name}",
-            cost=ratio,
-        )
-        for seed, name in names.items()
-    ]
+    how = {"loss": values["loss.name"], "tail": f"e{values['train.epochs']:g}-", "cost": ratio}
+    return [make_run(MATCHED, values, seed, **how) for seed in seeds]
 
 
-def choose_baseline(grid: Grid, cells: Mapping[str, Sequence[Cell]]) -> str:
+def choose_baseline(grid: Grid, runs: Mapping[str, Sequence[RunSpec]]) -> str:
     """Cross entropy, or the one with matched compute where its mean on dev is higher.
 
     Args:
         grid: Has the results.
-        cells: Their runs with the seeds that all rows have.
+        runs: Their runs with the seeds that all variants have.
     """
     means = {}
-    for row, own in cells.items():
-        found = [grid.results[cell.id] for cell in own if cell.id in grid.results]
+    for variant, own in runs.items():
+        found = [grid.results[run.id] for run in own if run.id in grid.results]
         scores = [one["scores"]["dev"][one["headline"]] for one in found]
         if scores:
-            means[row] = sum(scores) / len(scores)
-    return max(means, key=lambda row: (means[row], row == BASELINE), default=BASELINE)
+            means[variant] = sum(scores) / len(scores)
+    return max(means, key=lambda variant: (means[variant], variant == BASELINE), default=BASELINE)

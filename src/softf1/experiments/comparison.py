@@ -1,4 +1,4 @@
-"""From the cells of a grid to the comparison: rows with intervals, labels, verdicts."""
+"""From the runs of a grid to the comparison: rows with intervals, labels, verdicts."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ COLUMNS = (
 )
 
 
-class Rows:
-    """The runs of a grid by row and seed."""
+class Variants:
+    """The runs of a grid by variant and seed."""
 
     def __init__(self, folder: Path, grid: Mapping[str, Any]) -> None:
         self.folder, self.grid = folder, grid
@@ -65,27 +65,27 @@ class Rows:
         self.tasks: list[Any] = []
         self.counted: ExampleCounts | None = None
         self.references: dict[str, Run] = {}
-        for cell in grid["cells"]:
-            if cell["state"] == "done":
-                self._add(cell)
-        for row, run in self.references.items():  # paired with every seed of the baseline
-            self.runs[row] = dict.fromkeys(self.runs.get(grid["baseline"], {0: run}), run)
+        for entry in grid["cells"]:
+            if entry["state"] == "done":
+                self._add(entry)
+        for variant, run in self.references.items():  # paired with every seed of the baseline
+            self.runs[variant] = dict.fromkeys(self.runs.get(grid["baseline"], {0: run}), run)
 
-    def _add(self, cell: Mapping[str, Any]) -> None:
-        folder = self.folder / cell["folder"]
+    def _add(self, entry: Mapping[str, Any]) -> None:
+        folder = self.folder / entry["folder"]
         result = read_json(folder / "result.json")
         self.results.append(result)
         self.split, self.headline = split_of(result), result["headline"]
-        row, seed = cell["label"], cell["seed"]
+        variant, seed = entry["label"], entry["seed"]
         own = self._read(folder, result["scores"], "")
         if seed is None:
-            self.references[row] = replace(own, collapsed=False)
+            self.references[variant] = replace(own, collapsed=False)
             return
         own = replace(own, collapsed=own.collapsed or bool(result.get("collapsed")))
-        self.runs.setdefault(row, {})[seed] = own
-        if "tuned" in result and row + TUNED in self.grid["losses"]:
+        self.runs.setdefault(variant, {})[seed] = own
+        if "tuned" in result and variant + TUNED in self.grid["losses"]:
             tuned = self._read(folder, result["tuned"], ".tuned")
-            self.runs.setdefault(row + TUNED, {})[seed] = tuned
+            self.runs.setdefault(variant + TUNED, {})[seed] = tuned
 
     def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> Run:
         scores, name = parts[self.split], f"predictions.{self.split}{kind}.jsonl"
@@ -119,103 +119,113 @@ class Rows:
             self.notes.append(text)
 
     def ordered(self) -> list[str]:
-        """The rows in the order they were asked for."""
+        """The variants in the order they were asked for."""
         asked = [*self.grid["losses"], *self.runs]
-        return [row for row in dict.fromkeys(asked) if row in self.runs]
+        return [variant for variant in dict.fromkeys(asked) if variant in self.runs]
 
-    def role(self, row: str) -> str:
-        """What a row is there for: baseline, loss, control, or reference that is not trained."""
-        if row == self.grid["baseline"]:
+    def role(self, variant: str) -> str:
+        """What a variant is there for: baseline, loss, control, or untrained reference."""
+        if variant == self.grid["baseline"]:
             return "baseline"
-        if row in self.references:
+        if variant in self.references:
             return "reference"
         pair = (BASELINE, MATCHED) if MATCHED in self.runs else ()
-        return "control" if row in pair or f"{DIRECTION}=random" in row else "loss"
+        return "control" if variant in pair or f"{DIRECTION}=random" in variant else "loss"
 
     def differences(self) -> dict[str, Difference]:
-        """Every row against the baseline, as far as they have seeds in common."""
+        """Every variant against the baseline, as far as they have seeds in common."""
         base = self.runs.get(self.grid["baseline"], {})
-        others = [row for row in self.ordered() if row != self.grid["baseline"]]
+        others = [variant for variant in self.ordered() if variant != self.grid["baseline"]]
         return {
-            row: compare_runs(self.runs[row], base)
-            for row in others
-            if self.runs[row].keys() & base.keys()
+            variant: compare_runs(self.runs[variant], base)
+            for variant in others
+            if self.runs[variant].keys() & base.keys()
         }
 
 
 def find_differences(folder: Path) -> dict[str, Difference]:
-    """Every row of a grid against the baseline."""
-    return Rows(folder, read_json(folder / FILE)).differences()
+    """Every variant of a grid against the baseline."""
+    return Variants(folder, read_json(folder / FILE)).differences()
 
 
 def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
-    """The content of `comparison.json`, from the cells that are done."""
+    """The content of `comparison.json`, from the runs that are done."""
     grid = read_json(folder / FILE)
-    rows = Rows(folder, grid)
-    baseline, differences = grid["baseline"], rows.differences()
-    _add_notes(rows, differences)
-    judged = correct(differences, [row for row in differences if rows.role(row) == "loss"])
+    variants = Variants(folder, grid)
+    baseline, differences = grid["baseline"], variants.differences()
+    _add_notes(variants, differences)
+    judged = correct(
+        differences, [variant for variant in differences if variants.role(variant) == "loss"]
+    )
     return {
         "schema": 1,
         "kind": grid["kind"],
-        "headline": rows.headline,
+        "headline": variants.headline,
         "baseline": baseline,
-        "split": rows.split,
-        "examples": rows.counted.lines if rows.counted else 0,
-        "units": len(rows.counted) if rows.counted else 0,
+        "split": variants.split,
+        "examples": variants.counted.lines if variants.counted else 0,
+        "units": len(variants.counted) if variants.counted else 0,
         "gain": gain,
-        "rows": [_row(name, rows, judged, gain=gain) for name in rows.ordered()],
-        "verdict": _conclude(rows, judged),
-        "notes": rows.notes,
-        **describe_labels(rows),
+        "rows": [_row(name, variants, judged, gain=gain) for name in variants.ordered()],
+        "verdict": _conclude(variants, judged),
+        "notes": variants.notes,
+        **describe_labels(variants),
     }
 
 
-def _conclude(rows: Rows, judged: Mapping[str, tuple[Difference, float]]) -> str:
-    trained = [own for row, own in rows.runs.items() if row not in rows.references]
+def _conclude(variants: Variants, judged: Mapping[str, tuple[Difference, float]]) -> str:
+    trained = [own for variant, own in variants.runs.items() if variant not in variants.references]
     runs = [run for own in trained for run in own.values()]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
-    losses = {row: one for row, one in judged.items() if rows.role(row) == "loss"}
-    return conclude(losses, baseline=rows.grid["baseline"], headline=rows.headline)
+    losses = {variant: one for variant, one in judged.items() if variants.role(variant) == "loss"}
+    return conclude(losses, baseline=variants.grid["baseline"], headline=variants.headline)
 
 
 def correct(
     differences: Mapping[str, Difference], family: Sequence[str]
 ) -> dict[str, tuple[Difference, float]]:
-    """Differences with their p-values, corrected for the number of rows in the family.
+    """Differences with their p-values, corrected for the number of variants in the family.
 
     Controls and references ask another question, so that they cost the losses nothing.
     """
-    corrected = correct_holm([differences[row].p for row in family])
+    corrected = correct_holm([differences[variant].p for variant in family])
     p_holm = dict(zip(family, corrected, strict=True))
-    return {row: (found, p_holm.get(row, found.p)) for row, found in differences.items()}
+    return {
+        variant: (found, p_holm.get(variant, found.p)) for variant, found in differences.items()
+    }
 
 
-def _add_notes(rows: Rows, differences: Mapping[str, Difference]) -> None:
+def _add_notes(variants: Variants, differences: Mapping[str, Difference]) -> None:
     """What a reader should know, in the order of weight."""
-    grid, baseline = rows.grid, rows.grid["baseline"]
+    grid, baseline = variants.grid, variants.grid["baseline"]
     for note in grid.get("notes", ()):
-        rows.note(note)
-    if baseline not in rows.runs:
-        rows.note(f"no run of {baseline} is done: nothing to compare with")
-    if MATCHED in rows.runs and grid.get("matched"):
-        rows.note(_say_matched(rows))
-    for row in rows.references:
-        found = differences.get(row)
+        variants.note(note)
+    if baseline not in variants.runs:
+        variants.note(f"no run of {baseline} is done: nothing to compare with")
+    if MATCHED in variants.runs and grid.get("matched"):
+        variants.note(_say_matched(variants))
+    for variant in variants.references:
+        found = differences.get(variant)
         if found and found.low > 0:
-            rows.note(f"the row {row}, which trains no encoder, is surely ahead of {baseline}")
-    if rows.split == "dev":
-        rows.note("there is no test file: dev, which chose settings and checkpoints, flatters all")
-    trained = {row: own for row, own in rows.runs.items() if row not in rows.references}
+            variants.note(
+                f"the row {variant}, which trains no encoder, is surely ahead of {baseline}"
+            )
+    if variants.split == "dev":
+        variants.note(
+            "there is no test file: dev, which chose settings and checkpoints, flatters all"
+        )
+    trained = {
+        variant: own for variant, own in variants.runs.items() if variant not in variants.references
+    }
     for caveat in list_caveats(trained, grid.get("tuning", [])):
-        rows.note(caveat)
+        variants.note(caveat)
 
 
-def _say_matched(rows: Rows) -> str:
-    matched = rows.grid["matched"]
+def _say_matched(variants: Variants) -> str:
+    matched = variants.grid["matched"]
     longer = f"{matched['ratio']:g} times the epochs let ce train for as long as {matched['row']}"
-    if rows.grid["baseline"] == MATCHED:
+    if variants.grid["baseline"] == MATCHED:
         return f"{longer}; that is better on dev, and so it is the baseline"
     return f"{longer}; that is not better on dev, and so ce is the baseline"
 
@@ -234,14 +244,14 @@ def compare_runs(ours: Mapping[int, Run], theirs: Mapping[int, Run]) -> Differen
 
 def _row(
     name: str,
-    rows: Rows,
+    variants: Variants,
     judged: Mapping[str, tuple[Difference, float]],
     *,
     gain: float,
 ) -> dict[str, Any]:
-    runs, role = rows.runs[name], rows.role(name)
+    runs, role = variants.runs[name], variants.role(name)
     if role == "reference":
-        runs = {0: rows.references[name]}
+        runs = {0: variants.references[name]}
     scores = [run.score for run in runs.values()]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"loss": name, "n": len(scores), "mean": float(np.mean(scores)), "role": role}
@@ -250,7 +260,7 @@ def _row(
         row[key] = _mean(run.scores.get(key) for run in runs.values())
     row["calibration_error"] = _mean(run.calibration_error for run in runs.values())
     row["means"] = {"dev": mean_scores([run.dev for run in runs.values()])}
-    row["means"][rows.split] = mean_scores([run.scores for run in runs.values()])
+    row["means"][variants.split] = mean_scores([run.scores for run in runs.values()])
     row["scores"] = {str(seed): run.score for seed, run in sorted(runs.items())}
     dead = name_collapse({seed: (run.score, run.collapsed) for seed, run in runs.items()})
     if name not in judged:
@@ -260,7 +270,7 @@ def _row(
     row |= {key: getattr(found, key) for key in ("low", "high", "p", "probability", "df")}
     row |= {"sd_seeds": found.sd_seeds, "sd_examples": found.sd_examples}
     if role == "loss":
-        losses = sum(rows.role(other) == "loss" for other in judged)
+        losses = sum(variants.role(other) == "loss" for other in judged)
         judgement = judge(found, p_holm, losses=losses, gain=gain)
     else:
         judgement = judge_control(found)
@@ -285,15 +295,15 @@ def _macro(labels: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]
     return {f"macro_{name}": _mean(one[name] for one in labels.values()) for name in names}
 
 
-def describe_labels(rows: Rows) -> dict[str, Any]:
-    """Each label's scores by row, means over seeds, with its frequency; and groups of labels."""
+def describe_labels(variants: Variants) -> dict[str, Any]:
+    """Scores of each label by variant, means over seeds, its frequency; and groups of labels."""
     names = sorted(
-        {label for runs in rows.runs.values() for r in runs.values() for label in r.labels}
+        {label for runs in variants.runs.values() for r in runs.values() for label in r.labels}
     )
     if not names:
         return {"labels": [], "groups": []}
-    train = train_support(rows.results[0].get("class_counts", {}), rows.tasks[-1:], names)
-    test = {label: _support(rows, label) for label in names}
+    train = train_support(variants.results[0].get("class_counts", {}), variants.tasks[-1:], names)
+    test = {label: _support(variants, label) for label in names}
     group = group_labels({n: train.get(n) or 0 for n in names} if any(train.values()) else test)
     labels = [
         {
@@ -301,11 +311,14 @@ def describe_labels(rows: Rows) -> dict[str, Any]:
             "support_train": train.get(label),
             "support_test": test[label],
             "group": group[label],
-            "scores": {row: _label_scores(rows.runs[row], label) for row in rows.ordered()},
+            "scores": {
+                variant: _label_scores(variants.runs[variant], label)
+                for variant in variants.ordered()
+            },
         }
         for label in sorted(names, key=lambda label: (-(train.get(label) or 0), label))
     ]
-    return {"labels": labels, "groups": _groups(labels, rows.ordered())}
+    return {"labels": labels, "groups": _groups(labels, variants.ordered())}
 
 
 def _label_scores(runs: Mapping[int, Run], label: str) -> dict[str, float]:
@@ -317,8 +330,8 @@ def _label_scores(runs: Mapping[int, Run], label: str) -> dict[str, float]:
     }
 
 
-def _support(rows: Rows, label: str) -> int:
-    found = (run.labels.get(label) for runs in rows.runs.values() for run in runs.values())
+def _support(variants: Variants, label: str) -> int:
+    found = (run.labels.get(label) for runs in variants.runs.values() for run in runs.values())
     return max((int(one["support"]) for one in found if one), default=0)
 
 
@@ -328,7 +341,10 @@ def _groups(labels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[d
     for group in ("head", "mid", "tail"):
         own = [one for one in labels if one["group"] == group and one["support_test"]]
         if own:
-            scores = {row: {"f1": _mean(one["scores"][row]["f1"] for one in own)} for row in names}
+            scores = {
+                variant: {"f1": _mean(one["scores"][variant]["f1"] for one in own)}
+                for variant in names
+            }
             groups.append(
                 {"group": group, "labels": [one["label"] for one in own], "scores": scores}
             )
@@ -349,7 +365,7 @@ def conclude_grid(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, 
         more: What else the file says.
 
     Returns:
-        The content of `comparison.json`, and `failed`: errors by cell.
+        The content of `comparison.json`, and `failed`: errors by run.
     """
     comparison = {**summarize(grid.folder, gain=gain), **more}
     _write(grid.folder, comparison)

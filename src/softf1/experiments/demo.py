@@ -72,11 +72,11 @@ def run_demo(
     quiet: bool = False,
     **values: Any,
 ) -> dict[str, Any]:
-    """Trains every row with every seed; gives the comparison, and `failed`: errors by cell.
+    """Trains every variant with every seed; gives the comparison, and `failed`: errors by run.
 
     Args:
         folder: The grid folder.
-        execute: Runs the cells.
+        execute: Executes the runs.
         seeds: How many seeds.
         rows: Some of `ROWS`.
         force: Start afresh in a folder that holds another grid, or this one.

@@ -1,8 +1,8 @@
-"""A grid folder: cells, each one recipe with some values changed, that are run once each.
+"""A grid folder: runs of one recipe with some values changed, each done once.
 
-A cell is done when its folder has a `result.json` of its recipe, files and versions; that file is
+A run is done when its folder has a `result.json` of its recipe, files and versions; that file is
 written last. So nothing else needs to be remembered: after an interruption, of any kind, the same
-command goes on where it was. Files are hashed once, when a command begins: a cell that found other
+command goes on where it was. Files are hashed once, when a command begins: a run that read other
 ones counts as failed, so that no mean is over runs of different data.
 """
 
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     """Runs jobs, in any order and as many at a time as it likes; gives each back once."""
 
 TRAIN = "softf1.training.run:CachingTrainer"
-"""What a worker calls for a cell."""
+"""What a worker calls for a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class RunSpec:
     """One run of a grid.
 
     Attributes:
         id: Its name, and that of its folder.
-        label: The row of the table that it belongs to: a loss, or values of a sweep.
+        label: The variant that it belongs to, a row of the table: a loss, or values of a sweep.
         loss: The loss it is trained with.
         seed: Its seed; None where chance plays no part.
         values: What differs from the recipe, by key.
@@ -70,7 +70,7 @@ class Cell:
     cost: float = 1.0
 
     def describe(self, state: str, error: str | None = None) -> dict[str, Any]:
-        """The cell as `grid.json` has it."""
+        """The run as `grid.json` has it."""
         shown: dict[str, Any] = {
             "id": self.id,
             "loss": self.loss,
@@ -98,25 +98,51 @@ class Done(NamedTuple):
     seconds: float = 0.0
 
 
-def make_job(cell: Cell, recipe: Recipe, grid: Path) -> Job:
-    """The cell with its whole recipe."""
-    own = with_values(recipe, cell.values)
-    return Job(cell.id, describe_recipe(own), str(grid / cell.folder))
+def make_job(run: RunSpec, recipe: Recipe, grid: Path) -> Job:
+    """The run with its whole recipe."""
+    own = with_values(recipe, run.values)
+    return Job(run.id, describe_recipe(own), str(grid / run.folder))
 
 
-def name_cell(row: str, rest: str) -> str:
-    """A name for a cell of a row that any file system takes.
+def name_run(variant: str, rest: str) -> str:
+    """A name for a run of a variant that any file system takes.
 
-    >>> name_cell("dsc[decay=paper]", "s0")
+    >>> name_run("dsc[decay=paper]", "s0")
     'dsc_decay=paper_-s0'
     """
-    safe = "".join(c if c.isalnum() or c in "=.+-" else "_" for c in row)
+    safe = "".join(c if c.isalnum() or c in "=.+-" else "_" for c in variant)
     return f"{safe}-{rest}"
 
 
-def read_done(cell: Cell, identity: Mapping[str, Any], grid: Path) -> dict[str, Any] | None:
-    """The result of a finished cell; that of another recipe or other files is refused."""
-    path = grid / cell.folder / "result.json"
+def make_run(
+    variant: str,
+    values: Mapping[str, Any],
+    seed: int,
+    *,
+    loss: str,
+    tail: str = "",
+    cost: float = 1.0,
+) -> RunSpec:
+    """A whole run of a variant; `tail` goes into its name.
+
+    >>> make_run("dice", {"loss.name": "dice"}, 3, loss="dice").folder
+    'cells/dice-s3'
+    """
+    name = name_run(variant, f"{tail}s{seed}")
+    return RunSpec(
+        id=name,
+        label=variant,
+        loss=loss,
+        seed=seed,
+        values={**values, "train.seed": seed},
+        folder=f"{RUNS}/{name}",
+        cost=cost,
+    )
+
+
+def read_done(run: RunSpec, identity: Mapping[str, Any], grid: Path) -> dict[str, Any] | None:
+    """The result of a finished run; that of another recipe or other files is refused."""
+    path = grid / run.folder / "result.json"
     if not path.is_file():
         return None
     result = read_json(path)
@@ -165,7 +191,7 @@ FILE, LOCK = "grid.json", ".lock"
 MARK = b"softf1\n"
 """What the lock file says, by which a folder is known to be ours."""
 
-CELLS, TRIALS = "cells", "tuning"
+RUNS, TRIALS = "cells", "tuning"
 """Folders of the runs that count, and of those that only chose settings."""
 
 
@@ -174,9 +200,9 @@ class Grid:
 
     Args:
         folder: Where it is.
-        recipe: What all cells have in common.
+        recipe: What all runs have in common.
         execute: Runs jobs.
-        keep_models: Keep the models of the cells; those of trials are never kept.
+        keep_models: Keep the models of the runs; those of trials are never kept.
     """
 
     def __init__(
@@ -188,7 +214,7 @@ class Grid:
         self.hash_data = cache(hash_path)
         self.hash_encoder = cache(hash_encoder_files)
         self.earlier: dict[str, Any] = {}
-        self.cells: dict[str, Cell] = {}
+        self.runs: dict[str, RunSpec] = {}
         self.results: dict[str, dict[str, Any]] = {}
         self.errors: dict[str, str] = {}
 
@@ -205,69 +231,69 @@ class Grid:
                 raise InputError(f"holds a grid, but {say_changes(changes)}", path=path)
         self.content = {"schema": SCHEMA, **identity, **content, "headline": None, "tuning": []}
 
-    def identify(self, cell: Cell | None = None) -> dict[str, Any]:
-        """What decides the results: of all cells, or of one."""
-        recipe = with_values(self.recipe, cell.values) if cell else self.recipe
+    def identify(self, run: RunSpec | None = None) -> dict[str, Any]:
+        """What decides the results: of all runs, or of one."""
+        recipe = with_values(self.recipe, run.values) if run else self.recipe
         return identify(recipe, hash_data=self.hash_data, hash_encoder=self.hash_encoder)
 
     def write(self) -> None:
         """Write `grid.json`, as a whole or not at all."""
-        cells = [cell.describe(self._state(cell), self.errors.get(cell.id)) for cell in self._own()]
+        runs = [run.describe(self._state(run), self.errors.get(run.id)) for run in self._own()]
         headline = min((result["headline"] for result in self.results.values()), default=None)
-        self.content |= {"cells": cells, "headline": headline}
+        self.content |= {"cells": runs, "headline": headline}
         with new_file(self.folder / FILE) as file:
             text = json.dumps(plain(self.content), ensure_ascii=False, indent=1)
             file.write(text.encode() + b"\n")
 
     def run(
-        self, cells: Sequence[Cell], meter: Meter, *, trials: bool = False
+        self, runs: Sequence[RunSpec], meter: Meter, *, trials: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """Run what is not done yet; give the results of the cells by their id.
+        """Run what is not done yet; give the results of the runs by their id.
 
-        A cell that fails is noted in `errors` and has no result.
+        A run that fails is noted in `errors` and has no result.
         """
-        self.cells |= {cell.id: cell for cell in cells}
+        self.runs |= {run.id: run for run in runs}
         jobs = []
-        for cell in cells:
-            found = read_done(cell, self.identify(cell), self.folder)
+        for run in runs:
+            found = read_done(run, self.identify(run), self.folder)
             if found is None:
-                jobs.append(make_job(cell, self.recipe, self.folder))
+                jobs.append(make_job(run, self.recipe, self.folder))
             else:
-                self.results[cell.id] = found
-                meter.skip(cell.cost)
+                self.results[run.id] = found
+                meter.skip(run.cost)
         self.write()
-        if cells and not jobs and not trials:
-            last = max(finished_on(self.folder / c.folder, self.results[c.id]) for c in cells)
-            meter.say(f"all {len(cells)} runs were finished before, the last on {last}")
+        if runs and not jobs and not trials:
+            last = max(finished_on(self.folder / c.folder, self.results[c.id]) for c in runs)
+            meter.say(f"all {len(runs)} runs were finished before, the last on {last}")
         for done in self.execute(jobs) if jobs else ():
-            self._take(self.cells[done.id], done, meter, trials=trials)
+            self._take(self.runs[done.id], done, meter, trials=trials)
             self.write()
-        return {cell.id: self.results[cell.id] for cell in cells if cell.id in self.results}
+        return {run.id: self.results[run.id] for run in runs if run.id in self.results}
 
-    def _take(self, cell: Cell, done: Done, meter: Meter, *, trials: bool) -> None:
+    def _take(self, run: RunSpec, done: Done, meter: Meter, *, trials: bool) -> None:
         took = format_seconds(done.seconds)
-        changes = list_changes(done.result, self.identify(cell)) if done.result else []
+        changes = list_changes(done.result, self.identify(run)) if done.result else []
         if done.result is None or changes:
             why = f"{changes[0]} since this command began" if changes else done.error
-            self.errors[cell.id] = why or "no result"
-            meter.advance(cell.cost, f"{cell.id} failed after {took}: {self.errors[cell.id]}")
+            self.errors[run.id] = why or "no result"
+            meter.advance(run.cost, f"{run.id} failed after {took}: {self.errors[run.id]}")
             return
-        self.results[cell.id] = done.result
+        self.results[run.id] = done.result
         if trials or not self.keep_models:
-            drop_weights(self.folder / cell.folder)
+            drop_weights(self.folder / run.folder)
         split = "dev" if trials else split_of(done.result)
         headline = done.result["headline"]
         score = done.result["scores"][split][headline]
-        meter.advance(cell.cost, f"{cell.id} {split} {headline} {100 * score:.2f} ({took})")
+        meter.advance(run.cost, f"{run.id} {split} {headline} {100 * score:.2f} ({took})")
 
-    def _own(self) -> list[Cell]:
-        """The cells that make up the grid; trials are listed elsewhere."""
-        return [cell for cell in self.cells.values() if cell.folder.startswith(f"{CELLS}/")]
+    def _own(self) -> list[RunSpec]:
+        """The runs that make up the grid; trials are listed elsewhere."""
+        return [run for run in self.runs.values() if run.folder.startswith(f"{RUNS}/")]
 
-    def _state(self, cell: Cell) -> str:
-        if cell.id in self.results:
+    def _state(self, run: RunSpec) -> str:
+        if run.id in self.results:
             return "done"
-        return "failed" if cell.id in self.errors else "missing"
+        return "failed" if run.id in self.errors else "missing"
 
 
 def split_of(result: dict[str, Any]) -> str:
@@ -324,5 +350,5 @@ def _empty(folder: Path) -> None:
     """Removes what an earlier command left, `grid.json` first; what others put there stays."""
     for name in (FILE, "comparison.json", "comparison.csv"):
         (folder / name).unlink(missing_ok=True)
-    for name in (CELLS, TRIALS):
+    for name in (RUNS, TRIALS):
         remove_folder(folder / name)

@@ -23,16 +23,16 @@ def format_seconds(seconds: float) -> str:
 
 
 class Meter:
-    """Counts cells, each with its cost, and says when the rest will be done.
+    """Counts runs, each with its cost, and says when the rest will be done.
 
     Args:
-        total: The cost of all cells, in whole runs.
-        cells: How many there are.
+        total: The cost of all of them, in whole runs.
+        runs: How many there are.
         quiet: Show nothing.
     """
 
-    def __init__(self, total: float, cells: int, *, quiet: bool = False) -> None:
-        self.total, self.cells, self.quiet = total, cells, quiet
+    def __init__(self, total: float, runs: int, *, quiet: bool = False) -> None:
+        self.total, self.runs, self.quiet = total, runs, quiet
         self.done, self.count, self.worked = 0.0, 0, 0.0
         self.start = monotonic()
         self.bar: Any = None
@@ -64,23 +64,23 @@ class Meter:
         if self.bar is not None:
             self.bar.stop()
 
-    def expect(self, cost: float, cells: int) -> None:
+    def expect(self, cost: float, runs: int) -> None:
         """More to do than was known at first."""
         self.total += cost
-        self.cells += cells
+        self.runs += runs
         if self.bar is not None:
             self.bar.update(self.task, total=self.total)
 
     def skip(self, cost: float) -> None:
-        """A cell that was finished before: it says nothing about the time of the others."""
+        """A run that was finished before: it says nothing about the time of the others."""
         self.done += cost
         self.count += 1
 
     def advance(self, cost: float, said: str) -> None:
-        """A cell was run."""
+        """A run was done."""
         self.skip(cost)
         self.worked += cost
-        self._show(f"[{self.count}/{self.cells}] {said}")
+        self._show(f"[{self.count}/{self.runs}] {said}")
 
     @property
     def left(self) -> float:

@@ -1,4 +1,4 @@
-"""Cells on a Ray cluster: an existing one, or one of this machine alone. `pip install softf1[ray]`.
+"""Runs on a Ray cluster: an existing one, or one of this machine alone. `pip install softf1[ray]`.
 
 The grid folder must be on a file system that all nodes share, as Ray's own results are. The nodes
 need the same environment; the current folder is theirs too, for data files with relative paths.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 RETRIES = 3
-"""How often a cell is tried again whose worker or node was lost; it goes on from its checkpoint."""
+"""How often a run is tried again whose worker or node was lost; it goes on from its checkpoint."""
 
 
 class Cluster:
@@ -92,7 +92,7 @@ def added_paths() -> list[str]:
 def _train(
     target: str, folder: str, name: str, recipe: dict[str, Any], out: str
 ) -> tuple[Any, ...]:
-    """One cell, on whatever node this is."""
+    """One run, on whatever node this is."""
     os.chdir(folder)
     return tuple(run_job(Job(name, recipe, out), find_target(target)))
 

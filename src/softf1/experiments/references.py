@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import CELLS, Cell, read_done
+from softf1.experiments.grid import RUNS, RunSpec, read_done
 from softf1.tasks.registry import list_tasks, load_task, make_task, save_task
 from softf1.training.datasets import read_parts
 from softf1.training.evaluation import write_predictions
@@ -49,7 +49,7 @@ TRAINED |= {"tokens_per_second", "examples_per_second", "peak_memory", "collapse
 
 
 def list_references(recipe: Recipe) -> tuple[str, ...]:
-    """The rows that make sense for a recipe.
+    """The references that make sense for a recipe.
 
     `tfidf` is for texts and pairs of texts; another package's task may have none.
     """
@@ -64,16 +64,14 @@ def list_references(recipe: Recipe) -> tuple[str, ...]:
 
 
 def add_reference(name: str, grid: Grid) -> None:
-    """Add a row to a grid whose models are trained; what cannot be is said in its notes."""
-    cell = Cell(id=name, label=name, loss=name, seed=None, folder=f"{CELLS}/{name}")
+    """Add a variant to a grid whose models are trained; what cannot be is said in its notes."""
+    run = RunSpec(id=name, label=name, loss=name, seed=None, folder=f"{RUNS}/{name}")
     grid.content["losses"] = list(dict.fromkeys([*grid.content["losses"], name]))
-    if (found := read_done(cell, grid.identify(cell), grid.folder)) is not None:
-        grid.cells[name], grid.results[name] = cell, found
+    if (found := read_done(run, grid.identify(run), grid.folder)) is not None:
+        grid.runs[name], grid.results[name] = run, found
         return
-    trained = [
-        one for one in grid.cells.values() if one.seed is not None and one.id in grid.results
-    ]
-    own = next((one for one in trained if one.folder.startswith(f"{CELLS}/")), None)
+    trained = [one for one in grid.runs.values() if one.seed is not None and one.id in grid.results]
+    own = next((one for one in trained if one.folder.startswith(f"{RUNS}/")), None)
     if own is None:
         return
     if name == TFIDF and find_spec("sklearn") is None:
@@ -81,22 +79,22 @@ def add_reference(name: str, grid: Grid) -> None:
             "no row tfidf: it needs scikit-learn (pip install 'softf1[sklearn]')"
         )
         return
-    grid.cells[name] = cell
+    grid.runs[name] = run
     try:
         grid.results[name] = fit_reference(name, grid, own)
     except (InputError, ValueError) as error:
         grid.errors[name] = str(error)
 
 
-def fit_reference(name: str, grid: Grid, beside: Cell) -> dict[str, Any]:
+def fit_reference(name: str, grid: Grid, beside: RunSpec) -> dict[str, Any]:
     """Fit, predict, score and write the run folder; gives the content of `result.json`.
 
     Args:
-        name: The row.
+        name: The variant.
         grid: Names files and folder.
         beside: A finished run, whose task has the labels.
     """
-    start, folder = monotonic(), grid.folder / CELLS / name
+    start, folder = monotonic(), grid.folder / RUNS / name
     task, examples = load_task(grid.folder / beside.folder / "model"), read_parts(grid.recipe)
     if changes := list_changes(grid.identify(), identify(grid.recipe)):
         raise InputError(f"{changes[0]} since this command began")

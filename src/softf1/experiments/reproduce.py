@@ -75,7 +75,7 @@ class Reproduction:
     Args:
         out: Folder for the grids.
         seeds: How many seeds each row gets.
-        execute: Runs cells; None runs nothing and only says what would be.
+        execute: Executes runs; None runs nothing and only says what would be.
         overrides: Changes to all recipes.
         data: The folder that stands for `data/` of the recipes.
         keep_models: Keep the models of the runs.
@@ -163,7 +163,7 @@ class Reproduction:
             quiet=self.quiet,
         )
         self.fresh.add(folder)
-        self.failed |= {f"{part.folder}/{cell}": error for cell, error in found["failed"].items()}
+        self.failed |= {f"{part.folder}/{run}": error for run, error in found["failed"].items()}
         return found
 
     def _lines(
@@ -260,7 +260,7 @@ def _remark(
     if loss == CITED:
         return "cited from another publication"
     if found is not None and ours is None:
-        failed = [error for cell, error in found["failed"].items() if cell.startswith(f"{loss}-s")]
+        failed = [error for run, error in found["failed"].items() if run.startswith(f"{loss}-s")]
         return f"failed: {failed[0]}" if failed else "not run"
     return remark
 

@@ -1,8 +1,8 @@
-"""What each row is tuned over, and how the best setting is found with few whole runs.
+"""What each variant is tuned over, and how the best setting is found with few whole runs.
 
-Learning rate, main option of the loss, epochs: as much for each row. Successive halving gives many
-settings a short run and the better half of them a longer one; settings whose dev scores differ by
-less than a standard error count as equal.
+Learning rate, main option of the loss, epochs: as much for each variant. Successive halving gives
+many settings a short run and the better half of them a longer one; settings whose dev scores differ
+by less than a standard error count as equal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import name_cell
+from softf1.experiments.grid import name_run
 from softf1.experiments.per_example import count_run
 from softf1.losses import compared_losses, loss_facts
 from softf1.recipe import check_recipe, with_values
@@ -35,11 +35,11 @@ Level = Literal["none", "small", "full"]
 Values = dict[str, Any]
 
 TUNED = "+tuned"
-"""Ends the name of a row that takes the runs of a loss with thresholds or biases tuned on dev."""
+"""Ends the name of a variant that takes the runs of a loss with what was tuned on dev."""
 
 BASELINE = "ce"
 MATCHED = "ce, matched compute"
-"""The row of cross entropy that trains for as long as the dearest row."""
+"""The variant of cross entropy that trains for as long as the dearest variant."""
 
 RATES = {"small": (1.0, 2.5), "full": (1.0, 0.4, 2.5)}
 """Factors of the recipe's learning rate."""
@@ -65,69 +65,69 @@ epochs pay."""
 
 SHARED = {"loss.name", "train.seed", "train.patience", "eval", "task.kind"}
 SHARED |= {"task.dev", "task.dev_share", "task.test"}
-"""Keys, and a section, that a row cannot change: all rows are judged on the same examples."""
+"""Keys, and a section, that a variant cannot change: all are judged on the same examples."""
 
 ADVERSARIAL = ("train.adversarial", "train.adversarial_relative")
 DIRECTION = "train.adversarial_direction"
 
 
-def split_row(row: str) -> tuple[str, Values]:
-    """The loss of a row, and the values of the recipe that the row fixes.
+def split_variant(variant: str) -> tuple[str, Values]:
+    """The loss of a variant, and the values of the recipe that the variant fixes.
 
     A key that names no section is an option of the loss.
 
-    >>> split_row("dsc[alpha=0.01,decay=paper]")
+    >>> split_variant("dsc[alpha=0.01,decay=paper]")
     ('dsc', {'loss.alpha': 0.01, 'loss.decay': 'paper'})
-    >>> split_row("ce+dice[dice.over=batch, train.epochs=6]")
+    >>> split_variant("ce+dice[dice.over=batch, train.epochs=6]")
     ('ce+dice', {'loss.dice.over': 'batch', 'train.epochs': 6})
     """
-    loss, found, rest = row.removesuffix(TUNED).partition("[")
+    loss, found, rest = variant.removesuffix(TUNED).partition("[")
     if not found:
         return loss, {}
     if not rest.endswith("]"):
-        raise InputError(f"wanted a loss, or LOSS[key=value,…], got {row!r}")
+        raise InputError(f"wanted a loss, or LOSS[key=value,…], got {variant!r}")
     values = {}
     for word in split_values(rest[:-1]):
         key, value = parse_override(word)
         section, dot, _ = key.partition(".")
         key = key if dot and section in SECTIONS else f"loss.{key}"
         if key in SHARED or section in SHARED:
-            raise InputError(f"wanted a key in which rows may differ, got {key} in {row!r}")
+            raise InputError(f"wanted a key in which rows may differ, got {key} in {variant!r}")
         values[key] = value
     return loss, values
 
 
-def add_noise(rows: Sequence[str]) -> tuple[str, ...]:
-    """The rows, with a control for every size of an adversarial step: noise of that size.
+def add_noise(variants: Sequence[str]) -> tuple[str, ...]:
+    """The variants, with a control for every size of an adversarial step: noise of that size.
 
-    The first row that takes a step of that size is trained once more, with its step in a random
+    The first variant that takes a step of that size is trained once more, with its step in a random
     direction: what both gain is not owed to the gradient.
 
     >>> add_noise(["ce", "ce[train.adversarial=0.5]"])[2:]
     ('ce[train.adversarial=0.5,train.adversarial_direction=random]',)
     """
     known, controls = set(), []
-    for row in dict.fromkeys(row.removesuffix(TUNED) for row in rows):
-        _, values = split_row(row)
+    for variant in dict.fromkeys(variant.removesuffix(TUNED) for variant in variants):
+        _, values = split_variant(variant)
         size = tuple((key, values[key]) for key in ADVERSARIAL if values.get(key))
         if size and DIRECTION not in values and size not in known:
             known.add(size)
-            controls.append(f"{row[:-1]},{DIRECTION}=random]")
-    return tuple(dict.fromkeys((*rows, *controls)))
+            controls.append(f"{variant[:-1]},{DIRECTION}=random]")
+    return tuple(dict.fromkeys((*variants, *controls)))
 
 
 def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -> tuple[str, ...]:
-    """The rows without doubles, cross entropy first; those that cannot be are refused."""
+    """The variants without doubles, cross entropy first; those that cannot be are refused."""
     wanted = tuple(dict.fromkeys((BASELINE, *losses)))
     names: dict[str, str] = {}
-    for row in wanted:
-        loss, fixed = split_row(row)
-        if (other := names.setdefault(name_cell(row, ""), row)) != row:
-            raise InputError(f"wanted rows whose folders differ in name, got {other} and {row}")
+    for variant in wanted:
+        loss, fixed = split_variant(variant)
+        if (other := names.setdefault(name_run(variant, ""), variant)) != variant:
+            raise InputError(f"wanted rows whose folders differ in name, got {other} and {variant}")
         own = with_values(recipe, _without_loss(fixed))
         if chooses_position(own) and find_loss(loss).needs_counts:
             raise InputError(f"wanted losses for positions in a text, which have no class: {loss}")
-        for values in list_settings(row, recipe, tune):
+        for values in list_settings(variant, recipe, tune):
             check_recipe(with_values(recipe, values))
     return wanted
 
@@ -158,12 +158,12 @@ def chooses_position(recipe: Recipe) -> bool:
     return bool(getattr(task, "chooses_position", False))
 
 
-def list_settings(row: str, recipe: Recipe, level: Level) -> list[Values]:
-    """The settings to choose from: as many for each row, the usual one first.
+def list_settings(variant: str, recipe: Recipe, level: Level) -> list[Values]:
+    """The settings to choose from: as many for each variant, the usual one first.
 
-    What the row fixes is not tuned: of a row with its own learning rate, only the loss's option.
+    What the variant fixes is not tuned: where it has its own learning rate, only the loss's option.
     """
-    loss, fixed = split_row(row)
+    loss, fixed = split_variant(variant)
     recipe = with_values(recipe, _without_loss(fixed))
     known = _unique([_with_loss(loss, own) | fixed for own in _options(loss, recipe)])
     if level == "none":
@@ -206,13 +206,13 @@ def _rate(recipe: Recipe, factor: float) -> Values:
     return {key: float(f"{rate * factor:.3g}") for key, rate in rates.items() if rate is not None}
 
 
-def same_start(row: str, recipe: Recipe) -> Values:
+def same_start(variant: str, recipe: Recipe) -> Values:
     """Values by which every loss starts from the same probabilities, for the same steps.
 
     With a loss that adds the class prior itself, a bias at the prior would count it twice.
     """
     values: Values = {"train.patience": 0}
-    if find_loss(split_row(row)[0]).adds_prior and recipe.train.head_bias == "prior":
+    if find_loss(split_variant(variant)[0]).adds_prior and recipe.train.head_bias == "prior":
         values["train.head_bias"] = "zero"
     return values
 

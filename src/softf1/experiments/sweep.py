@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.experiments.comparison import conclude_grid
-from softf1.experiments.grid import CELLS, Cell, Grid, lock, name_cell
+from softf1.experiments.grid import Grid, lock, make_run
 from softf1.experiments.meter import Meter
 from softf1.recipe import check_recipe, with_values
 from softf1.recipe.loading import parse_override, split_values
@@ -41,33 +41,28 @@ def run_variants(
         folder: The grid folder.
         variants: Values of the recipe that each variant changes.
         seeds: The seeds of every variant.
-        execute: Runs the cells.
+        execute: Executes the runs.
         about: What `grid.json` says of the experiment: its `kind` and `axis`.
         baseline: What the others are compared with; the first by default.
         gain: The gain that would matter, as a share.
-        keep_models: Keep the model of each cell.
+        keep_models: Keep the model of each run.
         force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
     """
-    cells = [
-        make_cell(label, own, recipe, seed) for label, own in variants.items() for seed in seeds
+    losses = {label: with_values(recipe, own).loss.name for label, own in variants.items()}
+    runs = [
+        make_run(label, own, seed, loss=losses[label])
+        for label, own in variants.items()
+        for seed in seeds
     ]
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
     with lock(folder, force=force):
         names = {"baseline": baseline or next(iter(variants)), "losses": list(variants)}
         grid.open(**about, **names, seeds=list(seeds))
-        with Meter(len(cells), len(cells), quiet=quiet) as meter:
-            grid.run(cells, meter)
+        with Meter(len(runs), len(runs), quiet=quiet) as meter:
+            grid.run(runs, meter)
         axis = {label: dict(own) for label, own in variants.items()}
         return conclude_grid(grid, gain=gain, axis=axis)
-
-
-def make_cell(label: str, values: Mapping[str, Any], recipe: Recipe, seed: int) -> Cell:
-    """One run of a variant."""
-    name = name_cell(label, f"s{seed}")
-    own = {**values, "train.seed": seed}
-    loss = with_values(recipe, own).loss.name
-    return Cell(id=name, label=label, loss=loss, seed=seed, values=own, folder=f"{CELLS}/{name}")
 
 
 Axes = dict[str, list[Any]]
@@ -156,10 +151,10 @@ def sweep(
         folder: The grid folder.
         axes: Values by key.
         seeds: The seeds of every combination.
-        execute: Runs the cells.
+        execute: Executes the runs.
         complements: Keys that are 1 less the value of another: Tversky's beta beside its alpha.
         gain: The gain that would matter, as a share.
-        keep_models: Keep the model of each cell.
+        keep_models: Keep the model of each run.
         force: Start afresh in a folder that holds another grid, or this one.
         quiet: Show no progress.
     """

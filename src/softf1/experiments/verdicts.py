@@ -75,7 +75,7 @@ def judge(found: Difference, p_holm: float, *, losses: int, gain: float) -> str:
 
 
 def judge_control(found: Difference) -> str:
-    """The same for a row that is there to compare the baseline with, not to win."""
+    """The same for a variant that is there to compare the baseline with, not to win."""
     if math.isnan(found.p):
         return "one seed cannot tell"
     if found.p < ALPHA:
@@ -108,7 +108,7 @@ def name_needs(found: Difference, *, gain: float) -> str:
 
 
 def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
-    """What to say of a row with seeds that collapsed; nothing where none did.
+    """What to say of a variant with seeds that collapsed; nothing where none did.
 
     Args:
         seeds: Score of each seed, and whether it collapsed.
@@ -184,10 +184,10 @@ ENOUGH = 100
 def list_caveats(
     runs: Mapping[str, Mapping[int, Run]], trials: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """A sentence for each kind of caveat, with the rows it is about.
+    """A sentence for each kind of caveat, with the variants it is about.
 
     Args:
-        runs: By row and seed.
+        runs: By variant and seed.
         trials: The short runs that chose settings, as a grid has them.
     """
     if undecided := find_undecided(trials):
@@ -208,13 +208,17 @@ def list_caveats(
 
 
 def count_collapsed(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
-    """Rows with seeds that collapsed, and how many did."""
-    dead = {row: sum(run.collapsed for run in own.values()) for row, own in runs.items()}
-    return [f"{row} ({count} of {len(runs[row])} seeds)" for row, count in dead.items() if count]
+    """Variants with seeds that collapsed, and how many did."""
+    dead = {variant: sum(run.collapsed for run in own.values()) for variant, own in runs.items()}
+    return [
+        f"{variant} ({count} of {len(runs[variant])} seeds)"
+        for variant, count in dead.items()
+        if count
+    ]
 
 
 def find_undecided(trials: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows most of whose settings had one score in the last round that had several.
+    """Variants most of whose settings had one score in the last round that had several.
 
     >>> find_undecided([{"loss": "dice", "share": 0.3, "score": score} for score in (0.5, 0.5)])
     ['dice']
@@ -224,10 +228,10 @@ def find_undecided(trials: Sequence[Mapping[str, Any]]) -> list[str]:
         if trial["score"] is not None:
             rounds[trial["loss"]][trial["share"]].append(trial["score"])
     several = {
-        row: [scores for _, scores in sorted(own.items()) if len(scores) > 1]
-        for row, own in rounds.items()
+        variant: [scores for _, scores in sorted(own.items()) if len(scores) > 1]
+        for variant, own in rounds.items()
     }
-    return [row for row, own in several.items() if own and _mostly_one(own[-1])]
+    return [variant for variant, own in several.items() if own and _mostly_one(own[-1])]
 
 
 def _mostly_one(scores: Sequence[float]) -> bool:
@@ -236,10 +240,10 @@ def _mostly_one(scores: Sequence[float]) -> bool:
 
 
 def find_constant(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
-    """Rows whose seeds differ in no test example, though they are not perfect."""
+    """Variants whose seeds differ in no test example, though they are not perfect."""
     return [
-        row
-        for row, own in runs.items()
+        variant
+        for variant, own in runs.items()
         if len(own) > 1
         and all(run.score < 1 for run in own.values())
         and _are_equal([run.pseudo for run in own.values()])

@@ -1,11 +1,11 @@
-"""Cells in processes of this machine, `jobs` at a time; one that dies costs its cell one retry.
+"""Runs in processes of this machine, `jobs` at a time; one that dies costs its run one retry.
 
 Each process is this module: jobs come in as lines of JSON, what became of them goes out.
 
     python -m softf1.experiments.workers softf1.training.run:CachingTrainer
 
 The end of its input means that the process that started it is gone, however that happened. The
-worker then ends at once: were it to go on, the same command started anew would train the same cell
+worker then ends at once: were it to go on, the same command started anew would train the same run
 beside it.
 """
 
@@ -256,14 +256,14 @@ def find_target(name: str) -> Callable[..., dict[str, Any]]:
 
 
 def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:
-    """Train one cell; whatever goes wrong is written down, not raised, but for a wish to stop."""
+    """Train one run; whatever goes wrong is written down, not raised, but for a wish to stop."""
     start, folder = monotonic(), Path(job.folder)
     note = folder / "error.txt"
     try:
         result = target(build_recipe(job.recipe), folder, resume=True, quiet=True)
     except InputError as error:
         return Done(job.id, None, str(error), monotonic() - start)
-    except Exception as error:  # a cell that fails must not end the others
+    except Exception as error:  # a run that fails must not end the others
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         with new_file(note) as file:
