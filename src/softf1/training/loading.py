@@ -58,7 +58,7 @@ def repeat_first(value: Tensor, more: int) -> Tensor:
     tensor([[1, 2],
             [1, 2]])
     """
-    return torch.cat([value, value[:1].expand(more, *value.shape[1:])])
+    return torch.cat([value, value[:1].expand(more, *value.shape[1:])]) if more else value
 
 
 def _ignore(target: Tensor, more: int, *, everything: bool) -> Tensor:
