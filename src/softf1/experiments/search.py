@@ -81,8 +81,8 @@ def split_variant(variant: str) -> tuple[str, Values]:
     >>> split_variant("ce+dice[dice.over=batch, train.epochs=6]")
     ('ce+dice', {'loss.dice.over': 'batch', 'train.epochs': 6})
     """
-    loss, found, rest = variant.removesuffix(TUNED).partition("[")
-    if not found:
+    loss, bracket, rest = variant.removesuffix(TUNED).partition("[")
+    if not bracket:
         return loss, {}
     if not rest.endswith("]"):
         raise InputError(f"wanted a loss, or LOSS[key=value,…], got {variant!r}")
@@ -299,8 +299,8 @@ def halve_together(
     def ask(key: Key, scores: Sequence[float | None] | None) -> None:
         try:
             asked[key] = next(searches[key]) if scores is None else searches[key].send(scores)
-        except StopIteration as found:
-            chosen[key] = found.value
+        except StopIteration as end:
+            chosen[key] = end.value
 
     for key in searches:
         ask(key, None)
@@ -331,7 +331,7 @@ class Trial(NamedTuple):
     """What a short run found on dev.
 
     Attributes:
-        score: The headline; None where the run failed.
+        score: The primary metric; None where the run failed.
         pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
     """
 
@@ -343,13 +343,13 @@ def read_trial(folder: Path, result: dict[str, Any] | None) -> Trial:
     """The dev score of a run, with what each dev example adds to it."""
     if result is None:
         return Trial(None)
-    headline = result["headline"]
-    score = float(result["scores"]["dev"][headline])
+    metric = result["headline"]
+    score = float(result["scores"]["dev"][metric])
     try:
         task = load_task(folder / "model")
         path = folder / "predictions.dev.jsonl"
-        counted = count_run(task, path, headline=headline, score=score)
-        return Trial(score, counted.pseudo_values(headline))
+        counted = count_run(task, path, metric=metric, score=score)
+        return Trial(score, counted.pseudo_values(metric))
     except InputError:  # a score that is no ratio, or files that somebody removed: chosen by score
         return Trial(score)
 

@@ -38,13 +38,13 @@ class Curve(NamedTuple):
     y: Floats
 
 
-def read_learning(path: Path, headline: str) -> tuple[Curve, Curve]:
+def read_learning(path: Path, metric: str) -> tuple[Curve, Curve]:
     """(epoch, score on dev) and (step, training loss) of a run's metrics.jsonl."""
     scores: list[tuple[float, float]] = []
     losses: list[tuple[float, float]] = []
     for line in read_lines(path, unfinished=True):
         if line.get("event") == "eval" and line.get("split", "dev") == "dev":
-            _add(scores, line.get("epoch"), section(line, "scores").get(headline))
+            _add(scores, line.get("epoch"), section(line, "scores").get(metric))
         elif line.get("event") == "step":
             _add(losses, line.get("step"), line.get("loss"))
     return thin(_curve(scores)), thin(_curve(losses))
@@ -154,16 +154,16 @@ def _rankings(
 
 
 def draw_progress(
-    groups: list[Group], curves: Mapping[str, Sequence[Curve]], headline: str
+    groups: list[Group], curves: Mapping[str, Sequence[Curve]], metric: str
 ) -> Figure | None:
     """Dev scores: every run thin, every loss's mean thick."""
     return _draw(
         groups,
         curves,
         id="plot-progress",
-        title=f"{name_score(headline)} on dev by epoch",
+        title=f"{name_score(metric)} on dev by epoch",
         x=("epoch", "epoch"),
-        y=(headline, f"{name_score(headline)} on dev (×100)"),
+        y=(metric, f"{name_score(metric)} on dev (×100)"),
         scale=100.0,
         seeds=True,
     )

@@ -117,22 +117,22 @@ def in_order(study: Study, groups: list[Group]) -> list[Group]:
     return sorted(groups, key=lambda group: places[group.label])
 
 
-def chosen_on(groups: list[Group], headline: str) -> str:
+def chosen_on(groups: list[Group], metric: str) -> str:
     """Where the best is chosen: on dev, or on test where no run has scores on dev.
 
     Chosen on dev, the best loss's test scores beside the baseline's flatter nobody.
     """
-    return "dev" if any(group.scores("dev", headline) for group in groups[1:]) else "test"
+    return "dev" if any(group.scores("dev", metric) for group in groups[1:]) else "test"
 
 
-def pick_best(groups: list[Group], headline: str) -> Group | None:
+def pick_best(groups: list[Group], metric: str) -> Group | None:
     """The group other than the baseline with the best mean.
 
     Not one that was tuned on dev: its score there says little.
     """
-    split = chosen_on(groups, headline)
-    known = [g for g in groups[1:] if g.scores(split, headline) and not g.tuned and g.competes]
-    return max(known, key=lambda g: mean(g.scores(split, headline)) or 0.0, default=None)
+    split = chosen_on(groups, metric)
+    known = [g for g in groups[1:] if g.scores(split, metric) and not g.tuned and g.competes]
+    return max(known, key=lambda g: mean(g.scores(split, metric)) or 0.0, default=None)
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -158,10 +158,10 @@ def deviation(values: Iterable[float]) -> float | None:
     return math.sqrt(math.fsum((x - middle) ** 2 for x in known) / (len(known) - 1))
 
 
-def name_score(headline: str) -> str:
+def name_score(metric: str) -> str:
     """A score as it is called in text.
 
     >>> name_score("macro_f1"), name_score("subset_accuracy")
     ('macro F1', 'subset accuracy')
     """
-    return _NAMES.get(headline, headline.replace("_", " "))
+    return _NAMES.get(metric, metric.replace("_", " "))
