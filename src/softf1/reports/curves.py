@@ -102,8 +102,8 @@ def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> tuple[Floats, 
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(right[order])
     last = np.append(np.diff(scores[order]) != 0, True)  # equal scores are decided together
-    hits, found = hits[last], (np.arange(len(scores)) + 1)[last]
-    precision, recall = hits / found, hits / hits[-1]
+    hits, taken = hits[last], (np.arange(len(scores)) + 1)[last]
+    precision, recall = hits / taken, hits / hits[-1]
     area = float(np.sum(np.diff(recall, prepend=0.0) * precision))
     best_after = np.maximum.accumulate(precision[::-1])[::-1]
     place = np.searchsorted(recall, RECALLS - 1e-9)

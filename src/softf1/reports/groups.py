@@ -83,8 +83,8 @@ class Group:
 
     def scores(self, split: str, name: str) -> list[float]:
         """One number of every run that has it."""
-        found = (run.score(split, name) for run in self.runs)
-        return [value for value in found if value is not None]
+        scores = (run.score(split, name) for run in self.runs)
+        return [value for value in scores if value is not None]
 
     def mean(self, split: str, name: str, *, row: str | None = None) -> float | None:
         """The mean over seeds: as the comparison says under `row`, or else of the runs."""
@@ -99,7 +99,7 @@ def group_runs(study: Study) -> list[Group]:
     members: dict[str, list[Run]] = {label: [] for label in labels}
     for run in study.runs:
         members[run.label].append(run)
-    found = [(label, runs) for label, runs in members.items() if runs]
+    present = [(label, runs) for label, runs in members.items() if runs]
     return [
         Group(
             label=label,
@@ -107,7 +107,7 @@ def group_runs(study: Study) -> list[Group]:
             rank=rank,
             row=rows.get(label, {}),
         )
-        for rank, (label, runs) in enumerate(found)
+        for rank, (label, runs) in enumerate(present)
     ]
 
 

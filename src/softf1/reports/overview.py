@@ -254,14 +254,14 @@ def make_origins(study: Study) -> Table:
     """Versions, devices and data files."""
     results = [run.result for run in study.trained]
     names = dict.fromkeys(key for result in results for key in section(result, "versions"))
-    found = {name: [section(r, "versions").get(name) for r in results] for name in names}
-    found |= {name: [r.get(name) for r in results] for name in ("device", "world", "precision")}
+    origins = {name: [section(r, "versions").get(name) for r in results] for name in names}
+    origins |= {name: [r.get(name) for r in results] for name in ("device", "world", "precision")}
     for part in dict.fromkeys(key for result in results for key in section(result, "data")):
         for key in ("path", "examples", "sha256"):
-            found[f"{part} {key}"] = [section(r, "data", part).get(key) for r in results]
+            origins[f"{part} {key}"] = [section(r, "data", part).get(key) for r in results]
     rows = [
         [name, _values(values)]
-        for name, values in found.items()
+        for name, values in origins.items()
         if any(value is not None for value in values)
     ]
     return Table(
@@ -345,11 +345,11 @@ def make_tuning(study: Study) -> Table | None:
 
 def list_warnings(study: Study) -> list[tuple[str, int]]:
     """(warning, runs that gave it), in order of appearance."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for run in study.trained:
         for text in dict.fromkeys(map(str, items_of(run.result.get("warnings")))):
-            found[text] = found.get(text, 0) + 1
-    return list(found.items())
+            counts[text] = counts.get(text, 0) + 1
+    return list(counts.items())
 
 
 def find_mismatches(study: Study) -> list[str]:

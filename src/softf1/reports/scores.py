@@ -117,10 +117,10 @@ def draw_differences(study: Study, groups: list[Group]) -> Figure | None:
 
 
 def _interval(group: Group) -> tuple[float, float, float] | None:
-    found = [number(group.row.get(key)) for key in ("difference", "low", "high")]
-    if group.rank == 0 or None in found:
+    values = [number(group.row.get(key)) for key in ("difference", "low", "high")]
+    if group.rank == 0 or None in values:
         return None
-    middle, low, high = (value for value in found if value is not None)
+    middle, low, high = (value for value in values if value is not None)
     return middle, low, high
 
 
@@ -309,12 +309,12 @@ def draw_sweep(study: Study) -> Figure | None:
 
 def _points(runs: list[Run] | tuple[Run, ...], key: str) -> dict[float, list[Run]]:
     """Value → runs with it, in order of the value."""
-    found: dict[float, list[Run]] = {}
+    by_value: dict[float, list[Run]] = {}
     for run in runs:
         value = setting(run, key)
         if value is not None:
-            found.setdefault(value, []).append(run)
-    return dict(sorted(found.items()))
+            by_value.setdefault(value, []).append(run)
+    return dict(sorted(by_value.items()))
 
 
 def setting(run: Run, key: str) -> float | None:
@@ -322,7 +322,7 @@ def setting(run: Run, key: str) -> float | None:
     tail = key.rpartition(".")[2]
     recipe = flatten(section(run.result, "recipe"))
     places = (run.values.get(key), recipe.get(key), section(run.result, "loss_options").get(tail))
-    return next((found for found in map(number, places) if found is not None), None)
+    return next((known for known in map(number, places) if known is not None), None)
 
 
 def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:

@@ -56,11 +56,11 @@ def read_lines(path: Path, *, unfinished: bool = False) -> Iterator[dict[str, An
 
 def need(value: Mapping[str, Any], key: str, kind: type, path: Path) -> Any:
     """The value under a key, which must be there and of that kind."""
-    found = value.get(key)
-    if not isinstance(found, kind) or isinstance(found, bool):
-        got = "nothing" if found is None else type(found).__name__
+    content = value.get(key)
+    if not isinstance(content, kind) or isinstance(content, bool):
+        got = "nothing" if content is None else type(content).__name__
         raise InputError(f'wanted "{key}" of type {kind.__name__}, got {got}', path=path)
-    return found
+    return content
 
 
 def number(value: Any) -> float | None:
