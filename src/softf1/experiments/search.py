@@ -17,6 +17,7 @@ from softf1.experiments.grid import name_run
 from softf1.experiments.per_example import count_run
 from softf1.losses import compared_losses, loss_facts
 from softf1.recipe import check_recipe, with_values
+from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import parse_override, split_values
 from softf1.recipe.sections import SECTIONS
 from softf1.tasks.registry import load_task, make_task
@@ -145,9 +146,12 @@ def default_losses(recipe: Recipe) -> tuple[str, ...]:
 
 
 def find_loss(name: str) -> LossFacts:
-    """What a loss says about itself; an unknown one is refused."""
+    """What a loss says about itself; an unknown one is refused.
+
+    `auto` chooses its loss and options by the data, so that only the rate is left to tune.
+    """
     try:
-        return loss_facts(name)
+        return loss_facts(BASELINE if name == AUTO else name)
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -181,6 +185,8 @@ def _without_loss(values: Values) -> Values:
 
 
 def _options(loss: str, recipe: Recipe) -> list[Values]:
+    if loss == AUTO:
+        return [{}]
     facts = find_loss(loss)
     tunes = facts.tunes_positions if chooses_position(recipe) else facts.tunes
     options = [dict(own) for own in tunes]
