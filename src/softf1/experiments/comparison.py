@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import FILE, plain, read_json, split_of
+from softf1.experiments.grid import FILE, plain, read_json, split_of, write_json
 from softf1.experiments.per_example import Run, calibration_error, count_run, read_predictions
 from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference, narrowest
@@ -374,9 +373,7 @@ def conclude_grid(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, 
 
 
 def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
-    with new_file(folder / "comparison.json") as file:
-        text = json.dumps(plain(dict(comparison)), ensure_ascii=False, indent=1)
-        file.write(text.encode() + b"\n")
+    write_json(folder / "comparison.json", comparison)
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -163,6 +163,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file in JSON, as a whole or not at all."""
+    with new_file(path) as file:
+        text = json.dumps(plain(dict(content)), ensure_ascii=False, indent=1)
+        file.write(text.encode() + b"\n")
+
+
 def plain(value: Any) -> Any:
     """The value with null where JSON has no number: NaN is what was not tested.
 
@@ -241,9 +248,7 @@ class Grid:
         runs = [run.describe(self._state(run), self.errors.get(run.id)) for run in self._own()]
         metric = min((result["headline"] for result in self.results.values()), default=None)
         self.content |= {"cells": runs, "headline": metric}
-        with new_file(self.folder / FILE) as file:
-            text = json.dumps(plain(self.content), ensure_ascii=False, indent=1)
-            file.write(text.encode() + b"\n")
+        write_json(self.folder / FILE, self.content)
 
     def run(
         self, runs: Sequence[RunSpec], meter: Meter, *, trials: bool = False

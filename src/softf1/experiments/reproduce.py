@@ -7,11 +7,11 @@ scores come last: counts of classes, their weights, F1 by label, and figure 1.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
+from softf1.experiments.grid import write_json
 from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.experiments.tables import (
@@ -23,7 +23,6 @@ from softf1.experiments.tables import (
     read_losses,
     write_rebalanced,
 )
-from softf1.files import new_file
 from softf1.recipe import with_values
 from softf1.tasks.registry import make_task
 
@@ -308,11 +307,7 @@ def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:
     path = folder / f"reproduce-{table.id}.json"
     content = {"schema": 1, "table": table.id, "title": table.title, "source": table.source}
     rows = [asdict(line) for line in lines]
-    text = json.dumps(
-        {**content, "scores": table.scores, "rows": rows}, ensure_ascii=False, indent=1
-    )
-    with new_file(path) as file:
-        file.write(text.encode() + b"\n")
+    write_json(path, {**content, "scores": table.scores, "rows": rows})
     return path
 
 
