@@ -91,7 +91,7 @@ def draw(recipe, *, split, quality=0.0):
     rate = recipe.train.lr * (recipe.train.epochs / 9) ** 0.5  # the best falls with more steps
     quality += 0.2 * (0.0024 < rate < 0.0026) + 0.1 * recipe.loss.options.get("gamma", 0)
     quality += recipe.encoder.options.get("patient", 0) * np.log2(recipe.train.epochs / 9)
-    quality += recipe.train.adversarial * (recipe.train.adversarial_direction == "gradient")
+    quality += (recipe.train.adversarial or 0) * (recipe.train.adversarial_direction == "gradient")
     margin = quality * np.where(gold, 1, -1) + ease + 0.3 * own.normal(size=400)
     share = 1 / (1 + np.exp(-margin))
     return [

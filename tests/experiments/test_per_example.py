@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from softf1.data.examples import (
 from softf1.errors import InputError
 from softf1.experiments import statistics
 from softf1.experiments.per_example import calibration_error, count_examples, read_predictions
+from softf1.metrics.counts import Mean
 from softf1.tasks import make_task
 
 WORDS = ["the", "red", "bell", "rang", "at", "noon", "4", "times"]
@@ -169,6 +171,31 @@ def test_a_positive_label_that_never_occurs_scores_0():
     counted = count_examples(task, [{"schema": 1, "gold": ["no"], "label": "no"}] * 3)
     assert counted.score("f1") == 0
     assert counted.pseudo_values("f1").tolist() == [0, 0, 0]
+
+
+class Ranking:
+    """A task of another package: hits among the first answers, several a list."""
+
+    kind = "ranking"
+
+    def count_line(self, line):
+        return {"hit": Mean(float(line["gold"] in line["first"]), 1)}
+
+    def line_group(self, line):
+        return line["list"]
+
+
+def test_a_task_of_another_package_counts_its_own_lines():
+    lines = [
+        {"gold": "a", "first": ["a"], "list": 1},
+        {"gold": "b", "first": ["a"], "list": 1},
+        {"gold": "c", "first": ["c"], "list": 2},
+    ]
+    counted = count_examples(Ranking(), lines)
+    assert (len(counted), counted.lines) == (2, 3)
+    assert counted.score("hit") == pytest.approx(2 / 3)
+    with pytest.raises(InputError, match="counted one by one, got silent"):
+        count_examples(SimpleNamespace(kind="silent"), lines)
 
 
 def test_bad_files_are_named(tmp_path):

@@ -27,7 +27,7 @@ QA = build_recipe(
 
 
 @pytest.mark.parametrize("level", ["none", "small", "full"])
-@pytest.mark.parametrize("loss", [*compared_losses(), "focal+dice"])
+@pytest.mark.parametrize("loss", [*compared_losses(), "focal+dice", "auto"])
 def test_every_loss_has_as_many_settings(loss, level):
     settings = list_settings(loss, make_recipe(), level)
     assert len(settings) == {"none": 1, "small": 4, "full": 9}[level]
@@ -73,6 +73,7 @@ def test_head_learning_rate_moves_along():
 
 def test_cross_entropy_is_always_there_and_first():
     assert check_losses(["dice", "ce", "dice"], make_recipe()) == ("ce", "dice")
+    assert check_losses(["auto"], make_recipe()) == ("ce", "auto")
     with pytest.raises(InputError, match="unknown loss 'dise'"):
         check_losses(["dise"], make_recipe())
     default = default_losses(make_recipe())

@@ -3,7 +3,7 @@ from softf1.reports.items import Item
 
 
 def item(gold, found, words=()):
-    return Item(id="1", words=tuple(words), gold=frozenset(gold), found=frozenset(found))
+    return Item(id="1", words=tuple(words), gold=frozenset(gold), predicted=frozenset(found))
 
 
 def test_one_label_taken_for_another():

@@ -32,7 +32,10 @@ def test_precision_recall_as_scikit_learn_has_it(seed):
 def test_of_two_labels_only_the_rarer_is_ranked():
     items = [
         Item(
-            id="1", gold=frozenset({gold}), found=frozenset({gold}), scores={"no": 1 - p, "yes": p}
+            id="1",
+            gold=frozenset({gold}),
+            predicted=frozenset({gold}),
+            scores={"no": 1 - p, "yes": p},
         )
         for gold, p in (("no", 0.2), ("no", 0.6), ("yes", 0.7), ("no", 0.1))
     ]
@@ -43,7 +46,12 @@ def test_of_two_labels_only_the_rarer_is_ranked():
 
 def test_of_more_labels_all_together_come_first():
     items = [
-        Item(id="1", gold=frozenset(gold), found=frozenset(), scores={"a": 0.9, "b": 0.8, "c": 0.1})
+        Item(
+            id="1",
+            gold=frozenset(gold),
+            predicted=frozenset(),
+            scores={"a": 0.9, "b": 0.8, "c": 0.1},
+        )
         for gold in ({"a"}, {"b"}, {"a", "b"})
     ]
     assert list(rank(items)) == [ALL, "a", "b"]  # c is never right: no curve

@@ -3,7 +3,7 @@ from softf1.reports.items import Item
 
 
 def item(name, gold, found, words=("a", "b", "c")):
-    return Item(id=name, words=words, gold=frozenset(gold), found=frozenset(found))
+    return Item(id=name, words=words, gold=frozenset(gold), predicted=frozenset(found))
 
 
 PER, LOC, BAD = (0, 1, "PER"), (1, 2, "LOC"), (2, 3, "ORG")
@@ -46,7 +46,7 @@ def test_other_examples_are_noticed():
 
 def test_every_answer_that_was_right_once_is_right():
     def answer(gold, found):
-        return Item(id="1", text="?", gold=frozenset({gold}), found=frozenset({found}))
+        return Item(id="1", text="?", gold=frozenset({gold}), predicted=frozenset({found}))
 
     before = gather([answer("a boat", "a ship")])
     after = gather([answer("a boat", "a boat")], [answer("the boat", "the boat")])
@@ -62,7 +62,7 @@ def test_text_is_cut_at_gold_spans_and_at_its_limit():
     text = " ".join(piece for piece, _ in cut(item("1", {PER}, set(), words=words)))
     assert len(text) <= LONGEST + 10
     assert (
-        len(cut(Item(id="1", text="x" * 5000, gold=frozenset(), found=frozenset()))[0][0])
+        len(cut(Item(id="1", text="x" * 5000, gold=frozenset(), predicted=frozenset()))[0][0])
         == LONGEST
     )
 

@@ -12,7 +12,7 @@ from softf1.reports.study import read_study
 def figures_of(paths):
     study = read_study(paths)
     groups = group_runs(study)
-    best = pick_best(groups, study.headline)
+    best = pick_best(groups, study.metric)
     sections = make_sections(study, groups, best, gather(study, groups, best))
     return {figure.id: figure for section in sections for figure in section.figures}
 

@@ -18,7 +18,7 @@ def test_tags_are_spans_where_they_follow_a_scheme(tmp_path):
     assert find_scheme(path) == "BIO"
     (item,) = read(path, [line], scheme="BIO")
     assert item.gold == {(0, 2, "PER")}
-    assert item.found == {(0, 1, "PER")}
+    assert item.predicted == {(0, 1, "PER")}
     assert item.errors == 2  # the span is missing, and a shorter one is too many
 
 
@@ -27,7 +27,7 @@ def test_tags_that_gold_does_not_show_are_read_all_the_same(tmp_path):
     line = {"id": "1", "words": ["Ada", "ran"], "gold": ["B-PER", "O"], "tags": ["S-PER", "O"]}
     write_lines(path, [line])
     (item,) = read(path, [line], scheme=find_scheme(path))
-    assert item.found == {(0, 1, "PER")}
+    assert item.predicted == {(0, 1, "PER")}
 
 
 def test_plain_tags_are_units_by_themselves(tmp_path):
@@ -36,7 +36,7 @@ def test_plain_tags_are_units_by_themselves(tmp_path):
     write_lines(path, [line])
     assert find_scheme(path) is None
     (item,) = read(path, [line])
-    assert item.gold - item.found == {(1, 2, "VERB")}
+    assert item.gold - item.predicted == {(1, 2, "VERB")}
 
 
 def test_queries_of_one_sentence_are_one_item(tmp_path):
@@ -82,7 +82,7 @@ def test_answers_count_when_any_gold_answer_is_met(tmp_path, gold, answer, right
     line = {"id": "1", "question": "What?", "context": "A boat.", "gold": gold, "answer": answer}
     (item,) = read(tmp_path / "p.jsonl", [line])
     assert (item.errors == 0) is right
-    assert item.found == {NO_ANSWER if not answer else " ".join(answer.casefold().split())}
+    assert item.predicted == {NO_ANSWER if not answer else " ".join(answer.casefold().split())}
 
 
 def test_sentences_without_gold_tags_are_left_out(tmp_path):

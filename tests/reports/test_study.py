@@ -12,7 +12,7 @@ def test_grid_has_its_runs_and_names_the_cell_that_failed(grid):
     assert study.kind == "compare"
     assert len(study.trained) == 39
     assert study.unfinished == (("dsc-s4", "failed"),)
-    assert (study.baseline, study.headline, study.split) == ("ce", "f1", "test")
+    assert (study.baseline, study.metric, study.split) == ("ce", "f1", "test")
 
 
 def test_what_was_tuned_on_dev_is_a_row_of_its_own(grid):

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"{recipe.name}-compare"
     check_data(recipe, folder, force=options.force)
     with choose_executor(options, folder) as execute:
-        found = compare(
+        comparison = compare(
             recipe,
             folder,
             losses=losses,
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
             references=() if options.no_controls else list_references(recipe),
             **read_grid_options(options, recipe),
         )
-    return finish(found, folder)
+    return finish(comparison, folder)
 
 
 def check_seeds(options: argparse.Namespace) -> None:

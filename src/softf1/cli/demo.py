@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
     print(introduce(options.seeds), flush=True)
     with closing(Pool(options.jobs or count_cores(), logs=options.out / "logs")) as pool:
         how = {"seeds": options.seeds, "force": options.force, "quiet": options.quiet}
-        found = run_demo(options.out, execute=pool, **how)
-    code = finish(found, options.out)
+        comparison = run_demo(options.out, execute=pool, **how)
+    code = finish(comparison, options.out)
     page = write_report([options.out], options.out / "report.html", notices=[NOTICE])
     print(f"The page, to open in a browser: {page}")
     return code

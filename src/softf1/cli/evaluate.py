@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.data and options.split:
         raise InputError("wanted --data or --split, got both")
-    found = rescore(
+    scored = rescore(
         options.folder,
         data=options.data,
         split=options.split,
@@ -44,13 +44,13 @@ def run(options: argparse.Namespace) -> int:
         **choose_places(options),
     )
     if options.json:
-        print(json.dumps(finite(as_json(options.folder, found)), ensure_ascii=False, indent=1))
+        print(json.dumps(finite(as_json(options.folder, scored)), ensure_ascii=False, indent=1))
         return 0
-    name = found.split or "scores"
-    print(f"{printable(found.data)}: {found.examples:,} examples\n")
-    print(format_scores({"headline": found.headline, "scores": {name: found.scores}}))
-    if found.scores.get("labels"):
-        print(f"\n{format_labels(found.scores['labels'])}")
-    for note in found.notes:
+    name = scored.split or "scores"
+    print(f"{printable(scored.data)}: {scored.examples:,} examples\n")
+    print(format_scores({"headline": scored.headline, "scores": {name: scored.scores}}))
+    if scored.scores.get("labels"):
+        print(f"\n{format_labels(scored.scores['labels'])}")
+    for note in scored.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     return 0

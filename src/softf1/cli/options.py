@@ -40,13 +40,13 @@ def read_settings(items: Sequence[str], encoding: str | None = None) -> dict[str
     >>> read_settings(["tag=3", "header=false", "label=category"])
     {'tag': 3, 'header': False, 'label': 'category'}
     """
-    found = dict(_setting(item) for item in items)
-    return found if encoding is None else found | {"encoding": encoding}
+    settings = dict(_setting(item) for item in items)
+    return settings if encoding is None else settings | {"encoding": encoding}
 
 
 def _setting(item: str) -> tuple[str, object]:
-    key, found, value = item.partition("=")
-    if not found or not key:
+    key, equals, value = item.partition("=")
+    if not equals or not key:
         raise InputError(f"wanted --set KEY=VALUE, got {item!r}")
     if key in _OWN_OPTIONS:
         raise InputError(f"wanted --set of an option of the reader, got {key}; see --help")

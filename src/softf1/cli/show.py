@@ -12,39 +12,43 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def show_comparison(found: Mapping[str, Any]) -> None:
+def show_comparison(comparison: Mapping[str, Any]) -> None:
     """Print the table, the labels and the verdict."""
     from softf1.experiments.verdicts import name_score
 
-    if not found["rows"]:
+    if not comparison["rows"]:
         print("No run is done, so there is nothing to compare.")
         return
-    units = f", {found['units']:,} independent" if found["units"] != found["examples"] else ""
-    name, split = name_score(found["headline"]), found["split"]
-    print(f"{name} on {split}, {found['examples']:,} examples{units}")
-    print_table(*_rows(found))
-    if found["groups"] and len(found["labels"]) > 2:
-        print_table(*_groups(found))
-    if said := say_narrowest(found["rows"]):
+    units = (
+        f", {comparison['units']:,} independent"
+        if comparison["units"] != comparison["examples"]
+        else ""
+    )
+    name, split = name_score(comparison["headline"]), comparison["split"]
+    print(f"{name} on {split}, {comparison['examples']:,} examples{units}")
+    print_table(*_rows(comparison))
+    if comparison["groups"] and len(comparison["labels"]) > 2:
+        print_table(*_groups(comparison))
+    if said := say_narrowest(comparison["rows"]):
         print(said)
-    for note in found["notes"]:
+    for note in comparison["notes"]:
         print(f"note: {printable(note)}")
-    print(f"\n{printable(found['verdict'])}")
+    print(f"\n{printable(comparison['verdict'])}")
 
 
-def _rows(found: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    first = "loss" if found["kind"] == "compare" else "values"
-    rows, extra = found["rows"], list_columns(found)
+def _rows(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    first = "loss" if comparison["kind"] == "compare" else "values"
+    rows, extra = comparison["rows"], list_columns(comparison)
     heads = [first, "seeds", "mean", "± sd", *extra, "difference", "95%", "p", "better?", ""]
     return heads, [list(_row(row, extra)) for row in rows]
 
 
-def list_columns(found: Mapping[str, Any]) -> dict[str, str]:
+def list_columns(comparison: Mapping[str, Any]) -> dict[str, str]:
     """Headings of the columns that say something, and their keys.
 
     Of one label each, micro F1, precision, recall and accuracy are one number: it stands once.
     """
-    rows, known = found["rows"], {"P": "precision", "R": "recall", "ECE": "calibration_error"}
+    rows, known = comparison["rows"], {"P": "precision", "R": "recall", "ECE": "calibration_error"}
     kept = {head: key for head, key in known.items() if any(_number(row[key]) for row in rows)}
     same = all(row["precision"] == row["mean"] == row["recall"] for row in rows)
     return {head: key for head, key in kept.items() if not same or head == "ECE"}
@@ -77,14 +81,14 @@ def say_narrowest(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"However many seeds are run, this test set allows no interval narrower than {text}."
 
 
-def _groups(found: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    heads = ["F1 of labels", *(row["loss"] for row in found["rows"])]
+def _groups(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    heads = ["F1 of labels", *(row["loss"] for row in comparison["rows"])]
     rows: list[Sequence[str]] = [
         [
             f"{one['group']} ({len(one['labels'])})",
-            *(points(one["scores"][row["loss"]]["f1"]) for row in found["rows"]),
+            *(points(one["scores"][row["loss"]]["f1"]) for row in comparison["rows"]),
         ]
-        for one in found["groups"]
+        for one in comparison["groups"]
     ]
     return heads, rows
 

@@ -73,13 +73,13 @@ def _print_json(
         }
         for one, corpus in zip(stats, corpora, strict=True)
     ]
-    found = {
+    content = {
         "version": 1,
         "files": files,
         "unseen": unseen,
         "overlaps": [asdict(overlap) for overlap in overlaps],
     }
-    print(json.dumps(found, ensure_ascii=False, indent=1))
+    print(json.dumps(content, ensure_ascii=False, indent=1))
 
 
 def _print_tables(

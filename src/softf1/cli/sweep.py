@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if not any(key.startswith("task.") for key in axes):
         check_data(recipe, folder, force=options.force)
     with choose_executor(options, folder) as execute:
-        found = sweep(
+        comparison = sweep(
             recipe,
             folder,
             axes=axes,
@@ -59,4 +59,4 @@ def run(options: argparse.Namespace) -> int:
             complements=complements,
             **read_grid_options(options, recipe),
         )
-    return finish(found, folder)
+    return finish(comparison, folder)

@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
         from softf1.training.run import train_or_find
 
         how = {"resume": options.resume, "force": options.force, "quiet": options.quiet}
-        found, trained = train_or_find(recipe, folder, **how)
-        text = (format_result if trained else format_finished)(found, folder)
+        result, trained = train_or_find(recipe, folder, **how)
+        text = (format_result if trained else format_finished)(result, folder)
     if own_rank() == 0:
         print(text)
     leave()

@@ -200,10 +200,10 @@ class Runs:
         while True:
             self.grid.write()
             wanted: dict[str, int] = {}
-            for variant, found in find_differences(self.grid.folder).items():
+            for variant, difference in find_differences(self.grid.folder).items():
                 own = variant.removesuffix(TUNED)
                 # Twice as many at most before the spread is looked at again.
-                planned = min(plan_seeds(found, width=width), 2 * found.seeds, most)
+                planned = min(plan_seeds(difference, width=width), 2 * difference.seeds, most)
                 wanted[own] = max(wanted.get(own, 0), planned)
             pair = [variant for variant in (BASELINE, MATCHED) if variant in self.seeds]
             wanted |= dict.fromkeys(pair, max(wanted.values(), default=0))
@@ -233,20 +233,20 @@ def choose_settings(
     def measure(trials: list[tuple[str, int, float]]) -> list[Trial]:
         runs = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
         results = grid.run(runs, meter, trials=True)
-        found = [read_trial(grid.folder / run.folder, results.get(run.id)) for run in runs]
+        measured = [read_trial(grid.folder / run.folder, results.get(run.id)) for run in runs]
         known = {trial["folder"] for trial in grid.content["tuning"]}
         grid.content["tuning"] += [
             _describe_trial(run, trial, results.get(run.id), grid)
-            for run, trial in zip(runs, found, strict=True)
+            for run, trial in zip(runs, measured, strict=True)
             if run.folder not in known
         ]
-        return found
+        return measured
 
     def score(trials: list[tuple[str, int, float]]) -> list[float | None]:
-        found = measure(trials)
+        measured = measure(trials)
         if trials[0][-1] != SHARES[tune][-1]:  # who is as good as the best is asked at the end
-            return [trial.score for trial in found]
-        variants = groupby(zip(trials, found, strict=True), key=lambda one: one[0][0])
+            return [trial.score for trial in measured]
+        variants = groupby(zip(trials, measured, strict=True), key=lambda one: one[0][0])
         return [score for _, own in variants for score in raise_equals([trial for _, trial in own])]
 
     numbers = {loss: range(len(own)) for loss, own in settings.items()}
@@ -254,10 +254,10 @@ def choose_settings(
     trials = [
         (variant, number, by) for variant, number in best.items() for by in _epochs(variant, tune)
     ]
-    found = zip(trials, measure(trials) if trials else (), strict=True)
+    measured = zip(trials, measure(trials) if trials else (), strict=True)
     longer = {
         variant: choose_epochs([(by, trial) for (_, _, by), trial in own])
-        for variant, own in groupby(found, key=lambda one: one[0][0])
+        for variant, own in groupby(measured, key=lambda one: one[0][0])
     }
     chosen = {variant: settings[variant][number] for variant, number in best.items()}
     return {
@@ -336,12 +336,12 @@ def measure_ratio(grid: Grid, variants: Iterable[str]) -> tuple[str, float] | No
 
 
 def _fastest(grid: Grid, variant: str) -> float | None:
-    found = [
+    times = [
         grid.results[run.id].get("seconds", {})
         for run in grid.runs.values()
         if run.label == variant and run.folder.startswith(f"{RUNS}/") and run.id in grid.results
     ]
-    spent = [own["train"] - own.get("warmup", 0.0) for own in found if "train" in own]
+    spent = [own["train"] - own.get("warmup", 0.0) for own in times if "train" in own]
     return min(spent, default=None)
 
 
@@ -378,8 +378,8 @@ def choose_baseline(grid: Grid, runs: Mapping[str, Sequence[RunSpec]]) -> str:
     """
     means = {}
     for variant, own in runs.items():
-        found = [grid.results[run.id] for run in own if run.id in grid.results]
-        scores = [one["scores"]["dev"][one["headline"]] for one in found]
+        results = [grid.results[run.id] for run in own if run.id in grid.results]
+        scores = [one["scores"]["dev"][one["headline"]] for one in results]
         if scores:
             means[variant] = sum(scores) / len(scores)
     return max(means, key=lambda variant: (means[variant], variant == BASELINE), default=BASELINE)

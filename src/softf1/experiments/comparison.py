@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import FILE, plain, read_json, split_of
+from softf1.experiments.grid import FILE, plain, read_json, split_of, write_json
 from softf1.experiments.per_example import Run, calibration_error, count_run, read_predictions
 from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference, narrowest
@@ -61,7 +60,7 @@ class Variants:
         self.runs: dict[str, dict[int, Run]] = {}
         self.notes: list[str] = []
         self.results: list[dict[str, Any]] = []
-        self.split, self.headline = "test", ""
+        self.split, self.metric = "test", ""
         self.tasks: list[Any] = []
         self.counted: ExampleCounts | None = None
         self.references: dict[str, Run] = {}
@@ -75,7 +74,7 @@ class Variants:
         folder = self.folder / entry["folder"]
         result = read_json(folder / "result.json")
         self.results.append(result)
-        self.split, self.headline = split_of(result), result["headline"]
+        self.split, self.metric = split_of(result), result["headline"]
         variant, seed = entry["label"], entry["seed"]
         own = self._read(folder, result["scores"], "")
         if seed is None:
@@ -89,15 +88,15 @@ class Variants:
 
     def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> Run:
         scores, name = parts[self.split], f"predictions.{self.split}{kind}.jsonl"
-        score = float(scores[self.headline])
+        score = float(scores[self.metric])
         counted, pseudo, error = None, None, None
         try:
             self.tasks.append(load_task(folder / "model"))
             lines = read_predictions(folder / name)
             error = calibration_error(lines)
-            how: dict[str, Any] = {"headline": self.headline, "score": score, "lines": lines}
+            how: dict[str, Any] = {"metric": self.metric, "score": score, "lines": lines}
             counted = count_run(self.tasks[-1], folder / name, **how)
-            pseudo = counted.pseudo_values(self.headline)
+            pseudo = counted.pseudo_values(self.metric)
             self.counted = counted
         except InputError as problem:
             self.note(f"intervals know nothing of the test examples: {problem}")
@@ -109,7 +108,7 @@ class Variants:
             scores=scores,
             dev=dev,
             labels=labels,
-            collapsed=dev.get(self.headline) == 0,
+            collapsed=dev.get(self.metric) == 0,
             calibration_error=error,
         )
 
@@ -160,7 +159,7 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
     return {
         "schema": 1,
         "kind": grid["kind"],
-        "headline": variants.headline,
+        "headline": variants.metric,
         "baseline": baseline,
         "split": variants.split,
         "examples": variants.counted.lines if variants.counted else 0,
@@ -179,7 +178,7 @@ def _conclude(variants: Variants, judged: Mapping[str, tuple[Difference, float]]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
     losses = {variant: one for variant, one in judged.items() if variants.role(variant) == "loss"}
-    return conclude(losses, baseline=variants.grid["baseline"], headline=variants.headline)
+    return conclude(losses, baseline=variants.grid["baseline"], metric=variants.metric)
 
 
 def correct(
@@ -192,7 +191,8 @@ def correct(
     corrected = correct_holm([differences[variant].p for variant in family])
     p_holm = dict(zip(family, corrected, strict=True))
     return {
-        variant: (found, p_holm.get(variant, found.p)) for variant, found in differences.items()
+        variant: (difference, p_holm.get(variant, difference.p))
+        for variant, difference in differences.items()
     }
 
 
@@ -206,8 +206,8 @@ def _add_notes(variants: Variants, differences: Mapping[str, Difference]) -> Non
     if MATCHED in variants.runs and grid.get("matched"):
         variants.note(_say_matched(variants))
     for variant in variants.references:
-        found = differences.get(variant)
-        if found and found.low > 0:
+        difference = differences.get(variant)
+        if difference and difference.low > 0:
             variants.note(
                 f"the row {variant}, which trains no encoder, is surely ahead of {baseline}"
             )
@@ -265,27 +265,27 @@ def _row(
     dead = name_collapse({seed: (run.score, run.collapsed) for seed, run in runs.items()})
     if name not in judged:
         return row | {"verdict": "; ".join(["baseline", *dead])}
-    found, p_holm = judged[name]
-    row |= {"difference": found.mean, "p_holm": p_holm, "narrowest": narrowest(found)}
-    row |= {key: getattr(found, key) for key in ("low", "high", "p", "probability", "df")}
-    row |= {"sd_seeds": found.sd_seeds, "sd_examples": found.sd_examples}
+    difference, p_holm = judged[name]
+    row |= {"difference": difference.mean, "p_holm": p_holm, "narrowest": narrowest(difference)}
+    row |= {key: getattr(difference, key) for key in ("low", "high", "p", "probability", "df")}
+    row |= {"sd_seeds": difference.sd_seeds, "sd_examples": difference.sd_examples}
     if role == "loss":
         losses = sum(variants.role(other) == "loss" for other in judged)
-        judgement = judge(found, p_holm, losses=losses, gain=gain)
+        judgement = judge(difference, p_holm, losses=losses, gain=gain)
     else:
-        judgement = judge_control(found)
+        judgement = judge_control(difference)
     # How many seeds a gain needs says nothing where one of them is dead.
     sure = [judgement] if not dead or judgement in SURE else []
     return row | {"verdict": "; ".join([*sure, *dead])}
 
 
-def mean_scores(found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def mean_scores(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Means over runs of every number in their scores, and of precision and recall over labels.
 
     >>> mean_scores([{"f1": 0.5, "labels": {}}, {"f1": 1.0, "labels": {}}])
     {'f1': 0.75}
     """
-    own = [{**scores, **_macro(scores.get("labels") or {})} for scores in found]
+    own = [{**scores, **_macro(scores.get("labels") or {})} for scores in runs]
     names = [name for name, value in own[0].items() if isinstance(value, (int, float))]
     return {name: _mean(one.get(name) for one in own) or 0.0 for name in names}
 
@@ -323,16 +323,16 @@ def describe_labels(variants: Variants) -> dict[str, Any]:
 
 def _label_scores(runs: Mapping[int, Run], label: str) -> dict[str, float]:
     """Means over seeds; a label that a run neither has nor predicts scores 0 there."""
-    found = [run.labels.get(label, {}) for run in runs.values()]
+    scores = [run.labels.get(label, {}) for run in runs.values()]
     return {
-        key: _mean(one.get(key, 0.0) for one in found) or 0.0
+        key: _mean(one.get(key, 0.0) for one in scores) or 0.0
         for key in ("precision", "recall", "f1")
     }
 
 
 def _support(variants: Variants, label: str) -> int:
-    found = (run.labels.get(label) for runs in variants.runs.values() for run in runs.values())
-    return max((int(one["support"]) for one in found if one), default=0)
+    scores = (run.labels.get(label) for runs in variants.runs.values() for run in runs.values())
+    return max((int(one["support"]) for one in scores if one), default=0)
 
 
 def _groups(labels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -373,9 +373,7 @@ def conclude_grid(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, 
 
 
 def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
-    with new_file(folder / "comparison.json") as file:
-        text = json.dumps(plain(dict(comparison)), ensure_ascii=False, indent=1)
-        file.write(text.encode() + b"\n")
+    write_json(folder / "comparison.json", comparison)
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -167,8 +167,8 @@ def name_dialogue(file: str) -> str:
     >>> name_dialogue("FC-005a_v.cha"), name_dialogue("FC-R005_v2.cha")
     ('FC-005', 'FC-R005')
     """
-    found = re.match(r"[A-Z]+-R?\d+", file)
-    return found[0] if found else file
+    match = re.match(r"[A-Z]+-R?\d+", file)
+    return match[0] if match else file
 
 
 def split_dialogues(names: list[str]) -> dict[str, list[str]]:

@@ -155,12 +155,19 @@ def read_done(run: RunSpec, identity: Mapping[str, Any], grid: Path) -> dict[str
 def read_json(path: Path) -> dict[str, Any]:
     """A file that holds an object in JSON."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"wanted JSON, got {error}", path=path) from error
-    if not isinstance(found, dict):
-        raise InputError(f"wanted an object in JSON, got {type(found).__name__}", path=path)
-    return found
+    if not isinstance(content, dict):
+        raise InputError(f"wanted an object in JSON, got {type(content).__name__}", path=path)
+    return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file in JSON, as a whole or not at all."""
+    with new_file(path) as file:
+        text = json.dumps(plain(dict(content)), ensure_ascii=False, indent=1)
+        file.write(text.encode() + b"\n")
 
 
 def plain(value: Any) -> Any:
@@ -222,11 +229,11 @@ class Grid:
         """Begin, or go on with, the experiment that `grid.json` names."""
         path, identity = self.folder / FILE, self.identify()
         if path.is_file():
-            found = self.earlier = read_json(path)
+            earlier = self.earlier = read_json(path)
             for key, value in {"schema": SCHEMA, "kind": content["kind"]}.items():
-                if found.get(key) != value:
+                if earlier.get(key) != value:
                     raise InputError(f"holds a grid of another {key}: {WAYS}", path=path)
-            changes = list_changes(found, identity)
+            changes = list_changes(earlier, identity)
             if changes:
                 raise InputError(f"holds a grid, but {say_changes(changes)}", path=path)
         self.content = {"schema": SCHEMA, **identity, **content, "headline": None, "tuning": []}
@@ -239,11 +246,9 @@ class Grid:
     def write(self) -> None:
         """Write `grid.json`, as a whole or not at all."""
         runs = [run.describe(self._state(run), self.errors.get(run.id)) for run in self._own()]
-        headline = min((result["headline"] for result in self.results.values()), default=None)
-        self.content |= {"cells": runs, "headline": headline}
-        with new_file(self.folder / FILE) as file:
-            text = json.dumps(plain(self.content), ensure_ascii=False, indent=1)
-            file.write(text.encode() + b"\n")
+        metric = min((result["headline"] for result in self.results.values()), default=None)
+        self.content |= {"cells": runs, "headline": metric}
+        write_json(self.folder / FILE, self.content)
 
     def run(
         self, runs: Sequence[RunSpec], meter: Meter, *, trials: bool = False
@@ -255,11 +260,11 @@ class Grid:
         self.runs |= {run.id: run for run in runs}
         jobs = []
         for run in runs:
-            found = read_done(run, self.identify(run), self.folder)
-            if found is None:
+            result = read_done(run, self.identify(run), self.folder)
+            if result is None:
                 jobs.append(make_job(run, self.recipe, self.folder))
             else:
-                self.results[run.id] = found
+                self.results[run.id] = result
                 meter.skip(run.cost)
         self.write()
         if runs and not jobs and not trials:
@@ -282,9 +287,9 @@ class Grid:
         if trials or not self.keep_models:
             drop_weights(self.folder / run.folder)
         split = "dev" if trials else split_of(done.result)
-        headline = done.result["headline"]
-        score = done.result["scores"][split][headline]
-        meter.advance(run.cost, f"{run.id} {split} {headline} {100 * score:.2f} ({took})")
+        metric = done.result["headline"]
+        score = done.result["scores"][split][metric]
+        meter.advance(run.cost, f"{run.id} {split} {metric} {100 * score:.2f} ({took})")
 
     def _own(self) -> list[RunSpec]:
         """The runs that make up the grid; trials are listed elsewhere."""

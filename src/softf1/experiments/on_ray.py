@@ -47,12 +47,12 @@ class Cluster:
 
     def _connect(self, address: str | None) -> None:
         options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
-        found = address or os.environ.get("RAY_ADDRESS")
+        where = address or os.environ.get("RAY_ADDRESS")
         try:
-            self.ray.init(address=found or "local", configure_logging=False, **options)
+            self.ray.init(address=where or "local", configure_logging=False, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise InputError(
-                f"wanted a Ray cluster at {found or 'this machine'}: {error}"
+                f"wanted a Ray cluster at {where or 'this machine'}: {error}"
             ) from error
 
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Done]:

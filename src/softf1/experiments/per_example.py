@@ -82,10 +82,10 @@ class ExampleCounts:
         }
 
     def _ratio(self, name: str) -> tuple[str, Callable[[Floats], Floats]]:
-        found = self._find(name)
-        if found is None:
+        ratio = self._find(name)
+        if ratio is None:
             raise InputError(f"wanted a score that is a ratio over examples, got {name!r}")
-        return found
+        return ratio
 
     def _find(self, name: str) -> tuple[str, Callable[[Floats], Floats]] | None:
         if name in self.parts and name not in self.labels:
@@ -102,8 +102,8 @@ class ExampleCounts:
             "accuracy": ("counts", partial(_micro, column=RECALL)),
             "conlleval_f1": ("lenient", partial(_micro, column=F1)),
         }
-        found = ways.get(name)
-        return found if found and found[0] in self.parts else None
+        way = ways.get(name)
+        return way if way and way[0] in self.parts else None
 
 
 def _micro(sums: Floats, *, column: int) -> Floats:
@@ -133,7 +133,7 @@ class Run:
     """What a comparison needs of one run.
 
     Attributes:
-        score: The headline.
+        score: The primary metric.
         pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
         scores: All scores of the judged part.
         dev: Those of dev.
@@ -174,20 +174,20 @@ def _parse(text: bytes, path: Path | str, number: int) -> Line:
 
 
 def count_run(
-    task: Task, path: Path, *, headline: str, score: float, lines: Sequence[Line] | None = None
+    task: Task, path: Path, *, metric: str, score: float, lines: Sequence[Line] | None = None
 ) -> ExampleCounts:
     """Count a predictions file of a run, whose score it must add up to.
 
     Args:
         task: Its rules decide.
         path: The file.
-        headline: The score.
+        metric: The primary metric.
         score: What the run had.
         lines: The file's content, where it was read before.
     """
     counted = count_examples(task, read_predictions(path) if lines is None else lines)
-    if abs(counted.score(headline) - score) > 1e-6:
-        raise InputError(f"{path.name} does not add up to {headline}", path=path.parent)
+    if abs(counted.score(metric) - score) > 1e-6:
+        raise InputError(f"{path.name} does not add up to {metric}", path=path.parent)
     return counted
 
 
@@ -201,22 +201,22 @@ def count_examples(task: Task, lines: Sequence[Line]) -> ExampleCounts:
 
 
 def _stack(
-    found: Sequence[LineCounts], groups: Sequence[Any] | None = None, *, positive: str | None = None
+    lines: Sequence[LineCounts], groups: Sequence[Any] | None = None, *, positive: str | None = None
 ) -> ExampleCounts:
     """The parts of all lines as arrays, lines of one group summed."""
-    if not found:
+    if not lines:
         raise InputError("wanted predictions to count, got none")
-    group, units = _number(groups, len(found))
+    group, units = _number(groups, len(lines))
     tables: dict[str, NDArray[Any]] = {}
     labels = {}
-    for name, first in found[0].items():
+    for name, first in lines[0].items():
         if isinstance(first, Mean):
-            rows = np.array([[part[name].total, part[name].count] for part in found])  # type: ignore[union-attr]
+            rows = np.array([[part[name].total, part[name].count] for part in lines])  # type: ignore[union-attr]
             tables[name] = np.zeros((units, 2))
             np.add.at(tables[name], group, rows)
         else:
-            labels[name], tables[name] = _table((part[name] for part in found), group, units)
-    return ExampleCounts(tables, labels, positive, len(found))
+            labels[name], tables[name] = _table((part[name] for part in lines), group, units)
+    return ExampleCounts(tables, labels, positive, len(lines))
 
 
 def _number(groups: Sequence[Any] | None, size: int) -> tuple[NDArray[np.int64], int]:
@@ -228,10 +228,10 @@ def _number(groups: Sequence[Any] | None, size: int) -> tuple[NDArray[np.int64],
 
 
 def _table(
-    found: Iterator[Any], group: NDArray[np.int64], units: int
+    own: Iterator[Any], group: NDArray[np.int64], units: int
 ) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     """Counts of every line as (units, labels, 3), labels in order."""
-    counts = list(found)
+    counts = list(own)
     names = tuple(sorted({label for one in counts for label in one.labels}))
     index = {label: row for row, label in enumerate(names)}
     table = np.zeros((units, len(names), 3), np.int32)

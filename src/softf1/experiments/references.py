@@ -67,8 +67,8 @@ def add_reference(name: str, grid: Grid) -> None:
     """Add a variant to a grid whose models are trained; what cannot be is said in its notes."""
     run = RunSpec(id=name, label=name, loss=name, seed=None, folder=f"{RUNS}/{name}")
     grid.content["losses"] = list(dict.fromkeys([*grid.content["losses"], name]))
-    if (found := read_done(run, grid.identify(run), grid.folder)) is not None:
-        grid.runs[name], grid.results[name] = run, found
+    if (result := read_done(run, grid.identify(run), grid.folder)) is not None:
+        grid.runs[name], grid.results[name] = run, result
         return
     trained = [one for one in grid.runs.values() if one.seed is not None and one.id in grid.results]
     own = next((one for one in trained if one.folder.startswith(f"{RUNS}/")), None)
@@ -106,9 +106,9 @@ def fit_reference(name: str, grid: Grid, beside: RunSpec) -> dict[str, Any]:
         predict = fit_tfidf(plain, examples, result["headline"])
     scores = {}
     for part in [part for part in ("dev", "test") if part in examples]:
-        found = predict(examples[part])
-        write_predictions(folder / f"predictions.{part}.jsonl", task, examples[part], found)
-        scores[part] = task.score(found, examples[part])
+        predictions = predict(examples[part])
+        write_predictions(folder / f"predictions.{part}.jsonl", task, examples[part], predictions)
+        scores[part] = task.score(predictions, examples[part])
     (folder / "model").mkdir(exist_ok=True)
     save_task(plain, folder / "model")
     seconds = round(monotonic() - start, 3)
@@ -123,7 +123,7 @@ def untuned(task: Any) -> Any:
     return replace(task, **tuned)
 
 
-def fit_tfidf(task: Classification, examples: Examples, headline: str) -> Predict:
+def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
     """Logistic regression over tf-idf; of several C, the one with the best score on dev."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
@@ -153,7 +153,7 @@ def fit_tfidf(task: Classification, examples: Examples, headline: str) -> Predic
         warnings.simplefilter("ignore")  # one that stopped early is judged on dev like the others
         fitted = [fit(strength) for strength in STRENGTHS]
     dev = examples["dev"]
-    return max(fitted, key=lambda predict: task.score(predict(dev), dev)[headline])
+    return max(fitted, key=lambda predict: task.score(predict(dev), dev)[metric])
 
 
 def _fit_weights(train: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:

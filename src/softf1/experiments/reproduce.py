@@ -7,11 +7,11 @@ scores come last: counts of classes, their weights, F1 by label, and figure 1.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
+from softf1.experiments.grid import write_json
 from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.experiments.tables import (
@@ -23,7 +23,6 @@ from softf1.experiments.tables import (
     read_losses,
     write_rebalanced,
 )
-from softf1.files import new_file
 from softf1.recipe import with_values
 from softf1.tasks.registry import make_task
 
@@ -135,8 +134,8 @@ class Reproduction:
             return self._lines(part, table, remark=f"needs {', '.join(missing)}")
         if self.execute is None:
             return self._lines(part, table, remark="can be run", recipe=recipe)
-        found = self.measure(part, recipe)
-        return self._lines(part, table, found=found, recipe=recipe)
+        comparison = self.measure(part, recipe)
+        return self._lines(part, table, comparison=comparison, recipe=recipe)
 
     def measure(self, part: Part, recipe: Recipe) -> dict[str, Any]:
         """Run the rows of a part that are not done yet."""
@@ -151,7 +150,7 @@ class Reproduction:
             for row in part.rows
             if row[1] != CITED
         }
-        found = run_variants(
+        comparison = run_variants(
             recipe,
             folder,
             variants=variants,
@@ -163,19 +162,21 @@ class Reproduction:
             quiet=self.quiet,
         )
         self.fresh.add(folder)
-        self.failed |= {f"{part.folder}/{run}": error for run, error in found["failed"].items()}
-        return found
+        self.failed |= {
+            f"{part.folder}/{run}": error for run, error in comparison["failed"].items()
+        }
+        return comparison
 
     def _lines(
         self,
         part: Part,
         table: Table,
         *,
-        found: Mapping[str, Any] | None = None,
+        comparison: Mapping[str, Any] | None = None,
         remark: str = "",
         recipe: Recipe | None = None,
     ) -> list[Line]:
-        rows = {row["loss"]: row for row in found["rows"]} if found else {}
+        rows = {row["loss"]: row for row in comparison["rows"]} if comparison else {}
         start = next((row[-1] for row in part.rows if row[1] == BASELINE), None)
         lines = []
         for model, loss, *figures in part.rows:
@@ -186,14 +187,14 @@ class Reproduction:
                     model=model,
                     loss=_name(loss),
                     printed=[x if is_printed(x) else None for x in figures],
-                    ours=_ours(ours, table, found),
+                    ours=_ours(ours, table, comparison),
                     printed_gain=_gain(figures[-1], start)
                     if loss not in (CITED, BASELINE)
                     else None,
                     gain=_measured_gain(ours) if start is not None else None,
                     seeds=ours["n"] if ours else 0,
                     encoder=_encoders(part, recipe),
-                    remark=_remark(loss, ours, found, remark or part.note),
+                    remark=_remark(loss, ours, comparison, remark or part.note),
                 )
             )
         return lines
@@ -223,11 +224,11 @@ def _name(loss: str | float) -> str:
 
 
 def _ours(
-    row: Mapping[str, Any] | None, table: Table, found: Mapping[str, Any] | None
+    row: Mapping[str, Any] | None, table: Table, comparison: Mapping[str, Any] | None
 ) -> list[float | None]:
-    if row is None or found is None:
+    if row is None or comparison is None:
         return []
-    means = row["means"].get(table.split or found["split"], {})
+    means = row["means"].get(table.split or comparison["split"], {})
     return [100 * means[name] if name in means else None for name in table.scores]
 
 
@@ -254,13 +255,15 @@ def _encoders(part: Part, recipe: Recipe | None) -> str:
 def _remark(
     loss: str | float,
     ours: Mapping[str, Any] | None,
-    found: Mapping[str, Any] | None,
+    comparison: Mapping[str, Any] | None,
     remark: str,
 ) -> str:
     if loss == CITED:
         return "cited from another publication"
-    if found is not None and ours is None:
-        failed = [error for run, error in found["failed"].items() if run.startswith(f"{loss}-s")]
+    if comparison is not None and ours is None:
+        failed = [
+            error for run, error in comparison["failed"].items() if run.startswith(f"{loss}-s")
+        ]
         return f"failed: {failed[0]}" if failed else "not run"
     return remark
 
@@ -304,11 +307,7 @@ def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:
     path = folder / f"reproduce-{table.id}.json"
     content = {"schema": 1, "table": table.id, "title": table.title, "source": table.source}
     rows = [asdict(line) for line in lines]
-    text = json.dumps(
-        {**content, "scores": table.scores, "rows": rows}, ensure_ascii=False, indent=1
-    )
-    with new_file(path) as file:
-        file.write(text.encode() + b"\n")
+    write_json(path, {**content, "scores": table.scores, "rows": rows})
     return path
 
 
@@ -333,9 +332,9 @@ def count_classes(
                 raise InputError(f"needs {missing[0]}")
             task = recipe.task
             corpus = read(task.train, format=task.options.get("format"), task=task.kind)
-            found = describe(corpus)
-            ours = [found.negatives, found.positives, found.ratio and round(found.ratio, 2)]
-            remark = f"{found.unit}; negative: {found.negative}"
+            stats = describe(corpus)
+            ours = [stats.negatives, stats.positives, stats.ratio and round(stats.ratio, 2)]
+            remark = f"{stats.unit}; negative: {stats.negative}"
         except InputError as error:
             remark = str(error)
         rows.append([dataset, *printed, *ours, remark])
@@ -351,10 +350,10 @@ def weigh_classes(
 
     labels, counts, printed = zip(*table.rest["rows"], strict=True)
     weights = class_weights(counts).tolist()
-    found, remark = _count_labels(table.rest["recipe"], overrides, data)
+    counted, remark = _count_labels(table.rest["recipe"], overrides, data)
     rows: Rows = []
     for label, count, theirs, ours in zip(labels, counts, printed, weights, strict=True):
-        rows.append([label, count, theirs, round(ours, 2), found.get(label, "")])
+        rows.append([label, count, theirs, round(ours, 2), counted.get(label, "")])
     heads = ["label", "texts", "weight", "our weight of that count", "texts in our data"]
     return heads, [*rows, *([[remark]] if remark else [])]
 
@@ -385,7 +384,7 @@ def score_labels(table: Table, run: Reproduction) -> tuple[list[str], Rows]:
     part = Part(
         dataset="", recipe=rest["recipe"], encoder=rest["encoder"], rows=rows, losses="news"
     )
-    found, remark = {}, ""
+    scores, remark = {}, ""
     try:
         recipe = load_part(part.recipe, run.overrides, run.data)
         missing = missing_files(recipe)
@@ -394,13 +393,13 @@ def score_labels(table: Table, run: Reproduction) -> tuple[list[str], Rows]:
         if run.execute is None:
             raise InputError("can be run")
         measured = run.measure(part, recipe)
-        found = {one["label"]: one["scores"] for one in measured["labels"]}
+        scores = {one["label"]: one["scores"] for one in measured["labels"]}
         remark = f"encoder {rest['encoder']}; ours {recipe.encoder.name}, {run.seeds} seeds"
     except InputError as error:
         remark = str(error)
     lines: Rows = []
     for label, count, *printed in rest["rows"]:
-        ours = [_points(found.get(label, {}).get(loss)) for loss in losses]
+        ours = [_points(scores.get(label, {}).get(loss)) for loss in losses]
         pairs = [f"{a} / {b}" for a, b in zip(printed, ours, strict=True)]
         lines.append([label, count, *pairs])
     return ["label", "texts", *(f"{loss}: theirs / ours" for loss in losses)], [*lines, [remark]]

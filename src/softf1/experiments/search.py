@@ -17,6 +17,7 @@ from softf1.experiments.grid import name_run
 from softf1.experiments.per_example import count_run
 from softf1.losses import compared_losses, loss_facts
 from softf1.recipe import check_recipe, with_values
+from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import parse_override, split_values
 from softf1.recipe.sections import SECTIONS
 from softf1.tasks.registry import load_task, make_task
@@ -81,8 +82,8 @@ def split_variant(variant: str) -> tuple[str, Values]:
     >>> split_variant("ce+dice[dice.over=batch, train.epochs=6]")
     ('ce+dice', {'loss.dice.over': 'batch', 'train.epochs': 6})
     """
-    loss, found, rest = variant.removesuffix(TUNED).partition("[")
-    if not found:
+    loss, bracket, rest = variant.removesuffix(TUNED).partition("[")
+    if not bracket:
         return loss, {}
     if not rest.endswith("]"):
         raise InputError(f"wanted a loss, or LOSS[key=value,…], got {variant!r}")
@@ -145,9 +146,12 @@ def default_losses(recipe: Recipe) -> tuple[str, ...]:
 
 
 def find_loss(name: str) -> LossFacts:
-    """What a loss says about itself; an unknown one is refused."""
+    """What a loss says about itself; an unknown one is refused.
+
+    `auto` chooses its loss and options by the data, so that only the rate is left to tune.
+    """
     try:
-        return loss_facts(name)
+        return loss_facts(BASELINE if name == AUTO else name)
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -181,6 +185,8 @@ def _without_loss(values: Values) -> Values:
 
 
 def _options(loss: str, recipe: Recipe) -> list[Values]:
+    if loss == AUTO:
+        return [{}]
     facts = find_loss(loss)
     tunes = facts.tunes_positions if chooses_position(recipe) else facts.tunes
     options = [dict(own) for own in tunes]
@@ -299,8 +305,8 @@ def halve_together(
     def ask(key: Key, scores: Sequence[float | None] | None) -> None:
         try:
             asked[key] = next(searches[key]) if scores is None else searches[key].send(scores)
-        except StopIteration as found:
-            chosen[key] = found.value
+        except StopIteration as end:
+            chosen[key] = end.value
 
     for key in searches:
         ask(key, None)
@@ -331,7 +337,7 @@ class Trial(NamedTuple):
     """What a short run found on dev.
 
     Attributes:
-        score: The headline; None where the run failed.
+        score: The primary metric; None where the run failed.
         pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
     """
 
@@ -343,13 +349,13 @@ def read_trial(folder: Path, result: dict[str, Any] | None) -> Trial:
     """The dev score of a run, with what each dev example adds to it."""
     if result is None:
         return Trial(None)
-    headline = result["headline"]
-    score = float(result["scores"]["dev"][headline])
+    metric = result["headline"]
+    score = float(result["scores"]["dev"][metric])
     try:
         task = load_task(folder / "model")
         path = folder / "predictions.dev.jsonl"
-        counted = count_run(task, path, headline=headline, score=score)
-        return Trial(score, counted.pseudo_values(headline))
+        counted = count_run(task, path, metric=metric, score=score)
+        return Trial(score, counted.pseudo_values(metric))
     except InputError:  # a score that is no ratio, or files that somebody removed: chosen by score
         return Trial(score)
 

@@ -106,8 +106,8 @@ def estimate_difference(differences: ArrayLike, pseudo: ArrayLike | None = None)
         pseudo: Jackknife pseudo-values of those differences, (S, N); without them the interval
             knows nothing of the test examples.
 
-    >>> found = estimate_difference([0.01, 0.02, 0.03])
-    >>> f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] p {found.p:.3f}"
+    >>> difference = estimate_difference([0.01, 0.02, 0.03])
+    >>> f"{difference.mean:.3f} [{difference.low:.3f}, {difference.high:.3f}] p {difference.p:.3f}"
     '0.020 [-0.005, 0.045] p 0.074'
     """
     d = np.asarray(differences, float)
@@ -225,7 +225,7 @@ def seeds_needed(sd_seeds: float, sd_examples: float, gain: float) -> int | None
     return _fewest(shows)
 
 
-def plan_seeds(found: Difference, *, width: float | None = None) -> int:
+def plan_seeds(difference: Difference, *, width: float | None = None) -> int:
     """How many seeds are worth having, from the spread that the first of them showed.
 
     More are not, once the test examples make the larger part of the interval, or once its
@@ -236,20 +236,20 @@ def plan_seeds(found: Difference, *, width: float | None = None) -> int:
     >>> plan_seeds(Difference(mean=0.0, seeds=5, sd_seeds=0.008, sd_examples=0.002), width=0.006)
     14
     """
-    if math.isnan(found.sd_seeds):
+    if math.isnan(difference.sd_seeds):
         return 2
 
     def enough(seeds: int) -> bool:
-        se, df = _error(found.sd_seeds, found.sd_examples, seeds)
+        se, df = _error(difference.sd_seeds, difference.sd_examples, seeds)
         narrow = width is not None and t_quantile((1 + LEVEL) / 2, df) * se <= width
-        return narrow or found.sd_seeds**2 / seeds <= found.sd_examples**2 * (1 + 1e-9)
+        return narrow or difference.sd_seeds**2 / seeds <= difference.sd_examples**2 * (1 + 1e-9)
 
     return _fewest(enough) or MOST_SEEDS
 
 
-def narrowest(found: Difference) -> float:
+def narrowest(difference: Difference) -> float:
     """The half-width of the interval with seeds without end: what the test set alone allows."""
-    return t_quantile((1 + LEVEL) / 2, math.inf) * found.sd_examples
+    return t_quantile((1 + LEVEL) / 2, math.inf) * difference.sd_examples
 
 
 def _error(sd_seeds: float, sd_examples: float, seeds: int) -> tuple[float, float]:

@@ -94,8 +94,8 @@ def parse_complements(words: Sequence[str]) -> dict[str, str]:
     """
     pairs = {}
     for word in words:
-        first, found, second = word.partition(":")
-        if not found or not first or not second:
+        first, colon, second = word.partition(":")
+        if not colon or not first or not second:
             raise InputError(f"wanted --complement KEY:OTHER, got {word!r}")
         pairs[first] = second
     return pairs

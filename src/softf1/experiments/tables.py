@@ -130,12 +130,12 @@ def find_table(name: str) -> Table:
     """A table by name; `table3` and `Table 3` are 3."""
     tables = read_tables()
     plain = name.lower().replace(" ", "")
-    found = tables.get(plain) or tables.get(plain.removeprefix("table"))
-    if found is None:
+    table = tables.get(plain) or tables.get(plain.removeprefix("table"))
+    if table is None:
         raise InputError(
             f"wanted a table, got {name!r}{nearest(name, tables)}; known: {', '.join(tables)}"
         )
-    return found
+    return table
 
 
 def load_part(

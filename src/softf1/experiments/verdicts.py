@@ -27,63 +27,63 @@ LEANS = 0.1
 of the figure beside it."""
 
 
-def name_score(headline: str) -> str:
+def name_score(metric: str) -> str:
     """The score's name in a sentence.
 
     >>> name_score("macro_f1"), name_score("subset_accuracy")
     ('macro F1', 'subset accuracy')
     """
-    return NAMES.get(headline, headline.replace("_", " "))
+    return NAMES.get(metric, metric.replace("_", " "))
 
 
-def name_gain(found: Difference, headline: str) -> str:
+def name_gain(difference: Difference, metric: str) -> str:
     """The difference in points, with its interval.
 
     >>> from softf1.experiments.statistics import Difference
     >>> name_gain(Difference(mean=0.008, low=0.003, high=0.013, seeds=5), "f1")
     '+0.8 F1 [0.3, 1.3]'
     """
-    gain = f"{_signed(found.mean)} {name_score(headline)}"
-    if math.isnan(found.low):
+    gain = f"{_signed(difference.mean)} {name_score(metric)}"
+    if math.isnan(difference.low):
         return gain
-    return f"{gain} [{_points(found.low)}, {_points(found.high)}]"
+    return f"{gain} [{_points(difference.low)}, {_points(difference.high)}]"
 
 
-def judge(found: Difference, p_holm: float, *, losses: int, gain: float) -> str:
+def judge(difference: Difference, p_holm: float, *, losses: int, gain: float) -> str:
     """What the figures allow to say: a few words, and after a semicolon what they rest on.
 
     Args:
-        found: The difference to the baseline.
+        difference: The difference to the baseline.
         p_holm: Its p-value, corrected for the number of losses.
         losses: That number.
         gain: The gain that would matter, as a share (0.005 is half a point).
     """
-    if math.isnan(found.p):
+    if math.isnan(difference.p):
         return "one seed cannot tell"
     if p_holm < ALPHA:
-        return "helps" if found.mean > 0 else "hurts"
-    if found.p < ALPHA:
-        way = "may help" if found.mean > 0 else "may hurt"
+        return "helps" if difference.mean > 0 else "hurts"
+    if difference.p < ALPHA:
+        way = "may help" if difference.mean > 0 else "may hurt"
         return f"{way}; among {losses} losses one like this comes by chance too"
-    if found.mean == 0 and found.sd_seeds == 0 and found.sd_examples == 0:
+    if difference.mean == 0 and difference.sd_seeds == 0 and difference.sd_examples == 0:
         return "no difference in any run"
-    if min(found.probability, 1 - found.probability) < LEANS:
-        said = f"perhaps {'better' if found.mean > 0 else 'worse'}, not sure"
+    if min(difference.probability, 1 - difference.probability) < LEANS:
+        said = f"perhaps {'better' if difference.mean > 0 else 'worse'}, not sure"
     else:
-        said = f"no difference that {found.seeds} seeds can show"
-    return f"{said}; {name_needs(found, gain=gain)}"
+        said = f"no difference that {difference.seeds} seeds can show"
+    return f"{said}; {name_needs(difference, gain=gain)}"
 
 
-def judge_control(found: Difference) -> str:
+def judge_control(difference: Difference) -> str:
     """The same for a variant that is there to compare the baseline with, not to win."""
-    if math.isnan(found.p):
+    if math.isnan(difference.p):
         return "one seed cannot tell"
-    if found.p < ALPHA:
-        return "surely above" if found.mean > 0 else "surely below"
+    if difference.p < ALPHA:
+        return "surely above" if difference.mean > 0 else "surely below"
     return "not told apart"
 
 
-def name_needs(found: Difference, *, gain: float) -> str:
+def name_needs(difference: Difference, *, gain: float) -> str:
     """What it would take to see a gain of that size.
 
     >>> from softf1.experiments.statistics import Difference
@@ -91,18 +91,18 @@ def name_needs(found: Difference, *, gain: float) -> str:
     '16 seeds would be needed for 0.3'
     """
     points = f"{100 * gain:g}"
-    seeds = seeds_needed(found.sd_seeds, found.sd_examples, gain)
-    if seeds is not None and seeds <= found.seeds:
+    seeds = seeds_needed(difference.sd_seeds, difference.sd_examples, gain)
+    if seeds is not None and seeds <= difference.seeds:
         return f"a true {points} would have been seen 4 times of 5"
     if seeds is not None:
         return f"{seeds} seeds would be needed for {points}"
-    if not found.examples:
+    if not difference.examples:
         return f"no number of seeds would do for {points}"
-    examples = examples_needed(found.sd_examples, found.examples, gain)
-    if examples <= found.examples:
+    examples = examples_needed(difference.sd_examples, difference.examples, gain)
+    if examples <= difference.examples:
         return f"no number of seeds would do for {points}"
     return (
-        f"no number of seeds shows {points} on {found.examples:,} test examples, "
+        f"no number of seeds shows {points} on {difference.examples:,} test examples, "
         f"about {_rounded(examples):,} would be needed"
     )
 
@@ -131,20 +131,22 @@ def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
     ]
 
 
-def conclude(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, headline: str) -> str:
+def conclude(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, metric: str) -> str:
     """One sentence over all losses: what helps, or that nothing does.
 
     Args:
         rows: Difference and corrected p-value of each loss.
         baseline: What they are compared with.
-        headline: The score.
+        metric: The primary metric.
     """
     if not rows:
         return f"Nothing to compare with {baseline}."
-    named = {loss: f"{loss} {name_gain(found, headline)}" for loss, (found, _) in rows.items()}
-    if all(math.isnan(found.p) for found, _ in rows.values()):
+    named = {
+        loss: f"{loss} {name_gain(difference, metric)}" for loss, (difference, _) in rows.items()
+    }
+    if all(math.isnan(difference.p) for difference, _ in rows.values()):
         return f"One seed cannot tell: {'; '.join(named.values())} against {baseline}."
-    sure = {loss: found.mean for loss, (found, p) in rows.items() if p < ALPHA}
+    sure = {loss: difference.mean for loss, (difference, p) in rows.items() if p < ALPHA}
     better = sorted((loss for loss in sure if sure[loss] > 0), key=lambda loss: -sure[loss])
     worse = [loss for loss in sure if sure[loss] < 0]
     parts = []

@@ -72,10 +72,10 @@ class Pool:
         target: str = TRAIN,
         devices: Sequence[str] | None = None,
     ) -> None:
-        found = find_devices() if devices is None else devices
+        gpus = find_devices() if devices is None else devices
         self.workers = [
             Worker(
-                share_machine(os.environ, number, count, devices=found),
+                share_machine(os.environ, number, count, devices=gpus),
                 logs / f"worker-{number}.log",
                 target,
             )
@@ -96,10 +96,10 @@ class Pool:
                 self.waiting.put((job, call))
         try:
             for _ in jobs:
-                found = call.answers.get()
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
+                answer = call.answers.get()
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield answer
         finally:
             call.wanted = False
 
@@ -115,8 +115,8 @@ class Pool:
 
 
 def _drive(worker: Worker, waiting: Waiting) -> None:
-    while (found := waiting.get()) is not None:
-        job, call = found
+    while (waiting_job := waiting.get()) is not None:
+        job, call = waiting_job
         if not call.wanted:
             continue
         try:
@@ -230,8 +230,8 @@ def find_devices() -> list[str]:
     import torch
 
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = torch.cuda.device_count()
-    return named.split(",")[:found] if named else [str(number) for number in range(found)]
+    count = torch.cuda.device_count()
+    return named.split(",")[:count] if named else [str(number) for number in range(count)]
 
 
 def _close(process: subprocess.Popen[str]) -> None:
@@ -251,8 +251,8 @@ def find_target(name: str) -> Callable[..., dict[str, Any]]:
     A class gives an object to call, which may remember something from one call to the next.
     """
     module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found() if isinstance(found, type) else found
+    target: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return target() if isinstance(target, type) else target
 
 
 def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:

@@ -147,13 +147,13 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Returns a label each, or a 0/1 matrix of them."""
         numbers = {str(label): i for i, label in enumerate(self._found().classes_)}
-        found = self._decide(X)
+        predictions = self._decide(X)
         if self.multi_label_:
-            matrix = np.zeros((len(found), len(numbers)), dtype=np.int64)
-            for row, item in enumerate(found):
+            matrix = np.zeros((len(predictions), len(numbers)), dtype=np.int64)
+            for row, item in enumerate(predictions):
                 matrix[row, [numbers[name] for name in item["labels"]]] = 1
             return matrix
-        chosen: NDArray[Any] = self.classes_[[numbers[item["label"]] for item in found]]
+        chosen: NDArray[Any] = self.classes_[[numbers[item["label"]] for item in predictions]]
         return chosen
 
     def _found(self) -> Self:
@@ -170,8 +170,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise ValueError(f"wanted {task.kind}, as in fit, got {type(examples[0]).__name__}")
         device = torch.accelerator.current_accelerator() or torch.device("cpu")
         features = task.encode(examples, codec)
-        found = predict_logits(model.to(device), task, features, codec, device=device)
-        return task.decode(found, features, examples)
+        logits = predict_logits(model.to(device), task, features, codec, device=device)
+        return task.decode(logits, features, examples)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles the model as it is on the CPU, so that any machine can load it."""

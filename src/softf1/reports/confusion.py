@@ -28,17 +28,19 @@ def confuse(item: Item) -> Iterator[Pair]:
 
     >>> from softf1.reports.items import Item
     >>> item = Item(id="1", words=("Ada", "ran"), gold=frozenset({(0, 1, "PER")}),
-    ...             found=frozenset({(0, 2, "LOC")}))
+    ...             predicted=frozenset({(0, 2, "LOC")}))
     >>> list(confuse(item))
     [('PER', 'LOC'), ('O', 'LOC')]
     """
     if item.words:
-        gold, found = (_by_word(item, units) for units in (item.gold, item.found))
-        yield from (pair for pair in zip(gold, found, strict=True) if pair != (OUTSIDE, OUTSIDE))
+        gold, predicted = (_by_word(item, units) for units in (item.gold, item.predicted))
+        yield from (
+            pair for pair in zip(gold, predicted, strict=True) if pair != (OUTSIDE, OUTSIDE)
+        )
         return
-    yield from ((str(unit), str(unit)) for unit in sorted(item.gold & item.found, key=str))
-    missed = sorted(map(str, item.gold - item.found)) or [NONE]
-    extra = sorted(map(str, item.found - item.gold)) or [NONE]
+    yield from ((str(unit), str(unit)) for unit in sorted(item.gold & item.predicted, key=str))
+    missed = sorted(map(str, item.gold - item.predicted)) or [NONE]
+    extra = sorted(map(str, item.predicted - item.gold)) or [NONE]
     yield from ((a, b) for a in missed for b in extra if (a, b) != (NONE, NONE))
 
 
@@ -52,9 +54,9 @@ def _by_word(item: Item, units: frozenset[Span | str]) -> list[str]:
 def label_order(pairs: Mapping[Pair, float], *, limit: int = MANY) -> list[str]:
     """The most frequent labels, most frequent first, what stands for none of them last."""
     total: Counter[str] = Counter()
-    for (gold, found), count in pairs.items():
+    for (gold, predicted), count in pairs.items():
         total[gold] += int(count * 1000)
-        total[found] += int(count * 1000)
+        total[predicted] += int(count * 1000)
     named = sorted(total, key=lambda label: (label in (OUTSIDE, NONE), -total[label], label))
     special = [label for label in named if label in (OUTSIDE, NONE)]
     return [label for label in named if label not in special][: limit - len(special)] + special
@@ -70,7 +72,10 @@ def shares(pairs: Mapping[Pair, float], labels: list[str]) -> list[list[float | 
     for (gold, _), count in pairs.items():
         totals[gold] += count  # type: ignore[assignment]  # counts may be means over seeds
     return [
-        [pairs.get((gold, found), 0.0) / totals[gold] if totals[gold] else None for found in labels]
+        [
+            pairs.get((gold, predicted), 0.0) / totals[gold] if totals[gold] else None
+            for predicted in labels
+        ]
         for gold in labels
     ]
 
@@ -122,7 +127,10 @@ def _map(pairs: Pairs, labels: list[str]) -> Trace:
     table = shares(pairs, labels)
     names = [plain(label) for label in labels]
     counts = [
-        [[a, b, pairs.get((gold, found), 0.0)] for b, found in zip(names, labels, strict=True)]
+        [
+            [a, b, pairs.get((gold, predicted), 0.0)]
+            for b, predicted in zip(names, labels, strict=True)
+        ]
         for a, gold in zip(names, labels, strict=True)
     ]
     few = len(labels) <= 12
@@ -152,10 +160,10 @@ def _cell(share: float | None) -> str:
 
 def _table(pairs: dict[str, Pairs], unit: str) -> Table:
     rows: list[list[Any]] = [
-        [loss, gold, found, count]
+        [loss, gold, predicted, count]
         for loss, own in pairs.items()
-        for (gold, found), count in sorted(own.items(), key=lambda item: (-item[1], item[0]))
-        if gold != found
+        for (gold, predicted), count in sorted(own.items(), key=lambda item: (-item[1], item[0]))
+        if gold != predicted
     ]
     return Table(
         id="confusion",

@@ -38,13 +38,13 @@ class Curve(NamedTuple):
     y: Floats
 
 
-def read_learning(path: Path, headline: str) -> tuple[Curve, Curve]:
+def read_learning(path: Path, metric: str) -> tuple[Curve, Curve]:
     """(epoch, score on dev) and (step, training loss) of a run's metrics.jsonl."""
     scores: list[tuple[float, float]] = []
     losses: list[tuple[float, float]] = []
     for line in read_lines(path, unfinished=True):
         if line.get("event") == "eval" and line.get("split", "dev") == "dev":
-            _add(scores, line.get("epoch"), section(line, "scores").get(headline))
+            _add(scores, line.get("epoch"), section(line, "scores").get(metric))
         elif line.get("event") == "step":
             _add(losses, line.get("step"), line.get("loss"))
     return thin(_curve(scores)), thin(_curve(losses))
@@ -102,8 +102,8 @@ def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> tuple[Floats, 
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(right[order])
     last = np.append(np.diff(scores[order]) != 0, True)  # equal scores are decided together
-    hits, found = hits[last], (np.arange(len(scores)) + 1)[last]
-    precision, recall = hits / found, hits / hits[-1]
+    hits, taken = hits[last], (np.arange(len(scores)) + 1)[last]
+    precision, recall = hits / taken, hits / hits[-1]
     area = float(np.sum(np.diff(recall, prepend=0.0) * precision))
     best_after = np.maximum.accumulate(precision[::-1])[::-1]
     place = np.searchsorted(recall, RECALLS - 1e-9)
@@ -154,16 +154,16 @@ def _rankings(
 
 
 def draw_progress(
-    groups: list[Group], curves: Mapping[str, Sequence[Curve]], headline: str
+    groups: list[Group], curves: Mapping[str, Sequence[Curve]], metric: str
 ) -> Figure | None:
     """Dev scores: every run thin, every loss's mean thick."""
     return _draw(
         groups,
         curves,
         id="plot-progress",
-        title=f"{name_score(headline)} on dev by epoch",
+        title=f"{name_score(metric)} on dev by epoch",
         x=("epoch", "epoch"),
-        y=(headline, f"{name_score(headline)} on dev (×100)"),
+        y=(metric, f"{name_score(metric)} on dev (×100)"),
         scale=100.0,
         seeds=True,
     )

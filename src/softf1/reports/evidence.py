@@ -49,8 +49,8 @@ class Record:
     def add(self, item: Item) -> None:
         """Counts one run's prediction."""
         self.errors += item.errors
-        self.votes.update(item.found)
-        self.right |= item.found & item.gold
+        self.votes.update(item.predicted)
+        self.right |= item.predicted & item.gold
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +169,7 @@ def cut(item: Item) -> tuple[tuple[str, str], ...]:
     """The text in pieces, gold spans with their label; of nested spans the outermost.
 
     >>> from softf1.reports.items import Item
-    >>> cut(Item(id="1", words=("Ada", "ran"), gold=frozenset({(0, 1, "PER")}), found=frozenset()))
+    >>> cut(Item(id="1", words=("Ada", "ran"), gold=frozenset({(0, 1, "PER")}), predicted=set()))
     (('Ada', 'PER'), ('ran', ''))
     """
     if not item.words:
@@ -263,9 +263,9 @@ def gather(study: Study, groups: list[Group], best: Group | None) -> Evidence:
         kept = group.rank == 0 or group is best
         paths = [run.predictions(study.split) for run in group.runs]
         read = [path for path in paths if path.is_file()]
-        found, right = _read_group(evidence, group.label, read, scheme=scheme, keep=kept)
+        read_records, right = _read_group(evidence, group.label, read, scheme=scheme, keep=kept)
         if kept and read:
-            records[group.label] = found, len(read)
+            records[group.label] = read_records, len(read)
         if not right:
             evidence.why_no_changes = DIFFERENT
     _compare(evidence, groups[0], best, records, study)
@@ -323,5 +323,5 @@ def _compare(
     if len(before) != len(after) or not all(same(a.item, b.item) for a, b in pairs):
         evidence.why_no_changes = DIFFERENT
         return
-    found = rank_changes(before, after, runs=(runs_before, runs_after))
-    evidence.changes = found if found.kept else None
+    changes = rank_changes(before, after, runs=(runs_before, runs_after))
+    evidence.changes = changes if changes.kept else None

@@ -83,8 +83,8 @@ class Group:
 
     def scores(self, split: str, name: str) -> list[float]:
         """One number of every run that has it."""
-        found = (run.score(split, name) for run in self.runs)
-        return [value for value in found if value is not None]
+        scores = (run.score(split, name) for run in self.runs)
+        return [value for value in scores if value is not None]
 
     def mean(self, split: str, name: str, *, row: str | None = None) -> float | None:
         """The mean over seeds: as the comparison says under `row`, or else of the runs."""
@@ -99,7 +99,7 @@ def group_runs(study: Study) -> list[Group]:
     members: dict[str, list[Run]] = {label: [] for label in labels}
     for run in study.runs:
         members[run.label].append(run)
-    found = [(label, runs) for label, runs in members.items() if runs]
+    present = [(label, runs) for label, runs in members.items() if runs]
     return [
         Group(
             label=label,
@@ -107,7 +107,7 @@ def group_runs(study: Study) -> list[Group]:
             rank=rank,
             row=rows.get(label, {}),
         )
-        for rank, (label, runs) in enumerate(found)
+        for rank, (label, runs) in enumerate(present)
     ]
 
 
@@ -117,22 +117,22 @@ def in_order(study: Study, groups: list[Group]) -> list[Group]:
     return sorted(groups, key=lambda group: places[group.label])
 
 
-def chosen_on(groups: list[Group], headline: str) -> str:
+def chosen_on(groups: list[Group], metric: str) -> str:
     """Where the best is chosen: on dev, or on test where no run has scores on dev.
 
     Chosen on dev, the best loss's test scores beside the baseline's flatter nobody.
     """
-    return "dev" if any(group.scores("dev", headline) for group in groups[1:]) else "test"
+    return "dev" if any(group.scores("dev", metric) for group in groups[1:]) else "test"
 
 
-def pick_best(groups: list[Group], headline: str) -> Group | None:
+def pick_best(groups: list[Group], metric: str) -> Group | None:
     """The group other than the baseline with the best mean.
 
     Not one that was tuned on dev: its score there says little.
     """
-    split = chosen_on(groups, headline)
-    known = [g for g in groups[1:] if g.scores(split, headline) and not g.tuned and g.competes]
-    return max(known, key=lambda g: mean(g.scores(split, headline)) or 0.0, default=None)
+    split = chosen_on(groups, metric)
+    known = [g for g in groups[1:] if g.scores(split, metric) and not g.tuned and g.competes]
+    return max(known, key=lambda g: mean(g.scores(split, metric)) or 0.0, default=None)
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -158,10 +158,10 @@ def deviation(values: Iterable[float]) -> float | None:
     return math.sqrt(math.fsum((x - middle) ** 2 for x in known) / (len(known) - 1))
 
 
-def name_score(headline: str) -> str:
+def name_score(metric: str) -> str:
     """A score as it is called in text.
 
     >>> name_score("macro_f1"), name_score("subset_accuracy")
     ('macro F1', 'subset accuracy')
     """
-    return _NAMES.get(headline, headline.replace("_", " "))
+    return _NAMES.get(metric, metric.replace("_", " "))

@@ -35,7 +35,7 @@ class Item:
         words: Its words, for tasks over words.
         text: Its text, for the others.
         gold: The right units; for questions, the answers that all count as right.
-        found: The units that the model gave.
+        predicted: The units that the model gave.
         scores: The probability of every label, where the line has them.
     """
 
@@ -43,13 +43,13 @@ class Item:
     words: tuple[str, ...] = ()
     text: str = ""
     gold: frozenset[Unit]
-    found: frozenset[Unit]
+    predicted: frozenset[Unit]
     scores: dict[str, float] = field(default_factory=dict)
 
     @property
     def errors(self) -> int:
         """How many units are missing or too many."""
-        return len(self.gold ^ self.found)
+        return len(self.gold ^ self.predicted)
 
 
 def find_scheme(path: Path) -> str | None:
@@ -85,11 +85,11 @@ def _read_item(line: dict[str, Any], scheme: str | None) -> Item | None:
     if "tags" in line and len(line["gold"]) != len(line["words"]):
         return None  # no gold tags to judge by
     if "tags" in line:
-        gold, found = (_units(line[key], scheme) for key in ("gold", "tags"))
-        return Item(id=name, words=tuple(map(str, line["words"])), gold=gold, found=found)
+        gold, predicted = (_units(line[key], scheme) for key in ("gold", "tags"))
+        return Item(id=name, words=tuple(map(str, line["words"])), gold=gold, predicted=predicted)
     if "units" in line:
-        gold, found = map(frozenset, line["units"])
-        return Item(id=name, words=tuple(map(str, line["words"])), gold=gold, found=found)
+        gold, predicted = map(frozenset, line["units"])
+        return Item(id=name, words=tuple(map(str, line["words"])), gold=gold, predicted=predicted)
     if "answer" in line:
         return _read_answer(name, line)
     if "label" in line or "labels" in line:
@@ -99,7 +99,7 @@ def _read_item(line: dict[str, Any], scheme: str | None) -> Item | None:
             id=name,
             text=" ⇄ ".join(str(part) for part in parts if part),
             gold=frozenset(map(str, line.get("gold") or ())),
-            found=frozenset(map(str, labels)),
+            predicted=frozenset(map(str, labels)),
             scores={x: number(p) or 0.0 for x, p in section(line, "probabilities").items()},
         )
     return None
@@ -114,13 +114,13 @@ def _units(tags: list[str], scheme: str | None) -> frozenset[Unit]:
 def _read_answer(name: str, line: dict[str, Any]) -> Item:
     """A question: the best answer counts as the gold one when it equals any of them."""
     answers = [_normal(part) for part in line.get("answers") or [line["answer"]]]
-    found = " + ".join(answers) or NO_ANSWER
+    predicted = " + ".join(answers) or NO_ANSWER
     golds = [
         " + ".join(map(_normal, _listed(gold))) or NO_ANSWER for gold in line.get("gold") or ()
     ]
-    gold = found if found in golds else (golds or [NO_ANSWER])[0]
+    gold = predicted if predicted in golds else (golds or [NO_ANSWER])[0]
     text = f"{line.get('question', '')} — {line.get('context', '')}"
-    return Item(id=name, text=text, gold=frozenset([gold]), found=frozenset([found]))
+    return Item(id=name, text=text, gold=frozenset([gold]), predicted=frozenset([predicted]))
 
 
 def _listed(gold: Any) -> list[str]:

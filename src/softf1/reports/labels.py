@@ -114,8 +114,8 @@ def _from_runs(study: Study, groups: list[Group]) -> list[Label]:
 
 
 def _mean_of(tables: list[dict[str, Any]], name: str, key: str) -> float | None:
-    found = [number(section(table, name).get(key)) for table in tables if name in table]
-    return mean(value for value in found if value is not None)
+    values = [number(section(table, name).get(key)) for table in tables if name in table]
+    return mean(value for value in values if value is not None)
 
 
 def _train_counts(result: dict[str, Any]) -> dict[str, int]:
@@ -136,8 +136,8 @@ def _triple(scores: dict[str, Any]) -> tuple[float | None, float | None, float |
 
 
 def _whole(value: Any) -> int | None:
-    found = number(value)
-    return None if found is None else int(found)
+    known = number(value)
+    return None if known is None else int(known)
 
 
 ROWS = 40

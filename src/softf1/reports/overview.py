@@ -30,9 +30,9 @@ def say_verdict(study: Study, groups: list[Group]) -> str:
     verdict = study.comparison.get("verdict")
     if verdict:
         return str(verdict)
-    means = {g.label: mean(g.scores(study.split, study.headline)) for g in groups}
+    means = {g.label: mean(g.scores(study.split, study.metric)) for g in groups}
     known = {label: value for label, value in means.items() if value is not None}
-    score = f"{name_score(study.headline)} on {study.split}"
+    score = f"{name_score(study.metric)} on {study.split}"
     if not known:
         return f"No run has {score}."
     top = max(known, key=lambda label: known[label])
@@ -46,10 +46,10 @@ def say_verdict(study: Study, groups: list[Group]) -> str:
 
 def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fact]:
     """The baseline, the best loss, their difference, and the size of the evidence."""
-    score, split = name_score(study.headline), chosen_on(groups, study.headline)
+    score, split = name_score(study.metric), chosen_on(groups, study.metric)
     facts = []
     for group in [groups[0]] + ([best] if best else []):
-        values = group.scores(study.split, study.headline)
+        values = group.scores(study.split, study.metric)
         spread = deviation(values)
         note = (
             f"± {show(spread, 'score')} over {len(values)} seeds" if spread is not None else "1 run"
@@ -155,11 +155,9 @@ def _say_support(study: Study) -> str:
 
 def make_comparison(study: Study, groups: list[Group]) -> Table:
     """One row a loss, the best first."""
-    score = name_score(study.headline)
+    score = name_score(study.metric)
     tested = any(group.row for group in groups)
-    ordered = sorted(
-        groups, key=lambda g: -(g.mean(study.split, study.headline, row="mean") or 0.0)
-    )
+    ordered = sorted(groups, key=lambda g: -(g.mean(study.split, study.metric, row="mean") or 0.0))
     if study.kind == "sweep":
         ordered = in_order(study, groups)
     columns = [
@@ -203,7 +201,7 @@ def _tells(study: Study, groups: list[Group], key: str) -> bool:
 
 
 def _value(study: Study, group: Group, key: str) -> object:
-    scores = group.scores(study.split, study.headline)
+    scores = group.scores(study.split, study.metric)
     own = number(group.row.get(key))
     if key == "loss":
         return group.label
@@ -256,14 +254,14 @@ def make_origins(study: Study) -> Table:
     """Versions, devices and data files."""
     results = [run.result for run in study.trained]
     names = dict.fromkeys(key for result in results for key in section(result, "versions"))
-    found = {name: [section(r, "versions").get(name) for r in results] for name in names}
-    found |= {name: [r.get(name) for r in results] for name in ("device", "world", "precision")}
+    origins = {name: [section(r, "versions").get(name) for r in results] for name in names}
+    origins |= {name: [r.get(name) for r in results] for name in ("device", "world", "precision")}
     for part in dict.fromkeys(key for result in results for key in section(result, "data")):
         for key in ("path", "examples", "sha256"):
-            found[f"{part} {key}"] = [section(r, "data", part).get(key) for r in results]
+            origins[f"{part} {key}"] = [section(r, "data", part).get(key) for r in results]
     rows = [
         [name, _values(values)]
-        for name, values in found.items()
+        for name, values in origins.items()
         if any(value is not None for value in values)
     ]
     return Table(
@@ -276,7 +274,7 @@ def make_origins(study: Study) -> Table:
 
 def make_runs(study: Study) -> Table:
     """One row a run."""
-    score = study.headline
+    score = study.metric
     splits = [
         s for s in ("dev", study.split) if any(r.score(s, score) is not None for r in study.trained)
     ]
@@ -327,7 +325,7 @@ def make_tuning(study: Study) -> Table | None:
         caption="Runs that chose settings on dev, as many for each loss",
         columns=(
             Column("loss", "Loss"),
-            Column("score", f"{name_score(study.headline)} dev", "score"),
+            Column("score", f"{name_score(study.metric)} dev", "score"),
             Column("share", "Share of a run, %", "share"),
             Column("steps", "Steps", "int"),
             *(Column(key, key) for key in told),
@@ -347,11 +345,11 @@ def make_tuning(study: Study) -> Table | None:
 
 def list_warnings(study: Study) -> list[tuple[str, int]]:
     """(warning, runs that gave it), in order of appearance."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for run in study.trained:
         for text in dict.fromkeys(map(str, items_of(run.result.get("warnings")))):
-            found[text] = found.get(text, 0) + 1
-    return list(found.items())
+            counts[text] = counts.get(text, 0) + 1
+    return list(counts.items())
 
 
 def find_mismatches(study: Study) -> list[str]:

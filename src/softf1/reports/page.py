@@ -93,7 +93,7 @@ def _some(*figures: Figure | None) -> list[Figure]:
 
 
 def _scores(study: Study, groups: list[Group]) -> Section:
-    score = name_score(study.headline)
+    score = name_score(study.metric)
     text = f"Every point is one run, every bar the mean of its row ({score}, ×100)."
     differences = draw_differences(study, groups)
     if differences:
@@ -158,7 +158,7 @@ def _sweep(study: Study) -> Section:
 def _learning(study: Study, groups: list[Group]) -> Section:
     read = {
         group.label: [
-            read_learning(run.folder / "metrics.jsonl", study.headline) for run in group.runs
+            read_learning(run.folder / "metrics.jsonl", study.metric) for run in group.runs
         ]
         for group in groups
         if not group.tuned
@@ -174,7 +174,7 @@ def _learning(study: Study, groups: list[Group]) -> Section:
         short="Learning",
         text="Thick lines are means over seeds, thin ones single runs. The values of different "
         "losses do not compare with each other, and a lower one is not a better model.",
-        figures=_some(draw_progress(groups, scores, study.headline), draw_loss(groups, losses)),
+        figures=_some(draw_progress(groups, scores, study.metric), draw_loss(groups, losses)),
         missing="no run has metrics.jsonl",
     )
 
@@ -273,7 +273,7 @@ def make_context(study: Study) -> dict[str, Any]:
     """What the template shows."""
     rows = group_runs(study)
     groups = [group for group in rows if not group.reference]
-    best = pick_best(groups, study.headline)
+    best = pick_best(groups, study.metric)
     evidence = gather(study, groups, best)
     sections = make_sections(study, groups, best, evidence)
     figures = {figure.id: figure for part in sections for figure in part.figures}
@@ -293,10 +293,10 @@ def make_context(study: Study) -> dict[str, Any]:
         "about": _about(study),
         "version": section(study.runs[0].result, "versions").get("softf1", ""),
         "title": _title(study),
-        "score": name_score(study.headline),
+        "score": name_score(study.metric),
         "groups": groups,
         "best": best,
-        "chosen_on": chosen_on(groups, study.headline),
+        "chosen_on": chosen_on(groups, study.metric),
         "verdict": say_verdict(study, groups),
         "facts": list_facts(study, groups, best),
         "notes": list_notes(study, groups, best),

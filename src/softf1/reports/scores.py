@@ -23,14 +23,12 @@ SURE = 0.05
 
 def draw_scores(study: Study, groups: list[Group]) -> Figure:
     """Every run as a point, every loss's mean as a line across them."""
-    shown, score = _ordered(study, groups), name_score(study.headline)
+    shown, score = _ordered(study, groups), name_score(study.metric)
     traces, rows = [], []
     for place, group in enumerate(shown):
-        scores = group.scores(study.split, study.headline)
+        scores = group.scores(study.split, study.metric)
         name, middle = plain(group.label), mean(scores)
-        seeds = [
-            run.seed for run in group.runs if run.score(study.split, study.headline) is not None
-        ]
+        seeds = [run.seed for run in group.runs if run.score(study.split, study.metric) is not None]
         traces.append(
             {
                 "type": "scatter",
@@ -60,8 +58,8 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
             }
         )
         rows += [[group.label, seed, score] for seed, score in zip(seeds, scores, strict=True)]
-    top = max(groups, key=lambda group: mean(group.scores(study.split, study.headline)) or 0.0)
-    best = show(mean(top.scores(study.split, study.headline)), "score")
+    top = max(groups, key=lambda group: mean(group.scores(study.split, study.metric)) or 0.0)
+    best = show(mean(top.scores(study.split, study.metric)), "score")
     return Figure(
         id="plot-scores",
         title=f"{score} on {study.split}, every seed",
@@ -75,7 +73,7 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
             columns=(
                 Column("loss", "Loss"),
                 Column("seed", "Seed", "int"),
-                Column(study.headline, score, "score"),
+                Column(study.metric, score, "score"),
             ),
             rows=rows,
         ),
@@ -119,10 +117,10 @@ def draw_differences(study: Study, groups: list[Group]) -> Figure | None:
 
 
 def _interval(group: Group) -> tuple[float, float, float] | None:
-    found = [number(group.row.get(key)) for key in ("difference", "low", "high")]
-    if group.rank == 0 or None in found:
+    values = [number(group.row.get(key)) for key in ("difference", "low", "high")]
+    if group.rank == 0 or None in values:
         return None
-    middle, low, high = (value for value in found if value is not None)
+    middle, low, high = (value for value in values if value is not None)
     return middle, low, high
 
 
@@ -160,7 +158,7 @@ def _ordered(study: Study, groups: list[Group]) -> list[Group]:
     """The lowest mean first, as Plotly draws categories from below; a sweep in its own order."""
     if study.kind == "sweep":
         return in_order(study, groups)[::-1]
-    return sorted(groups, key=lambda g: mean(g.scores(study.split, study.headline)) or 0.0)
+    return sorted(groups, key=lambda g: mean(g.scores(study.split, study.metric)) or 0.0)
 
 
 def _layout(groups: list[Group], title: str) -> dict[str, object]:
@@ -311,12 +309,12 @@ def draw_sweep(study: Study) -> Figure | None:
 
 def _points(runs: list[Run] | tuple[Run, ...], key: str) -> dict[float, list[Run]]:
     """Value → runs with it, in order of the value."""
-    found: dict[float, list[Run]] = {}
+    by_value: dict[float, list[Run]] = {}
     for run in runs:
         value = setting(run, key)
         if value is not None:
-            found.setdefault(value, []).append(run)
-    return dict(sorted(found.items()))
+            by_value.setdefault(value, []).append(run)
+    return dict(sorted(by_value.items()))
 
 
 def setting(run: Run, key: str) -> float | None:
@@ -324,14 +322,14 @@ def setting(run: Run, key: str) -> float | None:
     tail = key.rpartition(".")[2]
     recipe = flatten(section(run.result, "recipe"))
     places = (run.values.get(key), recipe.get(key), section(run.result, "loss_options").get(tail))
-    return next((found for found in map(number, places) if found is not None), None)
+    return next((known for known in map(number, places) if known is not None), None)
 
 
 def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
     traces: list[Trace] = []
     means: dict[str, list[float | None]] = {}
     for role, color, symbol, dash in _LOOKS:
-        name = study.headline if role == "headline" else role
+        name = study.metric if role == "headline" else role
         columns = [[run.score(study.split, name) for run in runs] for runs in points.values()]
         known = [[value for value in column if value is not None] for column in columns]
         if not any(known):
@@ -388,11 +386,11 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
 def _summary(
     study: Study, key: str, values: list[float], means: dict[str, list[float | None]]
 ) -> str:
-    column = means.get(study.headline) or []
+    column = means.get(study.metric) or []
     known = [
         (score, value) for score, value in zip(column, values, strict=False) if score is not None
     ]
     if not known:
         return f"Scores at {len(values)} values of {key}."
     score, value = max(known)
-    return f"{name_score(study.headline)} is highest, {100 * score:.2f}, at {key} = {value:g}."
+    return f"{name_score(study.metric)} is highest, {100 * score:.2f}, at {key} = {value:g}."

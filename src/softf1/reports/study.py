@@ -56,11 +56,11 @@ def read_lines(path: Path, *, unfinished: bool = False) -> Iterator[dict[str, An
 
 def need(value: Mapping[str, Any], key: str, kind: type, path: Path) -> Any:
     """The value under a key, which must be there and of that kind."""
-    found = value.get(key)
-    if not isinstance(found, kind) or isinstance(found, bool):
-        got = "nothing" if found is None else type(found).__name__
+    content = value.get(key)
+    if not isinstance(content, kind) or isinstance(content, bool):
+        got = "nothing" if content is None else type(content).__name__
         raise InputError(f'wanted "{key}" of type {kind.__name__}, got {got}', path=path)
-    return found
+    return content
 
 
 def number(value: Any) -> float | None:
@@ -160,7 +160,7 @@ class Study:
         runs: The finished ones.
         unfinished: (cell, state) of the others.
         baseline: The label that others are compared with.
-        headline: The score that decides.
+        metric: The primary metric.
         split: The part of the data that scores are shown of.
         axis: Keys that a sweep varied.
         comparison: comparison.json of a grid; empty without.
@@ -171,7 +171,7 @@ class Study:
     runs: tuple[Run, ...]
     unfinished: tuple[tuple[str, str], ...] = ()
     baseline: str
-    headline: str
+    metric: str
     split: str
     axis: tuple[str, ...] = ()
     comparison: dict[str, Any] = field(default_factory=dict)
@@ -212,7 +212,7 @@ def _read_grid(folder: Path) -> Study:
         raise InputError("wanted at least one finished cell, got none", path=path)
     file = folder / "comparison.json"
     comparison = _check_comparison(read_object(file), file) if file.is_file() else {}
-    headline = comparison.get("headline") or grid.get("headline") or runs[0].result.get("headline")
+    metric = comparison.get("headline") or grid.get("headline") or runs[0].result.get("headline")
     baseline = str(grid.get("baseline") or "ce")
     labels = [run.label for run in runs]
     return Study(
@@ -220,7 +220,7 @@ def _read_grid(folder: Path) -> Study:
         runs=(*runs, *_tuned(runs, only=_rows_of(grid, comparison))),
         unfinished=tuple(unfinished),
         baseline=baseline if baseline in labels else labels[0],
-        headline=str(headline),
+        metric=str(metric),
         split=str(comparison.get("split") or _common_split(runs)),
         axis=tuple(map(str, items_of(grid.get("axis")))),
         comparison=comparison,
@@ -285,7 +285,7 @@ def _read_runs(paths: Iterable[Path]) -> Study:
         kind="runs",
         runs=(*runs, *_tuned(runs)),
         baseline="ce" if "ce" in labels else labels[0],
-        headline=str(runs[0].result.get("headline") or "f1"),
+        metric=str(runs[0].result.get("headline") or "f1"),
         split=_common_split(runs),
     )
 

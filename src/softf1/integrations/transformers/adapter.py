@@ -245,9 +245,9 @@ def gather(numbers: Sequence[int], device: torch.device) -> list[list[int]]:
     own = torch.tensor(numbers, dtype=torch.int64, device=device)
     if ranks() == 1:
         return [[number] for number in numbers]
-    found = [torch.empty_like(own) for _ in range(ranks())]
-    distributed.all_gather(found, own)
-    columns: list[list[int]] = torch.stack(found, dim=1).tolist()
+    everywhere = [torch.empty_like(own) for _ in range(ranks())]
+    distributed.all_gather(everywhere, own)
+    columns: list[list[int]] = torch.stack(everywhere, dim=1).tolist()
     return columns
 
 

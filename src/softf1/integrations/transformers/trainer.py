@@ -52,15 +52,15 @@ class ExactLossMixin(Base):
         self, *args: Any, adversarial: float = 0.0, consistency: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        found = self.compute_loss_func
-        if not isinstance(found, TrainerLoss):
+        given = self.compute_loss_func
+        if not isinstance(given, TrainerLoss):
             raise TypeError(
                 "wanted compute_loss_func=softf1.integrations.transformers.loss(…), "
-                f"got {type(found).__name__}"
+                f"got {type(given).__name__}"
             )
-        self._loss, self._adversarial, self._consistency = found, adversarial, consistency
-        loss = ConsistentLoss(found.loss, consistency) if consistency else found.loss
-        self._window = WindowLoss(loss, statistics=found.statistics, decay=found.decay)
+        self._loss, self._adversarial, self._consistency = given, adversarial, consistency
+        loss = ConsistentLoss(given.loss, consistency) if consistency else given.loss
+        self._window = WindowLoss(loss, statistics=given.statistics, decay=given.decay)
         self._traced: list[Tensor] = []
         self._tracing = ExitStack()
         self._micro_batches: list[Any] = []

@@ -57,11 +57,11 @@ def class_weights_from(
     size = known if isinstance(known, int) else len(names or ())
     counts = np.zeros(size, np.int64)
     for ids in _chunks(dataset, column, names):
-        found = np.bincount(ids, minlength=len(counts))
-        if size and len(found) > size:
+        more = np.bincount(ids, minlength=len(counts))
+        if size and len(more) > size:
             raise ValueError(f"wanted labels from 0 to {size - 1} in {column!r}, got {ids.max()}")
-        found[: len(counts)] += counts
-        counts = found
+        more[: len(counts)] += counts
+        counts = more
     return class_weights(counts.tolist(), scheme, **options)
 
 
