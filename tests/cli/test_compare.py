@@ -77,7 +77,10 @@ def test_values_change_the_recipe_for_every_run(recipe, tmp_path):
         (["--gain", "0"], "wanted --gain between 0 and 100 points, got 0"),
         (["--losses", "dise"], "unknown loss 'dise'"),
         (["train.lrr=1"], "unknown key"),
-        (["encoder.filtres=8"], "'filtres' (did you mean filters?)"),
+        (
+            ["encoder.filtres=8"],
+            "(did you mean filters?)",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(recipe, capsys, arguments, said):

@@ -1,10 +1,8 @@
-import sys
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
-from softf1.data import PairExample, augment
+from softf1.data import PairExample
 from softf1.data.augment import edit, embedding_synonyms
 from softf1.data.rebalance import check_leak, plan, rebalance
 from softf1.errors import InputError
@@ -147,35 +145,3 @@ def test_neighbours_leave_out_pieces_and_forms_of_the_word():
         InputError, match=r"wanted a matrix of 7 rows, one a token, got shape \(2, 2\)"
     ):
         embedding_synonyms(words, matrix[:2])
-
-
-def stand_in_for_wordnet(ensure_loaded=lambda: None):
-    """A module like nltk.corpus with two synsets of one word."""
-    synsets = [SimpleNamespace(lemma_names=lambda: ["Car", "motor_car", "automobile"])] * 2
-    wordnet = SimpleNamespace(ensure_loaded=ensure_loaded, synsets=lambda _: synsets)
-    return SimpleNamespace(wordnet=wordnet)
-
-
-def test_wordnet_is_taken_where_it_is(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nltk", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "nltk.corpus", stand_in_for_wordnet())
-    find, taken = augment.choose_synonyms()
-    assert taken == "WordNet"
-    assert find("automobile") == ["car", "motor car"]
-
-
-def test_without_wordnet_or_its_data_others_are_taken_openly(monkeypatch):
-    def missing():
-        raise LookupError("no data")
-
-    for corpus in (None, stand_in_for_wordnet(missing)):
-        monkeypatch.setitem(sys.modules, "nltk", SimpleNamespace())
-        monkeypatch.setitem(sys.modules, "nltk.corpus", corpus)
-        with pytest.raises(InputError, match="wanted nltk with its WordNet data"):
-            augment.wordnet_synonyms()
-        find, taken = augment.choose_synonyms(["quick", "fast"], [[1, 0.1], [1, 0.2]])
-        assert find("quick") == ("fast",)
-        assert taken == "neighbours in the embeddings of 2 tokens"
-        find, taken = augment.choose_synonyms()
-        assert find is None
-        assert taken.startswith("light edits only")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from softf1.metrics.schemes import encode_spans
 from softf1.metrics.spans import count_strict
-from softf1.tasks.scores import describe
+from softf1.tasks.base import describe_counts
 
 NAMES = {
     "PER": ["Marta Quill", "Ivo Brandt", "Odile", "Tomas Reyer", "Hanne Voss", "Bela"],
@@ -115,8 +115,8 @@ def _judge(folder, sentences, gold, found, kind=""):
     ]
     write_lines(folder / f"predictions.test{kind}.jsonl", lines)
     return {
-        "dev": describe(count_strict(gold[:half], found[:half], scheme=SCHEME)),
-        "test": describe(count_strict(gold[half:], found[half:], scheme=SCHEME)),
+        "dev": describe_counts(count_strict(gold[:half], found[:half], scheme=SCHEME)),
+        "test": describe_counts(count_strict(gold[half:], found[half:], scheme=SCHEME)),
     }
 
 

@@ -5,7 +5,7 @@ import pytest
 from softf1.errors import InputError
 from softf1.recipe import check_recipe, read_recipe, with_values
 from softf1.scaffold import propose_recipe
-from softf1.scaffold.encoders import SCRATCH
+from softf1.scaffold.sections import SCRATCH
 from softf1.training.dry_run import describe_run
 from softf1.training.run import train_run
 from tests.recipe.test_shipped_runs import ROOM
@@ -102,7 +102,7 @@ def test_encoder_follows_the_language_and_what_is_installed(here, monkeypatch):
     assert propose_recipe([english]).recipe.encoder.name == "minilm"
     assert propose_recipe([german]).recipe.encoder.name == "textcnn"
     assert propose_recipe([english], encoder="textcnn").recipe.train.lr == 1e-3  # as it needs
-    monkeypatch.setattr("softf1.scaffold.encoders.find_spec", lambda _name: None)
+    monkeypatch.setattr("softf1.scaffold.sections.find_spec", lambda _name: None)
     made = propose_recipe([english])
     assert made.recipe.encoder.name == "textcnn"
     assert "minilm is not installed (softf1[minilm])" in made.text

@@ -1,7 +1,7 @@
 import pytest
 
 from softf1.errors import InputError
-from softf1.scaffold.roles import assign_roles
+from softf1.scaffold.survey import assign_roles
 
 
 @pytest.mark.parametrize(

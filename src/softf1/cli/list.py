@@ -1,8 +1,4 @@
-"""What there is to choose from: losses, tasks, formats, encoders and recipes, a line for each.
-
-What a component is, its class says in `summary`. It is read from the source: to import every loss
-and task would load torch, for seconds.
-"""
+"""What there is to choose from: losses, tasks, formats, encoders and recipes, a line for each."""
 
 from __future__ import annotations
 
@@ -117,7 +113,10 @@ def _read_table(module: str, name: str) -> dict[str, str]:
 
 
 def _read_summary(place: str) -> str:
-    """The `summary` of a class, given as `module:Class`; empty where it has none of its own."""
+    """The `summary` of a class, given as `module:Class`; empty where it has none of its own.
+
+    It is read from the source: to import every loss and task would load torch, for seconds.
+    """
     module, _, name = place.partition(":")
     classes = [node for node in _parse(module).body if isinstance(node, ast.ClassDef)]
     body = next((node.body for node in classes if node.name == name), [])
@@ -138,10 +137,11 @@ def _parse(module: str) -> ast.Module:
     """The source of a module, which is not run; empty where it has none."""
     top, *rest = module.split(".")
     spec = find_spec(top)
-    if spec is None or spec.origin is None:
+    if spec is None:
         return ast.Module([], [])
-    path = Path(spec.origin).parent.joinpath(*rest) if rest else Path(spec.origin)
-    files = (path, path.with_suffix(".py"), path / "__init__.py")
+    folders = spec.submodule_search_locations or [str(Path(spec.origin or top).with_suffix(""))]
+    path = Path(next(iter(folders))).joinpath(*rest)
+    files = (path.with_suffix(".py"), path / "__init__.py")
     file = next((one for one in files if one.is_file()), None)
     return ast.parse(file.read_text("utf-8")) if file else ast.Module([], [])
 

@@ -51,24 +51,6 @@ _PROTECTED = STOP_WORDS | _NEGATIONS | _FUNCTION_WORDS
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
-def wordnet_synonyms() -> Synonyms:
-    """Synonyms of WordNet through nltk; an InputError where either is not on this machine."""
-    try:
-        from nltk.corpus import wordnet  # an optional library with optional data
-
-        wordnet.ensure_loaded()
-    except (ImportError, LookupError) as error:
-        message = "wanted nltk with its WordNet data, which this machine does not have"
-        raise InputError(message) from error
-
-    def find(word: str) -> list[str]:
-        names = (name for synset in wordnet.synsets(word) for name in synset.lemma_names())
-        found = (name.replace("_", " ").lower() for name in names)
-        return [name for name in dict.fromkeys(found) if name != word]
-
-    return find
-
-
 def embedding_synonyms(
     vocabulary: Sequence[str],
     matrix: ArrayLike,
@@ -79,7 +61,7 @@ def embedding_synonyms(
     """Nearest neighbours among the whole words of an encoder's input embeddings.
 
     Neighbours are used in the same contexts, which antonyms are too: look at a sample of the rows
-    before trusting it, and prefer WordNet where there is one.
+    before trusting it, and prefer a thesaurus where there is one.
 
     Args:
         vocabulary: The token of each row of `matrix`; pieces of words (`##ing`) are left out.
@@ -113,24 +95,6 @@ def embedding_synonyms(
         return tuple(other for other in found if not _same_stem(word, other))[:neighbours]
 
     return find
-
-
-def choose_synonyms(
-    vocabulary: Sequence[str] = (), matrix: ArrayLike | None = None
-) -> tuple[Synonyms | None, str]:
-    """WordNet if this machine has it, else the embeddings passed in, else none; and which it is.
-
-    >>> find, taken = choose_synonyms(["quick", "fast"], [[1.0, 0.1], [1.0, 0.2]])
-    >>> taken in ("WordNet", "neighbours in the embeddings of 2 tokens")
-    True
-    """
-    try:
-        return wordnet_synonyms(), "WordNet"
-    except InputError:
-        if matrix is None:
-            return None, "light edits only: neither WordNet nor embeddings are there"
-    taken = f"neighbours in the embeddings of {len(vocabulary)} tokens"
-    return embedding_synonyms(vocabulary, matrix), taken
 
 
 def edit(text: str, random: Random, synonyms: Synonyms | None = None) -> str | None:

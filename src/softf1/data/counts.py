@@ -19,8 +19,9 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from softf1.data.examples import (
     Answer,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from softf1.data.registry import Corpus
+    from softf1.data.problems import Problems
+
 
 YES = frozenset({"1", "true", "yes", "y", "pos", "positive", "duplicate", "paraphrase"})
 """Names of the positive one of two labels, whatever their case."""
@@ -94,6 +96,39 @@ class Counted(Protocol):
     @property
     def counts(self) -> Counts:
         """Its labels."""
+
+
+ExampleT = TypeVar("ExampleT")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One file's examples, with what was taken for granted and what was skipped."""
+
+    path: str
+    format: str
+    task: str
+    examples: list[Example]
+    problems: Problems
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.examples)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Negatives, positives and labels."""
+        return count(self)
+
+    def of(self, kind: type[ExampleT]) -> list[ExampleT]:
+        """The examples as one type, or an error that says what the file has instead."""
+        for example in self.examples:
+            if not isinstance(example, kind):
+                got = f"{type(example).__name__} (format {self.format}, task {self.task})"
+                raise InputError(
+                    f"wanted examples of type {kind.__name__}, got {got}", path=self.path
+                )
+        return cast("list[ExampleT]", self.examples)
 
 
 def count(corpus: Corpus) -> Counts:

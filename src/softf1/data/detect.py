@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from softf1.data._rows import USUAL, looks_like_header
 from softf1.data._text import read_start
-from softf1.data.columns import USUAL, looks_like_header
 from softf1.data.glue import LAYOUTS
 from softf1.data.problems import short
 from softf1.errors import InputError

@@ -10,7 +10,7 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
-from softf1.data.columns import USUAL, Column
+from softf1.data._rows import USUAL, Column
 from softf1.data.examples import Example, Format, QAExample, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.squad import Offsets, join_answers, make_answer

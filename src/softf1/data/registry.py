@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from softf1.data import chars, conll, conllu, glue, hf, lines, mrc, plain, squad, tables, tagged
 from softf1.data._text import Encoded
-from softf1.data.counts import Counts, count
+from softf1.data.counts import Corpus
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
 from softf1.options import check_options, look_up, option_types
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from softf1.data.examples import Example, Format
-
-ExampleT = TypeVar("ExampleT")
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")
 """Parameters of readers that file, format and task decide, which are no options of a user."""
@@ -51,36 +48,6 @@ TASKS = tuple(dict.fromkeys(task for one in FORMATS.values() for task in one.tas
 def list_formats() -> dict[str, Format]:
     """The formats by name, those of installed packages (`softf1.formats`) included."""
     return FORMATS | {point.name: point.load() for point in entry_points(group="softf1.formats")}
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """One file's examples, with what was taken for granted and what was skipped."""
-
-    path: str
-    format: str
-    task: str
-    examples: list[Example]
-    problems: Problems
-
-    def __len__(self) -> int:
-        """The number of examples."""
-        return len(self.examples)
-
-    @cached_property
-    def counts(self) -> Counts:
-        """Negatives, positives and labels."""
-        return count(self)
-
-    def of(self, kind: type[ExampleT]) -> list[ExampleT]:
-        """The examples as one type, or an error that says what the file has instead."""
-        for example in self.examples:
-            if not isinstance(example, kind):
-                got = f"{type(example).__name__} (format {self.format}, task {self.task})"
-                raise InputError(
-                    f"wanted examples of type {kind.__name__}, got {got}", path=self.path
-                )
-        return cast("list[ExampleT]", self.examples)
 
 
 def read(

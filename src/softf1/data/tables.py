@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from softf1.data._rows import Kind, Row, read_rows
-from softf1.data.columns import Column, find_columns
+from softf1.data._rows import Column, Kind, Row, find_columns, read_rows
 from softf1.data.examples import Format, PairExample, TextExample
 from softf1.data.problems import Problems, RecordError, short
 

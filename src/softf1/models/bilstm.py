@@ -14,8 +14,15 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from softf1.errors import InputError
-from softf1.models.codec import UNLIMITED, Layout, Size
-from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary, read_vocabulary
+from softf1.models.codec import (
+    PAD,
+    UNKNOWN,
+    UNLIMITED,
+    Layout,
+    Size,
+    count_vocabulary,
+    read_vocabulary,
+)
 from softf1.options import Range
 
 if TYPE_CHECKING:

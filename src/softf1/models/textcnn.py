@@ -14,8 +14,16 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from softf1.models.codec import UNLIMITED, Layout, Size, Sizes
-from softf1.models.vocabulary import PAD, UNKNOWN, count_vocabulary, read_vocabulary
+from softf1.models.codec import (
+    PAD,
+    UNKNOWN,
+    UNLIMITED,
+    Layout,
+    Size,
+    Sizes,
+    count_vocabulary,
+    read_vocabulary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -46,7 +46,7 @@ class EncoderSection:
     """`[encoder]`: the network below the head.
 
     Attributes:
-        name: A Hub name, a folder, minilm, bilstm or textcnn.
+        name: A Hub name, a folder, minilm, bilstm, textcnn, or one of another package.
         dropout: Dropout of the encoder and its head; by default what the encoder says.
         allow_pickle: Read weights of the old form, pytorch_model.bin, which may run code.
         options: Every other key: sizes of bilstm or textcnn, such as hidden_size or filters.

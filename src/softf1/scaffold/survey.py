@@ -1,27 +1,128 @@
-"""What files are: their parts, format, task, labels, imbalance and language."""
+"""What files are: which is train, dev and test, format, task, labels, imbalance and language."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from softf1.data._text import Encoded
 from softf1.data.counts import describe_unseen
 from softf1.data.detect import Detected, detect
-from softf1.data.examples import TaggedSentence
+from softf1.data.examples import Example, MrcExample, PairExample, QAExample, TaggedSentence
 from softf1.data.problems import Problems
 from softf1.data.registry import TASKS, iterate
 from softf1.data.splits import find_overlaps
 from softf1.data.stats import Overview, Stats, describe, find_quantile, look_over
 from softf1.errors import InputError
 from softf1.options import look_up
-from softf1.scaffold.language import Language, guess_language
-from softf1.scaffold.roles import assign_roles
 from softf1.tasks.tags import check_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+Language = Literal["English", "Chinese", "other"]
+
+ENGLISH = frozenset(
+    """a an and are as at be but by for from had has have he her his i in is it its me my not of on
+    or our she that the their they this to was we were what when where which who will with you
+    your""".split()  # noqa: SIM905 - a list of so many words is hard to read
+)
+"""Words that make up a good part of any English text; of other languages, next to nothing."""
+
+_WORD = re.compile(r"[^\W\d_]+")
+_IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
+
+
+def guess_language(examples: Iterable[Example]) -> Language:
+    """English by its small words, Chinese by its characters.
+
+    >>> guess_language([TaggedSentence(("It", "is", "in", "Graz"), ("O", "O", "O", "O"), 1)])
+    'English'
+    """
+    text = " ".join(map(show_text, examples))
+    words = [word.lower() for word in _WORD.findall(text)]
+    letters = sum(map(len, words))
+    if not letters:
+        return "other"
+    if len(_IDEOGRAPH.findall(text)) > letters / 3:
+        return "Chinese"
+    small = sum(word in ENGLISH for word in words) / len(words)
+    ascii_letters = sum(len(word) for word in words if word.isascii()) / letters
+    return "English" if small > 0.1 and ascii_letters > 0.9 else "other"
+
+
+def show_text(example: Example) -> str:
+    """The text of any example, in one piece."""
+    if isinstance(example, TaggedSentence | MrcExample):
+        return " ".join(example.words)
+    if isinstance(example, QAExample):
+        return f"{example.question} {example.context}"
+    if isinstance(example, PairExample):
+        return f"{example.first} {example.second}"
+    return example.text
+
+
+ROLES = ("train", "dev", "test")
+
+WORDS = {
+    "train": "train",
+    "training": "train",
+    "dev": "dev",
+    "devel": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    "val": "dev",
+    "testa": "dev",  # CoNLL-2003 calls its two test files so
+    "test": "test",
+    "testb": "test",
+}
+
+
+def assign_roles(paths: Sequence[str]) -> dict[str, str]:
+    """The path of each role, train first.
+
+    A word in the name decides, such as train, dev, valid, test; the others take the roles that are
+    left, in order. One file alone is train, whatever its name.
+
+    >>> assign_roles(["a/dev.txt", "a/train.txt"])
+    {'train': 'a/train.txt', 'dev': 'a/dev.txt'}
+    >>> assign_roles(["first.csv", "second.csv"])
+    {'train': 'first.csv', 'dev': 'second.csv'}
+    """
+    if len(paths) > len(ROLES):
+        raise InputError(f"wanted at most a train, a dev and a test file, got {len(paths)} files")
+    if len(paths) == 1:
+        return {"train": paths[0]}
+    roles: dict[str, str] = {}
+    for path in paths:
+        role = _named_role(path)
+        if role in roles:
+            raise InputError(f"wanted one {role} file, got {roles[role]} and {path}")
+        if role:
+            roles[role] = path
+    left = [role for role in ROLES if role not in roles]
+    rest = [path for path in paths if path not in roles.values()]
+    roles |= dict(zip(left, rest, strict=False))
+    if "train" not in roles:
+        raise InputError(f"wanted a training file among them, got {_described(roles)}")
+    return {role: roles[role] for role in ROLES if role in roles}
+
+
+def _named_role(path: str) -> str | None:
+    """What the name of the file says, else that of its folder."""
+    for part in list(reversed(re.split(r"[/\\]", path)))[:2]:
+        found = {WORDS[word] for word in re.findall(r"[a-z]+", part.lower()) if word in WORDS}
+        if len(found) == 1:
+            return found.pop()
+    return None
+
+
+def _described(roles: dict[str, str]) -> str:
+    return " and ".join(f"{path} ({role})" for role, path in roles.items())
+
 
 BATCH_SIZE = 32
 

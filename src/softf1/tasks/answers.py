@@ -13,9 +13,9 @@ import numpy as np
 from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.quoref import score_quoref
 from softf1.metrics.squad import score_squad, score_squad2
+from softf1.tasks.base import DIGITS
 from softf1.tasks.nbest import find_spans, list_answers, null_scores
-from softf1.tasks.ragged import offsets, pad, ranges
-from softf1.tasks.scores import DIGITS
+from softf1.tasks.rows import offsets, pad, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
 IGNORE = -100
 
 NOTHING, ONE_CLASS = "no label is predicted", "collapse to one class"
+DIGITS = 6
+"""Of the confidence of a prediction."""
+
 SCHEMA = 1
 """Version of the lines of predictions, which docs/predict.md describes."""
 
@@ -334,3 +337,25 @@ def finite(value: Any) -> Any:
     if isinstance(value, list):
         return [finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def describe_counts(counts: Counts) -> dict[str, Any]:
+    """Micro scores under plain names, macro F1, and the scores of each label.
+
+    >>> from softf1.metrics.counts import Counts
+    >>> scores = describe_counts(Counts.from_dict({"PER": (3, 1, 1), "LOC": (0, 0, 1)}))
+    >>> round(scores["f1"], 3), scores["macro_f1"], scores["labels"]["LOC"]["support"]
+    (0.667, 0.375, 1)
+    """
+    micro = counts.micro()
+    labels = {
+        label: {"precision": s.precision, "recall": s.recall, "f1": s.f, "support": s.support}
+        for label, s in counts.items()
+    }
+    return {
+        "precision": micro.precision,
+        "recall": micro.recall,
+        "f1": micro.f,
+        "macro_f1": counts.macro().f,
+        "labels": labels,
+    }

@@ -43,11 +43,18 @@ from softf1.tasks.labels import (
     to_logits,
     tune_labels,
 )
-from softf1.tasks.ragged import offsets
-from softf1.tasks.rows import assemble, model_inputs, room, text_lengths
-from softf1.tasks.sentences import chunks
-from softf1.tasks.texts import encode_texts, keep, share, take
-from softf1.tasks.words import Numbering
+from softf1.tasks.rows import (
+    assemble,
+    encode_texts,
+    keep,
+    model_inputs,
+    offsets,
+    room,
+    share,
+    take,
+    text_lengths,
+)
+from softf1.tasks.sentences import Numbering, chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,7 +66,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
     from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.texts import Flat
+    from softf1.tasks.rows import Flat
 
 Example = TextExample | PairExample
 

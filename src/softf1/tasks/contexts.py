@@ -1,4 +1,4 @@
-"""Questions over contexts as features: overlapping windows, and gold answers as tokens."""
+"""Questions and contexts as arrays: windows, targets and the places of answers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.tasks.ragged import offsets, ranges, rows
-from softf1.tasks.rows import room
-from softf1.tasks.texts import encode_texts, keep
+from softf1.tasks.base import IGNORE
+from softf1.tasks.rows import encode_texts, keep, offsets, ranges, room, rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from softf1.tasks.base import Features
 
     Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
 
 
 def encode_questions(
@@ -136,3 +136,40 @@ def describe_lost(features: Features, *, longest: int) -> list[str]:
         f"{unplaced} of {len(features['unknown'])} answers have no place in their text": unplaced,
     }
     return [f"{text}: scored, never found" for text, count in notes.items() if count]
+
+
+def one_position(row: Ints, column: Ints, *, cls: Ints, unknown: Mask) -> NDArray[Any]:
+    """The column of each row's first answer (B,), or of its classification token.
+
+    Args:
+        row: The row of each answer.
+        column: Its column.
+        cls: (B,), where the classification token stands.
+        unknown: (B,), rows that cannot be learned from.
+
+    >>> one_position(np.array([0, 0]), np.array([5, 7]), cls=np.array([1, 1]),
+    ...              unknown=np.array([False, False]))
+    array([5, 1])
+    """
+    target = cls.copy()
+    target[row[::-1]] = column[::-1]
+    return np.where(unknown, IGNORE, target)
+
+
+def every_position(
+    row: Ints, column: Ints, *, cls: Ints, unknown: Mask, allowed: Mask
+) -> NDArray[Any]:
+    """1 at every answer, or at the classification token of a row without one (B, L, 1).
+
+    Args:
+        row: The row of each answer.
+        column: Its column.
+        cls: (B,), where the classification token stands.
+        unknown: (B,), rows that cannot be learned from.
+        allowed: (B, L), positions that count.
+    """
+    target = np.where(allowed & ~unknown[:, None], 0.0, IGNORE).astype(np.float32)
+    target[row, column] = 1
+    without = np.setdiff1d(np.flatnonzero(~unknown), row)
+    target[without, cls[without]] = 1
+    return target[..., None]

@@ -1,23 +1,25 @@
-"""Labels of texts: targets, probabilities, decisions and their scores."""
+"""Labels of texts: targets, probabilities, decisions, biases tuned on dev, and scores."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from softf1.metrics.biases import tune_biases
 from softf1.metrics.classification import (
     accuracy,
     count_classes,
+    count_classes_ids,
     count_label_sets,
     subset_accuracy,
 )
+from softf1.metrics.schemes import OUTSIDE
+from softf1.metrics.spans import count_lenient_ids
 from softf1.metrics.thresholds import tune_thresholds
-from softf1.tasks.base import IGNORE
-from softf1.tasks.biases import tune_classes
-from softf1.tasks.ragged import rows
-from softf1.tasks.scores import DIGITS, describe
+from softf1.tasks.base import DIGITS, IGNORE, describe_counts
+from softf1.tasks.rows import rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +29,105 @@ if TYPE_CHECKING:
     from softf1.metrics.counts import Average
     from softf1.metrics.thresholds import TunedThresholds
     from softf1.tasks.base import Features, LineCounts, Prediction
-    from softf1.tasks.classification import Classification
 
     Floats = NDArray[np.floating[Any]]
+
+
+MOST_LABELS = 32
+"""Up to so many labels a bias for each is tried too; its time grows with their square."""
+
+
+class Labelled(Protocol):
+    """What decisions about labels need to know of a task; `Classification` explains it."""
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether a text has any number of labels."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels that can be predicted."""
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Probability from which a label is given."""
+
+    @property
+    def biases(self) -> tuple[float, ...]:
+        """Added to the logits."""
+
+    @property
+    def headline(self) -> str:
+        """The score that decides."""
+
+    @property
+    def positive_label(self) -> str | None:
+        """The label whose F1 counts, where there are two."""
+
+
+def tune_spans(
+    logits: NDArray[Any], gold: NDArray[Any], *, lengths: NDArray[Any], labels: Sequence[str]
+) -> tuple[float, ...]:
+    """One bias for O with the best span F1; one for each tag overfits small dev sets.
+
+    Args:
+        logits: (words, C).
+        gold: (words,), −100 for a tag that training never saw.
+        lengths: Words of each sentence.
+        labels: The tags.
+    """
+    if OUTSIDE not in labels:
+        return ()
+    outside = labels.index(OUTSIDE)
+    # A tag that training never saw cannot be found at any bias.
+    known = np.where(gold < 0, outside, gold)
+    tuned = tune_biases(
+        logits,
+        known,
+        background=outside,
+        count=lambda g, p, n: count_lenient_ids(g, p, lengths=n, tags=labels),
+        average="micro",
+        lengths=lengths,
+    )
+    return tuned.biases if any(tuned.biases) else ()
+
+
+def tune_classes(
+    logits: NDArray[Any],
+    gold: NDArray[Any],
+    *,
+    metric: str,
+    lengths: NDArray[Any] | None = None,
+) -> tuple[float, ...]:
+    """A bias for the most frequent class, or for each, where it is clearly better than none.
+
+    Args:
+        logits: (items, C).
+        gold: (items,), −100 for a label that training never saw.
+        metric: "macro_f1" is tuned for; any other by the share of right items.
+        lengths: Items of each text, where they come in texts that stay whole.
+
+    >>> logits = np.log([[0.5, 0.2, 0.3], [0.8, 0.1, 0.1], [0.4, 0.5, 0.1]] * 20)
+    >>> biases = tune_classes(logits, np.array([2, 0, 1] * 20), metric="macro_f1")
+    >>> (logits[:3] + biases).argmax(-1)
+    array([2, 0, 1])
+    """
+    classes = logits.shape[1]
+    if classes < 2 or not (gold >= 0).any():
+        return ()
+    names = [str(number) for number in range(classes + 1)]  # the last is all that are unseen
+    known = np.where(gold < 0, classes, gold)
+    tuned = tune_biases(
+        logits,
+        known,
+        background=int(np.bincount(gold[gold >= 0]).argmax()),
+        count=lambda g, p, _: count_classes_ids(g, p, labels=names),
+        average="macro" if metric == "macro_f1" else "micro",
+        lengths=lengths,
+        per_class=classes <= MOST_LABELS,
+    )
+    return tuned.biases if any(tuned.biases) else ()
+
 
 FARTHEST = 700.0
 """A logit that no other outweighs, and that a bias in float32 can hold."""
@@ -71,7 +169,7 @@ def count_targets(
     return np.stack([len(target) - positive, positive], axis=1)
 
 
-def find_strata(features: Features, task: Classification) -> NDArray[np.int64]:
+def find_strata(features: Features, task: Labelled) -> NDArray[np.int64]:
     """The label of each text, −1 where training never saw it; of several the rarest one.
 
     Texts without any of several labels are one stratum more.
@@ -102,7 +200,7 @@ def probabilities(logits: Floats, *, multi_label: bool) -> Floats:
     return normal
 
 
-def shift_logits(task: Classification) -> NDArray[np.float64]:
+def shift_logits(task: Labelled) -> NDArray[np.float64]:
     """What is added to the logits (C,) before the decision, 0 where nothing was tuned.
 
     >>> from softf1.tasks import make_task
@@ -132,7 +230,7 @@ def log_odds(share: Floats) -> Floats:
 
 
 def tune_labels(
-    logits: Floats, features: Features, task: Classification
+    logits: Floats, features: Features, task: Labelled
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """What the task learns on dev: (thresholds, biases), one of them empty.
 
@@ -163,7 +261,7 @@ def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:
     return tuple(probabilities(lower, multi_label=True).tolist())
 
 
-def decide(logits: Floats, task: Classification) -> list[Prediction]:
+def decide(logits: Floats, task: Labelled) -> list[Prediction]:
     """Labels with their confidence, and the probabilities that the model gives to all.
 
     The decision is taken on shifted logits, as by whoever loads the model with the shift in it, and
@@ -188,15 +286,15 @@ def decide(logits: Floats, task: Classification) -> list[Prediction]:
 
 
 def score_labels(
-    predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]], task: Classification
+    predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]], task: Labelled
 ) -> dict[str, Any]:
     """Scores of one label each, with those of the positive one of two, or of sets of labels."""
     if task.multi_label:
         found = [item["labels"] for item in predictions]
-        scores = describe(count_label_sets(gold, found))
+        scores = describe_counts(count_label_sets(gold, found))
         return scores | {"subset_accuracy": subset_accuracy(gold, found).value}
     counts = count_classes([labels[0] for labels in gold], [p["label"] for p in predictions])
-    scores = describe(counts) | {"accuracy": accuracy(counts)}
+    scores = describe_counts(counts) | {"accuracy": accuracy(counts)}
     if task.positive_label is not None:
         one = scores["labels"].get(
             task.positive_label, {"precision": 0.0, "recall": 0.0, "f1": 0.0}

@@ -15,27 +15,30 @@ from softf1.data.registry import iterate
 from softf1.metrics.spans import count_span_sets
 from softf1.models.heads import Head
 from softf1.tasks.base import (
+    DIGITS,
     Batch,
     Features,
     Found,
     Prediction,
     describe_collapse,
+    describe_counts,
     read_examples,
 )
-from softf1.tasks.candidates import Candidates, choose_pairs, pair_tensors
 from softf1.tasks.card import NOT_TUNED, CardText
 from softf1.tasks.queries import (
+    Candidates,
     answer_targets,
+    choose_pairs,
     count_sides,
     encode_queries,
+    find_spans_of_rows,
+    merge_windows,
+    pair_tensors,
     side_targets,
     window_golds,
 )
-from softf1.tasks.ragged import ranges, rows
-from softf1.tasks.rows import assemble, model_inputs
-from softf1.tasks.scores import DIGITS, describe
+from softf1.tasks.rows import assemble, model_inputs, ranges, rows
 from softf1.tasks.sentences import window_tokens, word_places
-from softf1.tasks.spans import find_spans_of_rows, merge_windows
 from softf1.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
@@ -47,8 +50,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.codec import Codec
     from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.queries import Golds
-    from softf1.tasks.spans import Scored
+    from softf1.tasks.queries import Golds, Scored
 
     Ints = NDArray[np.int64]
 
@@ -286,7 +288,7 @@ class MrcNer:
         found = [
             {(start, end, item["label"]) for start, end in item["spans"]} for item in predictions
         ]
-        return describe(count_span_sets(gold, found))
+        return describe_counts(count_span_sets(gold, found))
 
     def show(self, example: MrcExample) -> dict[str, Any]:
         """The words and the query with the spans."""

@@ -31,12 +31,12 @@ from softf1.tasks.card import DECISION, CardText
 from softf1.tasks.contexts import (
     describe_lost,
     encode_questions,
+    every_position,
     golds_inside,
+    one_position,
     usual_length,
 )
-from softf1.tasks.positions import every_position, one_position
-from softf1.tasks.ragged import ranges, rows
-from softf1.tasks.rows import assemble, model_inputs
+from softf1.tasks.rows import assemble, model_inputs, ranges, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

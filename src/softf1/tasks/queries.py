@@ -1,17 +1,15 @@
-"""Contexts with a query each as features, and what is to be found in every window."""
+"""Items of BERT-MRC: queries and contexts as arrays, candidate pairs, and the spans of a row."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from softf1.tasks.base import IGNORE, Features
-from softf1.tasks.ragged import offsets
-from softf1.tasks.rows import room
-from softf1.tasks.sentences import SentenceEncoder
-from softf1.tasks.texts import encode_texts, keep
-from softf1.tasks.words import Numbering
+from softf1.tasks.rows import encode_texts, keep, offsets, room
+from softf1.tasks.sentences import Numbering, SentenceEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +21,12 @@ if TYPE_CHECKING:
 
     Pair = tuple[int, int]
     Golds = tuple[list[Pair], tuple[list[int], list[int]]]
+    from collections.abc import Iterable, Iterator, Mapping
+
+    Floats = NDArray[np.floating[Any]]
+    Ints = NDArray[np.int64]
+    Found = tuple[int, int, float]
+
 
 SIDES = ("start", "end")
 
@@ -109,3 +113,174 @@ def count_sides(found: Sequence[Golds], words: int) -> dict[str, NDArray[np.int6
         total = sum(map(len, positive))
         counts[key] = np.array([[words - total - sum(map(len, left_out)), total]])
     return counts
+
+
+Candidates = Literal["all", "gold", "gold_random"]
+
+
+def choose_pairs(
+    gold: Sequence[Pair],
+    words: int,
+    *,
+    candidates: Candidates,
+    max_span: int,
+    seed: Sequence[int],
+) -> list[Pair]:
+    """Pairs (first word, last word) for one window: gold ones first.
+
+    "gold" has no negatives. "gold_random" adds the wrong pairings of gold starts and ends, and as
+    many random pairs as there are gold ones (at least one). "all" adds every pair of at most
+    `max_span` words.
+
+    >>> choose_pairs([(0, 1), (3, 3)], 5, candidates="gold_random", max_span=9, seed=(0,))[:3]
+    [(0, 1), (3, 3), (0, 3)]
+    >>> choose_pairs([(1, 1)], 2, candidates="all", max_span=9, seed=(0,))
+    [(1, 1), (0, 0), (0, 1)]
+    """
+    pairs = dict.fromkeys(gold)
+    if candidates == "all":
+        pairs |= dict.fromkeys(
+            (i, j) for i in range(words) for j in range(i, min(words, i + max_span))
+        )
+    elif candidates == "gold_random" and words:
+        pairs |= dict.fromkeys((i, j) for i, _ in gold for _, j in gold if i <= j)
+        random = np.random.default_rng(seed)
+        starts = random.integers(words, size=max(1, len(gold)))
+        ends = np.minimum(starts + random.integers(max_span, size=len(starts)), words - 1)
+        pairs |= dict.fromkeys(zip(starts.tolist(), ends.tolist(), strict=True))
+    return list(pairs)
+
+
+def pair_tensors(
+    chosen: Sequence[Sequence[Pair]],
+    golds: Sequence[Sequence[Pair]],
+    columns: Sequence[NDArray[Any]],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Pairs as columns (B, K, 2) and their targets (B, K, 1); missing ones are ignored.
+
+    K is a power of 2: training compiles for few shapes.
+    """
+    most = 1 << (max(1, *map(len, chosen)) - 1).bit_length()
+    pairs = np.zeros((len(chosen), most, 2), np.int64)
+    target = np.full((len(chosen), most, 1), IGNORE, np.float32)
+    for row, (own, gold, column) in enumerate(zip(chosen, golds, columns, strict=True)):
+        if own:
+            pairs[row, : len(own)] = column[np.array(own)]
+            wanted = set(gold)
+            target[row, : len(own), 0] = [pair in wanted for pair in own]
+    return pairs, target
+
+
+Scored = tuple[float, int, int, int, float]
+"""(score, example, start, end, confidence)."""
+
+
+def pair_nearest(start: Floats, end: Floats, *, nested: bool) -> Iterator[Found]:
+    """Spans of likely starts and ends alone: each start goes to the nearest end.
+
+    Nothing is made of a start without an end. Flat spans end before the next start.
+
+    >>> list(pair_nearest(np.array([2., 1., -1.]), np.array([-1., -1., 3.]), nested=False))
+    [(1, 2, 4.0)]
+    >>> list(pair_nearest(np.array([2., 1., -1.]), np.array([-1., -1., 3.]), nested=True))
+    [(0, 2, 5.0), (1, 2, 4.0)]
+    """
+    starts, ends = np.flatnonzero(start > 0), np.flatnonzero(end > 0)
+    for place, first in enumerate(starts.tolist()):
+        after = ends[np.searchsorted(ends, first) :]
+        stop = starts[place + 1] if place + 1 < len(starts) and not nested else len(start)
+        if len(after) and after[0] < stop:
+            yield first, int(after[0]), float(start[first] + end[after[0]])
+
+
+def judge_pairs(start: Floats, end: Floats, match: Floats, pairs: Ints) -> Iterator[Found]:
+    """The proposed pairs whose start, end and match are all likely.
+
+    >>> likely = np.array([1., -1., 2.])
+    >>> list(judge_pairs(likely, likely, np.array([3., 3.]), np.array([[0, 2], [2, 0]])))
+    [(0, 2, 6.0)]
+    """
+    first, last = pairs.T
+    likely = (first <= last) & (start[first] > 0) & (end[last] > 0) & (match > 0)
+    for i in np.flatnonzero(likely).tolist():
+        a, b = int(first[i]), int(last[i])
+        yield a, b, float(start[a] + end[b] + match[i])
+
+
+def find_spans_of_rows(
+    logits: Mapping[str, NDArray[Any]], word: Ints, *, nested: bool
+) -> Iterator[tuple[int, int, int, float, float]]:
+    """The spans of each row: (row, start, end, score, confidence) by word, end exclusive.
+
+    The confidence is the product of the probabilities that the heads give.
+
+    Args:
+        logits: `start`, `end` (B, L), and where they are there, `answerable` (B,), `match` (B, K)
+            of `proposed` (B, K, 2).
+        word: (B, L), the word that begins at each column, −1 for none.
+        nested: Flat spans of starts and ends alone end before the next start.
+    """
+    for row, places in enumerate(word):
+        if "answerable" in logits and logits["answerable"][row] <= 0:
+            continue
+        columns = np.flatnonzero(places >= 0)
+        outside = places < 0
+        start = np.where(outside, -np.inf, logits["start"][row])
+        end = np.where(outside, -np.inf, logits["end"][row])
+        if "proposed" in logits:
+            found = judge_pairs(start, end, logits["match"][row], logits["proposed"][row])
+        else:
+            near = pair_nearest(start[columns], end[columns], nested=nested)
+            found = ((int(columns[a]), int(columns[b]), score) for a, b, score in near)
+        for a, b, score in found:
+            said = [float(start[a]), float(end[b])]
+            said += [score - said[0] - said[1]] if "proposed" in logits else []
+            said += [float(logits["answerable"][row])] if "answerable" in logits else []
+            confidence = math.prod(1 / (1 + math.exp(-logit)) for logit in said)  # all above 0
+            yield row, int(places[a]), int(places[b]) + 1, score, confidence
+
+
+def merge_windows(
+    spans: Iterable[Scored], examples: Sequence[MrcExample], *, nested: bool
+) -> list[list[tuple[list[int], float]]]:
+    """The spans of each example over its windows, each with its confidence.
+
+    Flat ones do not overlap in their sentence.
+    """
+    best: list[dict[tuple[int, int], Scored]] = [{} for _ in examples]
+    for span in spans:
+        _, example, start, end, _ = span
+        own = best[example]
+        own[start, end] = max(span, own.get((start, end), span))
+    kept: list[list[tuple[list[int], float]]] = [[] for _ in examples]
+    for group in group_sentences(examples):
+        mine = [span for i in group for span in best[i].values()]
+        for _, i, start, end, confidence in mine if nested else keep_flat(mine):
+            kept[i].append(([start, end], confidence))
+    return [sorted(own) for own in kept]
+
+
+def keep_flat(spans: Iterable[Scored]) -> list[Scored]:
+    """The best spans that do not overlap a better one.
+
+    >>> keep_flat([(1.0, 0, 0, 2, 0.6), (3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)])
+    [(3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)]
+    """
+    kept: list[Scored] = []
+    for span in sorted(spans, key=lambda s: (-s[0], s[2], s[3], s[1])):
+        if all(span[3] <= other[2] or span[2] >= other[3] for other in kept):
+            kept.append(span)
+    return kept
+
+
+def group_sentences(examples: Sequence[MrcExample]) -> Iterator[list[int]]:
+    """Examples that ask different labels of one sentence, which stand one after another."""
+    group: list[int] = []
+    for i, example in enumerate(examples):
+        asked = {examples[j].label for j in group}
+        if group and (examples[group[0]].words != example.words or example.label in asked):
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group

@@ -1,4 +1,4 @@
-"""From flat ids to the padded matrices that a model takes."""
+"""Rows of ids: ragged arrays, texts cut to length, special tokens, padding, model inputs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,109 @@ import numpy as np
 import torch
 
 from softf1.errors import InputError
-from softf1.tasks.ragged import pad, ranges
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from softf1.models.codec import Codec, Layout
-    from softf1.tasks.base import Features
+    from numpy.typing import ArrayLike, NDArray
 
     Ints = NDArray[np.int64]
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.models.codec import Codec
+    from softf1.tasks.base import Features
+
+    Flat = tuple[NDArray[np.int32], Ints]
+    from softf1.models.codec import Layout
+
+
+def offsets(lengths: ArrayLike) -> Ints:
+    """Where each row starts, and last where all end.
+
+    >>> offsets([2, 0, 3])
+    array([0, 2, 2, 5])
+    """
+    lengths = np.asarray(lengths, np.int64)
+    out = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=out[1:])
+    return out
+
+
+def ranges(starts: ArrayLike, lengths: ArrayLike) -> Ints:
+    """The positions `start, start + 1, …` of every row, one after another.
+
+    >>> ranges([5, 0], [2, 3])
+    array([5, 6, 0, 1, 2])
+    """
+    starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    out: Ints = np.arange(total) + np.repeat(starts - ends + lengths, lengths)
+    return out
+
+
+def rows(lengths: ArrayLike) -> Ints:
+    """The row of every entry.
+
+    >>> rows([2, 0, 3])
+    array([0, 0, 2, 2, 2])
+    """
+    lengths = np.asarray(lengths, np.int64)
+    return np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+
+
+def pad(
+    flat: NDArray[Any],
+    lengths: ArrayLike,
+    *,
+    fill: float,
+    width: int | None = None,
+    shift: ArrayLike = 0,
+) -> NDArray[Any]:
+    """The rows as a matrix, `shift` columns from the left, the rest filled.
+
+    >>> pad(np.array([1, 2, 3]), [1, 2], fill=0, shift=[1, 0])
+    array([[0, 1],
+           [2, 3]])
+    """
+    lengths = np.asarray(lengths, np.int64)
+    shift = np.broadcast_to(np.asarray(shift, np.int64), lengths.shape)
+    if width is None:
+        width = int((lengths + shift).max(initial=0))
+    out = np.full((len(lengths), width), fill, flat.dtype)
+    out.reshape(-1)[ranges(np.arange(len(lengths)) * width + shift, lengths)] = flat
+    return out
+
+
+def encode_texts(texts: Sequence[str], codec: Codec) -> Flat:
+    """The ids of all texts, flat, and how many each has."""
+    found = codec.text_ids(texts)
+    lengths = np.fromiter(map(len, found), np.int64, len(found))
+    flat = np.fromiter((i for ids in found for i in ids), np.int32, int(lengths.sum()))
+    return flat, lengths
+
+
+def keep(text: Flat, kept: Ints) -> Flat:
+    """The first ids of every text."""
+    flat, lengths = text
+    return flat[ranges(np.cumsum(lengths) - lengths, kept)], kept
+
+
+def share(first: Ints, second: Ints, *, capacity: int) -> tuple[Ints, Ints]:
+    """How many ids of each of two texts a row keeps: the longer one is cut first.
+
+    >>> share(np.array([2, 9, 9]), np.array([9, 2, 9]), capacity=8)
+    (array([2, 6, 4]), array([6, 2, 4]))
+    """
+    a = np.minimum(first, np.maximum(capacity // 2, capacity - second))
+    return a, np.minimum(second, capacity - a)
+
+
+def take(features: Features, name: str, index: Ints) -> Flat:
+    """Some rows of a flat array with its offsets."""
+    at = features[f"{name}_at"]
+    length = at[index + 1] - at[index]
+    return features[name][ranges(at[index], length)], length
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,185 @@
-"""Sentences of words as features: what tagging and BERT-MRC share."""
+"""Words as ids, and long sentences as windows."""
 
 from __future__ import annotations
 
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.tasks.ragged import offsets, ranges, rows
-from softf1.tasks.words import make_table, windows
+from softf1.tasks.rows import offsets, ranges, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from softf1.models.bilstm import WordCodec
     from softf1.models.codec import Codec
-    from softf1.tasks.base import Features
 
     Ints = NDArray[np.int64]
+    from collections.abc import Iterable, Iterator
+
+    from softf1.tasks.base import Features
+
+
+MOST_WORDS = 2**20
+"""Distinct words that a table keeps; past that it starts anew, so that memory has a bound."""
+
+
+class Numbering(dict[str, int]):
+    """Numbers strings in order of appearance.
+
+    >>> number = Numbering()
+    >>> [number[word] for word in "to be or not to be".split()]
+    [0, 1, 2, 3, 0, 1]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.new: list[str] = []
+
+    def __missing__(self, key: str) -> int:
+        """The next number for a new string, which is also put on the list of new ones."""
+        self[key] = number = len(self)
+        self.new.append(key)
+        return number
+
+    def numbers(self, keys: Sequence[str]) -> Ints:
+        """The numbers of many strings."""
+        return np.fromiter(map(self.__getitem__, keys), np.int64, len(keys))
+
+
+class WordTable:
+    """The pieces of every word seen so far.
+
+    A word without pieces (a control character, say) becomes the unknown token: it stays a word
+    that is labelled and scored. A word of more than `limit` pieces keeps its first ones.
+    """
+
+    def __init__(self, codec: Codec, *, limit: int):
+        self.codec, self.limit = codec, limit
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all words."""
+        self.number = Numbering()
+        self.pieces = np.zeros(0, np.int32)
+        self.counts = np.zeros(0, np.int64)
+        self.starts = np.zeros(1, np.int64)
+
+    def encode(self, words: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
+        """The pieces of all the words, flat, and how many each has."""
+        if len(self.number) > MOST_WORDS:
+            self.clear()
+        index = self.number.numbers(words)
+        self._learn()
+        counts = self.counts[index]
+        return self.pieces[ranges(self.starts[index], counts)], counts
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What collating needs beside the pieces: nothing."""
+        return {}
+
+    def _learn(self) -> None:
+        words, self.number.new = self.number.new, []
+        if not words:
+            return
+        found = [ids[: self.limit] or [self.codec.unk_id] for ids in self.codec.pieces(words)]
+        flat = np.fromiter((i for ids in found for i in ids), np.int32)
+        self.pieces = np.concatenate([self.pieces, flat])
+        self.counts = np.concatenate([self.counts, np.array([len(ids) for ids in found])])
+        self.starts = offsets(self.counts)
+
+
+class SpellingTable:
+    """The words of a file, for an encoder that reads words by their characters.
+
+    A word's only piece is its row in the file's own list of words (0 is padding), which says how
+    the word is spelt even where the vocabulary does not have it.
+    """
+
+    def __init__(self, codec: WordCodec):
+        self.codec = codec
+        self.number = Numbering()
+
+    def encode(self, words: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
+        """The row of every word, and 1 for each."""
+        index = self.number.numbers(words) + 1
+        return index.astype(np.int32), np.ones(len(words), np.int64)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The rows: id and characters of each distinct word."""
+        ids = [self.codec.pad_id, *(ids[0] for ids in self.codec.pieces(self.number.new))]
+        spelt = self.codec.spell(["", *self.number.new])
+        return {"word_ids": np.array(ids, np.int32), "char_ids": spelt}
+
+
+def make_table(codec: Codec, *, limit: int) -> WordTable | SpellingTable:
+    """The table for a codec."""
+    if "char_ids" in codec.names:
+        return SpellingTable(cast("WordCodec", codec))
+    return WordTable(codec, limit=limit)
+
+
+def cut(counts: Ints, *, capacity: int, overlap: int) -> Ints:
+    """Cut a sentence into windows of whole words that hold at most `capacity` pieces.
+
+    Neighbours share about `overlap` pieces. Every word is owned by exactly one window: the shared
+    words are divided in the middle, so that each keeps the most context on its nearer side.
+
+    Returns:
+        (windows, 4): first word, end, first owned word, end of the owned ones.
+
+    >>> cut(np.ones(10, int), capacity=6, overlap=2)
+    array([[ 0,  6,  0,  5],
+           [ 4, 10,  5, 10]])
+    """
+    at = offsets(counts)
+    spans = [(0, _fit(at, 0, capacity))]
+    while spans[-1][1] < len(counts):
+        start, end = spans[-1]
+        back = int(np.searchsorted(at, at[end] - overlap))
+        # Go back only as far as the next window still reaches a new word.
+        reach = int(np.searchsorted(at, at[end + 1] - capacity))
+        first = min(max(back, reach, start + 1), end)
+        spans.append((first, _fit(at, first, capacity)))
+    firsts, ends = np.array(spans).T
+    inner = (firsts[1:] + ends[:-1] + 1) // 2
+    return np.stack([firsts, ends, [0, *inner], [*inner, ends[-1]]], axis=1)
+
+
+def _fit(at: Ints, first: int, capacity: int) -> int:
+    """The end of the longest run of words from `first` that fits."""
+    return int(np.searchsorted(at, at[first] + capacity, side="right")) - 1
+
+
+def windows(counts: Ints, lengths: Ints, *, capacity: int, overlap: int) -> tuple[Ints, Ints]:
+    """The windows of many sentences, as positions in all their words, and each one's sentence.
+
+    Args:
+        counts: Pieces of every word, at most `capacity` each.
+        lengths: Words of every sentence.
+        capacity: Pieces that a window can hold.
+        overlap: Pieces that neighbours share.
+    """
+    word = offsets(lengths)
+    piece = offsets(counts)
+    total = piece[word[1:]] - piece[word[:-1]]
+    whole = np.stack([word[:-1], word[1:], word[:-1], word[1:]], axis=1)
+    long = np.flatnonzero(total > capacity)
+    if not len(long):
+        return whole, np.arange(len(lengths))
+    parts = [
+        cut(counts[word[i] : word[i + 1]], capacity=capacity, overlap=overlap) + word[i]
+        for i in long
+    ]
+    short = np.flatnonzero(total <= capacity)
+    sentence = np.concatenate([short, np.repeat(long, [len(part) for part in parts])])
+    order = np.argsort(sentence, kind="stable")
+    return np.concatenate([whole[short], *parts])[order], sentence[order]
+
 
 T = TypeVar("T")
 

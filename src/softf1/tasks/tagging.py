@@ -17,6 +17,7 @@ from softf1.metrics.schemes import OUTSIDE, SCHEMES, detect_scheme, repair_tags
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.base import (
+    DIGITS,
     IGNORE,
     Batch,
     Features,
@@ -26,14 +27,10 @@ from softf1.tasks.base import (
     describe_unseen,
     read_examples,
 )
-from softf1.tasks.biases import tune_classes, tune_spans
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_biases
-from softf1.tasks.characters import split_characters
-from softf1.tasks.labels import probabilities
-from softf1.tasks.ragged import offsets
-from softf1.tasks.rows import assemble, model_inputs, room
-from softf1.tasks.scores import DIGITS
-from softf1.tasks.sentences import SentenceEncoder, chunks, window_tokens, word_places
+from softf1.tasks.labels import probabilities, tune_classes, tune_spans
+from softf1.tasks.rows import assemble, model_inputs, offsets, room
+from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.tags import (
     by_word,
     check_tags,
@@ -41,8 +38,8 @@ from softf1.tasks.tags import (
     find_scheme,
     list_entities,
     score_tags,
+    split_characters,
 )
-from softf1.tasks.words import Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

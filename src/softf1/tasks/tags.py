@@ -1,19 +1,29 @@
-"""Tags of a whole file: which scheme they follow, and how predictions are scored."""
+"""Tags of words and of characters: checked, put in order, listed as entities, scored."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from softf1.data.tags import to_characters
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy, count_classes
-from softf1.metrics.schemes import OUTSIDE, SCHEMES, decode_strict, detect_scheme
+from softf1.metrics.schemes import (
+    OUTSIDE,
+    SCHEMES,
+    decode_lenient,
+    decode_strict,
+    detect_scheme,
+    encode_spans,
+)
 from softf1.metrics.spans import count_lenient, count_strict
-from softf1.tasks.scores import DIGITS, describe
+from softf1.tasks.base import DIGITS, describe_counts
+from softf1.tasks.rows import offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from softf1.data.examples import TaggedSentence
     from softf1.tasks.base import Features, Found, LineCounts
 
 
@@ -123,10 +134,10 @@ def score_tags(
     """Scores of spans (strict, and by conlleval's rules), or of plain tags."""
     if scheme is None:
         counts = count_classes(list(chain(*gold)), list(chain(*predicted)))
-        return {**describe(counts), "accuracy": accuracy(counts)}
+        return {**describe_counts(counts), "accuracy": accuracy(counts)}
     strict = count_strict(gold, predicted, scheme=scheme)
     lenient = count_lenient(gold, predicted)
-    return {**describe(strict), "conlleval_f1": lenient.micro().f}
+    return {**describe_counts(strict), "conlleval_f1": lenient.micro().f}
 
 
 @lru_cache(maxsize=200_000)  # most predictions are the same from run to run
@@ -136,3 +147,27 @@ def count_tags(gold: tuple[str, ...], tags: tuple[str, ...], *, scheme: str | No
         return {"counts": count_classes(gold, tags)}
     strict = count_strict([gold], [tags], scheme=scheme)
     return {"counts": strict, "lenient": count_lenient([gold], [tags])}
+
+
+def split_characters(sentence: TaggedSentence, scheme: str, *, joint: bool) -> TaggedSentence:
+    """The characters of a sentence, with the tags of its spans.
+
+    Args:
+        sentence: Words, tagged in any scheme or not at all.
+        scheme: The scheme of the result.
+        joint: Every word is a span with its tag as label: segmentation and tags in one.
+
+    >>> from softf1.data.examples import TaggedSentence
+    >>> sentence = TaggedSentence(("Ann", "is"), ("B-PER", "O"), line=1)
+    >>> split_characters(sentence, "BIO", joint=False).tags
+    ('B-PER', 'I-PER', 'I-PER', 'O', 'O')
+    """
+    characters = tuple("".join(sentence.words))
+    if not sentence.tags:
+        return replace(sentence, words=characters)
+    if joint:
+        return to_characters(sentence, scheme=scheme)
+    at = offsets([len(word) for word in sentence.words]).tolist()
+    spans = [(at[start], at[end], label) for start, end, label in decode_lenient(sentence.tags)]
+    tags = encode_spans(spans, length=len(characters), scheme=scheme)
+    return replace(sentence, words=characters, tags=tuple(tags))

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softf1.tasks import words
-from softf1.tasks.words import WordTable, cut, windows
+from softf1.tasks import sentences
+from softf1.tasks.sentences import WordTable, cut, windows
 
 
 class Spelled:
@@ -36,7 +36,7 @@ def test_no_pieces_become_unknown_and_too_many_are_cut():
 
 
 def test_the_table_starts_anew_when_full(monkeypatch):
-    monkeypatch.setattr(words, "MOST_WORDS", 2)
+    monkeypatch.setattr(sentences, "MOST_WORDS", 2)
     table = WordTable(Spelled(), limit=4)
     for word in "abcdefg":
         assert table.encode([word, "a"])[0].tolist() == [ord(word) - ord("a"), 0]

