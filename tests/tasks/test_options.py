@@ -38,3 +38,8 @@ def test_a_broken_model_folder_is_said_in_one_line(tmp_path, text):
     (tmp_path / "softf1.json").write_text(text)
     with pytest.raises(InputError, match="wanted"):
         load_task(tmp_path)
+
+
+def test_a_label_that_is_a_number_in_a_damaged_folder_is_said():
+    with pytest.raises(InputError, match=r"wanted texts as labels of task tagging, got 1\.5"):
+        make_task("tagging", labels=["O", 1.5])

@@ -7,7 +7,7 @@ import importlib
 import json
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from softf1.errors import InputError
 from softf1.options import check_options, look_up, option_types
@@ -50,9 +50,18 @@ def make_task(kind: str, **options: Any) -> Task:
     types = option_types(cls)
     for field in dataclasses.fields(cls):
         if field.metadata.get("learned") and get_origin(types[field.name]) is tuple:
+            if get_args(types[field.name])[0] is str:
+                _check_texts(options.get(field.name, ()), f"{field.name} of task {kind}")
             types = types | {field.name: tuple}  # labels may be any text
     task: Task = cls(**check_options(options, types, owner=f"task {kind}"))
     return task
+
+
+def _check_texts(values: Any, what: str) -> None:
+    """A saved task may have been changed by hand."""
+    for value in values if isinstance(values, (list, tuple)) else ():
+        if not isinstance(value, str):
+            raise InputError(f"wanted texts as {what}, got {value!r}")
 
 
 def find_task(kind: str) -> Any:
