@@ -1,5 +1,7 @@
 """Every figure against Plotly's own schema, and against the numbers in its table."""
 
+import json
+
 import plotly.graph_objects as go
 import pytest
 
@@ -7,6 +9,7 @@ from softf1.reports.evidence import gather
 from softf1.reports.groups import group_runs, pick_best
 from softf1.reports.page import make_sections
 from softf1.reports.study import read_study
+from tests.reports import grids
 
 
 def figures_of(paths):
@@ -96,6 +99,20 @@ def test_lines_of_equal_f1_are(compared):
         wanted = float(line["text"][0].removeprefix("F1 "))
         for recall, precision in zip(line["x"], line["y"], strict=True):
             assert 2 * recall * precision / (recall + precision) == pytest.approx(wanted)
+
+
+def test_runs_of_one_loss_with_three_values_of_an_option_are_drawn_against_it(tmp_path):
+    folders = []
+    for seed, gamma in enumerate((0.5, 1.0, 2.0)):
+        folder = grids.write_texts(tmp_path / str(gamma), loss="focal", seed=seed, sharpness=2.0)
+        result = json.loads((folder / "result.json").read_text("utf-8"))
+        result["loss_options"] = {"gamma": gamma, "reduction": "mean"}
+        (folder / "result.json").write_text(json.dumps(result), "utf-8")
+        folders.append(folder)
+    figure = figures_of(folders)["plot-sweep"]
+    assert figure.title == "Scores against loss.gamma"
+    assert [row[0] for row in figure.table.rows] == [0.5, 1.0, 2.0]
+    assert "plot-sweep" not in figures_of(folders[:2])
 
 
 def test_a_sweep_of_alpha_trades_recall_for_precision(swept):

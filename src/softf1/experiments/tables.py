@@ -215,7 +215,7 @@ def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
     """
     format = recipe.task.options.get("format")  # noqa: A001 - the word of recipes
     pairs, held_out = (
-        cast("list[PairExample]", read(name, format=format, task="pairs").examples)
+        cast("list[PairExample]", read(name, format=format, task=recipe.task.kind).examples)
         for name in (recipe.task.train, recipe.task.dev or recipe.task.train)
     )
     positive = recipe.task.options.get("positive", "1")

@@ -297,14 +297,21 @@ _LOOKS = (
 
 
 def draw_sweep(study: Study) -> Figure | None:
-    """The first setting that takes several numbers; alpha of Tversky runs without a sweep."""
+    """The first setting that takes several numbers; without a sweep, an option of one loss."""
     for key in study.axis:
         points = _points(study.runs, key)
         if len(points) >= FEWEST:
             return _draw(study, key, points)
-    tversky = [run for run in study.runs if run.result.get("loss") == "tversky"]
-    points = _points(tversky, "loss.alpha")
-    return _draw(study, "loss.alpha", points) if len(points) >= FEWEST else None
+    of_loss: dict[str, list[Run]] = {}
+    for run in study.runs:
+        of_loss.setdefault(str(run.result.get("loss")), []).append(run)
+    for runs in of_loss.values():
+        first = runs[0].result
+        for option in {**section(first, "loss_options"), **section(first, "recipe", "loss")}:
+            points = _points(runs, f"loss.{option}")
+            if len(points) >= FEWEST:
+                return _draw(study, f"loss.{option}", points)
+    return None
 
 
 def _points(runs: list[Run] | tuple[Run, ...], key: str) -> dict[float, list[Run]]:
