@@ -352,7 +352,7 @@ def test_a_full_disk_at_new_leaves_no_empty_recipe():
     [
         ("loss.dice.exclude=7", r"loss.exclude: wanted the number of a label, from 0 to 2, got 7"),
         ("loss.dice.exclude=0.5", r"loss.dice.exclude: wanted labels or their numbers, got 0.5"),
-        ("encoder.hidden_size=1", r"encoder.hidden_size: wanted 2 or more, half for each way"),
+        ("encoder.hidden_size=1", r"encoder.hidden_size: wanted a number from 2, got 1"),
     ],
 )
 def test_values_that_no_training_could_have(value, wanted, capsys):

@@ -284,5 +284,5 @@ def test_the_result_is_on_the_disk_before_the_checkpoints_go(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(Path, "rename", note_rename)
-    finish(tmp_path, {"schema": 1}, {"encoder_files": {}})
+    finish(tmp_path, {"schema": 1}, {"hash": "a", "encoder_files": {}})
     assert done == ["folder synced", "checkpoints removed"]

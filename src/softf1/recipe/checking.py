@@ -117,7 +117,9 @@ def _check_encoder(encoder: EncoderSection, task: Task) -> None:
     try:
         check_sizes(name, options)
     except InputError as error:
-        raise OptionError(named("encoder", options, str(error)), str(error)) from error
+        key = named("encoder", options, str(error))
+        said = f"option {key.removeprefix('encoder.')} of encoder {name}: "
+        raise OptionError(key, str(error).removeprefix(said)) from error
 
 
 def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
