@@ -55,11 +55,11 @@ BAD = [
     ),
     (
         "encoder.hidden_size=0",
-        "encoder.hidden_size: option hidden_size of encoder bilstm: wanted a number from 2",
+        "encoder.hidden_size: wanted a number from 2",
     ),
     (
         "encoder.hidden_size=[3]",
-        "encoder.hidden_size: option hidden_size of encoder bilstm: wanted a whole number",
+        "encoder.hidden_size: wanted a whole number",
     ),
     ("loss.name=dic", "loss.name: unknown loss 'dic' (did you mean dice?); known: auto, ce, dice"),
     ("loss.name=ce+", "loss.name: unknown loss ''"),
