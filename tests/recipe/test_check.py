@@ -3,7 +3,9 @@
 import pytest
 
 from softf1.errors import InputError
+from softf1.options import OptionError
 from softf1.recipe import build_recipe, check_recipe, read_recipe, with_values
+from tests.training.toys import make_recipe
 
 TAGGER = build_recipe(
     {"name": "a", "task": {"kind": "tagging", "train": "x"}, "encoder": {"name": "bilstm"}}
@@ -181,3 +183,11 @@ def test_a_missing_file_of_queries_is_named(tmp_path):
     values = {"task.kind": "mrc_ner", "task.queries": str(tmp_path / "none.json")}
     with pytest.raises(InputError, match=r"none\.json"):
         check_recipe(with_values(BERT, values))
+
+
+def test_a_textcnn_without_widths_is_named():
+    recipe = make_recipe(
+        {"kind": "classification"}, encoder={"name": "textcnn", "widths": []}, loss={"name": "ce"}
+    )
+    with pytest.raises(OptionError, match=r"encoder\.widths: wanted one size or more, got none"):
+        check_recipe(recipe)

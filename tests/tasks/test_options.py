@@ -43,3 +43,8 @@ def test_a_broken_model_folder_is_said_in_one_line(tmp_path, text):
 def test_a_label_that_is_a_number_in_a_damaged_folder_is_said():
     with pytest.raises(InputError, match=r"wanted texts as labels of task tagging, got 1\.5"):
         make_task("tagging", labels=["O", 1.5])
+
+
+def test_labels_that_are_no_tags_of_the_saved_scheme_are_said():
+    with pytest.raises(InputError, match=r"labels of task tagging: wanted O or a tag of BIO"):
+        make_task("tagging", labels=["O", "odd"], spans="BIO")

@@ -75,7 +75,11 @@ def check_sizes(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         for key, hint in declared.items()
         if key not in ("self", "dropout", "options") and "vocab" not in key
     }
-    return check_options(options, sizes, owner=f"encoder {name}")
+    checked = check_options(options, sizes, owner=f"encoder {name}")
+    for key, value in checked.items():
+        if value == ():
+            raise InputError(f"option {key} of encoder {name}: wanted one size or more, got none")
+    return checked
 
 
 def find_encoder(name: str | Path) -> str:

@@ -98,10 +98,16 @@ class Tagging:
     softmax = True
 
     def __post_init__(self) -> None:
-        """Only a scheme that is known can be converted to."""
+        """Only a scheme that is known can be converted to, and saved labels are tags of theirs."""
         if self.scheme is not None and self.scheme not in SCHEMES:
             known = ", ".join(SCHEMES)
             raise InputError(f"option scheme of task tagging: wanted {known}, got {self.scheme}")
+        if self.spans is not None and self.spans in SCHEMES:  # a saved one may have been changed
+            scheme = SCHEMES[self.spans]
+            for label in self.labels:
+                if not scheme.has(label):
+                    wanted = scheme.describe()
+                    raise InputError(f"labels of task tagging: wanted {wanted}, got {label!r}")
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
         """The sentences of a file, one at a time."""
