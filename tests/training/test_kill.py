@@ -55,7 +55,8 @@ def test_killed_at_random_moments_and_resumed_it_ends_with_the_same_bits(short):
 def test_killed_at_ten_random_moments_it_ends_with_the_same_bits(tmp_path, seed):
     folder, found = run(tmp_path, kills=10, seed=seed)
     check_kills(folder, found, 10)
-    steps = [step for code, step in found["often"]["kills"] if code]  # none is left at the end
+    # The last may come when the checkpoints of the finished run are gone.
+    steps = [step for _, step in found["often"]["kills"][:-1]]
     assert steps == sorted(steps)
     assert len(set(steps)) > 5
 
