@@ -58,6 +58,8 @@ def page(opened):
     """The open page as a reader finds it, on a wide light screen."""
     opened.page.set_viewport_size({"width": 1280, "height": 900})
     opened.page.emulate_media(color_scheme="light")
+    # A change of the scheme is noticed when a frame is drawn: two changes within one are none.
+    opened.page.evaluate("() => new Promise(done => requestAnimationFrame(() => done()))")
     return opened.page
 
 
