@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
@@ -65,23 +65,23 @@ def write_sentences(
 
 def tokenizer_rate(path: Path, *, skip: int = 0) -> float:
     """Sentences per second of the tokenizer alone, on a slice of the file."""
-    task, codec = make_task("tagging", format="conll"), make_codec("minilm")
+    task, tokenizer = make_task("tagging", format="conll"), make_tokenizer("minilm")
     stream = task.read(path)
     for _ in range(skip):
         next(stream)
     slice_ = [list(next(stream).words) for _ in range(SLICE)]
     start = time.perf_counter()
-    codec.backend.encode_batch(slice_, is_pretokenized=True)
+    tokenizer.backend.encode_batch(slice_, is_pretokenized=True)
     return len(slice_) / (time.perf_counter() - start)
 
 
 def encode_once(path: str) -> None:
     """Encode a file in this process and print what it took."""
-    task, codec = make_task("tagging", format="conll"), make_codec("minilm")
+    task, tokenizer = make_task("tagging", format="conll"), make_tokenizer("minilm")
     start = time.perf_counter()
-    features = task.encode(task.read(path), codec)
+    features = task.encode(task.read(path), tokenizer)
     task = task.fit(features)
-    task.collate(features, range(32), codec)
+    task.collate(features, range(32), tokenizer)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(json.dumps({"seconds": seconds, "peak_gib": peak, "items": len(features)}))

@@ -134,7 +134,7 @@ def make_batches(trainer: Trainer, steps: int) -> list[Batch]:
     """The first batches of an epoch, as the loop hands them to a step."""
     datasets = trainer.datasets
     made = [
-        collate_rows(datasets.task, datasets.features["train"], step[0], datasets.codec)
+        collate_rows(datasets.task, datasets.features["train"], step[0], datasets.tokenizer)
         for step in trainer.batch_sampler.epoch(0)[:steps]
     ]
     return [pin_batch(one) for one in made] if trainer.processes.device.type == "cuda" else made

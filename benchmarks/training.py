@@ -191,7 +191,7 @@ def time_evaluation(recipe: Any, datasets: Any, device: torch.device) -> dict[st
             datasets.task,
             datasets.features["dev"],
             datasets.examples["dev"],
-            datasets.codec,
+            datasets.tokenizer,
             **how,
         )
     return {"evaluate_seconds": time.perf_counter() - start}
@@ -201,7 +201,7 @@ def measure_trainer(
     case: str, recipe: Any, datasets: Any, folder: Path, device: torch.device
 ) -> dict[str, Any]:
     """The transformers Trainer on the same encoded sentences."""
-    task, codec = datasets.task, datasets.codec
+    task, tokenizer = datasets.task, datasets.tokenizer
     with quiet_transformers():
         model = make_model(recipe, datasets)
     clock = Clock(device, per_epoch=-(-len(datasets.features["train"]) // BATCH))
@@ -225,9 +225,9 @@ def measure_trainer(
     trainer = transformers.Trainer(
         model=model,
         args=arguments,
-        train_dataset=as_rows(task, datasets.features["train"], codec),
-        eval_dataset=(dev := as_rows(task, datasets.features["dev"], codec)),
-        data_collator=transformers.DataCollatorForTokenClassification(codec.tokenizer),
+        train_dataset=as_rows(task, datasets.features["train"], tokenizer),
+        eval_dataset=(dev := as_rows(task, datasets.features["dev"], tokenizer)),
+        data_collator=transformers.DataCollatorForTokenClassification(tokenizer.tokenizer),
         callbacks=[clock.callback()],
     )
     clock.start()
@@ -252,11 +252,11 @@ def predict_with_trainer(trainer: Any, dev: Any, task: Any) -> dict[str, float]:
     return {"evaluate_seconds": time.perf_counter() - start, "dev_f1": float(score)}
 
 
-def as_rows(task: Any, features: Any, codec: Any) -> list[dict[str, list[int]]]:
+def as_rows(task: Any, features: Any, tokenizer: Any) -> list[dict[str, list[int]]]:
     """Sentences as the Trainer takes them: lists of ids."""
     out = []
     for item in range(len(features)):
-        batch = task.collate(features, [item], codec)
+        batch = task.collate(features, [item], tokenizer)
         inputs = {name: value[0].tolist() for name, value in batch.inputs.items()}
         out.append({**inputs, "labels": batch.targets["tags"][0].tolist()})
     return out

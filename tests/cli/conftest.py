@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from softf1.data.examples import TaggedSentence
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.recipe import build_recipe, format_recipe
 from softf1.tasks import make_task
 from softf1.training.evaluation import write_predictions
@@ -27,16 +27,16 @@ def as_columns(sentences):
 
 @pytest.fixture(scope="session")
 def trained():
-    """Task, codec and a tagger that has learned `TAGS`."""
+    """Task, tokenizer and a tagger that has learned `TAGS`."""
     examples = [tagged(text) for text in SENTENCES]
     task = make_task("tagging", format="conll")
-    codec = make_codec("bilstm", task.texts(examples))
-    features = task.encode(examples, codec)
+    tokenizer = make_tokenizer("bilstm", task.texts(examples))
+    features = task.encode(examples, tokenizer)
     task = task.fit(features)
     torch.manual_seed(0)
-    model = task.build_model("bilstm", codec, dropout=0.0)
+    model = task.build_model("bilstm", tokenizer, dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    batch = task.collate(features, range(len(features)), codec)
+    batch = task.collate(features, range(len(features)), tokenizer)
     for _ in range(30):
         logits = task.logits(model.train()(**batch.inputs), batch)["tags"]
         optimizer.zero_grad()
@@ -44,13 +44,13 @@ def trained():
             logits.flatten(0, 1), batch.targets["tags"].flatten()
         ).backward()
         optimizer.step()
-    return model.eval(), task, codec
+    return model.eval(), task, tokenizer
 
 
 @pytest.fixture
 def run(trained, tmp_path):
     """The run folder; its test file is beside it."""
-    model, task, codec = trained
+    model, task, tokenizer = trained
     data = {"kind": "tagging", "format": "conll"}
     for name, sentences in (("train", SENTENCES), ("test", SENTENCES[1:3])):
         path = tmp_path / f"{name}.txt"
@@ -60,7 +60,9 @@ def run(trained, tmp_path):
         {"name": "names", "task": data | {"dev_share": 0.5}, "encoder": {"name": "bilstm"}}
     )
     folder = tmp_path / "run"
-    publish_model(folder / "model", model=model, task=task, codec=codec, recipe=recipe, result={})
+    publish_model(
+        folder / "model", model=model, task=task, tokenizer=tokenizer, recipe=recipe, result={}
+    )
     (folder / "recipe.toml").write_text(format_recipe(recipe))
     (folder / "result.json").write_text('{"schema": 1}\n')
     write_predictions(folder / "predictions.test.jsonl", task, [], [])

@@ -5,7 +5,7 @@ import pytest
 import transformers
 
 from softf1.errors import InputError
-from softf1.models.encoders import AUTO, make_codec
+from softf1.models.encoders import AUTO, make_tokenizer
 from softf1.training.evaluation import predict_logits
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
@@ -66,13 +66,13 @@ def test_every_family_trains_every_task_and_transformers_loads_it(family, name, 
     )
     result = train_run(recipe, tmp_path, data=data, quiet=True)
     assert result["steps"] == 2
-    model, learned, codec = load_model(tmp_path)
-    features = learned.encode(data["test"], codec)
-    found = predict_logits(model, learned, features, codec, device="cpu")
+    model, learned, tokenizer = load_model(tmp_path)
+    features = learned.encode(data["test"], tokenizer)
+    found = predict_logits(model, learned, features, tokenizer, device="cpu")
     assert learned.score(learned.decode(found, features, data["test"]), data["test"])
     if head is not None:
         plain = getattr(transformers, AUTO[head]).from_pretrained(tmp_path / "model").eval()
-        same = predict_logits(plain, learned, features, codec, device="cpu")
+        same = predict_logits(plain, learned, features, tokenizer, device="cpu")
         for key, values in found.items():
             np.testing.assert_array_equal(same[key], values, err_msg=key)
     moved = learned.heads(model).values()
@@ -82,24 +82,24 @@ def test_every_family_trains_every_task_and_transformers_loads_it(family, name, 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_words_have_the_pieces_that_they_have_in_running_text(family, encoders):
     """RoBERTa saw "and" behind a space: as a word of a sentence it is that piece too."""
-    codec = make_codec(encoders(family))
-    first, *others = codec.pieces(["Paris", "and", "Paris"])
-    (text,) = codec.text_ids(["who Paris and Paris"])
+    tokenizer = make_tokenizer(encoders(family))
+    first, *others = tokenizer.pieces(["Paris", "and", "Paris"])
+    (text,) = tokenizer.text_ids(["who Paris and Paris"])
     size = sum(map(len, [first, *others]))
     assert [*first, *others[0], *others[1]] == text[-size:]
 
 
 def test_a_space_that_is_a_piece_of_its_own_is_no_piece_of_a_word(encoders):
     """No space stands before a Chinese character; its tag would be read off that space."""
-    codec = make_codec(encoders("roberta"))
-    (alone,) = codec.text_ids(["\u5c0f"])
-    assert codec.pieces(["\u5c0f"]) == [alone]
+    tokenizer = make_tokenizer(encoders("roberta"))
+    (alone,) = tokenizer.text_ids(["\u5c0f"])
+    assert tokenizer.pieces(["\u5c0f"]) == [alone]
 
 
 def test_llama_has_no_padding_and_gets_its_end_token(encoders, tmp_path):
-    codec = make_codec(encoders("llama"))
-    assert codec.pad_id == codec.tokenizer.eos_token_id
-    codec.save_pretrained(tmp_path)
+    tokenizer = make_tokenizer(encoders("llama"))
+    assert tokenizer.pad_id == tokenizer.tokenizer.eos_token_id
+    tokenizer.save_pretrained(tmp_path)
     saved = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert saved.pad_token == saved.eos_token
 

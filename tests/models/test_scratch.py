@@ -3,65 +3,69 @@
 import pytest
 import torch
 
-from softf1.models.encoders import ENCODERS, build_model, find_scratch, make_codec
+from softf1.models.encoders import ENCODERS, build_model, find_scratch, make_tokenizer
 
 WORDS = [["Ann", "visits", "Paris"], ["Ann", "works"], ["Paris", "works"]]
 
 
-def example_inputs(name, codec):
+def example_inputs(name, tokenizer):
     torch.manual_seed(0)
     ids = torch.tensor([[2, 3, 1], [2, 0, 0]])
     inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
     if name == "bilstm":
-        spelt = torch.from_numpy(codec.spell(["Ann", "Bob", "", "Xy", "", ""])).long()
+        spelt = torch.from_numpy(tokenizer.spell(["Ann", "Bob", "", "Xy", "", ""])).long()
         inputs["char_ids"] = spelt.view(2, 3, -1)
     return inputs
 
 
 def build(name):
-    codec = make_codec(name, WORDS)
+    tokenizer = make_tokenizer(name, WORDS)
     torch.manual_seed(0)
     head = find_scratch(name).head
-    return build_model(name, head=head, labels=("a", "b", "c"), codec=codec).eval(), codec, head
+    return (
+        build_model(name, head=head, labels=("a", "b", "c"), tokenizer=tokenizer).eval(),
+        tokenizer,
+        head,
+    )
 
 
 @pytest.mark.parametrize("name", list(ENCODERS))
 def test_saved_and_loaded_it_gives_the_same(name, tmp_path):
-    model, codec, head = build(name)
+    model, tokenizer, head = build(name)
     model.save_pretrained(tmp_path)
-    codec.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     assert (tmp_path / "model.safetensors").is_file()
-    loaded = build_model(tmp_path, head=head, codec=make_codec(tmp_path)).eval()
-    inputs = example_inputs(name, codec)
+    loaded = build_model(tmp_path, head=head, tokenizer=make_tokenizer(tmp_path)).eval()
+    inputs = example_inputs(name, tokenizer)
     torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits)
     assert loaded.config.id2label == {0: "a", 1: "b", 2: "c"}
-    assert make_codec(tmp_path).fingerprint() == codec.fingerprint()
+    assert make_tokenizer(tmp_path).fingerprint() == tokenizer.fingerprint()
 
 
 @pytest.mark.parametrize("name", list(ENCODERS))
 def test_an_unknown_item_is_not_padding(name):
-    codec = make_codec(name, WORDS)
-    assert codec.unk_id != codec.pad_id
-    assert codec.pieces(["Ω"]) == [[codec.unk_id]]
+    tokenizer = make_tokenizer(name, WORDS)
+    assert tokenizer.unk_id != tokenizer.pad_id
+    assert tokenizer.pieces(["Ω"]) == [[tokenizer.unk_id]]
 
 
 def test_a_word_seen_once_stays_unknown_so_that_unknown_is_learned():
-    codec = make_codec("bilstm", WORDS)
-    assert set(codec.words) == {"Ann", "Paris", "works"}
-    assert codec.pieces(["visits"]) == [[codec.unk_id]]
+    tokenizer = make_tokenizer("bilstm", WORDS)
+    assert set(tokenizer.words) == {"Ann", "Paris", "works"}
+    assert tokenizer.pieces(["visits"]) == [[tokenizer.unk_id]]
 
 
 def test_two_unknown_words_differ_by_their_spelling():
-    model, codec, _ = build("bilstm")
-    spelt = torch.from_numpy(codec.spell(["sin", "wok"])).long()[None]
+    model, tokenizer, _ = build("bilstm")
+    spelt = torch.from_numpy(tokenizer.spell(["sin", "wok"])).long()[None]
     ids = torch.ones(1, 2, dtype=torch.long)
     logits = model(ids, spelt, torch.ones_like(ids)).logits[0]
     assert not torch.allclose(logits[0], logits[1])
 
 
 def test_the_backward_lstm_starts_at_the_last_word():
-    model, codec, _ = build("bilstm")
-    inputs = example_inputs("bilstm", codec)
+    model, tokenizer, _ = build("bilstm")
+    inputs = example_inputs("bilstm", tokenizer)
     wide = {
         "input_ids": torch.nn.functional.pad(inputs["input_ids"], (0, 4)),
         "attention_mask": torch.nn.functional.pad(inputs["attention_mask"], (0, 4)),
@@ -73,9 +77,9 @@ def test_the_backward_lstm_starts_at_the_last_word():
 
 
 def test_textcnn_has_the_sizes_of_the_study():
-    model, codec, _ = build("textcnn")
+    model, tokenizer, _ = build("textcnn")
     config = model.config
-    assert (codec.window, config.embedding_size, config.filters) == (300, 100, 128)
+    assert (tokenizer.window, config.embedding_size, config.filters) == (300, 100, 128)
     assert (list(config.widths), config.dropout) == ([2, 3, 4], 0.5)
     assert model.classifier.in_features == 384
 

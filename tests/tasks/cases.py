@@ -11,7 +11,7 @@ from softf1.data.examples import (
     TaggedSentence,
     TextExample,
 )
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import make_task
 
 EXAMPLES = {
@@ -57,12 +57,12 @@ CASES = [
 
 
 def build_case(kind, options, encoder, request):
-    """Task, features, codec, model and examples; `encoder` is a fixture, or made from scratch."""
+    """Task, features, tokenizer, model, examples; `encoder` is a fixture or made from scratch."""
     known = encoder in ("bert", "xlnet")
     folder = request.getfixturevalue(encoder) if known else encoder
     examples, task = EXAMPLES[kind], make_task(kind, **options)
-    codec = make_codec(folder, task.texts(examples))
-    features = task.encode(iter(examples), codec)
+    tokenizer = make_tokenizer(folder, task.texts(examples))
+    features = task.encode(iter(examples), tokenizer)
     task = task.fit(features)
     torch.manual_seed(0)
-    return task, features, codec, task.build_model(folder, codec), examples
+    return task, features, tokenizer, task.build_model(folder, tokenizer), examples

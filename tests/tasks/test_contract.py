@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import join, list_tasks, load_task, save_task
 from tests.tasks.cases import CASES, OPTIONS, build_case
 
@@ -16,8 +16,8 @@ def case(request):
     return build_case(*request.param, request)
 
 
-def run(task, features, codec, model, items):
-    batch = task.collate(features, items, codec)
+def run(task, features, tokenizer, model, items):
+    batch = task.collate(features, items, tokenizer)
     with torch.no_grad():
         return batch, task.logits(model.eval()(**batch.inputs), batch)
 
@@ -31,8 +31,8 @@ def test_every_registered_task_is_here():
 
 @every_case
 def test_every_target_has_logits_and_a_head(case):
-    task, features, codec, model, _ = case
-    batch, logits = run(task, features, codec, model, range(len(features)))
+    task, features, tokenizer, model, _ = case
+    batch, logits = run(task, features, tokenizer, model, range(len(features)))
     assert batch.targets.keys() <= logits.keys()
     assert batch.targets.keys() == task.heads(model).keys()
     assert task.class_counts(features).keys() <= batch.targets.keys()
@@ -46,33 +46,33 @@ def test_every_target_has_logits_and_a_head(case):
 
 @every_case
 def test_predictions_are_json_one_an_example_and_scored(case):
-    task, features, codec, model, examples = case
+    task, features, tokenizer, model, examples = case
     found = []
     for item in reversed(range(len(features))):
-        batch, logits = run(task, features, codec, model, [item])
+        batch, logits = run(task, features, tokenizer, model, [item])
         found.append(task.gather(logits, batch))
     predictions = task.decode(join(found), features, examples)
     assert len(json.loads(json.dumps(predictions))) == len(examples)
     scores = task.score(predictions, examples)
-    assert 0 <= scores[task.headline] <= 1
+    assert 0 <= scores[task.primary_metric] <= 1
     json.dumps(scores)
 
 
 @every_case
 def test_a_model_folder_gives_the_same_logits_again(case, tmp_path):
-    task, features, codec, model, examples = case
-    for part in (model, codec):
+    task, features, tokenizer, model, examples = case
+    for part in (model, tokenizer):
         part.save_pretrained(tmp_path)
     save_task(task, tmp_path)
     assert not list(tmp_path.glob("*.bin"))
-    loaded, again = load_task(tmp_path), make_codec(tmp_path)
+    loaded, again = load_task(tmp_path), make_tokenizer(tmp_path)
     assert loaded == task
-    assert again.fingerprint() == codec.fingerprint()
+    assert again.fingerprint() == tokenizer.fingerprint()
     repeated = loaded.encode(examples, again)
     for key, array in features.arrays.items():
         np.testing.assert_array_equal(repeated[key], array)
     items = range(len(features))
-    _, wanted = run(task, features, codec, model, items)
+    _, wanted = run(task, features, tokenizer, model, items)
     _, got = run(loaded, repeated, again, loaded.build_model(tmp_path, again), items)
     for key, value in wanted.items():
         torch.testing.assert_close(got[key], value)
@@ -80,11 +80,11 @@ def test_a_model_folder_gives_the_same_logits_again(case, tmp_path):
 
 @every_case
 def test_a_wider_batch_changes_nothing_that_counts(case):
-    task, features, codec, model, _ = case
+    task, features, tokenizer, model, _ = case
     model.eval()
     found = []
     for width in (None, int(features["length"].max()) + 7):
-        batch = task.collate(features, range(len(features)), codec, width=width)
+        batch = task.collate(features, range(len(features)), tokenizer, width=width)
         with torch.no_grad():
             found.append(task.gather(task.logits(model(**batch.inputs), batch), batch))
     for key, value in found[0].items():

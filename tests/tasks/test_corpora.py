@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks.base import join
 from softf1.tasks.contexts import golds_inside
 from softf1.tasks.registry import make_task
 
 
-def tags_of_gold(task, features, codec):
+def tags_of_gold(task, features, tokenizer):
     for start in range(0, len(features), 64):
-        batch = task.collate(features, range(start, min(start + 64, len(features))), codec)
+        batch = task.collate(features, range(start, min(start + 64, len(features))), tokenizer)
         classes = len(task.labels)
         target = batch.targets["tags"].clamp(min=0)
         yield task.gather({"tags": torch.nn.functional.one_hot(target, classes).float()}, batch)
@@ -31,11 +31,11 @@ def tags_of_gold(task, features, codec):
 )
 def test_tagging(shared, path, encoder, options):
     task = make_task("tagging", **options)
-    codec = make_codec(shared / "encoders" / encoder)
+    tokenizer = make_tokenizer(shared / "encoders" / encoder)
     examples = list(task.read(shared / "data" / path))
-    features = task.encode(examples, codec)
+    features = task.encode(examples, tokenizer)
     task = task.fit(features)
-    predictions = task.decode(join(tags_of_gold(task, features, codec)), features)
+    predictions = task.decode(join(tags_of_gold(task, features, tokenizer)), features)
     assert task.score(predictions, examples)["f1"] == 1.0
 
 
@@ -46,9 +46,9 @@ def one_hot(batch, key, positions):
     return 10.0 * torch.nn.functional.one_hot(target.clamp(min=0), shape[1])
 
 
-def answers_of_gold(task, features, codec):
+def answers_of_gold(task, features, tokenizer):
     for start in range(0, len(features), 64):
-        batch = task.collate(features, range(start, min(start + 64, len(features))), codec)
+        batch = task.collate(features, range(start, min(start + 64, len(features))), tokenizer)
         logits = {key: one_hot(batch, key, task.positions) for key in batch.targets}
         yield task.gather(logits, batch)
 
@@ -83,12 +83,12 @@ def reason_for_loss(task, features, number, example):
 def test_qa_loses_nothing_without_a_reason(shared, path, encoder, options):
     reader = {"offsets": "nearest"}
     task = make_task("qa", **{"format": "squad", "reader": reader} | options)
-    codec = make_codec(shared / "encoders" / encoder)
+    tokenizer = make_tokenizer(shared / "encoders" / encoder)
     examples = list(task.read(shared / "data" / path))[:2500]
-    features = task.encode(examples, codec)
+    features = task.encode(examples, tokenizer)
     task = task.fit(features)
     assert task.longest > 60 if "cmrc" in path else task.longest <= 40
-    predictions = task.decode(join(answers_of_gold(task, features, codec)), features, examples)
+    predictions = task.decode(join(answers_of_gold(task, features, tokenizer)), features, examples)
     lost = [
         reason_for_loss(task, features, number, example)
         for number, (item, example) in enumerate(zip(predictions, examples, strict=True))
@@ -110,25 +110,25 @@ def test_qa_loses_nothing_without_a_reason(shared, path, encoder, options):
 def test_classification(shared, kind, path, options):
     task = make_task(kind, **options)
     encoder = "zh-minibert-6l" if "tnews" in path else "en-minilm-l6"
-    codec = make_codec(shared / "encoders" / encoder)
+    tokenizer = make_tokenizer(shared / "encoders" / encoder)
     examples = list(task.read(shared / "data" / path))
-    features = task.encode(examples, codec)
+    features = task.encode(examples, tokenizer)
     task = task.fit(features)
-    batch = task.collate(features, range(len(features)), codec)
+    batch = task.collate(features, range(len(features)), tokenizer)
     logits = torch.nn.functional.one_hot(batch.targets["labels"], len(task.labels)).float()
     predictions = task.decode(task.gather({"labels": logits}, batch), features)
-    assert task.score(predictions, examples)[task.headline] == 1.0
+    assert task.score(predictions, examples)[task.primary_metric] == 1.0
 
 
 def test_mrc_ner(shared):
     queries = shared / "data" / "bertmrc_queries" / "en_conll03.json"
     task = make_task("mrc_ner", queries=str(queries), format="conll", match="none")
-    codec = make_codec(shared / "encoders" / "en-minilm-l6")
+    tokenizer = make_tokenizer(shared / "encoders" / "en-minilm-l6")
     examples = list(task.read(shared / "data" / "conll2003_en" / "eng.testb"))
-    features = task.encode(examples, codec)
+    features = task.encode(examples, tokenizer)
     found = []
     for start in range(0, len(features), 64):
-        batch = task.collate(features, range(start, min(start + 64, len(features))), codec)
+        batch = task.collate(features, range(start, min(start + 64, len(features))), tokenizer)
         logits = {key: target.clamp(min=-1) - 0.5 for key, target in batch.targets.items()}
         found.append(task.gather(logits, batch))
     predictions = task.decode(join(found), features, examples)

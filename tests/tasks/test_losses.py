@@ -22,9 +22,9 @@ CASES = [
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request):
-    task, features, codec, model, _ = build_case(*request.param, request)
+    task, features, tokenizer, model, _ = build_case(*request.param, request)
     width = int(features["length"].max()) + 3
-    return task, task.collate(features, range(len(features)), codec, width=width), model.eval()
+    return task, task.collate(features, range(len(features)), tokenizer, width=width), model.eval()
 
 
 def counting_places(task, batch):

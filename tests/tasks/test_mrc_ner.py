@@ -6,7 +6,7 @@ import torch
 
 from softf1.data.examples import MrcExample
 from softf1.errors import InputError
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks.base import join
 from softf1.tasks.registry import load_task, make_task, save_task
 
@@ -25,20 +25,20 @@ KINDS = ["none", "concat", "biaffine"]
 
 
 @pytest.fixture
-def codec(bert):
-    return make_codec(bert)
+def tokenizer(bert):
+    return make_tokenizer(bert)
 
 
-def encoded(codec, examples=EXAMPLES, **options):
+def encoded(tokenizer, examples=EXAMPLES, **options):
     task = make_task("mrc_ner", **options)
-    features = task.encode(iter(examples), codec)
+    features = task.encode(iter(examples), tokenizer)
     return task.fit(features), features
 
 
-def perfect(task, features, codec, size=2):
+def perfect(task, features, tokenizer, size=2):
     """Logits of a model that knows the targets and proposes all pairs of gold starts and ends."""
     for first in range(0, len(features), size):
-        batch = task.collate(features, range(first, min(first + size, len(features))), codec)
+        batch = task.collate(features, range(first, min(first + size, len(features))), tokenizer)
         logits = {key: 10 * target.clamp(min=0) - 5 for key, target in batch.targets.items()}
         if task.match != "none":
             logits["proposed"], logits["match"] = batch.inputs["pairs"], logits["span"]
@@ -51,18 +51,18 @@ def spans_of(predictions):
 
 @pytest.mark.parametrize("match", KINDS)
 @pytest.mark.parametrize("answerable", [False, True])
-def test_gold_in_gives_gold_out(codec, match, answerable):
-    task, features = encoded(codec, EXAMPLES[:3], match=match, answerable=answerable)
-    found = join(perfect(task, features, codec))
+def test_gold_in_gives_gold_out(tokenizer, match, answerable):
+    task, features = encoded(tokenizer, EXAMPLES[:3], match=match, answerable=answerable)
+    found = join(perfect(task, features, tokenizer))
     predictions = task.decode(found, features, EXAMPLES[:3])
     assert spans_of(predictions) == [[(0, 2)], [(3, 4)], []]
     assert task.score(predictions, EXAMPLES[:3])["f1"] == 1.0
 
 
-def test_a_repeated_word_is_labelled_where_it_stands(codec):
-    task, features = encoded(codec)
-    batch = task.collate(features, [1], codec)
-    tokens = codec.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][0].tolist())
+def test_a_repeated_word_is_labelled_where_it_stands(tokenizer):
+    task, features = encoded(tokenizer)
+    batch = task.collate(features, [1], tokenizer)
+    tokens = tokenizer.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][0].tolist())
     start = batch.targets["start"][0, :, 0]
     second = [i for i, token in enumerate(tokens) if token == "paris"][1]
     assert (start == 1).nonzero().flatten().tolist() == [second]
@@ -70,10 +70,10 @@ def test_a_repeated_word_is_labelled_where_it_stands(codec):
 
 @pytest.mark.parametrize("encoder", ["bert", "xlnet"])
 def test_query_padding_and_later_pieces_are_in_no_loss(encoder, request):
-    codec = make_codec(request.getfixturevalue(encoder))
-    task, features = encoded(codec)
-    batch = task.collate(features, [0, 2], codec, width=32)
-    tokens = [codec.tokenizer.convert_ids_to_tokens(row) for row in batch.inputs["input_ids"]]
+    tokenizer = make_tokenizer(request.getfixturevalue(encoder))
+    task, features = encoded(tokenizer)
+    batch = task.collate(features, [0, 2], tokenizer, width=32)
+    tokens = [tokenizer.tokenizer.convert_ids_to_tokens(row) for row in batch.inputs["input_ids"]]
     for row, example in zip(range(2), (EXAMPLES[0], EXAMPLES[2]), strict=True):
         for key in ("start", "end"):
             kept = (batch.targets[key][row, :, 0] != -100).nonzero().flatten().tolist()
@@ -82,16 +82,16 @@ def test_query_padding_and_later_pieces_are_in_no_loss(encoder, request):
             assert not any(tokens[row][i].startswith(("##", "[")) for i in kept)
 
 
-def test_nested_and_flat(codec):
+def test_nested_and_flat(tokenizer):
     both = EXAMPLES[2:]
     for nested, wanted in ((True, [[], [(0, 1), (0, 2)]]), (False, [[], [(0, 1)]])):
-        task, features = encoded(codec, both, nested=nested)
-        predictions = task.decode(join(perfect(task, features, codec)), features, both)
+        task, features = encoded(tokenizer, both, nested=nested)
+        predictions = task.decode(join(perfect(task, features, tokenizer)), features, both)
         assert spans_of(predictions) == wanted
 
 
-def test_flat_looks_at_all_labels_of_a_sentence(codec):
-    task, features = encoded(codec, EXAMPLES[:2])
+def test_flat_looks_at_all_labels_of_a_sentence(tokenizer):
+    task, features = encoded(tokenizer, EXAMPLES[:2])
     found = {
         "seen": np.arange(2),
         "item": np.array([0, 1, 1]),
@@ -103,35 +103,35 @@ def test_flat_looks_at_all_labels_of_a_sentence(codec):
     assert spans_of(task.decode(found, features, EXAMPLES[:2])) == [[], [(1, 3), (3, 4)]]
 
 
-def test_two_equal_sentences_are_two_sentences(codec):
+def test_two_equal_sentences_are_two_sentences(tokenizer):
     twice = [EXAMPLES[0], EXAMPLES[0]]
-    task, features = encoded(codec, twice)
-    predictions = task.decode(join(perfect(task, features, codec)), features, twice)
+    task, features = encoded(tokenizer, twice)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features, twice)
     assert spans_of(predictions) == [[(0, 2)], [(0, 2)]]
 
 
 @pytest.mark.parametrize("match", KINDS)
-def test_long_contexts_are_cut_and_merged(codec, match):
+def test_long_contexts_are_cut_and_merged(tokenizer, match):
     examples = [EXAMPLES[0], LONG]
     options = {"match": match, "max_length": 30, "overlap": 12, "answerable": True}
-    task, features = encoded(codec, examples, **options)
+    task, features = encoded(tokenizer, examples, **options)
     assert features["length"].max() <= 30
     assert len(features) > 5
-    predictions = task.decode(join(perfect(task, features, codec)), features, examples)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features, examples)
     assert spans_of(predictions) == [[(0, 2)], list(LONG.spans)]
     counts = task.class_counts(features)
     for item in range(len(features)):
-        batch = task.collate(features, [item], codec)
+        batch = task.collate(features, [item], tokenizer)
         for key, target in batch.targets.items():
             counts[key] = counts[key] - [int((target == 0).sum()), int((target == 1).sum())]
     assert all((left == 0).all() for left in counts.values())
 
 
-def test_a_span_cut_by_the_window_is_no_negative(codec):
-    task, features = encoded(codec, [LONG], max_length=30, overlap=0, match="none")
+def test_a_span_cut_by_the_window_is_no_negative(tokenizer):
+    task, features = encoded(tokenizer, [LONG], max_length=30, overlap=0, match="none")
     for item in range(len(features)):
         first, end = int(features["first"][item]), int(features["end"][item])
-        batch = task.collate(features, [item], codec)
+        batch = task.collate(features, [item], tokenizer)
         columns = (batch.places["word"][0] >= 0).nonzero().flatten()
         for start, stop in LONG.spans:
             if first <= start < end < stop:
@@ -141,9 +141,9 @@ def test_a_span_cut_by_the_window_is_no_negative(codec):
 
 
 @pytest.mark.parametrize("candidates", ["all", "gold", "gold_random"])
-def test_candidates(codec, candidates):
-    task, features = encoded(codec, candidates=candidates)
-    batch = task.collate(features, [0, 3], codec)
+def test_candidates(tokenizer, candidates):
+    task, features = encoded(tokenizer, candidates=candidates)
+    batch = task.collate(features, [0, 3], tokenizer)
     target = batch.targets["span"][..., 0]
     positives, negatives = (target == 1).sum(1).tolist(), (target == 0).sum(1).tolist()
     assert positives == [1, 2]
@@ -151,19 +151,19 @@ def test_candidates(codec, candidates):
         assert negatives == [0, 0]
     elif candidates == "all":
         assert negatives == [5 * 6 // 2 - 1, 3 - 2]
-    again = task.collate(features, [3, 0], codec)
+    again = task.collate(features, [3, 0], tokenizer)
     size = int((target[1] != -100).sum())
     assert again.inputs["pairs"][0, :size].equal(batch.inputs["pairs"][1, :size])
 
 
-def test_random_candidates_follow_the_seed(codec):
+def test_random_candidates_follow_the_seed(tokenizer):
     long = [LONG]
-    one, features = encoded(codec, long, max_length=64)
-    other, _ = encoded(codec, long, max_length=64, seed=1)
-    pairs = [task.collate(features, [0], codec).inputs["pairs"] for task in (one, one, other)]
+    one, features = encoded(tokenizer, long, max_length=64)
+    other, _ = encoded(tokenizer, long, max_length=64, seed=1)
+    pairs = [task.collate(features, [0], tokenizer).inputs["pairs"] for task in (one, one, other)]
     assert pairs[0].equal(pairs[1])
     assert pairs[0].shape != pairs[2].shape or not pairs[0].equal(pairs[2])
-    later = one.collate(features, [0], codec, epoch=1)
+    later = one.collate(features, [0], tokenizer, epoch=1)
     assert not later.inputs["pairs"].equal(pairs[0])
     gold = int((later.targets["span"] == 1).sum())
     assert later.inputs["pairs"][0, :gold].equal(pairs[0][0, :gold])
@@ -175,10 +175,10 @@ def test_the_model_trains_saves_and_loads(encoder, match, request, tmp_path):
     from softf1.models.mrc import MrcNer
 
     folder = request.getfixturevalue(encoder)
-    codec = make_codec(folder)
-    task, features = encoded(codec, match=match, answerable=True)
-    model = task.build_model(folder, codec)
-    batch = task.collate(features, range(4), codec)
+    tokenizer = make_tokenizer(folder)
+    task, features = encoded(tokenizer, match=match, answerable=True)
+    model = task.build_model(folder, tokenizer)
+    batch = task.collate(features, range(4), tokenizer)
     logits = task.logits(model.train()(**batch.inputs), batch)
     assert logits.keys() == batch.targets.keys() == task.heads(model).keys()
     for key, target in batch.targets.items():
@@ -219,9 +219,9 @@ def test_queries_make_items_of_a_tagging_file(tmp_path):
     assert [(item.label, item.spans) for item in items] == [("PER", ((0, 1),)), ("LOC", ((2, 3),))]
 
 
-def test_no_answer_silences_the_other_heads(codec):
-    task, features = encoded(codec, EXAMPLES[:1], match="none", answerable=True)
-    batch = task.collate(features, [0], codec)
+def test_no_answer_silences_the_other_heads(tokenizer):
+    task, features = encoded(tokenizer, EXAMPLES[:1], match="none", answerable=True)
+    batch = task.collate(features, [0], tokenizer)
     logits = {key: 10 * target.clamp(min=0) - 5 for key, target in batch.targets.items()}
     assert len(task.gather(logits, batch)["item"]) == 1
     assert len(task.gather(logits | {"answerable": torch.tensor([[-1.0]])}, batch)["item"]) == 0
@@ -236,13 +236,13 @@ def test_a_model_that_finds_every_token_likely_proposes_a_bounded_number():
     assert int(logits[0, :, 0].argmax()) in pairs[0, :, 0]
 
 
-def test_the_confidence_of_a_span_is_the_product_of_all_heads(codec):
+def test_the_confidence_of_a_span_is_the_product_of_all_heads(tokenizer):
     asked = EXAMPLES[:3]
-    task, features = encoded(codec, asked, match="concat", answerable=True)
-    predictions = task.decode(join(perfect(task, features, codec)), features, asked)
+    task, features = encoded(tokenizer, asked, match="concat", answerable=True)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features, asked)
     likely = 1 / (1 + math.exp(-5))  # every head has a logit of 5
     assert [len(item["confidence"]) for item in predictions] == [1, 1, 0]
     assert predictions[0]["confidence"] == pytest.approx([likely**4], abs=1e-6)
-    task, features = encoded(codec, asked, match="none")
-    predictions = task.decode(join(perfect(task, features, codec)), features, asked)
+    task, features = encoded(tokenizer, asked, match="none")
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features, asked)
     assert predictions[0]["confidence"] == pytest.approx([likely**2], abs=1e-6)

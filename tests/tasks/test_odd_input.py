@@ -13,7 +13,7 @@ from softf1.data.examples import (
 )
 from softf1.errors import InputError
 from softf1.losses import make_loss
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import join, make_task
 from tests.tasks.cases import EXAMPLES
 
@@ -22,11 +22,11 @@ ODD = ["", " ", "\x00", "\u200b", "e\u0301", "👩‍👩‍👧", "\u202e", "�
 
 def run(task, examples, encoder):
     """Fit, one step of training, evaluation: predictions and scores."""
-    codec = make_codec(encoder, task.texts(examples))
-    features = task.encode(iter(examples), codec)
+    tokenizer = make_tokenizer(encoder, task.texts(examples))
+    features = task.encode(iter(examples), tokenizer)
     task = task.fit(features)
-    model = task.build_model(encoder, codec)
-    batch = task.collate(features, range(len(features)), codec)
+    model = task.build_model(encoder, tokenizer)
+    batch = task.collate(features, range(len(features)), tokenizer)
     logits = task.logits(model.train()(**batch.inputs), batch)
     loss = make_loss("ce+dice")
     total = sum(loss(logits[key], target) for key, target in batch.targets.items())
@@ -36,7 +36,7 @@ def run(task, examples, encoder):
     with torch.no_grad():
         found = [
             task.gather(task.logits(model.eval()(**batch.inputs), batch), batch)
-            for batch in (task.collate(features, [i], codec) for i in range(len(features)))
+            for batch in (task.collate(features, [i], tokenizer) for i in range(len(features)))
         ]
     found = join(found)
     predictions = task.tune(found, features, examples).decode(found, features, examples)
@@ -86,15 +86,15 @@ def test_characters_of_a_word_stay_together():
 
 def test_an_entity_at_the_edge_of_a_window_is_whole(bert):
     # Windows of 6 pieces share 2; wherever the entity stands, all its words have their tags.
-    codec = make_codec(bert)
+    tokenizer = make_tokenizer(bert)
     for start in range(16):
         tags = ["B-PER" if i == start else "I-PER" if start < i < start + 4 else "O"
                 for i in range(20)]  # fmt: skip
         examples = [sentence(["the"] * 20, tags)]
         task = make_task("tagging", max_length=8, overlap=2)
-        features = task.encode(examples, codec)
+        features = task.encode(examples, tokenizer)
         task = task.fit(features)
-        batch = task.collate(features, range(len(features)), codec)
+        batch = task.collate(features, range(len(features)), tokenizer)
         hot = torch.nn.functional.one_hot(batch.targets["tags"].clamp(min=0), len(task.labels))
         predictions = task.decode(task.gather({"tags": hot.float()}, batch), features)
         assert predictions[0]["tags"] == tags
@@ -130,13 +130,13 @@ def test_pairs(request, encoder):
 def test_a_second_label_needs_multi_label(bert):
     two = [TextExample("Ann", ("a", "b"), line=7)]
     with pytest.raises(InputError, match=r"wanted one label .*multi_label.*, got a, b .line 7."):
-        make_task("classification").encode(two, make_codec(bert))
+        make_task("classification").encode(two, make_tokenizer(bert))
 
 
 def test_scoring_wants_labels(bert):
     examples = [PairExample("a", "b", label, line=3) for label in ("0", "1", None)]
     task = make_task("pairs")
-    task = task.fit(task.encode(examples, make_codec(bert)))
+    task = task.fit(task.encode(examples, make_tokenizer(bert)))
     with pytest.raises(InputError, match=r"wanted a label to score by, got none .line 3."):
         task.score([{"label": "0"}] * 3, examples)
 
@@ -195,7 +195,7 @@ def test_mrc_ner(bert, match):
 )
 def test_no_examples(bert, kind, options):
     task = make_task(kind, **options)
-    features = task.encode([], make_codec(bert))
+    features = task.encode([], make_tokenizer(bert))
     assert len(features) == 0
     assert task.notes(features) == []
 
@@ -203,11 +203,11 @@ def test_no_examples(bert, kind, options):
 @pytest.mark.parametrize("kind", ["tagging", "classification", "pairs", "qa", "mrc_ner"])
 def test_rows_without_room_for_text(bert, kind):
     with pytest.raises(InputError, match=r"wanted rows of \d ids or more, got 3"):
-        make_task(kind, max_length=3).encode(EXAMPLES[kind], make_codec(bert))
+        make_task(kind, max_length=3).encode(EXAMPLES[kind], make_tokenizer(bert))
 
 
 def test_rows_may_be_as_long_as_the_encoder_can():
-    codec = make_codec("bilstm", [["ann"]])
+    tokenizer = make_tokenizer("bilstm", [["ann"]])
     words = [sentence(["ann"] * 3000)]
-    assert len(make_task("tagging").encode(words, codec)) > 1
-    assert len(make_task("tagging", max_length=3000).encode(words, codec)) == 1
+    assert len(make_task("tagging").encode(words, tokenizer)) > 1
+    assert len(make_task("tagging", max_length=3000).encode(words, tokenizer)) == 1

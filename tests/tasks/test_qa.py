@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from softf1.data.examples import Answer, QAExample
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks.base import join
 from softf1.tasks.registry import load_task, make_task, save_task
 
@@ -34,9 +34,9 @@ QUESTIONS = [
 ]
 
 
-def perfect(task, features, codec, size=3):
+def perfect(task, features, tokenizer, size=3):
     for start in range(0, len(features), size):
-        batch = task.collate(features, range(start, min(start + size, len(features))), codec)
+        batch = task.collate(features, range(start, min(start + size, len(features))), tokenizer)
         shape = batch.inputs["input_ids"].shape
         logits = {}
         for key, target in batch.targets.items():
@@ -51,39 +51,39 @@ def perfect(task, features, codec, size=3):
 
 
 @pytest.fixture
-def codec(bert):
-    return make_codec(bert)
+def tokenizer(bert):
+    return make_tokenizer(bert)
 
 
-def encoded(codec, examples=QUESTIONS, **options):
+def encoded(tokenizer, examples=QUESTIONS, **options):
     task = make_task("qa", **{"max_length": 40, "overlap": 8} | options)
-    return task, task.encode(iter(examples), codec)
+    return task, task.encode(iter(examples), tokenizer)
 
 
 @pytest.mark.parametrize("positions", ["softmax", "sigmoid"])
-def test_gold_in_gives_gold_out(codec, positions):
-    task, features = encoded(codec, positions=positions, no_answer=True)
-    predictions = task.decode(join(perfect(task, features, codec)), features, QUESTIONS)
+def test_gold_in_gives_gold_out(tokenizer, positions):
+    task, features = encoded(tokenizer, positions=positions, no_answer=True)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features, QUESTIONS)
     assert [p["answer"] for p in predictions[:3]] == ["Ann", "paris", ""]
     assert predictions[1]["start"] == QUESTIONS[1].answers[0].spans[0][0], "the second paris"
     assert predictions[2]["id"] == "c"
     assert task.score(predictions[:3], QUESTIONS[:3])["f1"] == 1.0
 
 
-def test_several_spans_are_all_trained_on_and_found(codec):
-    task, features = encoded(codec, positions="sigmoid", several=True)
+def test_several_spans_are_all_trained_on_and_found(tokenizer):
+    task, features = encoded(tokenizer, positions="sigmoid", several=True)
     row = int(np.flatnonzero(features["source"] == 3)[0])
-    batch = task.collate(features, [row], codec)
+    batch = task.collate(features, [row], tokenizer)
     assert (batch.targets["start"] == 1).sum() == 2
-    predictions = task.decode(join(perfect(task, features, codec)), features, QUESTIONS)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features, QUESTIONS)
     assert sorted(predictions[3]["answers"]) == ["Ann", "Bob"]
     answered = [0, 1, 3]
     scores = task.score([predictions[i] for i in answered], [QUESTIONS[i] for i in answered])
     assert scores["f1"] == 1.0
 
 
-def test_windows_overlap_and_cover_the_context(codec):
-    _, features = encoded(codec)
+def test_windows_overlap_and_cover_the_context(tokenizer):
+    _, features = encoded(tokenizer)
     assert features["length"].max() <= 40
     mine = np.flatnonzero(features["source"] == 1)
     first, end = features["first"][mine], features["end"][mine]
@@ -93,31 +93,31 @@ def test_windows_overlap_and_cover_the_context(codec):
     assert (first[0], end[-1]) == (low, high)
 
 
-def test_a_window_without_the_answer_points_at_cls(codec):
-    task, features = encoded(codec)
-    batch = task.collate(features, range(len(features)), codec)
+def test_a_window_without_the_answer_points_at_cls(tokenizer):
+    task, features = encoded(tokenizer)
+    batch = task.collate(features, range(len(features)), tokenizer)
     for row, start, end in zip(
         range(len(features)), batch.targets["start"], batch.targets["end"], strict=True
     ):
         tokens = batch.inputs["input_ids"][row]
         if start == 0:
             assert end == 0
-            assert tokens[0] == codec.tokenizer.cls_token_id
+            assert tokens[0] == tokenizer.tokenizer.cls_token_id
         else:
-            text = codec.tokenizer.decode(tokens[start : end + 1])
+            text = tokenizer.tokenizer.decode(tokens[start : end + 1])
             assert text.replace(" ", "") in ("ann", "paris")
 
 
 @pytest.mark.parametrize("positions", ["softmax", "sigmoid"])
-def test_question_and_padding_are_in_no_loss(codec, bert, positions):
-    task, features = encoded(codec, positions=positions)
-    model = task.build_model(bert, codec).eval()
-    batch = task.collate(features, [0, 1, 2], codec, width=48)
+def test_question_and_padding_are_in_no_loss(tokenizer, bert, positions):
+    task, features = encoded(tokenizer, positions=positions)
+    model = task.build_model(bert, tokenizer).eval()
+    batch = task.collate(features, [0, 1, 2], tokenizer, width=48)
     logits = task.logits(model(**batch.inputs), batch)
     assert logits.keys() == batch.targets.keys()
     for row in range(3):
         kind = batch.inputs["token_type_ids"][row].bool() & (
-            batch.inputs["input_ids"][row] != codec.tokenizer.sep_token_id
+            batch.inputs["input_ids"][row] != tokenizer.tokenizer.sep_token_id
         )
         wanted = kind.clone()
         wanted[0] = True  # [CLS]
@@ -131,10 +131,10 @@ def test_question_and_padding_are_in_no_loss(codec, bert, positions):
                 assert ((batch.targets[key][row, :, 0] != -100) == wanted).all()
 
 
-def test_answers_are_exact_parts_of_the_context(codec, bert):
-    task, features = encoded(codec, listed=5)
-    model = task.build_model(bert, codec).eval()
-    batches = [task.collate(features, [i], codec) for i in range(len(features))]
+def test_answers_are_exact_parts_of_the_context(tokenizer, bert):
+    task, features = encoded(tokenizer, listed=5)
+    model = task.build_model(bert, tokenizer).eval()
+    batches = [task.collate(features, [i], tokenizer) for i in range(len(features))]
     found = join(task.gather(task.logits(model(**b.inputs), b), b) for b in batches)
     for example, item in zip(QUESTIONS, task.decode(found, features, QUESTIONS), strict=True):
         assert item["answer"]
@@ -144,10 +144,10 @@ def test_answers_are_exact_parts_of_the_context(codec, bert):
             assert candidate["text"] == example.context[candidate["start"] : candidate["end"]]
 
 
-def test_the_no_answer_threshold_is_tuned_stored_and_used(codec, tmp_path):
+def test_the_no_answer_threshold_is_tuned_stored_and_used(tokenizer, tmp_path):
     examples = [q for q in QUESTIONS[:3] for _ in range(3)]
-    task, features = encoded(codec, examples, no_answer=True)
-    found = join(perfect(task, features, codec))
+    task, features = encoded(tokenizer, examples, no_answer=True)
+    found = join(perfect(task, features, tokenizer))
     # Every answer is held back: no answer looks better by a constant.
     shifted = found | {"null_start": found["null_start"] + 25}
     assert task.score(task.decode(shifted, features, examples), examples)["has_answer_f1"] == 0
@@ -158,69 +158,69 @@ def test_the_no_answer_threshold_is_tuned_stored_and_used(codec, tmp_path):
     assert make_task("qa").tune(found, features, examples) == make_task("qa")
 
 
-def test_an_answer_without_a_place_is_scored_but_not_learned(codec):
+def test_an_answer_without_a_place_is_scored_but_not_learned(tokenizer):
     lost = QAExample("x", "who?", "Ann works", (Answer((), ("Ann W.",)),))
     for positions in ("softmax", "sigmoid"):
-        task, features = encoded(codec, [lost], positions=positions)
-        batch = task.collate(features, [0], codec)
+        task, features = encoded(tokenizer, [lost], positions=positions)
+        batch = task.collate(features, [0], tokenizer)
         assert (batch.targets["start"] == -100).all()
         assert task.score([{"answer": "ann w"}], [lost])["f1"] == 1.0
 
 
-def test_class_counts_are_those_of_the_targets(codec):
-    task, features = encoded(codec, positions="sigmoid")
+def test_class_counts_are_those_of_the_targets(tokenizer):
+    task, features = encoded(tokenizer, positions="sigmoid")
     counts = task.class_counts(features)
-    batch = task.collate(features, range(len(features)), codec)
+    batch = task.collate(features, range(len(features)), tokenizer)
     for key, target in batch.targets.items():
         assert counts[key].tolist() == [[int((target == 0).sum()), int((target == 1).sum())]]
-    assert encoded(codec)[0].class_counts(features) == {}
+    assert encoded(tokenizer)[0].class_counts(features) == {}
 
 
 @pytest.mark.parametrize("positions", ["softmax", "sigmoid"])
 def test_xlnet_with_padding_left_and_cls_last(xlnet, positions):
-    codec = make_codec(xlnet)
-    task, features = encoded(codec, positions=positions, no_answer=True)
-    model = task.build_model(xlnet, codec).eval()
-    batch = task.collate(features, [0, 1], codec, width=44)
+    tokenizer = make_tokenizer(xlnet)
+    task, features = encoded(tokenizer, positions=positions, no_answer=True)
+    model = task.build_model(xlnet, tokenizer).eval()
+    batch = task.collate(features, [0, 1], tokenizer, width=44)
     assert (batch.places["cls"] == 43).all()
-    assert batch.inputs["input_ids"][0, 0] == codec.pad_id
+    assert batch.inputs["input_ids"][0, 0] == tokenizer.pad_id
     wide = task.logits(model(**batch.inputs), batch)["start"]
-    alone = task.collate(features, [1], codec)
+    alone = task.collate(features, [1], tokenizer)
     narrow = task.logits(model(**alone.inputs), alone)["start"]
     width = narrow.shape[1]
     torch.testing.assert_close(wide[1:, -width:], narrow, atol=1e-5, rtol=1e-4)
-    predictions = task.decode(join(perfect(task, features, codec)), features, QUESTIONS)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features, QUESTIONS)
     assert [p["answer"] for p in predictions[:3]] == ["Ann", "paris", ""]
 
 
-def test_a_lost_window_is_noticed(codec):
-    task, features = encoded(codec)
-    parts = list(perfect(task, features, codec))
+def test_a_lost_window_is_noticed(tokenizer):
+    task, features = encoded(tokenizer)
+    parts = list(perfect(task, features, tokenizer))
     with pytest.raises(ValueError, match="each once"):
         task.decode(join(parts[1:]), features, QUESTIONS)
 
 
-def test_scores_of_a_prediction_are_finite_json(codec):
+def test_scores_of_a_prediction_are_finite_json(tokenizer):
     import json
 
-    task, features = encoded(codec)
-    for item in task.decode(join(perfect(task, features, codec)), features, QUESTIONS):
+    task, features = encoded(tokenizer)
+    for item in task.decode(join(perfect(task, features, tokenizer)), features, QUESTIONS):
         assert not math.isnan(json.loads(json.dumps(item))["null_score"])
 
 
-def test_the_head_has_a_row_for_each_key(codec, bert):
-    task, _ = encoded(codec)
-    heads = task.heads(task.build_model(bert, codec))
+def test_the_head_has_a_row_for_each_key(tokenizer, bert):
+    task, _ = encoded(tokenizer)
+    heads = task.heads(task.build_model(bert, tokenizer))
     assert heads["start"].layer is heads["end"].layer
     assert heads["end"].layer.bias[heads["end"].rows].shape == (1,)
 
 
-def test_answers_may_be_as_long_as_those_of_training(codec):
+def test_answers_may_be_as_long_as_those_of_training(tokenizer):
     long = ask("l", "what?", "x " + "the " * 44 + "x", [("the " * 40 + "the", 1)])
-    task, features = encoded(codec, [long] * 2, max_length=64)
+    task, features = encoded(tokenizer, [long] * 2, max_length=64)
     assert task.fit(features).longest == 41
-    assert task.fit(encoded(codec)[1]).longest == 30
-    found = join(perfect(task, features, codec))
+    assert task.fit(encoded(tokenizer)[1]).longest == 30
+    found = join(perfect(task, features, tokenizer))
     short = make_task("qa", max_length=64, max_answer=7).fit(features)
     assert short.notes(features) == [
         "2 of 2 answers have more than max_answer = 7 tokens: scored, never found"
@@ -231,16 +231,16 @@ def test_answers_may_be_as_long_as_those_of_training(codec):
     assert len(short.decode(found, features, [long] * 2)[0]["answer"]) < 30
 
 
-def test_an_answer_without_a_place_is_noted(codec):
+def test_an_answer_without_a_place_is_noted(tokenizer):
     lost = QAExample("x", "who?", "Ann works", (Answer((), ("Ann W.",)),))
-    task, features = encoded(codec, [lost])
+    task, features = encoded(tokenizer, [lost])
     (note,) = task.notes(features)
     assert note == "1 of 1 answers have no place in their text: scored, never found"
 
 
-def test_the_confidence_of_an_answer_is_its_share_of_the_spans_and_no_answer(codec):
-    task, features = encoded(codec, QUESTIONS[:1], no_answer=True, listed=99, n_best=3)
-    found = join(perfect(task, features, codec))
+def test_the_confidence_of_an_answer_is_its_share_of_the_spans_and_no_answer(tokenizer):
+    task, features = encoded(tokenizer, QUESTIONS[:1], no_answer=True, listed=99, n_best=3)
+    found = join(perfect(task, features, tokenizer))
     (item,) = task.decode(found, features, QUESTIONS[:1])
     assert item["answer"] == "Ann"
     best = item["candidates"][0]["score"]
@@ -258,7 +258,7 @@ def test_the_confidence_of_an_answer_is_its_share_of_the_spans_and_no_answer(cod
     assert none["confidence"] == pytest.approx(share, abs=1e-6)
 
 
-def test_with_sigmoids_the_confidence_is_that_of_start_and_end(codec):
-    task, features = encoded(codec, QUESTIONS[:1], positions="sigmoid")
-    (item,) = task.decode(join(perfect(task, features, codec)), features, QUESTIONS[:1])
+def test_with_sigmoids_the_confidence_is_that_of_start_and_end(tokenizer):
+    task, features = encoded(tokenizer, QUESTIONS[:1], positions="sigmoid")
+    (item,) = task.decode(join(perfect(task, features, tokenizer)), features, QUESTIONS[:1])
     assert item["confidence"] == pytest.approx((1 / (1 + math.exp(-5))) ** 2, abs=1e-6)

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import encoding
 from softf1.data.examples import TaggedSentence
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks.registry import make_task
 from softf1.tasks.sentences import CHUNK
 
@@ -21,10 +21,10 @@ def test_encoding_keeps_up_with_the_tokenizer(tmp_path, monkeypatch):
     path = tmp_path / "train.txt"
     encoding.write_sentences(path, SENTENCES)
     monkeypatch.setattr(encoding, "SLICE", 2000)
-    task, codec = make_task("tagging", format="conll"), make_codec("minilm")
+    task, tokenizer = make_task("tagging", format="conll"), make_tokenizer("minilm")
     tokenizer = encoding.tokenizer_rate(path)
     start = time.perf_counter()
-    features = task.encode(task.read(path), codec)
+    features = task.encode(task.read(path), tokenizer)
     rate = SENTENCES / (time.perf_counter() - start)
     assert len(features) == SENTENCES
     assert rate > 0.6 * tokenizer
@@ -35,7 +35,7 @@ def test_features_take_less_than_600_bytes_a_sentence(bert, tmp_path):
     path = tmp_path / "train.txt"
     encoding.write_sentences(path, 5000)
     task = make_task("tagging", format="conll")
-    features = task.encode(task.read(path), make_codec(bert))
+    features = task.encode(task.read(path), make_tokenizer(bert))
     assert sum(array.nbytes for array in features.arrays.values()) < 600 * len(features)
 
 
@@ -55,5 +55,5 @@ def test_a_stream_is_never_held_as_a_whole(bert):
 
     count = 5 * CHUNK
     stream = (TaggedSentence(Words(["ann"]), ("O",), line=i) for i in range(count))
-    assert len(make_task("tagging").encode(stream, make_codec(bert))) == count
+    assert len(make_task("tagging").encode(stream, make_tokenizer(bert))) == count
     assert most <= 2 * CHUNK + 1

@@ -8,7 +8,7 @@ from softf1.tasks.sentences import WordTable, cut, windows
 
 
 class Spelled:
-    """A codec whose pieces are letters; counts how often it is asked."""
+    """A tokenizer whose pieces are letters; counts how often it is asked."""
 
     unk_id = 99
 
@@ -21,12 +21,12 @@ class Spelled:
 
 
 def test_each_distinct_word_is_encoded_once():
-    table = WordTable(codec := Spelled(), limit=4)
+    table = WordTable(tokenizer := Spelled(), limit=4)
     pieces, counts = table.encode(["ab", "c", "ab"])
     assert pieces.tolist() == [0, 1, 2, 0, 1]
     assert counts.tolist() == [2, 1, 2]
     table.encode(["c", "d"])
-    assert codec.asked == ["ab", "c", "d"]
+    assert tokenizer.asked == ["ab", "c", "d"]
 
 
 def test_no_pieces_become_unknown_and_too_many_are_cut():

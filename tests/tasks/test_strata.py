@@ -14,15 +14,15 @@ from softf1.data.examples import (
     TextExample,
 )
 from softf1.errors import InputError
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import make_task
 from softf1.training.batching import find_strata
 
 
 def strata_of(task, examples, folder, train=None):
-    codec = make_codec(folder, task.texts(train or examples))
-    task = task.fit(task.encode(iter(train or examples), codec))
-    features = task.encode(iter(examples), codec)
+    tokenizer = make_tokenizer(folder, task.texts(train or examples))
+    task = task.fit(task.encode(iter(train or examples), tokenizer))
+    features = task.encode(iter(examples), tokenizer)
     return task, features, find_strata(task, features)
 
 

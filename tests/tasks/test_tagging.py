@@ -6,7 +6,7 @@ import torch
 
 from softf1.data.examples import TaggedSentence
 from softf1.errors import InputError
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks.base import join
 from softf1.tasks.registry import load_task, make_task, save_task
 
@@ -22,41 +22,41 @@ LONG = TaggedSentence(
 )
 
 
-def perfect(task, features, codec, *, size=2):
+def perfect(task, features, tokenizer, *, size=2):
     """What a model that knows the targets would give; words without a target get the last tag."""
     for start in range(0, len(features), size):
-        batch = task.collate(features, range(start, min(start + size, len(features))), codec)
+        batch = task.collate(features, range(start, min(start + size, len(features))), tokenizer)
         target = batch.targets["tags"].clamp(min=-1) % len(task.labels)
         logits = torch.nn.functional.one_hot(target, len(task.labels)).float()
         yield task.gather({"tags": logits}, batch)
 
 
 @pytest.fixture
-def codec(bert):
-    return make_codec(bert)
+def tokenizer(bert):
+    return make_tokenizer(bert)
 
 
-def fitted(examples, codec, **options):
+def fitted(examples, tokenizer, **options):
     task = make_task("tagging", **options)
-    features = task.encode(iter(examples), codec)
+    features = task.encode(iter(examples), tokenizer)
     return task.fit(features), features
 
 
-def test_pieces_are_those_of_the_tokenizer(codec):
-    task, features = fitted(SENTENCES[:2], codec)
-    batch = task.collate(features, [0, 1], codec)
+def test_pieces_are_those_of_the_tokenizer(tokenizer):
+    task, features = fitted(SENTENCES[:2], tokenizer)
+    batch = task.collate(features, [0, 1], tokenizer)
     for row, mask, example in zip(
         batch.inputs["input_ids"], batch.inputs["attention_mask"], SENTENCES, strict=False
     ):
-        wanted = codec.tokenizer(list(example.words), is_split_into_words=True)["input_ids"]
+        wanted = tokenizer.tokenizer(list(example.words), is_split_into_words=True)["input_ids"]
         assert row[mask.bool()].tolist() == wanted
 
 
-def test_targets_stand_at_first_pieces_only(codec):
-    task, features = fitted(SENTENCES, codec)
-    batch = task.collate(features, [1], codec, width=12)
+def test_targets_stand_at_first_pieces_only(tokenizer):
+    task, features = fitted(SENTENCES, tokenizer)
+    batch = task.collate(features, [1], tokenizer, width=12)
     ids = batch.inputs["input_ids"][0].tolist()
-    tokens = codec.tokenizer.convert_ids_to_tokens(ids)
+    tokens = tokenizer.tokenizer.convert_ids_to_tokens(ids)
     assert tokens[:6] == ["[CLS]", "bob", "ann", "work", "##ing", "[SEP]"]
     labelled = [task.labels[t] if t >= 0 else None for t in batch.targets["tags"][0].tolist()]
     assert labelled[:6] == [None, "B-PER", "I-PER", "O", None, None]
@@ -64,71 +64,73 @@ def test_targets_stand_at_first_pieces_only(codec):
     assert labelled[6:] == [None] * 6
 
 
-def test_a_word_without_pieces_is_labelled_and_scored(codec):
-    assert codec.pieces(["\x00"]) == [[]]
-    task, features = fitted(SENTENCES, codec)
-    batch = task.collate(features, [2], codec)
+def test_a_word_without_pieces_is_labelled_and_scored(tokenizer):
+    assert tokenizer.pieces(["\x00"]) == [[]]
+    task, features = fitted(SENTENCES, tokenizer)
+    batch = task.collate(features, [2], tokenizer)
     assert (batch.targets["tags"] >= 0).sum() == 2
-    predictions = task.decode(join(perfect(task, features, codec)), features)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features)
     assert predictions[2]["tags"] == ["O", "B-LOC"]
 
 
 @pytest.mark.parametrize("max_length", [6, 7, 9, 16, 33, None])
 @pytest.mark.parametrize("overlap", [None, 0, 4, 100])
-def test_long_sentences_are_cut_and_merged_without_loss(codec, max_length, overlap):
+def test_long_sentences_are_cut_and_merged_without_loss(tokenizer, max_length, overlap):
     examples = [*SENTENCES, LONG, SENTENCES[0]]
-    task, features = fitted(examples, codec, max_length=max_length, overlap=overlap)
-    assert features["length"].max() <= (max_length or codec.window)
+    task, features = fitted(examples, tokenizer, max_length=max_length, overlap=overlap)
+    assert features["length"].max() <= (max_length or tokenizer.window)
     targets = sum(
-        int((task.collate(features, [i], codec).targets["tags"] >= 0).sum())
+        int((task.collate(features, [i], tokenizer).targets["tags"] >= 0).sum())
         for i in range(len(features))
     )
     assert targets == sum(len(example.words) for example in examples), "each word exactly once"
-    predictions = task.decode(join(perfect(task, features, codec)), features)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features)
     assert [tuple(p["tags"]) for p in predictions] == [e.tags for e in examples]
     assert task.score(predictions, examples)["f1"] == 1.0
 
 
-def test_batches_may_come_in_any_order_but_not_go_missing(codec):
-    task, features = fitted([*SENTENCES, LONG], codec, max_length=12)
-    parts = list(perfect(task, features, codec))
+def test_batches_may_come_in_any_order_but_not_go_missing(tokenizer):
+    task, features = fitted([*SENTENCES, LONG], tokenizer, max_length=12)
+    parts = list(perfect(task, features, tokenizer))
     assert task.decode(join(parts[::-1]), features) == task.decode(join(parts), features)
     with pytest.raises(ValueError, match="wanted logits for"):
         task.decode(join(parts[1:]), features)
 
 
-def test_labels_come_from_train_and_an_unseen_one_is_scored_but_never_predicted(codec):
-    task, _ = fitted(SENTENCES, codec)
+def test_labels_come_from_train_and_an_unseen_one_is_scored_but_never_predicted(tokenizer):
+    task, _ = fitted(SENTENCES, tokenizer)
     dev = [TaggedSentence(("Ann", "visits"), ("B-PER", "B-EVENT"), line=1)]
-    features = task.encode(dev, codec)
+    features = task.encode(dev, tokenizer)
     assert task.labels == ("O", "B-LOC", "B-PER", "I-PER")
-    assert task.collate(features, [0], codec).targets["tags"].tolist() == [[-100, 2, -100, -100]]
-    predictions = task.decode(join(perfect(task, features, codec)), features)
+    assert task.collate(features, [0], tokenizer).targets["tags"].tolist() == [
+        [-100, 2, -100, -100]
+    ]
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features)
     scores = task.score(predictions, dev)
     assert scores["labels"]["EVENT"]["support"] == 1
     assert scores["labels"]["EVENT"]["recall"] == 0.0
     assert task.notes(features) == ["B-EVENT not in the training data: scored, never predicted"]
-    assert task.notes(task.encode(SENTENCES, codec)) == []
+    assert task.notes(task.encode(SENTENCES, tokenizer)) == []
 
 
-def test_untagged_input_can_be_predicted(codec):
-    task, _ = fitted(SENTENCES, codec)
-    features = task.encode([TaggedSentence(("Ann", "works"), (), line=1)], codec)
-    batch = task.collate(features, [0], codec)
+def test_untagged_input_can_be_predicted(tokenizer):
+    task, _ = fitted(SENTENCES, tokenizer)
+    features = task.encode([TaggedSentence(("Ann", "works"), (), line=1)], tokenizer)
+    batch = task.collate(features, [0], tokenizer)
     assert (batch.targets["tags"] == -100).all()
-    predictions = task.decode(join(perfect(task, features, codec)), features)
+    predictions = task.decode(join(perfect(task, features, tokenizer)), features)
     assert len(predictions[0]["tags"]) == 2
     assert task.notes(features) == []
     with pytest.raises(InputError, match="wanted tags to score by"):
         task.score(predictions, [TaggedSentence(("Ann", "works"), (), line=1)])
 
 
-def test_joint_segmentation_scores_words_with_their_part_of_speech(codec):
+def test_joint_segmentation_scores_words_with_their_part_of_speech(tokenizer):
     # 小王 | 在 | 北京 | 工作 : the middle cut is wrong, so 北京 and 工作 are both lost.
     gold = TaggedSentence(("小王", "在", "北京", "工作"), ("PROPN", "ADP", "PROPN", "VERB"), line=1)
-    task, features = fitted([gold], codec, unit="joint")
+    task, features = fitted([gold], tokenizer, unit="joint")
     assert task.spans == "BMES"
-    found = join(perfect(task, features, codec))
+    found = join(perfect(task, features, tokenizer))
     perfect_tags = task.decode(found, features)[0]["tags"]
     assert perfect_tags == [
         "B-PROPN", "E-PROPN", "S-ADP", "B-PROPN", "E-PROPN", "B-VERB", "E-VERB"
@@ -138,36 +140,36 @@ def test_joint_segmentation_scores_words_with_their_part_of_speech(codec):
     assert (scores["precision"], scores["recall"]) == (0.5, 0.5)
 
 
-def test_character_unit_keeps_spans(codec):
-    task, _ = fitted([SENTENCES[0]], codec, unit="character", scheme="BIO")
+def test_character_unit_keeps_spans(tokenizer):
+    task, _ = fitted([SENTENCES[0]], tokenizer, unit="character", scheme="BIO")
     words, tags = task.units(SENTENCES[0])
     assert "".join(words) == "AnnvisitsParis."
     assert list(tags[:4]) == ["B-PER", "I-PER", "I-PER", "O"]
 
 
-def test_scheme_is_found_and_converted(codec):
+def test_scheme_is_found_and_converted(tokenizer):
     iob1 = [
         TaggedSentence(("Ann", "Bob", "."), ("I-PER", "B-PER", "O"), line=1),
         TaggedSentence(("Paris", "."), ("I-LOC", "O"), line=5),
     ]
-    assert fitted(iob1, codec)[0].spans == "IOB1"
-    task, _ = fitted(iob1, codec, scheme="BIOES")
+    assert fitted(iob1, tokenizer)[0].spans == "IOB1"
+    task, _ = fitted(iob1, tokenizer, scheme="BIOES")
     assert task.spans == "BIOES"
     assert task.labels == ("O", "S-LOC", "S-PER")
     plain = [TaggedSentence(("Ann", "works"), ("NNP", "VBZ"), line=1)]
-    assert fitted(plain, codec)[0].spans is None
+    assert fitted(plain, tokenizer)[0].spans is None
 
 
-def test_class_counts_count_every_word_once(codec):
-    task, features = fitted([*SENTENCES, LONG], codec, max_length=12)
+def test_class_counts_count_every_word_once(tokenizer):
+    task, features = fitted([*SENTENCES, LONG], tokenizer, max_length=12)
     counts = dict(zip(task.labels, task.class_counts(features)["tags"].tolist(), strict=True))
     assert counts == {"O": 34, "B-LOC": 2, "B-PER": 32, "I-PER": 1}
 
 
-def test_model_gives_logits_with_the_keys_of_the_targets(codec, bert):
-    task, features = fitted([*SENTENCES, LONG], codec, max_length=12)
-    model = task.build_model(bert, codec)
-    batch = task.collate(features, [0, 1, 2], codec)
+def test_model_gives_logits_with_the_keys_of_the_targets(tokenizer, bert):
+    task, features = fitted([*SENTENCES, LONG], tokenizer, max_length=12)
+    model = task.build_model(bert, tokenizer)
+    batch = task.collate(features, [0, 1, 2], tokenizer)
     logits = task.logits(model(**batch.inputs), batch)
     assert logits.keys() == batch.targets.keys()
     assert logits["tags"].shape == (*batch.targets["tags"].shape, len(task.labels))
@@ -180,14 +182,14 @@ def test_what_a_word_gets_does_not_depend_on_its_batch(encoder, request):
     scratch = encoder == "bilstm"
     folder = encoder if scratch else request.getfixturevalue(encoder)
     words = [sentence.words for sentence in SENTENCES]
-    codec = make_codec(folder, words)
-    task, features = fitted(SENTENCES, codec)
-    model = task.build_model(folder, codec).eval()
+    tokenizer = make_tokenizer(folder, words)
+    task, features = fitted(SENTENCES, tokenizer)
+    model = task.build_model(folder, tokenizer).eval()
 
     def run(batches):
         found = []
         for items in batches:
-            batch = task.collate(features, items, codec, width=20 if len(items) > 1 else None)
+            batch = task.collate(features, items, tokenizer, width=20 if len(items) > 1 else None)
             found.append(task.gather(task.logits(model(**batch.inputs), batch), batch))
         found = join(found)
         return found["logits"][np.argsort(found["word"])]
@@ -195,17 +197,17 @@ def test_what_a_word_gets_does_not_depend_on_its_batch(encoder, request):
     np.testing.assert_allclose(run([[0, 1, 2]]), run([[2], [1], [0]]), atol=1e-5)
 
 
-def test_a_saved_task_is_the_same_task(codec, tmp_path):
-    task, _ = fitted(SENTENCES, codec, max_length=12)
+def test_a_saved_task_is_the_same_task(tokenizer, tmp_path):
+    task, _ = fitted(SENTENCES, tokenizer, max_length=12)
     task = dataclasses.replace(task, biases=(-0.5, 0.0, 0.0, 0.0))
     save_task(task, tmp_path)
     assert load_task(tmp_path) == task
 
 
-def test_the_outside_bias_is_tuned_and_used(codec):
+def test_the_outside_bias_is_tuned_and_used(tokenizer):
     examples = [SENTENCES[0]] * 10
-    task, features = fitted(examples, codec)
-    found = join(perfect(task, features, codec))
+    task, features = fitted(examples, tokenizer)
+    found = join(perfect(task, features, tokenizer))
     timid = found | {"logits": found["logits"] * 0.5 + np.array([0.7, 0, 0])}
     assert task.score(task.decode(timid, features), examples)["f1"] == 0.0
     tuned = task.tune(timid, features, examples)
@@ -214,10 +216,10 @@ def test_the_outside_bias_is_tuned_and_used(codec):
     assert task.tune(found, features, examples) == task
 
 
-def test_biases_of_plain_tags_are_tuned_and_used(codec):
+def test_biases_of_plain_tags_are_tuned_and_used(tokenizer):
     examples = [TaggedSentence(("Ann", "works", "."), ("NNP", "VBZ", "."), line=1)] * 10
-    task, features = fitted(examples, codec)
-    found = join(perfect(task, features, codec))
+    task, features = fitted(examples, tokenizer)
+    found = join(perfect(task, features, tokenizer))
     timid = found | {"logits": found["logits"] * 0.5 + np.array([0.0, 0.7, 0.0])}  # all NNP
     assert task.score(task.decode(timid, features), examples)["accuracy"] == pytest.approx(1 / 3)
     tuned = task.tune(timid, features, examples)
@@ -225,9 +227,9 @@ def test_biases_of_plain_tags_are_tuned_and_used(codec):
     assert task.tune(found, features, examples) == task
 
 
-def test_the_confidence_of_a_tag_is_its_probability_with_the_bias(codec):
-    task, features = fitted(SENTENCES[:1], codec)  # Ann visits Paris .
-    found = join(perfect(task, features, codec))  # a logit of 1 at the right tag, 0 elsewhere
+def test_the_confidence_of_a_tag_is_its_probability_with_the_bias(tokenizer):
+    task, features = fitted(SENTENCES[:1], tokenizer)  # Ann visits Paris .
+    found = join(perfect(task, features, tokenizer))  # a logit of 1 at the right tag, 0 elsewhere
     (plain,) = task.decode(found, features)
     # e / (e + 2) of three labels
     right = np.e / (np.e + 2)
@@ -238,9 +240,9 @@ def test_the_confidence_of_a_tag_is_its_probability_with_the_bias(codec):
     assert tuned["confidence"] == pytest.approx([inside, outside, inside, outside], abs=1e-6)
 
 
-def test_the_confidence_of_an_entity_is_the_product_of_its_tags(codec):
-    task, features = fitted(SENTENCES[1:2], codec)  # Bob Ann working: B-PER I-PER O
-    (found,) = task.decode(join(perfect(task, features, codec)), features)
+def test_the_confidence_of_an_entity_is_the_product_of_its_tags(tokenizer):
+    task, features = fitted(SENTENCES[1:2], tokenizer)  # Bob Ann working: B-PER I-PER O
+    (found,) = task.decode(join(perfect(task, features, tokenizer)), features)
     (entity,) = task.details(found)["entities"]
     both = found["confidence"][0] * found["confidence"][1]
     assert (entity["label"], entity["start"], entity["end"]) == ("PER", 0, 2)

@@ -20,5 +20,5 @@ def strengthen(case):
 
 @pytest.fixture
 def case(request):
-    """Task, features, codec, model and examples of a (kind, options, encoder)."""
+    """Task, features, tokenizer, model and examples of a (kind, options, encoder)."""
     return strengthen(build_case(*request.param, request))

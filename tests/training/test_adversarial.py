@@ -231,8 +231,8 @@ def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
     from softf1.training.loading import collate_rows
 
     (micro,) = trainer.batch_sampler.epoch(0)[0]
-    features, codec = trainer.datasets.features["train"], trainer.datasets.codec
-    trainer.stepper.step([collate_rows(trainer.datasets.task, features, micro, codec)])
+    features, tokenizer = trainer.datasets.features["train"], trainer.datasets.tokenizer
+    trainer.stepper.step([collate_rows(trainer.datasets.task, features, micro, tokenizer)])
     meter = trainer.stepper.read_meter()
     assert (meter[STEPS], meter[SKIPPED]) == (1, 0)
     assert not torch.equal(weights, before)

@@ -107,8 +107,10 @@ def test_the_confidence_of_predict_is_the_score_of_the_pipeline(run):
             assert line["confidence"] == pytest.approx([one["score"] for one in firsts], abs=1e-5)
         return
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "model")
-    codec = load_model(folder).codec
-    found = predict_logits(model.eval(), task, task.encode(examples, codec), codec, device="cpu")
+    tokenizer = load_model(folder).tokenizer
+    found = predict_logits(
+        model.eval(), task, task.encode(examples, tokenizer), tokenizer, device="cpu"
+    )
     logits = torch.from_numpy(found["logits"][np.argsort(found["item"])])
     shares = logits.sigmoid() if task.multi_label else logits.softmax(-1)
     for line, own in zip(lines, shares, strict=False):
@@ -120,19 +122,19 @@ def test_the_confidence_of_predict_is_the_score_of_the_pipeline(run):
 
 def test_nothing_is_added_twice_and_the_untuned_answers_can_be_had(run):
     folder, examples, result = run
-    model, task, codec = load_model(folder)
-    features = task.encode(examples, codec)
-    tuned = evaluate(model, task, features, examples, codec, device="cpu")
+    model, task, tokenizer = load_model(folder)
+    features = task.encode(examples, tokenizer)
+    tuned = evaluate(model, task, features, examples, tokenizer, device="cpu")
     assert tuned.scores == result["tuned"]["test"]
     assert any(value.any() for value in task.shifts().values())
     plain = replace(task, biases=(), **({} if task.kind == "tagging" else {"thresholds": ()}))
     assert (
-        evaluate(model, plain, features, examples, codec, device="cpu").scores
+        evaluate(model, plain, features, examples, tokenizer, device="cpu").scores
         == (result["scores"]["test"])
     )
     # A folder that is written from a loaded one is the same: the shift is there once.
     again = folder.parent / "again"
-    publish_model(again, model=model, task=task, codec=codec, recipe="", result={})
+    publish_model(again, model=model, task=task, tokenizer=tokenizer, recipe="", result={})
     saved = [(place / "model.safetensors").read_bytes() for place in (folder / "model", again)]
     assert saved[0] == saved[1]
 
@@ -151,8 +153,8 @@ def test_what_is_exported_has_it_too(run, tmp_path):
     pytest.importorskip("onnxscript")
     folder, examples, _ = run
     made = export_onnx(folder, tmp_path / "model.onnx")
-    model, task, codec = load_model(folder)
-    batch = task.collate(task.encode(examples, codec), [0, 1, 2], codec)
+    model, task, tokenizer = load_model(folder)
+    batch = task.collate(task.encode(examples, tokenizer), [0, 1, 2], tokenizer)
     session = runtime.InferenceSession(made.path, providers=["CPUExecutionProvider"])
     (got,) = session.run(["logits"], {k: v.numpy() for k, v in batch.inputs.items()})
     with torch.no_grad():
@@ -168,13 +170,13 @@ def test_a_head_without_a_bias_has_it_in_its_config(tmp_path):
         {"kind": "pairs"}, encoder={"name": str(write_encoder("llama", tmp_path / "encoder"))}
     )
     train_run(recipe, tmp_path / "run", data=data, quiet=True)
-    model, task, codec = load_model(tmp_path / "run")
+    model, task, tokenizer = load_model(tmp_path / "run")
     task = replace(task, thresholds=(0.3,))
-    publish_model(tmp_path / "m", model=model, task=task, codec=codec, recipe="", result={})
+    publish_model(tmp_path / "m", model=model, task=task, tokenizer=tokenizer, recipe="", result={})
     assert "This head has no bias" in (tmp_path / "m" / "README.md").read_text("utf-8")
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
-    features = task.encode(data["test"], codec)
-    found = predict_logits(plain.eval(), task, features, codec, device="cpu")
+    features = task.encode(data["test"], tokenizer)
+    found = predict_logits(plain.eval(), task, features, tokenizer, device="cpu")
     said = decide(found["logits"][np.argsort(found["item"])], plain.config)
     wanted = [one["label"] for one in task.decode(found, features)]
     assert [task.labels[i] for i in said] == wanted
@@ -201,7 +203,7 @@ def test_the_threshold_of_no_answer_is_in_the_config(tmp_path):
 def test_a_task_of_another_package_without_shifts_is_saved_as_it_is(tmp_path):
     data = make_data(sizes=SIZES)
     train_run(make_recipe(train={"max_steps": 2}), tmp_path / "run", data=data, quiet=True)
-    model, task, codec = load_model(tmp_path / "run")
+    model, task, tokenizer = load_model(tmp_path / "run")
 
     class Other(type(task)):
         shifts = property()  # hasattr is False, as of a class that never heard of it
@@ -211,7 +213,7 @@ def test_a_task_of_another_package_without_shifts_is_saved_as_it_is(tmp_path):
         tmp_path / "m",
         model=model,
         task=Other(labels=task.labels, spans=task.spans, biases=(1.0, 0.0, 0.0)),
-        codec=codec,
+        tokenizer=tokenizer,
         recipe="",
         result={},
     )
@@ -221,14 +223,16 @@ def test_a_task_of_another_package_without_shifts_is_saved_as_it_is(tmp_path):
 def test_the_card_of_another_package_s_task_says_nothing_that_it_does_not_know(tmp_path):
     data = make_data(sizes=SIZES)
     train_run(make_recipe(train={"max_steps": 2}), tmp_path / "run", data=data, quiet=True)
-    model, task, codec = load_model(tmp_path / "run")
+    model, task, tokenizer = load_model(tmp_path / "run")
 
     class Other(type(task)):
         kind = "other"
         card = property()
 
     other = Other(labels=task.labels, spans=task.spans)
-    publish_model(tmp_path / "m", model=model, task=other, codec=codec, recipe="", result={})
+    publish_model(
+        tmp_path / "m", model=model, task=other, tokenizer=tokenizer, recipe="", result={}
+    )
     card = (tmp_path / "m" / "README.md").read_text("utf-8")
     assert "The task `other` decides, as `softf1 predict` does." in card
     assert "every head" not in card

@@ -21,11 +21,11 @@ every_case = pytest.mark.parametrize("case", CASES, indirect=True)
 one_case = pytest.mark.parametrize("case", [("tagging", {}, "bilstm")], indirect=True)
 
 
-def by_hand(task, features, codec, model):
+def by_hand(task, features, tokenizer, model):
     """One item a batch, no padding, in order."""
     found = []
     for item in range(len(features)):
-        batch = task.collate(features, [item], codec)
+        batch = task.collate(features, [item], tokenizer)
         with torch.no_grad():
             found.append(task.gather(task.logits(model.eval()(**batch.inputs), batch), batch))
     return join(found)
@@ -33,10 +33,12 @@ def by_hand(task, features, codec, model):
 
 @every_case
 def test_evaluation_is_what_one_item_at_a_time_gives(case):
-    task, features, codec, model, examples = case
-    wanted = task.decode(by_hand(task, features, codec, model), features, examples)
+    task, features, tokenizer, model, examples = case
+    wanted = task.decode(by_hand(task, features, tokenizer, model), features, examples)
     for tokens in (1, 16384):  # a batch an item, and one for all
-        found = evaluate(model, task, features, examples, codec, device="cpu", batch_tokens=tokens)
+        found = evaluate(
+            model, task, features, examples, tokenizer, device="cpu", batch_tokens=tokens
+        )
         assert found.scores == task.score(wanted, examples)
         for got, want in zip(found.predictions, wanted, strict=True):
             assert got.keys() == want.keys()
@@ -47,7 +49,7 @@ def test_evaluation_is_what_one_item_at_a_time_gives(case):
 
 @every_case
 def test_a_step_gets_full_batches_and_may_overwrite_what_it_gave(case):
-    task, features, codec, model, _ = case
+    task, features, tokenizer, model, _ = case
     held, rows = [], []
 
     def step(**inputs):
@@ -59,8 +61,8 @@ def test_a_step_gets_full_batches_and_may_overwrite_what_it_gave(case):
         return output
 
     how = {"device": "cpu", "batch_tokens": 64}
-    got = predict_logits(model, task, features, codec, step=step, **how)
-    want = predict_logits(model, task, features, codec, **how)
+    got = predict_logits(model, task, features, tokenizer, step=step, **how)
+    want = predict_logits(model, task, features, tokenizer, **how)
     micro = eval_batches(features["length"], batch_tokens=64)
     assert rows == [{one.rows} for one in micro]
     assert got.keys() == want.keys()
@@ -70,33 +72,33 @@ def test_a_step_gets_full_batches_and_may_overwrite_what_it_gave(case):
 
 @one_case
 def test_every_module_is_left_in_the_mode_it_was_in(case):
-    task, features, codec, model, _ = case
+    task, features, tokenizer, model, _ = case
     model.train()
     model.words.eval()  # frozen by somebody
     seen = []
     model.dropout.register_forward_hook(lambda module, *_: seen.append(module.training))
-    predict_logits(model, task, features, codec, device="cpu")
+    predict_logits(model, task, features, tokenizer, device="cpu")
     assert seen
     assert not any(seen)
     assert model.training
     assert model.dropout.training
     assert not model.words.training
     with pytest.raises(TypeError):
-        predict_logits(model, task, features, codec, device="cpu", step=lambda: None)
+        predict_logits(model, task, features, tokenizer, device="cpu", step=lambda: None)
     assert model.dropout.training
 
 
 @one_case
 def test_no_random_numbers_are_used(case):
-    task, features, codec, model, _ = case
+    task, features, tokenizer, model, _ = case
     state = torch.get_rng_state()
-    predict_logits(model.train(), task, features, codec, device="cpu")
+    predict_logits(model.train(), task, features, tokenizer, device="cpu")
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @one_case
 def test_forwards_run_in_the_context_that_was_asked_for(case):
-    task, features, codec, model, _ = case
+    task, features, tokenizer, model, _ = case
     inside = []
 
     @contextmanager
@@ -104,7 +106,7 @@ def test_forwards_run_in_the_context_that_was_asked_for(case):
         inside.append(torch.is_inference_mode_enabled())
         yield
 
-    predict_logits(model, task, features, codec, device="cpu", autocast=context)
+    predict_logits(model, task, features, tokenizer, device="cpu", autocast=context)
     assert inside
     assert all(inside)
 
@@ -112,9 +114,9 @@ def test_forwards_run_in_the_context_that_was_asked_for(case):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="wants a GPU")
 @every_case
 def test_a_gpu_finds_what_the_cpu_does(case):
-    task, features, codec, model, _ = case
-    wanted = predict_logits(model, task, features, codec, device="cpu", batch_tokens=8)
-    got = predict_logits(model.cuda(), task, features, codec, device="cuda", batch_tokens=8)
+    task, features, tokenizer, model, _ = case
+    wanted = predict_logits(model, task, features, tokenizer, device="cpu", batch_tokens=8)
+    got = predict_logits(model.cuda(), task, features, tokenizer, device="cuda", batch_tokens=8)
     for key, value in wanted.items():  # cuDNN multiplies in TF32, of 10 bits
         np.testing.assert_allclose(got[key], value, rtol=2**-10, atol=1e-2)
 
@@ -125,7 +127,7 @@ import torch
 from torch import distributed
 from torch.distributed.fsdp import fully_shard
 from softf1.data.examples import TaggedSentence
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import make_task
 from softf1.training.evaluation import evaluate, predict_logits
 
@@ -137,8 +139,8 @@ examples = [
     for i in range(23)
 ]
 task = make_task("tagging")
-codec = make_codec("bilstm", task.texts(examples))
-features = task.encode(examples, codec)
+tokenizer = make_tokenizer("bilstm", task.texts(examples))
+features = task.encode(examples, tokenizer)
 task = task.fit(features)
 
 
@@ -149,18 +151,18 @@ def shard(model):
 
 for wrap in (torch.nn.parallel.DistributedDataParallel, shard):
     torch.manual_seed(0)
-    model = task.build_model("bilstm", codec)
-    alone = evaluate(model, task, features, examples, codec, device="cpu")
+    model = task.build_model("bilstm", tokenizer)
+    alone = evaluate(model, task, features, examples, tokenizer, device="cpu")
     wrapped = wrap(model)
     ranks = {"device": "cpu", "world": 2, "rank": rank}
     for tokens in (16384, 8):  # with one batch for all, the second rank has nothing of its own
-        got = evaluate(wrapped, task, features, examples, codec, batch_tokens=tokens, **ranks)
+        got = evaluate(wrapped, task, features, examples, tokenizer, batch_tokens=tokens, **ranks)
         assert got == (alone if rank == 0 else ([], {})), (wrap, tokens)
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)  # training goes on after it
-    batch = task.collate(features, range(4), codec)
+    batch = task.collate(features, range(4), tokenizer)
     task.logits(wrapped.train()(**batch.inputs), batch)["tags"].sum().backward()
     optimizer.step()
-    predict_logits(wrapped, task, features, codec, **ranks)
+    predict_logits(wrapped, task, features, tokenizer, **ranks)
 distributed.barrier()
 distributed.destroy_process_group()
 """
@@ -188,8 +190,8 @@ def test_two_processes_find_what_one_does_with_ddp_and_fsdp(tmp_path):
 
 @every_case
 def test_lines_show_example_gold_and_prediction(case, tmp_path):
-    task, features, codec, model, examples = case
-    found = evaluate(model, task, features, examples, codec, device="cpu")
+    task, features, tokenizer, model, examples = case
+    found = evaluate(model, task, features, examples, tokenizer, device="cpu")
     path = tmp_path / "run" / "predictions.dev.jsonl"
     write_predictions(path, task, examples, found.predictions)
     lines = [json.loads(line, parse_constant=pytest.fail) for line in path.read_text().splitlines()]

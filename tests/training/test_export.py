@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from softf1.errors import InputError
 from softf1.models.bilstm import BiLstm
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import make_task
 from softf1.training import export
 from softf1.training.export import export_onnx
@@ -33,14 +33,14 @@ CASES = [
 
 
 def publish(case, folder):
-    task, _, codec, model, _ = case
-    publish_model(folder, model=model, task=task, codec=codec, recipe="", result={})
+    task, _, tokenizer, model, _ = case
+    publish_model(folder, model=model, task=task, tokenizer=tokenizer, recipe="", result={})
     return folder
 
 
 @pytest.mark.parametrize("case", CASES, indirect=True)
 def test_onnxruntime_gives_what_torch_gives_on_real_batches(case, tmp_path, capfd):
-    task, features, codec, model, _ = case
+    task, features, tokenizer, model, _ = case
     run = publish(case, tmp_path / "run" / "model").parent
     made = export_onnx(run)
     assert made.path == run / "model.onnx"
@@ -53,7 +53,7 @@ def test_onnxruntime_gives_what_torch_gives_on_real_batches(case, tmp_path, capf
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["labels"]) == list(getattr(task, "labels", ()))
     for items, width in (([0], None), ([0, 1], None), ([1, 0, 1], 24)):
-        inputs = task.collate(features, items, codec, width=width).inputs
+        inputs = task.collate(features, items, tokenizer, width=width).inputs
         with torch.no_grad():
             wanted = model.eval()(**inputs)
         found = session.run(made.outputs, {k: v.numpy() for k, v in inputs.items()})
@@ -94,10 +94,10 @@ def test_families_of_encoders(family, bert, tmp_path):
     config = AutoConfig.for_model(family, vocab_size=len(tokenizer), **FAMILIES[family])
     AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
     examples, task = EXAMPLES["tagging"], make_task("tagging")
-    codec = make_codec(tmp_path / "encoder")
-    task = task.fit(task.encode(examples, codec))
-    model = task.build_model(tmp_path / "encoder", codec)
-    folder = publish(strengthen((task, None, codec, model, None)), tmp_path / "model")
+    tokenizer = make_tokenizer(tmp_path / "encoder")
+    task = task.fit(task.encode(examples, tokenizer))
+    model = task.build_model(tmp_path / "encoder", tokenizer)
+    folder = publish(strengthen((task, None, tokenizer, model, None)), tmp_path / "model")
     assert sorted(export_onnx(folder).inputs) == sorted(names)
 
 

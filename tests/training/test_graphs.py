@@ -67,7 +67,7 @@ def make_steps(datasets, steps, size=12, widths=3):
     plan = BatchSampler(features["length"], batch_size=size, max_buckets=widths)
     epochs = (plan.epoch(n) for n in range(steps))
     return [
-        collate_rows(datasets.task, features, step[0], datasets.codec, epoch=0)
+        collate_rows(datasets.task, features, step[0], datasets.tokenizer, epoch=0)
         for epoch in epochs
         for step in epoch
     ][:steps]

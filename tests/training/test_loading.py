@@ -19,8 +19,8 @@ LOSSES = {
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request):
-    task, features, codec, model, examples = build_case(*request.param, request)
-    return task, features, codec, model.eval(), examples
+    task, features, tokenizer, model, examples = build_case(*request.param, request)
+    return task, features, tokenizer, model.eval(), examples
 
 
 def everything(features, rows=None, items=None):
@@ -45,9 +45,9 @@ def loss_and_gradients(task, model, batch, loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_more_rows_change_neither_loss_nor_gradient(case, loss):
-    task, features, codec, model, _ = case
-    plain = collate_rows(task, features, everything(features), codec)
-    padded = collate_rows(task, features, everything(features, rows=len(features) + 3), codec)
+    task, features, tokenizer, model, _ = case
+    plain = collate_rows(task, features, everything(features), tokenizer)
+    padded = collate_rows(task, features, everything(features, rows=len(features) + 3), tokenizer)
     assert all(len(value) == len(features) + 3 for value in padded.inputs.values())
     assert all(len(value) == len(features) + 3 for value in padded.targets.values())
     value, wanted = loss_and_gradients(task, model, plain, loss)
@@ -60,8 +60,8 @@ def test_more_rows_change_neither_loss_nor_gradient(case, loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_rank_without_data_adds_exactly_nothing(case, loss):
-    task, features, codec, model, _ = case
-    batch = collate_rows(task, features, everything(features, rows=2, items=[]), codec)
+    task, features, tokenizer, model, _ = case
+    batch = collate_rows(task, features, everything(features, rows=2, items=[]), tokenizer)
     assert len(batch.items) == 0
     assert all(len(value) == 2 for value in batch.inputs.values())
     assert all((target == -100).all() and len(target) == 2 for target in batch.targets.values())
@@ -71,12 +71,12 @@ def test_a_rank_without_data_adds_exactly_nothing(case, loss):
 
 
 def test_padded_batches_and_ranks_without_data_decode_to_the_same(case):
-    task, features, codec, model, examples = case
+    task, features, tokenizer, model, examples = case
 
     def predict(micros):
         found = []
         for micro in micros:
-            batch = collate_rows(task, features, micro, codec)
+            batch = collate_rows(task, features, micro, tokenizer)
             with torch.no_grad():
                 found.append(task.gather(task.logits(model(**batch.inputs), batch), batch))
         return task.decode(join(found), features, examples)
@@ -98,24 +98,24 @@ def rounded(value):
 
 
 def test_every_row_has_a_token(case):
-    task, features, codec, _, _ = case
+    task, features, tokenizer, _, _ = case
     for items in ([0], []):
-        batch = collate_rows(task, features, everything(features, rows=5, items=items), codec)
+        batch = collate_rows(task, features, everything(features, rows=5, items=items), tokenizer)
         assert (batch.inputs["attention_mask"].sum(1) > 0).all()
 
 
 def test_the_width_of_a_batch_without_items_is_kept_by_the_shortest_item(case):
-    task, features, codec, _, _ = case
+    task, features, tokenizer, _, _ = case
     width = int(features["length"].min())
-    batch = collate_rows(task, features, MicroBatch(np.zeros(0, np.int64), width, 1), codec)
+    batch = collate_rows(task, features, MicroBatch(np.zeros(0, np.int64), width, 1), tokenizer)
     assert batch.inputs["input_ids"].shape == (1, width)
 
 
 def test_a_full_batch_is_as_the_task_made_it(case):
-    task, features, codec, _, _ = case
+    task, features, tokenizer, _, _ = case
     micro = everything(features)
-    batch = collate_rows(task, features, micro, codec, epoch=3)
-    wanted = task.collate(features, micro.items.tolist(), codec, width=micro.width, epoch=3)
+    batch = collate_rows(task, features, micro, tokenizer, epoch=3)
+    wanted = task.collate(features, micro.items.tolist(), tokenizer, width=micro.width, epoch=3)
     for part in ("inputs", "targets", "places"):
         for name, value in getattr(wanted, part).items():
             assert torch.equal(getattr(batch, part)[name], value), name
@@ -123,9 +123,9 @@ def test_a_full_batch_is_as_the_task_made_it(case):
 
 @pytest.mark.parametrize("index", [i for i, (kind, _) in enumerate(OPTIONS) if kind == "mrc_ner"])
 def test_pairs_of_spans_come_in_few_shapes(index, request):
-    task, features, codec, _, _ = build_case(*OPTIONS[index], "bert", request)
+    task, features, tokenizer, _, _ = build_case(*OPTIONS[index], "bert", request)
     for epoch in range(5):
-        batch = collate_rows(task, features, everything(features), codec, epoch=epoch)
+        batch = collate_rows(task, features, everything(features), tokenizer, epoch=epoch)
         if "pairs" in batch.inputs:
             most = batch.inputs["pairs"].shape[1]
             assert most == batch.targets["span"].shape[1]

@@ -166,7 +166,7 @@ def test_steps_weigh_one_on_average(name, bert):
     features, expected = datasets.features["train"], trainer.stepper.objective.expected
     weights = [
         sum(
-            count_targets(collate_rows(datasets.task, features, micro, datasets.codec).targets)
+            count_targets(collate_rows(datasets.task, features, micro, datasets.tokenizer).targets)
             for micro in step
         ).item()
         / expected
@@ -188,9 +188,9 @@ def test_shapes_are_known_from_targets_alone(bert):
         recipe, data = case(name, bert)
         datasets = load_datasets(recipe, data)
         task, features = datasets.task, datasets.features["train"]
-        model = task.build_model(recipe.encoder.name, datasets.codec, **recipe.encoder.options)
+        model = task.build_model(recipe.encoder.name, datasets.tokenizer, **recipe.encoder.options)
         micro = BatchSampler(features["length"], batch_size=4).epoch(0)[0][0]
-        batch = collate_rows(task, features, micro, datasets.codec)
+        batch = collate_rows(task, features, micro, datasets.tokenizer)
         logits = task.logits(model.train()(**batch.inputs), batch)
         objective = Objective({}, weights={}, counts=task.class_counts(features))
         for key, target in batch.targets.items():

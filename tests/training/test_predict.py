@@ -12,7 +12,7 @@ import pytest
 from softf1.data.examples import MrcExample, TextExample
 from softf1.data.problems import Problems
 from softf1.errors import InputError
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import make_task
 from softf1.training.evaluation import evaluate
 from softf1.training.predict import cut, predict_lines, read_input
@@ -24,8 +24,8 @@ texts = pytest.mark.parametrize("case", [("classification", {}, "textcnn")], ind
 
 
 def load(case):
-    task, _, codec, model, _ = case
-    return Loaded(model.eval(), task, codec)
+    task, _, tokenizer, model, _ = case
+    return Loaded(model.eval(), task, tokenizer)
 
 
 def told(lines):
@@ -34,9 +34,11 @@ def told(lines):
 
 @every_case
 def test_chunks_change_nothing(case):
-    task, _, codec, model, examples = case
+    task, _, tokenizer, model, examples = case
     many = examples * 3
-    wanted = evaluate(model, task, task.encode(many, codec), many, codec, device="cpu").predictions
+    wanted = evaluate(
+        model, task, task.encode(many, tokenizer), many, tokenizer, device="cpu"
+    ).predictions
     for chunk in (1, 4, 1000):
         found = told(predict_lines(load(case), iter(many), chunk=chunk))
         assert len(found) == len(many)
@@ -50,10 +52,10 @@ def test_chunks_change_nothing(case):
 
 @texts
 def test_thresholds_of_the_model_are_used(case):
-    model, task, codec = load(case)
+    model, task, tokenizer = load(case)
     examples = [TextExample("Ann works", (), line=1)]
     for threshold, label in ((0.0, "work"), (1.1, "travel")):
-        strict = Loaded(model, replace(task, thresholds=(threshold,)), codec)
+        strict = Loaded(model, replace(task, thresholds=(threshold,)), tokenizer)
         (line,) = told(predict_lines(strict, examples))
         assert line["label"] == label
         assert "gold" not in line
@@ -80,9 +82,9 @@ def test_examples_are_taken_as_they_are_needed():
 
     examples = [TextExample("Ann works", ("a",), 1), TextExample("Bob", ("b",), 2)]
     task = make_task("classification")
-    codec = make_codec("textcnn", task.texts(examples))
-    task = task.fit(task.encode(examples, codec))
-    loaded = Loaded(task.build_model("textcnn", codec).eval(), task, codec)
+    tokenizer = make_tokenizer("textcnn", task.texts(examples))
+    task = task.fit(task.encode(examples, tokenizer))
+    loaded = Loaded(task.build_model("textcnn", tokenizer).eval(), task, tokenizer)
     lines = predict_lines(loaded, source(), chunk=10)
     assert len(list(islice(lines, 5))) == 5
     assert len(taken) <= 50  # this chunk, two made ready, two in making
@@ -193,7 +195,7 @@ MEMORY = """
 import json, sys
 from pathlib import Path
 import torch
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import make_task
 from softf1.training.predict import predict_lines, read_input
 from softf1.training.publish import Loaded
@@ -201,12 +203,12 @@ from softf1.training.publish import Loaded
 torch.set_num_threads(1)
 task = make_task("classification", max_length=16)
 short, long, chunk = sys.argv[1:]
-codec = make_codec("textcnn", [["a b c d e f"]])
-task = task.fit(task.encode(list(task.read(short)), codec))
-model = task.build_model("textcnn", codec).eval()
+tokenizer = make_tokenizer("textcnn", [["a b c d e f"]])
+task = task.fit(task.encode(list(task.read(short)), tokenizer))
+model = task.build_model("textcnn", tokenizer).eval()
 seen = []
 for path in (short, short, long):
-    lines = predict_lines(Loaded(model, task, codec), read_input(task, path), chunk=int(chunk))
+    lines = predict_lines(Loaded(model, task, tokenizer), read_input(task, path), chunk=int(chunk))
     count = sum(1 for line in lines)
     peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
     seen.append((count, int(peak) / 1024))

@@ -47,21 +47,27 @@ tagger = pytest.mark.parametrize("case", [("tagging", {}, "bert")], indirect=Tru
 
 
 def publish(case, folder, **changes):
-    task, _, codec, model, _ = case
-    values = {"task": task, "codec": codec, "model": model, "recipe": RECIPE, "result": RESULT}
+    task, _, tokenizer, model, _ = case
+    values = {
+        "task": task,
+        "tokenizer": tokenizer,
+        "model": model,
+        "recipe": RECIPE,
+        "result": RESULT,
+    }
     publish_model(folder, **(values | changes))
     return folder
 
 
 @every_case
 def test_a_loaded_model_finds_the_same(case, tmp_path):
-    task, features, codec, model, examples = case
+    task, features, tokenizer, model, examples = case
     loaded = load_model(publish(case, tmp_path / "model"))
     assert loaded.task == task
     assert not loaded.model.training
-    wanted = predict_logits(model, task, features, codec, device="cpu")
-    again = loaded.task.encode(examples, loaded.codec)
-    got = predict_logits(loaded.model, loaded.task, again, loaded.codec, device="cpu")
+    wanted = predict_logits(model, task, features, tokenizer, device="cpu")
+    again = loaded.task.encode(examples, loaded.tokenizer)
+    got = predict_logits(loaded.model, loaded.task, again, loaded.tokenizer, device="cpu")
     for key, value in wanted.items():
         np.testing.assert_array_equal(got[key], value)
 
@@ -148,10 +154,10 @@ def test_plain_transformers_gives_the_same_logits_and_decisions(request, tmp_pat
 
 
 def compare_logits(case, plain):
-    task, features, codec, model, examples = case
+    task, features, tokenizer, model, examples = case
     assert len(features) == len(examples)  # every example is one item here
     for item, found in enumerate(plain["logits"]):
-        batch = task.collate(features, [item], codec)
+        batch = task.collate(features, [item], tokenizer)
         with torch.no_grad():
             own = model.eval()(**batch.inputs)
         for got, want in zip(found, own.values(), strict=True):
@@ -159,10 +165,10 @@ def compare_logits(case, plain):
 
 
 def compare_decisions(case, plain):
-    task, features, codec, model, examples = case
+    task, features, tokenizer, model, examples = case
     assert list(plain["labels"].values()) == list(task.labels)
     assert plain["problem"] == PROBLEMS[getattr(task, "multi_label", None)]
-    decided = evaluate(model, task, features, examples, codec, device="cpu").predictions
+    decided = evaluate(model, task, features, examples, tokenizer, device="cpu").predictions
     for said, own, example in zip(plain["pipeline"], decided, examples, strict=True):
         if task.kind == "tagging":
             tags = {piece["start"]: piece["entity"] for piece in said}

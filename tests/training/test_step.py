@@ -78,7 +78,7 @@ def make_batches(datasets, size=24, accumulate=1, step=0, micro_tokens=0):
         features["length"], batch_size=size, accumulate=accumulate, micro_tokens=micro_tokens
     )
     return [
-        collate_rows(datasets.task, features, micro, datasets.codec)
+        collate_rows(datasets.task, features, micro, datasets.tokenizer)
         for micro in plan.epoch(0)[step]
     ]
 

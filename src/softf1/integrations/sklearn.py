@@ -78,7 +78,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     Attributes:
         classes_: The labels; for multi-label the numbers of the columns.
         result_: What a run writes to `result.json`.
-        loaded_: Model, task and codec.
+        loaded_: Model, task and tokenizer.
 
     >>> texts = ["a fine day", "what a fine meal", "fine", "an awful day", "awful food", "awful"]
     >>> classifier = SoftF1Classifier(epochs=20, random_state=0)
@@ -161,7 +161,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return self
 
     def _decide(self, texts: ArrayLike) -> list[dict[str, Any]]:
-        model, task, codec = self.loaded_
+        model, task, tokenizer = self.loaded_
         examples = [make_example(text, ()) for text in read_texts(texts)]
         if not examples:
             return []
@@ -169,8 +169,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         if not isinstance(examples[0], wanted):
             raise ValueError(f"wanted {task.kind}, as in fit, got {type(examples[0]).__name__}")
         device = torch.accelerator.current_accelerator() or torch.device("cpu")
-        features = task.encode(examples, codec)
-        logits = predict_logits(model.to(device), task, features, codec, device=device)
+        features = task.encode(examples, tokenizer)
+        logits = predict_logits(model.to(device), task, features, tokenizer, device=device)
         return task.decode(logits, features, examples)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from softf1.errors import InputError
-from softf1.models.codec import (
+from softf1.models.tokenizers import (
     PAD,
     UNKNOWN,
     UNLIMITED,
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from softf1.models.codec import Span
+    from softf1.models.tokenizers import Span
 
 FILE = "words.json"
 
 
-class WordCodec:
+class WordTokenizer:
     """Words and characters of the training data as ids; a word's spelling is cut to `letters`."""
 
     pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
@@ -90,7 +90,7 @@ class WordCodec:
         """As `text_ids`."""
         return [(ids, []) for ids in self.text_ids(texts)]
 
-    def layout(self, *, pair: bool) -> Layout:  # noqa: ARG002 - the codec protocol
+    def layout(self, *, pair: bool) -> Layout:  # noqa: ARG002 - the tokenizer protocol
         """No special tokens."""
         return Layout()
 
@@ -129,7 +129,7 @@ class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
     """
 
     config_class = BiLstmConfig
-    codec = WordCodec
+    tokenizer = WordTokenizer
     head = "tokens"
     summary = "words and their letters, from scratch, for tagging"
     main_input_name = "input_ids"
@@ -147,9 +147,12 @@ class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
         self.post_init()  # type: ignore[no-untyped-call]
 
     @classmethod
-    def build(cls, codec: WordCodec, **options: Any) -> Self:
+    def build(cls, tokenizer: WordTokenizer, **options: Any) -> Self:
         """A new network for a vocabulary."""
-        sizes = {"vocab_size": len(codec.words) + 2, "char_vocab_size": len(codec.characters) + 2}
+        sizes = {
+            "vocab_size": len(tokenizer.words) + 2,
+            "char_vocab_size": len(tokenizer.characters) + 2,
+        }
         return cls(BiLstmConfig(**sizes, **options))
 
     def get_input_embeddings(self) -> nn.Embedding:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.models.codec import UNLIMITED, TokenizerCodec
+from softf1.models.tokenizers import UNLIMITED, FastTokenizer
 from softf1.options import check_options, look_up, option_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
 
 AUTO: dict[str, str] = {
     "tokens": "AutoModelForTokenClassification",
@@ -44,8 +44,8 @@ def list_encoders() -> dict[str, str]:
     """Where each encoder from scratch is, those of installed packages included.
 
     Another package adds one through the entry point group `softf1.encoders`: a model of
-    transformers with the class attributes `codec`, `head` and `summary`, whose configuration has
-    the model type `softf1-NAME`; `BiLstm` is the model to follow.
+    transformers with the class attributes `tokenizer`, `head` and `summary`, whose configuration
+    has the model type `softf1-NAME`; `BiLstm` is the model to follow.
 
     >>> list_encoders()["bilstm"]
     'softf1.models.bilstm:BiLstm'
@@ -96,7 +96,7 @@ def find_encoder(name: str | Path) -> str:
     return str(Path(spec.origin).parent / "model")
 
 
-def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Codec:
+def make_tokenizer(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Tokenizer:
     """The tokenizer of an encoder, or a vocabulary of the training texts.
 
     Args:
@@ -106,15 +106,15 @@ def make_codec(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Code
     """
     scratch = _scratch(encoder)
     if scratch is not None:
-        cls = find_scratch(scratch).codec
-        built: Codec = cls.build(texts) if scratch == encoder else cls.from_pretrained(encoder)
+        cls = find_scratch(scratch).tokenizer
+        built: Tokenizer = cls.build(texts) if scratch == encoder else cls.from_pretrained(encoder)
         return built
     from transformers import AutoTokenizer
 
     tokenizer = _load(AutoTokenizer.from_pretrained, encoder)
     config = _load(load_config, encoder)
     with _readable(encoder):
-        return TokenizerCodec(tokenizer, limit=count_positions(config))
+        return FastTokenizer(tokenizer, limit=count_positions(config))
 
 
 def count_positions(config: Any) -> int:
@@ -163,7 +163,7 @@ def build_model(
     *,
     head: str,
     labels: Sequence[str] = (),
-    codec: Codec,
+    tokenizer: Tokenizer,
     allow_pickle: bool = False,
     **options: Any,
 ) -> Any:
@@ -181,7 +181,7 @@ def build_model(
         if head != cls.head:
             raise InputError(f"encoder {scratch} has a head for {cls.head}, this task wants {head}")
         if scratch == encoder:
-            return cls.build(codec, **names, **options)
+            return cls.build(tokenizer, **names, **options)
         return cls.from_pretrained(encoder, dtype=torch.float32)
     import transformers
 
@@ -194,7 +194,7 @@ def build_model(
     safe = {} if allow_pickle else {"use_safetensors": True}
     model = _load(auto.from_pretrained, encoder, dtype=torch.float32, **safe, **named, **options)
     if model.config.pad_token_id is None:  # decoders look for the last token that is no padding
-        model.config.pad_token_id = codec.pad_id
+        model.config.pad_token_id = tokenizer.pad_id
     return model
 
 

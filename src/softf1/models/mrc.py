@@ -15,7 +15,7 @@ from softf1.models.encoders import build_model, find_auto
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
 
 KIND = "softf1-mrc"
 Match = Literal["none", "concat", "biaffine"]
@@ -71,12 +71,19 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
 
     @classmethod
     def build(
-        cls, encoder: str | Path, codec: Codec, *, allow_pickle: bool = False, **options: Any
+        cls,
+        encoder: str | Path,
+        tokenizer: Tokenizer,
+        *,
+        allow_pickle: bool = False,
+        **options: Any,
     ) -> Self:
         """New heads on a pretrained encoder, or a saved model as it is."""
         if is_saved(encoder):
             return cls.from_pretrained(encoder, dtype=torch.float32)
-        pretrained = build_model(encoder, head="none", codec=codec, allow_pickle=allow_pickle)
+        pretrained = build_model(
+            encoder, head="none", tokenizer=tokenizer, allow_pickle=allow_pickle
+        )
         model = cls(MrcConfig(encoder=pretrained.config.to_dict(), **options))
         model.encoder = pretrained
         return model

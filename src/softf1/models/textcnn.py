@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from softf1.models.codec import (
+from softf1.models.tokenizers import (
     PAD,
     UNKNOWN,
     UNLIMITED,
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.models.codec import Span
+    from softf1.models.tokenizers import Span
 
 FILE = "characters.json"
 
 
-class CharacterCodec:
+class CharacterTokenizer:
     """Characters of the training texts as ids; `window` of a text are read by default."""
 
     pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
@@ -110,7 +110,7 @@ class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
     """
 
     config_class = TextCnnConfig
-    codec = CharacterCodec
+    tokenizer = CharacterTokenizer
     head = "text"
     summary = "characters, from scratch, for classification and pairs"
     main_input_name = "input_ids"
@@ -128,9 +128,9 @@ class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
         self.post_init()  # type: ignore[no-untyped-call]
 
     @classmethod
-    def build(cls, codec: CharacterCodec, **options: Any) -> Self:
+    def build(cls, tokenizer: CharacterTokenizer, **options: Any) -> Self:
         """A new network for a vocabulary."""
-        return cls(TextCnnConfig(vocab_size=len(codec.characters) + 2, **options))
+        return cls(TextCnnConfig(vocab_size=len(tokenizer.characters) + 2, **options))
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The embedding of characters."""

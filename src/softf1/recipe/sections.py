@@ -193,7 +193,7 @@ class EvalSection:
     """`[eval]`: how it is judged.
 
     Attributes:
-        metric: The score that chooses the checkpoint; by default the task's headline.
+        metric: The score that chooses the checkpoint; by default the task's primary metric.
         tune: Tune thresholds and biases on dev, and report those scores too.
         batch_tokens: Padded tokens in one batch of an evaluation.
     """

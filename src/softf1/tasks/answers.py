@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import QAExample
-    from softf1.tasks.base import Features, Found, LineCounts, Predict, Prediction
+    from softf1.tasks.base import Features, LineCounts, Logits, Predict, Prediction
     from softf1.tasks.qa import QA
 
 BOTH_LIKELY = math.log(0.25)
@@ -31,10 +31,10 @@ BOTH_LIKELY = math.log(0.25)
 
 
 def find_answers(
-    found: Found, features: Features, examples: Sequence[QAExample], task: QA
+    logits: Logits, features: Features, examples: Sequence[QAExample], task: QA
 ) -> list[Prediction]:
     """The best answer to every question, and how much better no answer would be."""
-    start, end, count = _matrices(found, len(features))
+    start, end, count = _matrices(logits, len(features))
     column = np.arange(start.shape[1])
     inside = (column >= 1) & (column <= count[:, None])
     # Several starts and ends have many pairings, most of them wrong ones.
@@ -68,17 +68,17 @@ def find_answers(
     ]
 
 
-def _matrices(found: Found, windows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+def _matrices(logits: Logits, windows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
     """Start and end logits (windows, 1 + tokens), that of no answer in column 0."""
-    order = np.argsort(found["item"])
-    if not np.array_equal(found["item"][order], np.arange(windows)):
+    order = np.argsort(logits["item"])
+    if not np.array_equal(logits["item"][order], np.arange(windows)):
         raise ValueError(f"wanted {windows} windows, each once, got {len(order)}")
-    count = found["count"][order]
-    place = ranges(offsets(found["count"])[:-1][order], count)
+    count = logits["count"][order]
+    place = ranges(offsets(logits["count"])[:-1][order], count)
     out = []
     for key in ("start", "end"):
-        matrix = pad(found[key][place], count, fill=-np.inf, shift=1)
-        matrix[:, 0] = found[f"null_{key}"][order]
+        matrix = pad(logits[key][place], count, fill=-np.inf, shift=1)
+        matrix[:, 0] = logits[f"null_{key}"][order]
         out.append(matrix)
     return out[0], out[1], count
 

@@ -4,16 +4,16 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
 (in evaluation logits may have more keys, which only decoding uses):
 
     task = make_task("tagging")
-    features = task.encode(task.read("train.txt"), codec)     # compact arrays, made once
+    features = task.encode(task.read("train.txt"), tokenizer)     # compact arrays, made once
     task = task.fit(features)                                 # labels come from train only
-    model = task.build_model("minilm", codec)
-    batch = task.collate(features, items, codec)
+    model = task.build_model("minilm", tokenizer)
+    batch = task.collate(features, items, tokenizer)
     logits = task.logits(model(**batch.inputs), batch)        # {"tags": (B, L, C)}
     loss = sum(loss_fn(logits[key], batch.targets[key]) for key in batch.targets)
 
     found = join(task.gather(task.logits(model(**b.inputs), b), b) for b in batches)
     predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
-    scores = task.score(predictions, examples)                # scores[task.headline] decides
+    scores = task.score(predictions, examples)                # scores[task.primary_metric] decides
 
 Experiments ask a task four things more, which one of another package may leave out:
 `count_line(line)`, what a line of predictions adds to the sums behind the scores;
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.metrics.counts import Counts, Mean
-    from softf1.models.codec import Codec
     from softf1.models.heads import Head
+    from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
 
 Example = TypeVar("Example")
 
-Found = dict[str, "NDArray[Any]"]
+Logits = dict[str, "NDArray[Any]"]
 """What evaluation keeps of a batch; the first axis of every array grows over batches."""
 
 Prediction = dict[str, Any]
@@ -151,7 +151,7 @@ class Task(Protocol):
         """Options of the reader."""
 
     @property
-    def headline(self) -> str:
+    def primary_metric(self) -> str:
         """The score that chooses checkpoints and is reported first."""
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
@@ -160,7 +160,7 @@ class Task(Protocol):
     def texts(self, examples: Iterable[Any]) -> Iterator[Sequence[str]]:
         """What an encoder from scratch makes its vocabulary of."""
 
-    def encode(self, examples: Iterable[Any], codec: Codec) -> Features:
+    def encode(self, examples: Iterable[Any], tokenizer: Tokenizer) -> Features:
         """Examples as compact arrays."""
 
     def fit(self, features: Features) -> Self:
@@ -169,7 +169,7 @@ class Task(Protocol):
     def notes(self, features: Features) -> list[str]:
         """What a user should be told of a file, once: what is scored but cannot be predicted."""
 
-    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
+    def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """An encoder with the head for this task's labels; `options` go to its configuration."""
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
@@ -179,7 +179,7 @@ class Task(Protocol):
         self,
         features: Features,
         items: Sequence[int],
-        codec: Codec,
+        tokenizer: Tokenizer,
         *,
         width: int | None = None,
         epoch: int = 0,
@@ -192,16 +192,18 @@ class Task(Protocol):
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """What losses take, from what the model gave."""
 
-    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The part of the logits that decoding needs."""
 
-    def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:
+    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:
         """This task with thresholds tuned on the dev set; itself where there are none."""
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """What tuned thresholds and biases add to the logits, by key; empty where nothing."""
 
-    def decode(self, found: Found, features: Features, examples: Sequence[Any]) -> list[Prediction]:
+    def decode(
+        self, logits: Logits, features: Features, examples: Sequence[Any]
+    ) -> list[Prediction]:
         """One prediction an example, in the order of the examples."""
 
     def score(self, predictions: Sequence[Prediction], examples: Sequence[Any]) -> dict[str, Any]:
@@ -278,26 +280,26 @@ def describe_collapse(
     return f"{ONE_CLASS}, all is {next(iter(classes))!r}" if alone else None
 
 
-def by_item(found: Found, name: str, items: int) -> NDArray[Any]:
-    """An array of `found` in the order of the items, each of which must be there once.
+def by_item(logits: Logits, name: str, items: int) -> NDArray[Any]:
+    """An array of `logits` in the order of the items, each of which must be there once.
 
     >>> by_item({"item": np.array([1, 0]), "x": np.array([5, 6])}, "x", 2)
     array([6, 5])
     """
-    order = np.argsort(found["item"])
-    if not np.array_equal(found["item"][order], np.arange(items)):
+    order = np.argsort(logits["item"])
+    if not np.array_equal(logits["item"][order], np.arange(items)):
         raise ValueError(f"wanted {items} items, each once, got {len(order)}")
-    out: NDArray[Any] = found[name][order]
+    out: NDArray[Any] = logits[name][order]
     return out
 
 
-def join(found: Iterable[Found]) -> Found:
+def join(logits: Iterable[Logits]) -> Logits:
     """Batches of an evaluation put together, in any order: every row carries its item.
 
     >>> join([{"item": np.array([2])}, {"item": np.array([0, 1])}])
     {'item': array([2, 0, 1])}
     """
-    parts = list(found)
+    parts = list(logits)
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 

@@ -17,7 +17,7 @@ from softf1.models.heads import Head, find_output
 from softf1.tasks.base import (
     Batch,
     Features,
-    Found,
+    Logits,
     Prediction,
     by_item,
     describe_collapse,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.rows import Flat
 
@@ -88,8 +88,8 @@ class Classification:
         multi_label: Any number of labels a text, a sigmoid each; otherwise one, a softmax.
         positive: The label whose F1 counts where there are two; None is the last in order
             ("1" of "0" and "1", "yes" of "no" and "yes").
-        metric: The headline; None is F1 of the positive label where there are two, macro F1 of
-            more, micro F1 of several at once.
+        metric: The primary metric; None is F1 of the positive label where there are two, macro F1
+            of more, micro F1 of several at once.
         format: Format of the files; None detects it.
         reader: Options of the reader.
         max_length: Ids in a row at most, special tokens included; longer texts are cut.
@@ -126,7 +126,7 @@ class Classification:
         return not self.multi_label
 
     @property
-    def headline(self) -> str:
+    def primary_metric(self) -> str:
         """The score that decides."""
         several = self.multi_label or len(self.labels) == 2
         return self.metric or ("f1" if several else "macro_f1")
@@ -145,13 +145,13 @@ class Classification:
         """All texts."""
         return chain.from_iterable(map(split, examples))
 
-    def encode(self, examples: Iterable[Example], codec: Codec) -> Features:
+    def encode(self, examples: Iterable[Example], tokenizer: Tokenizer) -> Features:
         """Texts as arrays, cut where they are too long."""
-        layout = codec.layout(pair=self.reads is PairExample)
-        capacity = room(codec, layout, self.max_length)
+        layout = tokenizer.layout(pair=self.reads is PairExample)
+        capacity = room(tokenizer, layout, self.max_length)
         number, parts = Numbering(), []
         for chunk in chunks(examples):
-            first, other = self._texts(chunk, codec)
+            first, other = self._texts(chunk, tokenizer)
             a, b = share(first[1], other[1], capacity=capacity)
             labels = [self._labels(example) for example in chunk]
             flat_labels = number.numbers(list(chain.from_iterable(labels)))
@@ -172,10 +172,10 @@ class Classification:
         }
         return Features(arrays, {"labels": tuple(number)})
 
-    def _texts(self, examples: Sequence[Example], codec: Codec) -> tuple[Flat, Flat]:
+    def _texts(self, examples: Sequence[Example], tokenizer: Tokenizer) -> tuple[Flat, Flat]:
         """The first texts of some examples, and their second ones, empty where there are none."""
         first, *second = (
-            encode_texts(texts, codec) for texts in zip(*map(split, examples), strict=True)
+            encode_texts(texts, tokenizer) for texts in zip(*map(split, examples), strict=True)
         )
         return first, second[0] if second else (first[0][:0], np.zeros_like(first[1]))
 
@@ -202,7 +202,7 @@ class Classification:
         """Labels that training never saw."""
         return describe_unseen(features.names["labels"], self.labels)
 
-    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
+    def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a linear layer over its summary of the text."""
         problem = (
             "multi_label_classification" if self.multi_label else "single_label_classification"
@@ -211,7 +211,7 @@ class Classification:
             encoder,
             head=self.head,
             labels=self.labels,
-            codec=codec,
+            tokenizer=tokenizer,
             problem_type=problem,
             **options,
         )
@@ -225,7 +225,7 @@ class Classification:
         self,
         features: Features,
         items: Sequence[int],
-        codec: Codec,
+        tokenizer: Tokenizer,
         *,
         width: int | None = None,
         epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
@@ -235,25 +235,25 @@ class Classification:
         pair = self.reads is PairExample
         first, second = (take(features, name, index) for name in ("first", "second"))
         laid = assemble(
-            codec, codec.layout(pair=pair), first, second if pair else None, width=width
+            tokenizer, tokenizer.layout(pair=pair), first, second if pair else None, width=width
         )
         target = make_targets(features, index, self.labels, multi_label=self.multi_label)
-        inputs = model_inputs(codec, laid, features)
+        inputs = model_inputs(tokenizer, laid, features)
         return Batch(index, inputs, {"labels": torch.from_numpy(target)}, {})
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
         """`labels` (B, C)."""
         return {"labels": output.logits}
 
-    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The logits of every item; rows after these are padding."""
         chosen = logits["labels"][: len(batch.items)]
         return {"item": batch.items, "logits": chosen.detach().float().cpu().numpy()}
 
-    def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
+    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
         """Thresholds or biases, by cross-fitting on the dev set."""
-        logits = by_item(found, "logits", len(features))
-        thresholds, biases = tune_labels(logits, features, self)
+        rows = by_item(logits, "logits", len(features))
+        thresholds, biases = tune_labels(rows, features, self)
         return replace(self, thresholds=thresholds, biases=biases)
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
@@ -263,12 +263,12 @@ class Classification:
 
     def decode(
         self,
-        found: Found,
+        logits: Logits,
         features: Features,
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The label or labels of every text."""
-        return decide(by_item(found, "logits", len(features)), self)
+        return decide(by_item(logits, "logits", len(features)), self)
 
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[Example]]]) -> None:
         """Refuses texts without a label, where each must have one."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import QAExample
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Features
 
     Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def encode_questions(
     examples: Sequence[QAExample],
-    codec: Codec,
+    tokenizer: Tokenizer,
     *,
     max_length: int | None,
     max_question: int,
@@ -39,11 +39,11 @@ def encode_questions(
     """
     number: dict[str, int] = {}
     context = np.array([number.setdefault(e.context, len(number)) for e in examples], np.int64)
-    arrays = _encode_contexts(list(number), codec)
-    question, asked = encode_texts([example.question for example in examples], codec)
+    arrays = _encode_contexts(list(number), tokenizer)
+    question, asked = encode_texts([example.question for example in examples], tokenizer)
     question, asked = keep((question, asked), np.minimum(asked, max_question))
-    layout = codec.layout(pair=True)
-    capacity = room(codec, layout, max_length) - asked
+    layout = tokenizer.layout(pair=True)
+    capacity = room(tokenizer, layout, max_length) - asked
     if (capacity < 2).any():
         raise InputError(f"wanted room for 2 tokens or more of a context, got {capacity.min()}")
     at = arrays["context_at"]
@@ -66,8 +66,8 @@ def encode_questions(
     }
 
 
-def _encode_contexts(contexts: list[str], codec: Codec) -> dict[str, NDArray[Any]]:
-    found = codec.aligned(contexts)
+def _encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDArray[Any]]:
+    found = tokenizer.aligned(contexts)
     places = []
     for context, (_, spans) in zip(contexts, found, strict=True):
         place = np.array(spans, np.int64).reshape(-1, 2)

@@ -57,7 +57,7 @@ class Labelled(Protocol):
         """Added to the logits."""
 
     @property
-    def headline(self) -> str:
+    def primary_metric(self) -> str:
         """The score that decides."""
 
     @property
@@ -243,14 +243,14 @@ def tune_labels(
     scores = probabilities(logits[index].astype(np.float64), multi_label=task.multi_label)
     gold = make_targets(features, index, task.labels, multi_label=True) > 0
     if task.multi_label:
-        average: Average = "macro" if task.headline == "macro_f1" else "micro"
+        average: Average = "macro" if task.primary_metric == "macro_f1" else "micro"
         return _loosen(tune_thresholds(scores, gold, average=average)), ()
-    if task.positive_label is not None and task.headline == "f1":
+    if task.positive_label is not None and task.primary_metric == "f1":
         column = [task.labels.index(task.positive_label)]
         tuned = tune_thresholds(scores[:, column], gold[:, column], average="micro")
         return _loosen(tuned), ()
     right = make_targets(features, index, task.labels, multi_label=False)
-    return (), tune_classes(logits[index], right, metric=task.headline)
+    return (), tune_classes(logits[index], right, metric=task.primary_metric)
 
 
 def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:

@@ -18,7 +18,7 @@ from softf1.tasks.base import (
     DIGITS,
     Batch,
     Features,
-    Found,
+    Logits,
     Prediction,
     describe_collapse,
     describe_counts,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.queries import Golds, Scored
 
@@ -95,7 +95,7 @@ class MrcNer:
 
     kind = "mrc_ner"
     summary = "names as answers to a query for each label, nested ones too (BERT-MRC)"
-    headline = "f1"
+    primary_metric = "f1"
     reads_words = True
     no_onnx = "which pairs of start and end its model judges depends on the text"
     head = "none"
@@ -140,11 +140,11 @@ class MrcNer:
         """The words of each context."""
         return (example.words for example in examples)
 
-    def encode(self, examples: Iterable[MrcExample], codec: Codec) -> Features:
+    def encode(self, examples: Iterable[MrcExample], tokenizer: Tokenizer) -> Features:
         """Contexts as arrays, a window an item, with the query of each."""
         return encode_queries(
             list(examples),
-            codec,
+            tokenizer,
             max_length=self.max_length,
             max_query=self.max_query,
             overlap=self.overlap,
@@ -158,11 +158,13 @@ class MrcNer:
         """Nothing: any label can be asked for."""
         return []
 
-    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
+    def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with heads for starts, ends, pairs and answers."""
         from softf1.models.mrc import MrcNer as Model
 
-        return Model.build(encoder, codec, match=self.match, answerable=self.answerable, **options)
+        return Model.build(
+            encoder, tokenizer, match=self.match, answerable=self.answerable, **options
+        )
 
     def heads(self, model: Any) -> dict[str, Head]:
         """Where the logits come from."""
@@ -175,7 +177,7 @@ class MrcNer:
         self,
         features: Features,
         items: Sequence[int],
-        codec: Codec,
+        tokenizer: Tokenizer,
         *,
         width: int | None = None,
         epoch: int = 0,
@@ -185,8 +187,8 @@ class MrcNer:
         query, at = features["query_of"][features["source"][index]], features["query_at"]
         asked = at[query + 1] - at[query]
         laid = assemble(
-            codec,
-            codec.layout(pair=True),
+            tokenizer,
+            tokenizer.layout(pair=True),
             (features["query"][ranges(at[query], asked)], asked),
             window_tokens(features, index),
             width=width,
@@ -209,7 +211,7 @@ class MrcNer:
             targets["answerable"] = answer_targets(found)
         return Batch(
             index,
-            model_inputs(codec, laid, features) | inputs,
+            model_inputs(tokenizer, laid, features) | inputs,
             {key: torch.from_numpy(target) for key, target in targets.items()},
             {"word": torch.from_numpy(word)},
         )
@@ -233,7 +235,7 @@ class MrcNer:
         found: dict[str, Tensor] = output
         return found
 
-    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans of every window: (item, start, end, score, confidence) by word."""
         arrays = {key: value.detach().float().cpu().numpy() for key, value in logits.items()}
         flat = {key: array[..., 0] for key, array in arrays.items() if key != "proposed"}
@@ -251,7 +253,7 @@ class MrcNer:
             "confidence": confidence,
         }
 
-    def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
+    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
         """Itself: spans are given where all heads say yes."""
         return self
 
@@ -260,13 +262,15 @@ class MrcNer:
         return {}
 
     def decode(
-        self, found: Found, features: Features, examples: Sequence[MrcExample]
+        self, logits: Logits, features: Features, examples: Sequence[MrcExample]
     ) -> list[Prediction]:
         """The spans of every item, those of its windows put together."""
-        if not np.array_equal(np.sort(found["seen"]), np.arange(len(features))):
-            raise ValueError(f"wanted {len(features)} windows, each once, got {len(found['seen'])}")
-        source = features["source"][found["item"]]
-        columns = (found["score"], source, found["start"], found["end"], found["confidence"])
+        if not np.array_equal(np.sort(logits["seen"]), np.arange(len(features))):
+            raise ValueError(
+                f"wanted {len(features)} windows, each once, got {len(logits['seen'])}"
+            )
+        source = features["source"][logits["item"]]
+        columns = (logits["score"], source, logits["start"], logits["end"], logits["confidence"])
         spans: Iterable[Scored] = zip(*(array.tolist() for array in columns), strict=True)
         kept = merge_windows(spans, examples, nested=self.nested)
         return [

@@ -22,7 +22,7 @@ from softf1.tasks.answers import (
 from softf1.tasks.base import (
     Batch,
     Features,
-    Found,
+    Logits,
     Prediction,
     describe_collapse,
     read_examples,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
 
 KEYS = ("start", "end")
@@ -101,7 +101,7 @@ class QA:
 
     kind = file_kind = "qa"
     summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
-    headline = "f1"
+    primary_metric = "f1"
     head = "span"
 
     def __post_init__(self) -> None:
@@ -122,11 +122,11 @@ class QA:
         """All questions and contexts."""
         return (text for example in examples for text in (example.question, example.context))
 
-    def encode(self, examples: Iterable[QAExample], codec: Codec) -> Features:
+    def encode(self, examples: Iterable[QAExample], tokenizer: Tokenizer) -> Features:
         """Questions as arrays, a window an item."""
         arrays = encode_questions(
             list(examples),
-            codec,
+            tokenizer,
             max_length=self.max_length,
             max_question=self.max_question,
             overlap=self.overlap,
@@ -141,9 +141,9 @@ class QA:
         """Answers that are too long to be found, or not where they should be."""
         return describe_lost(features, longest=self.longest)
 
-    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
+    def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with two outputs a token."""
-        model: nn.Module = build_model(encoder, head=self.head, codec=codec, **options)
+        model: nn.Module = build_model(encoder, head=self.head, tokenizer=tokenizer, **options)
         return model
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
@@ -155,7 +155,7 @@ class QA:
         self,
         features: Features,
         items: Sequence[int],
-        codec: Codec,
+        tokenizer: Tokenizer,
         *,
         width: int | None = None,
         epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
@@ -167,8 +167,8 @@ class QA:
         at = features["question_at"]
         asked = at[source + 1] - at[source]
         laid = assemble(
-            codec,
-            codec.layout(pair=True),
+            tokenizer,
+            tokenizer.layout(pair=True),
             (features["question"][ranges(at[source], asked)], asked),
             (features["tokens"][ranges(first, count)], count),
             width=width,
@@ -190,7 +190,7 @@ class QA:
         places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
         return Batch(
             index,
-            model_inputs(codec, laid, features),
+            model_inputs(tokenizer, laid, features),
             targets,
             {name: torch.from_numpy(place) for name, place in places.items()},
         )
@@ -203,7 +203,7 @@ class QA:
         outside = ~batch.places["allowed"]
         return {key: x.masked_fill(outside, float("-inf")) for key, x in found.items()}
 
-    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The logits of context tokens, flat, and of [CLS], for each window."""
         place = batch.places
         found = {"item": batch.items, "count": place["count"].cpu().numpy()}
@@ -214,11 +214,11 @@ class QA:
             found[f"null_{key}"] = values[line, place["cls"]].cpu().numpy()
         return found
 
-    def tune(self, found: Found, features: Features, examples: Sequence[QAExample]) -> Self:
+    def tune(self, logits: Logits, features: Features, examples: Sequence[QAExample]) -> Self:
         """The no-answer threshold with the best F1 on the dev set."""
         if not self.no_answer:
             return self
-        scores = self.score(self.decode(found, features, examples), examples)
+        scores = self.score(self.decode(logits, features, examples), examples)
         return replace(self, null_threshold=scores["best_f1_threshold"])
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
@@ -226,10 +226,10 @@ class QA:
         return {}
 
     def decode(
-        self, found: Found, features: Features, examples: Sequence[QAExample]
+        self, logits: Logits, features: Features, examples: Sequence[QAExample]
     ) -> list[Prediction]:
         """The best answer to every question, as it stands in its context."""
-        answers = find_answers(found, features, examples, self)
+        answers = find_answers(logits, features, examples, self)
         return choose_spans(answers, self) if self.several else answers
 
     def score(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import MrcExample
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
 
     Pair = tuple[int, int]
     Golds = tuple[list[Pair], tuple[list[int], list[int]]]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
     Ints = NDArray[np.int64]
-    Found = tuple[int, int, float]
+    ScoredSpan = tuple[int, int, float]
 
 
 SIDES = ("start", "end")
@@ -33,7 +33,7 @@ SIDES = ("start", "end")
 
 def encode_queries(
     examples: Sequence[MrcExample],
-    codec: Codec,
+    tokenizer: Tokenizer,
     *,
     max_length: int | None,
     max_query: int,
@@ -42,12 +42,12 @@ def encode_queries(
     """The arrays of `SentenceEncoder`, with each distinct query and the gold spans by word."""
     number, label = Numbering(), Numbering()
     query_of = number.numbers([example.query for example in examples])
-    flat, counts = encode_texts(list(number), codec)
+    flat, counts = encode_texts(list(number), tokenizer)
     flat, counts = keep((flat, counts), np.minimum(counts, max_query))
-    layout = codec.layout(pair=True)
+    layout = tokenizer.layout(pair=True)
     # Room for the longest query, so that a sentence is cut in the same places for all labels.
-    capacity = room(codec, layout, max_length) - int(counts.max(initial=0))
-    encoder = SentenceEncoder(codec, capacity=capacity, overlap=overlap)
+    capacity = room(tokenizer, layout, max_length) - int(counts.max(initial=0))
+    encoder = SentenceEncoder(tokenizer, capacity=capacity, overlap=overlap)
     encoder.add([example.words for example in examples])
     arrays = encoder.arrays(specials=layout.specials)
     arrays["length"] += counts[query_of][arrays["source"]].astype(np.int32)
@@ -175,7 +175,7 @@ Scored = tuple[float, int, int, int, float]
 """(score, example, start, end, confidence)."""
 
 
-def pair_nearest(start: Floats, end: Floats, *, nested: bool) -> Iterator[Found]:
+def pair_nearest(start: Floats, end: Floats, *, nested: bool) -> Iterator[ScoredSpan]:
     """Spans of likely starts and ends alone: each start goes to the nearest end.
 
     Nothing is made of a start without an end. Flat spans end before the next start.
@@ -193,7 +193,7 @@ def pair_nearest(start: Floats, end: Floats, *, nested: bool) -> Iterator[Found]
             yield first, int(after[0]), float(start[first] + end[after[0]])
 
 
-def judge_pairs(start: Floats, end: Floats, match: Floats, pairs: Ints) -> Iterator[Found]:
+def judge_pairs(start: Floats, end: Floats, match: Floats, pairs: Ints) -> Iterator[ScoredSpan]:
     """The proposed pairs whose start, end and match are all likely.
 
     >>> likely = np.array([1., -1., 2.])

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Features
 
     Flat = tuple[NDArray[np.int32], Ints]
-    from softf1.models.codec import Layout
+    from softf1.models.tokenizers import Layout
 
 
 def offsets(lengths: ArrayLike) -> Ints:
@@ -83,9 +83,9 @@ def pad(
     return out
 
 
-def encode_texts(texts: Sequence[str], codec: Codec) -> Flat:
+def encode_texts(texts: Sequence[str], tokenizer: Tokenizer) -> Flat:
     """The ids of all texts, flat, and how many each has."""
-    found = codec.text_ids(texts)
+    found = tokenizer.text_ids(texts)
     lengths = np.fromiter(map(len, found), np.int64, len(found))
     flat = np.fromiter((i for ids in found for i in ids), np.int32, int(lengths.sum()))
     return flat, lengths
@@ -135,9 +135,9 @@ class Rows:
     cls: Ints
 
 
-def room(codec: Codec, layout: Layout, max_length: int | None) -> int:
+def room(tokenizer: Tokenizer, layout: Layout, max_length: int | None) -> int:
     """Ids of text in a row: as asked for where the encoder can, else what its window leaves."""
-    length = codec.window if max_length is None else min(max_length, codec.limit)
+    length = tokenizer.window if max_length is None else min(max_length, tokenizer.limit)
     if length < layout.specials + 2:
         raise InputError(f"wanted rows of {layout.specials + 2} ids or more, got {length}")
     return length - layout.specials
@@ -149,7 +149,7 @@ def text_lengths(first: Ints, second: Ints | None, layout: Layout) -> Ints:
 
 
 def assemble(
-    codec: Codec,
+    tokenizer: Tokenizer,
     layout: Layout,
     first: tuple[NDArray[Any], Ints],
     second: tuple[NDArray[Any], Ints] | None = None,
@@ -165,8 +165,8 @@ def assemble(
     shift = width - lengths if layout.pad_left else np.zeros_like(lengths)
     at_first = shift + len(layout.before)
     at_second = at_first + a + len(layout.between)
-    out = pad(np.asarray(ids, np.int64), a, fill=codec.pad_id, width=width, shift=at_first)
-    types = np.full_like(out, codec.pad_type)
+    out = pad(np.asarray(ids, np.int64), a, fill=tokenizer.pad_id, width=width, shift=at_first)
+    types = np.full_like(out, tokenizer.pad_type)
     row = np.arange(len(a)) * width
     parts = (
         (shift, np.full_like(a, len(layout.before)), layout.before, layout.types[0]),
@@ -193,11 +193,11 @@ def _repeat(values: Any, size: int) -> Any:
     return np.tile(np.array(values, np.int64), size // len(values))
 
 
-def model_inputs(codec: Codec, laid: Rows, features: Features) -> dict[str, torch.Tensor]:
+def model_inputs(tokenizer: Tokenizer, laid: Rows, features: Features) -> dict[str, torch.Tensor]:
     """The tensors that the model's forward takes."""
     arrays = {"input_ids": laid.ids, "attention_mask": laid.mask, "token_type_ids": laid.types}
-    arrays = {name: array for name, array in arrays.items() if name in codec.names}
-    if "char_ids" in codec.names:  # ids are rows of the file's own word list
+    arrays = {name: array for name, array in arrays.items() if name in tokenizer.names}
+    if "char_ids" in tokenizer.names:  # ids are rows of the file's own word list
         arrays["char_ids"] = features["char_ids"][laid.ids]
         arrays["input_ids"] = features["word_ids"][laid.ids]
     return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}

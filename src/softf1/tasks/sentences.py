@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from softf1.models.bilstm import WordCodec
-    from softf1.models.codec import Codec
+    from softf1.models.bilstm import WordTokenizer
+    from softf1.models.tokenizers import Tokenizer
 
     Ints = NDArray[np.int64]
     from collections.abc import Iterable, Iterator
@@ -58,8 +58,8 @@ class WordTable:
     that is labelled and scored. A word of more than `limit` pieces keeps its first ones.
     """
 
-    def __init__(self, codec: Codec, *, limit: int):
-        self.codec, self.limit = codec, limit
+    def __init__(self, tokenizer: Tokenizer, *, limit: int):
+        self.tokenizer, self.limit = tokenizer, limit
         self.clear()
 
     def clear(self) -> None:
@@ -86,7 +86,9 @@ class WordTable:
         words, self.number.new = self.number.new, []
         if not words:
             return
-        found = [ids[: self.limit] or [self.codec.unk_id] for ids in self.codec.pieces(words)]
+        found = [
+            ids[: self.limit] or [self.tokenizer.unk_id] for ids in self.tokenizer.pieces(words)
+        ]
         flat = np.fromiter((i for ids in found for i in ids), np.int32)
         self.pieces = np.concatenate([self.pieces, flat])
         self.counts = np.concatenate([self.counts, np.array([len(ids) for ids in found])])
@@ -100,8 +102,8 @@ class SpellingTable:
     the word is spelt even where the vocabulary does not have it.
     """
 
-    def __init__(self, codec: WordCodec):
-        self.codec = codec
+    def __init__(self, tokenizer: WordTokenizer):
+        self.tokenizer = tokenizer
         self.number = Numbering()
 
     def encode(self, words: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
@@ -111,16 +113,16 @@ class SpellingTable:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The rows: id and characters of each distinct word."""
-        ids = [self.codec.pad_id, *(ids[0] for ids in self.codec.pieces(self.number.new))]
-        spelt = self.codec.spell(["", *self.number.new])
+        ids = [self.tokenizer.pad_id, *(ids[0] for ids in self.tokenizer.pieces(self.number.new))]
+        spelt = self.tokenizer.spell(["", *self.number.new])
         return {"word_ids": np.array(ids, np.int32), "char_ids": spelt}
 
 
-def make_table(codec: Codec, *, limit: int) -> WordTable | SpellingTable:
-    """The table for a codec."""
-    if "char_ids" in codec.names:
-        return SpellingTable(cast("WordCodec", codec))
-    return WordTable(codec, limit=limit)
+def make_table(tokenizer: Tokenizer, *, limit: int) -> WordTable | SpellingTable:
+    """The table for a tokenizer."""
+    if "char_ids" in tokenizer.names:
+        return SpellingTable(cast("WordTokenizer", tokenizer))
+    return WordTable(tokenizer, limit=limit)
 
 
 def cut(counts: Ints, *, capacity: int, overlap: int) -> Ints:
@@ -206,12 +208,12 @@ class SentenceEncoder:
     the ids of its row.
     """
 
-    def __init__(self, codec: Codec, *, capacity: int, overlap: int | None = None):
+    def __init__(self, tokenizer: Tokenizer, *, capacity: int, overlap: int | None = None):
         if capacity < 2:
             raise InputError(f"wanted room for 2 pieces or more in a row, got {capacity}")
         self.capacity = capacity
         self.overlap = capacity // 4 if overlap is None else min(overlap, capacity // 2)
-        self.table = make_table(codec, limit=max(1, capacity // 2))
+        self.table = make_table(tokenizer, limit=max(1, capacity // 2))
         self.tokens: list[NDArray[np.int32]] = []
         self.counts: list[NDArray[np.int16]] = []
         self.lengths: list[NDArray[np.int32]] = []

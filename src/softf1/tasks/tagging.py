@@ -21,7 +21,7 @@ from softf1.tasks.base import (
     IGNORE,
     Batch,
     Features,
-    Found,
+    Logits,
     Prediction,
     describe_collapse,
     describe_unseen,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
 
 NO_TAG = ""
@@ -93,7 +93,7 @@ class Tagging:
     kind = file_kind = "tagging"
     summary = "a tag for each word or character: names, parts of speech, segmentation"
     reads_words = True
-    headline = "f1"
+    primary_metric = "f1"
     head = "tokens"
     softmax = True
 
@@ -136,11 +136,11 @@ class Tagging:
         """The words of each sentence, of which an encoder from scratch makes its vocabulary."""
         return (self.units(example)[0] for example in examples)
 
-    def encode(self, examples: Iterable[TaggedSentence], codec: Codec) -> Features:
+    def encode(self, examples: Iterable[TaggedSentence], tokenizer: Tokenizer) -> Features:
         """Sentences as arrays, cut into windows where they are too long."""
-        layout = codec.layout(pair=False)
-        capacity = room(codec, layout, self.max_length)
-        encoder = SentenceEncoder(codec, capacity=capacity, overlap=self.overlap)
+        layout = tokenizer.layout(pair=False)
+        capacity = room(tokenizer, layout, self.max_length)
+        encoder = SentenceEncoder(tokenizer, capacity=capacity, overlap=self.overlap)
         number, tags = Numbering(), [np.zeros(0, np.int32)]
         for chunk in chunks(map(self.units, examples)):
             encoder.add([words for words, _ in chunk])
@@ -155,10 +155,10 @@ class Tagging:
         labels = tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
         return replace(self, labels=labels, spans=self.target_scheme or find_scheme(features))
 
-    def build_model(self, encoder: str | Path, codec: Codec, **options: Any) -> nn.Module:
+    def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a linear layer over every token."""
         model: nn.Module = build_model(
-            encoder, head=self.head, labels=self.labels, codec=codec, **options
+            encoder, head=self.head, labels=self.labels, tokenizer=tokenizer, **options
         )
         return model
 
@@ -184,7 +184,7 @@ class Tagging:
         self,
         features: Features,
         items: Sequence[int],
-        codec: Codec,
+        tokenizer: Tokenizer,
         *,
         width: int | None = None,
         epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
@@ -192,7 +192,7 @@ class Tagging:
         """Windows as tensors; a target stands at the first piece of each owned word."""
         index = np.asarray(items, np.int64)
         laid = assemble(
-            codec, codec.layout(pair=False), window_tokens(features, index), width=width
+            tokenizer, tokenizer.layout(pair=False), window_tokens(features, index), width=width
         )
         word, row, column = word_places(features, index, laid.first, owned=True)
         target = np.full(laid.ids.shape, IGNORE, np.int64)
@@ -200,7 +200,7 @@ class Tagging:
         places = {"word": word, "row": row, "column": column}
         return Batch(
             index,
-            model_inputs(codec, laid, features),
+            model_inputs(tokenizer, laid, features),
             {"tags": torch.from_numpy(target)},
             {name: torch.from_numpy(place) for name, place in places.items()},
         )
@@ -214,7 +214,7 @@ class Tagging:
         """`tags` (B, L, C)."""
         return {"tags": output.logits}
 
-    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Found:
+    def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The logits of the owned words."""
         chosen = logits["tags"][batch.places["row"], batch.places["column"]]
         return {
@@ -222,15 +222,15 @@ class Tagging:
             "logits": chosen.detach().float().cpu().numpy(),
         }
 
-    def tune(self, found: Found, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
+    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
         """Biases of the labels: of O alone where tags make up spans."""
-        logits = by_word(found["logits"], found, features)
+        rows = by_word(logits["logits"], logits, features)
         gold = self.label_ids(features)[features["tag"]]
         lengths = np.diff(features["sentence"])
         if self.spans is None:
-            biases = tune_classes(logits, gold, metric=self.headline, lengths=lengths)
+            biases = tune_classes(rows, gold, metric=self.primary_metric, lengths=lengths)
         else:
-            biases = tune_spans(logits, gold, lengths=lengths, labels=self.labels)
+            biases = tune_spans(rows, gold, lengths=lengths, labels=self.labels)
         return replace(self, biases=biases)
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
@@ -239,14 +239,16 @@ class Tagging:
 
     def decode(
         self,
-        found: Found,
+        logits: Logits,
         features: Features,
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The best tag of every word, and its probability with the biases."""
-        scores = found["logits"] + np.array(self.biases or 0.0)
-        best = by_word(scores.argmax(-1), found, features)
-        sure = by_word(probabilities(scores, multi_label=False).max(-1, initial=0), found, features)
+        scores = logits["logits"] + np.array(self.biases or 0.0)
+        best = by_word(scores.argmax(-1), logits, features)
+        sure = by_word(
+            probabilities(scores, multi_label=False).max(-1, initial=0), logits, features
+        )
         tags, sure = [self.labels[i] for i in best.tolist()], sure.round(DIGITS).tolist()
         at = features["sentence"].tolist()
         return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in pairwise(at)]

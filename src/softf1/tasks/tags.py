@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import TaggedSentence
-    from softf1.tasks.base import Features, Found, LineCounts
+    from softf1.tasks.base import Features, LineCounts, Logits
 
 
 def find_scheme(features: Features) -> str | None:
@@ -93,17 +93,17 @@ def fits_scheme(tag: str, scheme: str) -> bool:
     return tag == OUTSIDE or (len(letter) == 1 and letter != OUTSIDE and letter in letters)
 
 
-def by_word(values: NDArray[Any], found: Found, features: Features) -> NDArray[Any]:
+def by_word(values: NDArray[Any], logits: Logits, features: Features) -> NDArray[Any]:
     """Values of words in the order of the file, whatever order the batches came in."""
     words = len(features["tag"])
-    seen = np.bincount(found["word"], minlength=words)
+    seen = np.bincount(logits["word"], minlength=words)
     if (seen != 1).any():
         raise ValueError(
-            f"wanted logits for {words} words, each once, got {len(found['word'])}, "
+            f"wanted logits for {words} words, each once, got {len(logits['word'])}, "
             f"{(seen == 0).sum()} missing"
         )
     out = np.empty((words, *values.shape[1:]), values.dtype)
-    out[found["word"]] = values
+    out[logits["word"]] = values
     return out
 
 

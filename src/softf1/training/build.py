@@ -45,7 +45,7 @@ def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, list[str]]:
     task, train = datasets.task, recipe.train
     choice = choose(
         recipe.task.kind,
-        metric=recipe.eval.metric or task.headline,
+        metric=recipe.eval.metric or task.primary_metric,
         counts=task.class_counts(datasets.features["train"]),
         given={key: size for key in HARDENING if (size := getattr(train, key)) is not None},
     )
@@ -215,7 +215,7 @@ def find_first_loss(
     """The loss of the first micro-batch, to differentiate and to show."""
     task, features = datasets.task, datasets.features["train"]
     micro = batch_sampler.epoch(0)[0][0]
-    batch = collate_rows(task, features, micro, datasets.codec)
+    batch = collate_rows(task, features, micro, datasets.tokenizer)
     batch = objective.prepare(batch.to(device))
     with autocast():
         logits = task.logits(model(**batch.inputs), batch)
@@ -229,7 +229,7 @@ def make_model(recipe: Recipe, datasets: Datasets) -> nn.Module:
     options = dict(recipe.encoder.options)
     if recipe.encoder.allow_pickle:
         options["allow_pickle"] = True
-    model = task.build_model(name, datasets.codec, **options)
+    model = task.build_model(name, datasets.tokenizer, **options)
     if recipe.encoder.dropout is not None:
         set_dropout(model, recipe.encoder.dropout)
     start_heads(model, datasets, prior=recipe.train.head_bias == "prior")

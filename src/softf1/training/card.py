@@ -106,7 +106,7 @@ def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
     known = list(_known_scores(result))
     if not known:
         return
-    headline = result.get("headline", task.headline)
+    headline = result.get("headline", task.primary_metric)
     yield f"## Scores\n\nThe checkpoint was chosen by `{headline}` on dev."
     splits = dict.fromkeys(split for split, _, _ in known)
     names = dict.fromkeys(metric for _, metric, _ in known)
@@ -149,7 +149,7 @@ def _usage(text: CardText, *, own: bool) -> Iterator[str]:
     yield (
         "In softf1:\n\n```sh\nsoftf1 predict path/to/this input.file\n```\n\n```python\n"
         "from softf1.training.publish import load_model\n\n"
-        'model, task, codec = load_model("path/to/this")\n```'
+        'model, task, tokenizer = load_model("path/to/this")\n```'
     )
 
 

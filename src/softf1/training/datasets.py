@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.data.splits import TextHashes, find_overlaps, put_aside, text_of
 from softf1.errors import InputError
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks.registry import make_task
 from softf1.training.run_folder import SPLITS, hash_examples, hash_path, identify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe, TaskSection
     from softf1.tasks.base import Features, Task
 
@@ -28,7 +28,7 @@ class Datasets:
 
     Attributes:
         task: With the labels of the training part.
-        codec: Text to ids.
+        tokenizer: Text to ids.
         examples: Of `train`, `dev` and, where there is one, `test`.
         features: The same, encoded.
         sources: Path, hash and number of examples of each part.
@@ -36,7 +36,7 @@ class Datasets:
     """
 
     task: Task
-    codec: Codec
+    tokenizer: Tokenizer
     examples: dict[str, list[Any]]
     features: dict[str, Features]
     sources: dict[str, dict[str, Any]]
@@ -70,12 +70,12 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _given(given) if given is not None else _read(recipe, task)
     notes = divide(examples, sources, recipe.task)
-    codec = make_codec(recipe.encoder.name, task.texts(examples["train"]))
-    features = {name: task.encode(own, codec) for name, own in examples.items()}
+    tokenizer = make_tokenizer(recipe.encoder.name, task.texts(examples["train"]))
+    features = {name: task.encode(own, tokenizer) for name, own in examples.items()}
     task = task.fit(features["train"])
     check_gold(task, examples, sources)
     notes += [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
-    return Datasets(task, codec, examples, features, sources, notes)
+    return Datasets(task, tokenizer, examples, features, sources, notes)
 
 
 def check_files(recipe: Recipe) -> None:

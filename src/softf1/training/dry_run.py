@@ -96,7 +96,7 @@ def estimate_seconds(trainer: Trainer) -> float:
     datasets, device = trainer.datasets, trainer.processes.device
     features = datasets.features["train"]
     batches = [
-        collate_rows(datasets.task, features, micro, datasets.codec) for micro in epoch[usual]
+        collate_rows(datasets.task, features, micro, datasets.tokenizer) for micro in epoch[usual]
     ]
     for _ in range(UNTIMED.get(device.type, 1)):
         trainer.stepper.step(batches)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe
-    from softf1.tasks.base import Batch, Features, Found, Prediction, Task
+    from softf1.tasks.base import Batch, Features, Logits, Prediction, Task
     from softf1.training.datasets import Datasets
 
 QUEUED = 2
@@ -51,7 +51,7 @@ def predict_logits(
     model: nn.Module,
     task: Task,
     features: Features,
-    codec: Codec,
+    tokenizer: Tokenizer,
     *,
     device: torch.device | str,
     batch_tokens: int = 16384,
@@ -59,14 +59,14 @@ def predict_logits(
     world: int = 1,
     rank: int = 0,
     step: Callable[..., Any] | None = None,
-) -> Found:
+) -> Logits:
     """The logits of every item, for `task.decode` and `task.tune`.
 
     Args:
         model: Any model of the task, wrapped by DDP or FSDP or not; left in the mode it was in.
         task: Collates and gathers.
         features: Encoded examples.
-        codec: The encoder's own.
+        tokenizer: The encoder's own.
         device: Where the model is.
         batch_tokens: Padded tokens of a batch.
         autocast: Makes the context of a forward.
@@ -84,19 +84,19 @@ def predict_logits(
 
     def make(micro: MicroBatch) -> tuple[Batch, dict[str, Tensor]]:
         items = micro.items if len(micro.items) else np.zeros(1, np.int64)
-        batch = task.collate(features, items.tolist(), codec, width=micro.width)
+        batch = task.collate(features, items.tolist(), tokenizer, width=micro.width)
         rows = micro.rows if step is not None else len(items)
         inputs = {
             name: repeat_first(value, rows - len(items)) for name, value in batch.inputs.items()
         }
         return batch, {k: v.pin_memory() if target.type == "cuda" else v for k, v in inputs.items()}
 
-    parts: list[Found] = []
+    parts: list[Logits] = []
     # As many on every rank, since all shards of a model run at once.
     work = eval_batches(features["length"], batch_tokens=batch_tokens, world=world, rank=rank)
     # On a CPU a second thread would only take cores from the first, and nothing runs ahead.
     queued, ahead = (QUEUED, prefetch) if target.type == "cuda" else (0, map)
-    waiting: deque[Callable[[], Found]] = deque()
+    waiting: deque[Callable[[], Logits]] = deque()
     with evaluating(model), no_gradients(model):
         for micro, (batch, inputs) in zip(work, ahead(make, work), strict=True):
             with autocast():
@@ -109,7 +109,7 @@ def predict_logits(
     return gather_ranks(parts, world=world, rank=rank)
 
 
-def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Found]:
+def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Logits]:
     """Start to copy the rows of a batch to the host; calling the result waits for them."""
     rows = len(batch.items)
     tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}
@@ -119,7 +119,7 @@ def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Found]:
         done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record()
 
-    def wait() -> Found:
+    def wait() -> Logits:
         if done is not None:
             done.synchronize()
         return task.gather(task.logits(type(output)(**here), batch), batch)
@@ -127,7 +127,7 @@ def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Found]:
     return wait
 
 
-def gather_ranks(parts: list[Found], *, world: int, rank: int) -> Found:
+def gather_ranks(parts: list[Logits], *, world: int, rank: int) -> Logits:
     """The parts of all ranks put together on rank 0."""
     if world == 1:
         return join(parts)
@@ -142,11 +142,11 @@ def evaluate(
     task: Task,
     features: Features,
     examples: Sequence[Any],
-    codec: Codec,
+    tokenizer: Tokenizer,
     **how: Any,
 ) -> Evaluated:
     """Predict and score all examples; `how` is what `predict_logits` takes."""
-    logits = predict_logits(model, task, features, codec, **how)
+    logits = predict_logits(model, task, features, tokenizer, **how)
     if how.get("rank", 0) != 0:
         return Evaluated([], {})
     predictions = task.decode(logits, features, examples)
@@ -205,8 +205,8 @@ def check_metric(recipe: Recipe, datasets: Datasets, model: nn.Module) -> None:
     """
     if recipe.eval.metric is None:
         return
-    task, codec = datasets.task, datasets.codec
+    task, tokenizer = datasets.task, datasets.tokenizer
     examples = datasets.examples["dev"][:: -(-len(datasets.examples["dev"]) // TRIED)]
-    features = task.encode(examples, codec)
-    scores = evaluate(model, task, features, examples, codec, device="cpu").scores
+    features = task.encode(examples, tokenizer)
+    scores = evaluate(model, task, features, examples, tokenizer, device="cpu").scores
     read_score(scores, recipe.eval.metric)

@@ -113,7 +113,7 @@ def check_target(path: Path) -> None:
 
 def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:
     """Random inputs of a shape; the last row is half as long."""
-    model, _, codec = loaded
+    model, _, tokenizer = loaded
     config: Any = model.config
     random = torch.Generator().manual_seed(rows * 1000 + width)
     mask = torch.ones(rows, width, dtype=torch.int64)
@@ -126,10 +126,12 @@ def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:
         "input_ids": below(config.vocab_size),
         "attention_mask": mask,
         "token_type_ids": below(getattr(config, "type_vocab_size", 1)),
-        "char_ids": below(getattr(config, "char_vocab_size", 1), getattr(codec, "letters", 1)),
+        "char_ids": below(getattr(config, "char_vocab_size", 1), getattr(tokenizer, "letters", 1)),
     }
     taken = inspect.signature(model.forward).parameters
-    return {name: value for name, value in known.items() if name in taken and name in codec.names}
+    return {
+        name: value for name, value in known.items() if name in taken and name in tokenizer.names
+    }
 
 
 def _export(loaded: Loaded, outputs: list[str], folder: Path) -> Any:
@@ -172,7 +174,7 @@ def compare(loaded: Loaded, path: Path) -> float:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         for rows, width in SHAPES:
-            inputs = sample(loaded, rows, min(width, loaded.codec.limit))
+            inputs = sample(loaded, rows, min(width, loaded.tokenizer.limit))
             wanted = _run(loaded.model, inputs)
             given = {name: value.numpy() for name, value in inputs.items()}
             got = session.run(list(wanted), given)

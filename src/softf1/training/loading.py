@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Features, Task
     from softf1.training.batching import MicroBatch
 
@@ -28,7 +28,7 @@ Made = tuple[list[U], Exception | None]
 
 
 def collate_rows(
-    task: Task, features: Features, micro: MicroBatch, codec: Codec, epoch: int = 0
+    task: Task, features: Features, micro: MicroBatch, tokenizer: Tokenizer, epoch: int = 0
 ) -> Batch:
     """The micro-batch as tensors of `micro.rows` rows, of which the further ones count nowhere.
 
@@ -39,7 +39,7 @@ def collate_rows(
     """
     empty = not len(micro.items)
     items = [int(features["length"].argmin())] if empty else micro.items.tolist()
-    batch = task.collate(features, items, codec, width=micro.width, epoch=epoch)
+    batch = task.collate(features, items, tokenizer, width=micro.width, epoch=epoch)
     more = micro.rows - len(items)
     if not more and not empty:
         return batch

@@ -48,7 +48,7 @@ def predict_lines(
     """A line of JSON for every example, in their order.
 
     Args:
-        loaded: Model, task and codec; the model is on the device already.
+        loaded: Model, task and tokenizer; the model is on the device already.
         examples: What `read_input` gives; taken as they are needed.
         device: Where the model is.
         autocast: Makes the context of a forward.
@@ -65,13 +65,13 @@ def predict_chunks(
     loaded: Loaded, examples: Iterable[Any], *, chunk: int = CHUNK, **how: Any
 ) -> Iterator[tuple[list[Any], list[Prediction]]]:
     """Examples and their predictions, some at a time; the next ones are encoded meanwhile."""
-    model, task, codec = loaded
+    model, task, tokenizer = loaded
 
     def encode(own: list[Any]) -> tuple[list[Any], Features]:
-        return own, task.encode(own, codec)
+        return own, task.encode(own, tokenizer)
 
     for own, features in prefetch(encode, cut(examples, chunk), depth=1):
-        logits = predict_logits(model, task, features, codec, **how)
+        logits = predict_logits(model, task, features, tokenizer, **how)
         yield own, task.decode(logits, features, own)
 
 
@@ -221,7 +221,7 @@ def rescore(
         device: Where to compute.
         how: What `predict_logits` takes beside it.
     """
-    model, task, codec = load_model(run)
+    model, task, tokenizer = load_model(run)
     recipe, problems = find_recipe(run), Problems()
     reader = reading_as(task, format=format, options=options)
     if data is not None:
@@ -231,11 +231,11 @@ def rescore(
     else:
         raise InputError("wanted --data, since no recipe.toml here names a file", path=run)
     check_gold(task, {"test": examples}, {"test": {"path": path}})
-    features = task.encode(examples, codec)
+    features = task.encode(examples, tokenizer)
     model = model.to(device)
-    scores = evaluate(model, task, features, examples, codec, device=device, **how).scores
+    scores = evaluate(model, task, features, examples, tokenizer, device=device, **how).scores
     notes = [*problems.notes, *task.notes(features)]
-    headline = (recipe.eval.metric if recipe is not None else None) or task.headline
+    headline = (recipe.eval.metric if recipe is not None else None) or task.primary_metric
     return Rescored(path, part, len(examples), headline, scores, notes)
 
 

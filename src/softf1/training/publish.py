@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 
 from softf1.errors import InputError, RunError
 from softf1.files import new_folder
-from softf1.models.codec import TokenizerCodec
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
+from softf1.models.tokenizers import FastTokenizer
 from softf1.tasks.card import DECISION
 from softf1.tasks.registry import FILE, load_plain_bias, load_task, read_files, save_task
 from softf1.training.build import quiet_transformers
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from softf1.models.codec import Codec
+    from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe
     from softf1.tasks.base import Task
 
@@ -43,7 +43,7 @@ class Loaded(NamedTuple):
 
     model: nn.Module
     task: Task
-    codec: Codec
+    tokenizer: Tokenizer
 
 
 def publish_model(
@@ -51,7 +51,7 @@ def publish_model(
     *,
     model: Any,
     task: Task,
-    codec: Codec,
+    tokenizer: Tokenizer,
     recipe: Recipe | str,
     result: Mapping[str, Any],
 ) -> None:
@@ -63,7 +63,7 @@ def publish_model(
         folder: Where to, `model` of a run.
         model: As `task.build_model` made it, not wrapped.
         task: With its labels, thresholds and biases.
-        codec: Tokenizer or vocabulary.
+        tokenizer: Tokenizer or vocabulary.
         recipe: For the card, as a value or as TOML.
         result: What `result.json` holds, for the card.
     """
@@ -71,7 +71,7 @@ def publish_model(
         try:
             with quiet_transformers(), fold_decision(model, task) as plain_bias:
                 model.save_pretrained(made)
-                codec.save_pretrained(made)
+                tokenizer.save_pretrained(made)
         except SafetensorError as error:  # of a full disk, too
             raise RunError(f"{folder}: the model could not be written: {error}") from error
         save_task(task, made, plain_bias=plain_bias, files=_describe_files(made))
@@ -106,10 +106,10 @@ def load_model(folder: Path | str) -> Loaded:
         _check_files(path)
         task = load_task(path)
         with quiet_transformers():
-            codec = make_codec(path)
-            model = task.build_model(path, codec)
-        _check_tokenizer(codec, path)
-        _check_ids(codec, model, path)
+            tokenizer = make_tokenizer(path)
+            model = task.build_model(path, tokenizer)
+        _check_tokenizer(tokenizer, path)
+        _check_ids(tokenizer, model, path)
         _check_head(model, task, path)
         unfold_decision(model, task, load_plain_bias(path))
     except Exception as error:  # whatever files that were changed by hand lead to
@@ -117,7 +117,7 @@ def load_model(folder: Path | str) -> Loaded:
         if str(path) in reason:
             raise InputError(reason) from error
         raise InputError(f"wanted a whole model, got {reason}", path=path) from error
-    return Loaded(model.eval(), task, codec)
+    return Loaded(model.eval(), task, tokenizer)
 
 
 @contextmanager
@@ -192,20 +192,20 @@ def _check_files(folder: Path) -> None:
             )
 
 
-def _check_tokenizer(codec: Codec, folder: Path) -> None:
+def _check_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """The tokenizer is in the folder: transformers would make up an empty one."""
-    if isinstance(codec, TokenizerCodec) and not (folder / TOKENIZER).is_file():
+    if isinstance(tokenizer, FastTokenizer) and not (folder / TOKENIZER).is_file():
         raise InputError("wanted a tokenizer, got none", path=folder / TOKENIZER)
 
 
-def _check_ids(codec: Any, model: Any, folder: Path) -> None:
+def _check_ids(tokenizer: Any, model: Any, folder: Path) -> None:
     """Every id of a vocabulary has its vector."""
     for name, sizes in (
         ("words", ["vocab_size"]),
         ("characters", ["char_vocab_size", "vocab_size"]),
     ):
         size = next((getattr(model.config, one) for one in sizes if hasattr(model.config, one)), 0)
-        largest = max(getattr(codec, name, {}).values(), default=-1)
+        largest = max(getattr(tokenizer, name, {}).values(), default=-1)
         if largest >= size:
             message = f"wanted ids of {name} below {size}, got {largest}"
             raise InputError(message, path=folder)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from softf1.recipe import Recipe
-    from softf1.tasks.base import Found, Task
+    from softf1.tasks.base import Logits, Task
     from softf1.training.trainer import Trainer
 
 SCHEMA = 1
@@ -42,7 +42,7 @@ def conclude(trainer: Trainer) -> dict[str, Any]:
     return trainer.processes.agree(lambda: _write(trainer, logits, start))
 
 
-def _write(trainer: Trainer, logits: dict[str, Found], start: float) -> dict[str, Any]:
+def _write(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[str, Any]:
     task, tuned = trainer.datasets.task, {}
     plain = {name: _score(trainer, task, name, own) for name, own in logits.items()}
     collapsed = _settle(trainer, logits["dev"], plain["dev"])
@@ -62,14 +62,14 @@ def _write(trainer: Trainer, logits: dict[str, Found], start: float) -> dict[str
         trainer.folder / "model",
         model=_plain_model(trainer),
         task=task,
-        codec=trainer.datasets.codec,
+        tokenizer=trainer.datasets.tokenizer,
         recipe=trainer.recipe,
         result=result,
     )
     return result
 
 
-def _settle(trainer: Trainer, logits: Found, scores: dict[str, Any]) -> bool:
+def _settle(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:
     """Whether the model that is kept gives nothing, or one class alone, on dev."""
     task, features = trainer.datasets.task, trainer.datasets.features["dev"]
     predictions = task.decode(logits, features, trainer.datasets.examples["dev"])
@@ -137,7 +137,7 @@ def device_name(device: torch.device) -> str:
 
 
 def _score(
-    trainer: Trainer, task: Task, name: str, logits: Found, kind: str = ""
+    trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = ""
 ) -> dict[str, Any]:
     examples = trainer.datasets.examples[name]
     predictions = task.decode(logits, trainer.datasets.features[name], examples)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.recipe import Recipe
-    from softf1.tasks.base import Batch, Found
+    from softf1.tasks.base import Batch, Logits
     from softf1.training.batching import MicroBatch
     from softf1.training.checkpoint import Checkpoint
     from softf1.training.datasets import Datasets
@@ -154,7 +154,7 @@ class Trainer:
     @property
     def metric(self) -> str:
         """The primary metric: the dev score that chooses the checkpoint and is reported first."""
-        return self.recipe.eval.metric or self.datasets.task.headline
+        return self.recipe.eval.metric or self.datasets.task.primary_metric
 
     @property
     def epochs(self) -> float:
@@ -191,12 +191,12 @@ class Trainer:
 
     def _load_epoch(self) -> Iterator[list[Batch]]:
         """The rest of this epoch, put together ahead of time."""
-        task, codec, epoch = self.datasets.task, self.datasets.codec, self.state.epoch
+        task, tokenizer, epoch = self.datasets.task, self.datasets.tokenizer, self.state.epoch
         features = self.datasets.features["train"]
         pin = self.processes.device.type == "cuda"
 
         def load(step: list[MicroBatch]) -> list[Batch]:
-            made = (collate_rows(task, features, micro, codec, epoch=epoch) for micro in step)
+            made = (collate_rows(task, features, micro, tokenizer, epoch=epoch) for micro in step)
             return [pin_batch(batch) if pin else batch for batch in made]
 
         left = self.batch_sampler.epoch(epoch)[self.state.in_epoch :]
@@ -264,13 +264,13 @@ class Trainer:
             }
         )
 
-    def predict_logits(self, split: str) -> Found:
+    def predict_logits(self, split: str) -> Logits:
         """The logits of a part of the data, on rank 0; all processes take part."""
         return predict_logits(
             self.stepper.model,
             self.datasets.task,
             self.datasets.features[split],
-            self.datasets.codec,
+            self.datasets.tokenizer,
             device=self.processes.device,
             batch_tokens=self.recipe.eval.batch_tokens,
             autocast=self.stepper.autocast,

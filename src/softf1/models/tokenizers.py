@@ -58,7 +58,7 @@ Sizes = Annotated[tuple[int, ...], Range(least=1)]
 UNLIMITED = 2**20
 
 
-class Codec(Protocol):
+class Tokenizer(Protocol):
     """What a task asks of a tokenizer or of a vocabulary built from the training data.
 
     Attributes:
@@ -96,7 +96,7 @@ class Codec(Protocol):
         """Write it beside the model."""
 
 
-class TokenizerCodec:
+class FastTokenizer:
     """Any fast transformers tokenizer.
 
     Fast tokenizers encode pre-split input word by word, so the pieces of a word never depend on
@@ -150,7 +150,7 @@ class TokenizerCodec:
         encoded = self.backend.encode_batch(list(texts), add_special_tokens=False)
         return [(item.ids, item.offsets) for item in encoded]
 
-    @cache  # noqa: B019 - two entries of a codec that lives as long as its run
+    @cache  # noqa: B019 - two entries of a tokenizer that lives as long as its run
     def layout(self, *, pair: bool) -> Layout:
         """Read off an encoded probe, so that no family of models is named here."""
         probe = self.backend.encode(*(["a"], ["a"])[: 1 + pair], is_pretokenized=True)
@@ -228,7 +228,7 @@ def count_vocabulary(items: Iterable[str], *, most: int, at_least: int = 2) -> d
 
 
 def read_vocabulary(path: Path) -> dict[str, Any]:
-    """What a codec wrote: tables of ids, and sizes."""
+    """What a tokenizer wrote: tables of ids, and sizes."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
