@@ -292,7 +292,6 @@ def main() -> None:
     rows = read_rows()
     fill(ROOT / "docs" / "results.md", "corpora", overview(rows))
     fill(ROOT / "docs" / "results.md", "paper", short(rows))
-    fill(ROOT / "README.md", "corpora", short(rows))
     fill(ROOT / "docs" / "corpora.md", "details", details(rows))
     fill(ROOT / "docs" / "corpora.md", "balance", balance(rows))
     fill(ROOT / "docs" / "corpora.md", "sweeps", sweeps(rows))

@@ -32,43 +32,39 @@ class Step(NamedTuple):
 
 STEPS = (
     Step(
-        ("Is the output bias at the class prior,", "and a threshold tuned on dev?"),
-        "no",
-        ("Do that first: it costs nothing",),
-        "head_bias=prior, eval.tune=true",
+        ("Do you report accuracy, not F1?",),
         "yes",
+        ("No loss will help; adversarial and", "consistent training may"),
+        "ce, adversarial, consistency",
+        "no",
     ),
     Step(
-        ("Do you report F1, not accuracy?",),
-        "no",
-        ("Cross entropy already optimises it",),
-        "ce",
-        "yes",
-    ),
-    Step(
-        ("Is a miss worse than a false alarm,", "or the other way round?"),
+        ("Must precision or recall", "reach a given level?"),
         "yes",
         ("Tversky: alpha prices false", "alarms, beta misses"),
         "tversky, over=batch, squared=true",
         "no",
     ),
     Step(
-        ("Many classes that all count alike,", "some of them rare?"),
+        ("Below 20% positives, or macro F1", "over classes, some of them rare?"),
         "yes",
-        ("Class weights, or logit", "adjustment"),
-        "wce, or la",
+        ("Class weights and an", "adversarial step"),
+        "wce or la, adversarial_relative=0.5",
         "no",
     ),
     Step(
-        ("Ten positives or more in a batch?", "softf1 stats counts them"),
+        ("Names, tags or answers", "in a sea of background?"),
         "no",
-        ("Dice of each example; or a", "larger step: train.accumulate"),
-        "ce+dice, over=example",
+        ("Cross entropy, an adversarial", "step and consistency"),
+        "ce, adversarial, consistency",
         "yes",
     ),
 )
-LAST = (("Dice of the batch, without O",), "ce+dice, over=batch")
-END = ("Then ask the data: softf1 compare, five seeds.", "Keep a loss only if it helps.")
+LAST = (("The same with dice on top",), "ce+dice, adversarial, consistency")
+END = (
+    "loss.name = auto takes these turns for you (Tversky apart).",
+    "Then ask your data: softf1 compare, five seeds.",
+)
 
 
 def box(x: float, y: float, width: float, lines: tuple[str, ...], code: str, fill: str) -> str:
@@ -130,7 +126,7 @@ def draw() -> str:
         "<defs><marker id='head' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='7' "
         f"markerHeight='7' orient='auto'><path d='M0 0 10 5 0 10z' fill='{LINE}'/></marker></defs>"
     )
-    title = "<title>Which loss to try: a decision guide</title>"
+    title = "<title>What to run: a decision guide</title>"
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height:g}' role='img' "
         f"{FONT}>{title}{head}{''.join(parts)}</svg>\n"

@@ -1,12 +1,14 @@
 """Makes every plot of the documentation: `python docs/plots.py [FOLDER]`.
 
 All gradients come from the package's own losses through autograd; nothing is derived again here.
+The gains come from benchmarks/results/gains.csv.
 The figures are narrow with large letters, so that they can be read on a phone, and white, so that
 they can be read in a dark theme. The same versions give the same bytes.
 """
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 IMAGES = Path(__file__).parent / "images"
+GAINS = Path(__file__).parents[1] / "benchmarks" / "results" / "gains.csv"
 # Okabe and Ito's colours, which differ for colour-blind readers too.
 BLACK, BLUE, RED, GREEN, ORANGE = "#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 STYLE = {
@@ -290,6 +293,25 @@ def draw_weights(axes: Axes) -> None:
     axes.set(xscale="log", yscale="log", xticks=[0.1, 1, 10, 50], xticklabels=[0.1, 1, 10, 50])
 
 
+def draw_gains(axes: Axes) -> None:
+    """What `auto` gains over cross entropy on each task, with 95% intervals."""
+    with GAINS.open(encoding="utf-8", newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: float(row["gain"]))
+    for place, row in enumerate(rows):
+        gain, half = float(row["gain"]), float(row["half"] or 0)
+        sure = bool(row["half"]) and gain > half
+        axes.errorbar(
+            gain, place, xerr=half or None, fmt="o", color=BLUE if sure else "#777777",
+            mfc=BLUE if sure else "white", ms=7, capsize=3, lw=1.8,
+        )  # fmt: skip
+    names = [row["data"] if row["half"] else f"{row['data']} (1 seed)" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.axvline(0, color=BLACK, lw=1.2)
+    axes.plot([], [], "o-", color=BLUE, label="interval above 0")
+    axes.plot([], [], "o-", color="#777777", mfc="white", label="not sure yet")
+    axes.set(xlabel="points gained over cross entropy, test", ylim=(-0.7, len(rows) - 0.3))
+
+
 PLOTS: dict[str, Callable[[Axes], None]] = {
     "best-probability": draw_best_probability,
     "ce": draw_ce,
@@ -301,6 +323,7 @@ PLOTS: dict[str, Callable[[Axes], None]] = {
     "figure1-derivatives": draw_figure_1,
     "figure1-optimum": draw_optimum,
     "focal": draw_focal,
+    "gains": draw_gains,
     "la": draw_la,
     "positive-share": draw_positive_share,
     "tversky": draw_tversky,

@@ -9,39 +9,39 @@ import argparse
 import torch
 
 from softf1.losses import make_loss, prior_bias
-from softf1.models.encoders import make_codec
+from softf1.models.encoders import make_tokenizer
 from softf1.tasks import join, make_task
 
 
 def train(task, examples, dev, *, encoder, loss, epochs=5, lr=1e-3, size=32):
-    """Train a task's model; give the fitted task, the model, its codec and the last dev scores."""
-    codec = make_codec(encoder, task.texts(examples))
-    features = task.encode(examples, codec)
+    """Train a task's model; return fitted task, model, tokenizer and the last dev scores."""
+    tokenizer = make_tokenizer(encoder, task.texts(examples))
+    features = task.encode(examples, tokenizer)
     task = task.fit(features)
-    model = task.build_model(encoder, codec)
+    model = task.build_model(encoder, tokenizer)
     for key, counts in task.class_counts(features).items():  # start at the class prior
         layer, rows = task.heads(model)[key]
         layer.bias.data[rows] = prior_bias(counts, sigmoid=counts.ndim == 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     for epoch in range(epochs):
         for items in torch.randperm(len(features)).split(size):
-            batch = task.collate(features, items.tolist(), codec, epoch=epoch)
+            batch = task.collate(features, items.tolist(), tokenizer, epoch=epoch)
             logits = task.logits(model.train()(**batch.inputs), batch)
             optimizer.zero_grad()
             sum(loss(logits[key], target) for key, target in batch.targets.items()).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        scores = evaluate(task, model, dev, codec)
-        print(f"epoch {epoch + 1}: dev {task.headline} {scores[task.headline]:.4f}", flush=True)
-    return task, model, codec, scores
+        scores = evaluate(task, model, dev, tokenizer)
+        print(f"epoch {epoch + 1}: dev {task.primary_metric} {scores[task.primary_metric]:.4f}", flush=True)
+    return task, model, tokenizer, scores
 
 
 @torch.no_grad()
-def evaluate(task, model, examples, codec, *, size=64):
+def evaluate(task, model, examples, tokenizer, *, size=64):
     """Score all examples."""
-    features, found = task.encode(examples, codec), []
+    features, found = task.encode(examples, tokenizer), []
     for items in torch.from_numpy(features["length"]).argsort().split(size):  # little padding
-        batch = task.collate(features, items.tolist(), codec)
+        batch = task.collate(features, items.tolist(), tokenizer)
         found.append(task.gather(task.logits(model.eval()(**batch.inputs), batch), batch))
     return task.score(task.decode(join(found), features, examples), examples)
 

@@ -1,5 +1,6 @@
 """The table of what beats cross entropy is that of its file."""
 
+import csv
 import sys
 
 import pytest
@@ -20,6 +21,17 @@ def test_the_table_is_that_of_the_file(beyond):
     first, last = beyond.MARKS
     page = beyond.PAGE.read_text("utf-8")
     assert page.partition(first)[2].partition(last)[0].strip() == beyond.make_table().strip()
+
+
+def test_the_gains_of_auto_are_those_of_the_runs(beyond):
+    gains = beyond.find_gains()
+    with beyond.GAINS.open(encoding="utf-8", newline="") as file:
+        assert list(csv.DictReader(file)) == [
+            {key: str(value) for key, value in row.items()} for row in gains
+        ]
+    first, last = beyond.README_MARKS
+    shown = beyond.README.read_text("utf-8").partition(first)[2].partition(last)[0]
+    assert shown.strip() == beyond.make_short_table(gains).strip()
 
 
 def test_gains_are_paired_by_seed_and_bold_where_sure(beyond):

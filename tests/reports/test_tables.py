@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from softf1.reports.tables import plain, policy_hash, to_json
 
-TEXT = st.text(st.characters(tokenizer="utf-8")) | st.sampled_from(
+TEXT = st.text(st.characters(codec="utf-8")) | st.sampled_from(
     ["</script>", "<!--", "]]>", "\u2028", "&lt;", "<b>", "-->", "<script"]
 )
 
