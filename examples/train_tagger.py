@@ -32,7 +32,8 @@ def train(task, examples, dev, *, encoder, loss, epochs=5, lr=1e-3, size=32):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
         scores = evaluate(task, model, dev, tokenizer)
-        print(f"epoch {epoch + 1}: dev {task.primary_metric} {scores[task.primary_metric]:.4f}", flush=True)
+        metric = task.primary_metric
+        print(f"epoch {epoch + 1}: dev {metric} {scores[metric]:.4f}", flush=True)
     return task, model, tokenizer, scores
 
 
