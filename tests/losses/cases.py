@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from softf1.losses import loss_names, make_loss
+from softf1.losses import loss_facts, loss_names, make_loss
 
 WEIGHT = [0.5, 2.0, 1.0, 1.5]
 CLASSES = len(WEIGHT)
@@ -38,11 +38,16 @@ OPTIONS = {
             {"alpha": 2.5, "decay": "paper"},
         )
     ],
+    "smooth_ap": [{}, {"tau": 0.3}, {"exclude": (0,), "weight": WEIGHT}],
+    "pauc": [{}, {"max_fpr": 1.0}, {"exclude": (0,), "weight": WEIGHT}],
+    "asymmetric": [{}, {"gamma_positive": 1.0, "clip": 0.0}, {"weight": WEIGHT}],
     "ce+dice": [{"mix": (1.0, 0.5), "dice": {"over": "batch"}}],
+    "ce+smooth_ap": [{"mix": (1.0, 0.5)}],
 }
-CASES = [
-    (name, options) for name in [*loss_names(), "ce+dice"] for options in OPTIONS.get(name, [{}])
-]
+SUMS = ["ce+dice", "ce+smooth_ap"]
+RANKINGS = [name for name in loss_names() if loss_facts(name).compares_rows]
+SIGMOID_ONLY = ["asymmetric"]
+CASES = [(name, options) for name in [*loss_names(), *SUMS] for options in OPTIONS.get(name, [{}])]
 every_mode = pytest.mark.parametrize("mode", ["softmax", "sigmoid"])
 
 
@@ -53,8 +58,18 @@ def every_case(*, but=lambda _name, _options: False):
     return pytest.mark.parametrize(("name", "options"), cases, ids=ids)
 
 
-def is_batch_level(_name, options):
-    return options.get("over") == "batch" or options.get("dice", {}).get("over") == "batch"
+def is_batch_level(name, options):
+    parts = [options, *(value for value in options.values() if isinstance(value, dict))]
+    return is_ranking(name) or any(part.get("over") == "batch" for part in parts)
+
+
+def is_ranking(name):
+    return any(part in RANKINGS for part in name.split("+"))
+
+
+def a_mode(name):
+    """A mode that the loss has."""
+    return "sigmoid" if name in SIGMOID_ONLY else "softmax"
 
 
 def has_decay(name, options):

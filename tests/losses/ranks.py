@@ -29,6 +29,8 @@ LOSSES = {
     "tversky": {"alpha": 0.3, "beta": 0.7},
     "dice": {"over": "batch"},
     "dsc": {"over": "batch", "average": "micro", "exclude": (0,), "weight": WEIGHT},
+    "smooth_ap": {},
+    "ce+pauc": {"pauc": {"max_fpr": 0.4}},
     "wce+dsc": {"weight": WEIGHT, "dsc": {"over": "batch", "alpha": 0.5, "decay": "paper"}},
 }
 LINKS = ("softmax", "sigmoid")

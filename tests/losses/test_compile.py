@@ -32,6 +32,8 @@ def test_one_graph_for_all_batch_sizes_in_every_case(name, options, mode):
         ("tversky", {"squared": True, "weight": WEIGHT}),
         ("dsc", {"alpha": 0.01, "decay": "paper", "exclude": (0,)}),
         ("ce+dice", {"schedule": "cosine", "schedule_steps": 10}),
+        ("smooth_ap", {"exclude": (0,)}),
+        ("pauc", {"max_fpr": 0.5}),
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # the compiler's own

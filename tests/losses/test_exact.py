@@ -9,7 +9,7 @@ from torch import nn
 
 from softf1.losses import WindowLoss, backward_exact, make_loss
 from softf1.losses._module import LossModule
-from tests.losses.cases import WEIGHT, batch, build, every_case, every_mode
+from tests.losses.cases import WEIGHT, batch, build, every_case, every_mode, is_batch_level
 
 CUTS = (0, 1, 1, 2, 5, 5, 6, 9, 12)  # 8 micro-batches; two are empty, the second of the others
 # (row 1, ignored for softmax) has nothing to count
@@ -49,11 +49,6 @@ def test_micro_batches_give_value_and_gradient_of_the_batch(name, options, mode)
     assert not got.requires_grad
     torch.testing.assert_close(got, value, rtol=1e-12, atol=0)
     assert relative_error(got_gradient, gradient) < 1e-12
-
-
-def is_batch_level(name, options):
-    parts = [options, *(v for v in options.values() if isinstance(v, dict))]
-    return has_ohem(name, options) or any(part.get("over") == "batch" for part in parts)
 
 
 @every_mode

@@ -16,7 +16,7 @@ from softf1.losses import (
     tversky_loss,
 )
 from tests.losses import reference
-from tests.losses.cases import batch, build, every_case, every_mode
+from tests.losses.cases import a_mode, batch, build, every_case, every_mode
 from tests.losses.reference import Exact
 
 # Margins where float32 rounds 1 − p to 0 (17), where exp underflows (104) and far beyond.
@@ -126,7 +126,7 @@ def test_autocast_computes_as_without(name, options, mode):
 
 @every_case()
 def test_a_gradient_scaler_takes_a_step(name, options):
-    logits, target = batch("softmax", dtype=torch.float32)
+    logits, target = batch(a_mode(name), dtype=torch.float32)
     torch.manual_seed(0)
     head = torch.nn.Linear(logits.shape[1], logits.shape[1])
     before = head.weight.detach().clone()

@@ -14,11 +14,12 @@ from softf1.losses import (
     registry,
 )
 from softf1.losses._family import Shared
-from tests.losses.cases import WEIGHT, batch
+from tests.losses.cases import SIGMOID_ONLY, WEIGHT, batch
 
 
 def test_our_losses_are_known():
-    assert loss_names() == ["ce", "dice", "dsc", "focal", "la", "tversky", "wce", "wfocal"]
+    ours = "asymmetric ce dice dsc focal la pauc smooth_ap tversky wce wfocal"
+    assert loss_names() == ours.split()
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,8 @@ def test_our_losses_are_known():
         ("dice", losses.dice_loss),
         ("tversky", losses.tversky_loss),
         ("dsc", losses.self_adjusting_dice_loss),
+        ("smooth_ap", losses.smooth_ap_loss),
+        ("pauc", losses.partial_auc_loss),
     ],
 )
 def test_module_and_function_are_the_same(name, function):
@@ -55,7 +58,6 @@ def test_every_loss_says_what_commands_need_to_know(name):
     facts = loss_facts(name)
     assert facts.summary
     assert "\n" not in facts.summary
-    assert facts.compared
     needed = {"weight": [1.0, 2.0, 3.0]} if facts.needs_counts else {}
     for settings in (facts.tunes, facts.tunes_positions):
         assert len(settings) == 3
@@ -67,7 +69,10 @@ def test_every_loss_says_what_commands_need_to_know(name):
                     options[part] = {option: value}
                 elif key != "weights":  # a scheme that makes `weight` of counts
                     options[key] = value
-            assert make_loss(name, **options)(torch.zeros(2, 3), torch.tensor([0, 1])) > 0
+            target = torch.tensor([0, 1])
+            if name in SIGMOID_ONLY:
+                target = torch.nn.functional.one_hot(target, 3)
+            assert make_loss(name, **options)(torch.zeros(2, 3), target) > 0
     assert not any("over" in setting for setting in facts.tunes_positions)
 
 
@@ -115,7 +120,9 @@ def test_a_module_shows_the_options_of_its_function():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown loss 'dise'; known are ce, dice, dsc"):
+    with pytest.raises(
+        ValueError, match=r"unknown loss 'dise'; known are asymmetric, ce, dice, dsc"
+    ):
         make_loss("dise")
     with pytest.raises(ValueError, match="each part once"):
         make_loss("ce+ce")

@@ -12,7 +12,14 @@ pytestmark = [  # torch's own, while it loads its forward mode and where vmap is
     pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
 ]
 REFUSED = "hand-written first derivatives only"
-EVERYTHING = ("ce", "wce", "focal", "wfocal", "la")  # their derivatives are torch's own
+EVERYTHING = (
+    "ce",
+    "wce",
+    "focal",
+    "wfocal",
+    "la",
+    "asymmetric",
+)  # their derivatives are torch's own
 
 
 def refuses(name):

@@ -126,7 +126,7 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
         if (other := names.setdefault(name_run(variant, ""), variant)) != variant:
             raise InputError(f"wanted rows whose folders differ in name, got {other} and {variant}")
         own = with_values(recipe, _without_loss(fixed))
-        if chooses_position(own) and find_loss(loss).needs_counts:
+        if chooses_position(own) and find_loss(loss).needs_classes:
             raise InputError(f"wanted losses for positions in a text, which have no class: {loss}")
         for values in list_settings(variant, recipe, tune):
             check_recipe(with_values(recipe, values))
@@ -141,7 +141,9 @@ def default_losses(recipe: Recipe) -> tuple[str, ...]:
     """
     losses = (BASELINE, BASELINE + TUNED, *compared_losses())
     positions = chooses_position(recipe)
-    kept = [x for x in losses if not positions or not find_loss(x.removesuffix(TUNED)).needs_counts]
+    kept = [
+        x for x in losses if not positions or not find_loss(x.removesuffix(TUNED)).needs_classes
+    ]
     return tuple(dict.fromkeys(kept))
 
 

@@ -9,12 +9,20 @@ batch level it is two numbers a class, and a second pass makes the logits once m
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
 
-from softf1.losses._sums import check_sums, fold_sums, is_sum_of_rows, take_sums
+from softf1.losses._sums import (
+    check_adds_up,
+    check_sums,
+    fold_sums,
+    is_sum_of_rows,
+    join_sums,
+    take_sums,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +53,7 @@ def linear_loss(
         weight: (C, H), as in `torch.nn.Linear`.
         target: Class indices (...), or 0/1 (..., C) for sigmoid.
         loss: A loss of `softf1.losses` or a sum of such, `reduction` `mean` or `sum`. OHEM is
-            refused: the hardest of a batch are not known to a chunk.
+            refused: the hardest of a batch are not known to a chunk. So are rankings.
         bias: (C,).
         mask: (...), True = counts.
         chunk_rows: Rows of a chunk; by default 2**28 logits.
@@ -62,6 +70,7 @@ def linear_loss(
     True
     """
     check_sums(loss)
+    check_adds_up(loss, "in chunks of rows")
     rows = _flatten(hidden, weight, target, bias, mask)
     if chunk_rows is None:
         chunk_rows = max(1, CHUNK // weight.shape[0])
@@ -113,12 +122,13 @@ class _LinearLoss(torch.autograd.Function):
             return fold_sums(loss, work.sums())
         with torch.enable_grad():
             one_pass = is_sum_of_rows(loss)
-            total = (work.sums_and_gradients() if one_pass else work.sums()).requires_grad_()
+            total = work.sums_and_gradients() if one_pass else work.sums()
+            total = tuple(sums.requires_grad_() for sums in total)
             value = fold_sums(loss, total)
-            (slopes,) = torch.autograd.grad(value, total)
+            slopes = torch.autograd.grad(value, total)
         if not one_pass:
             work.sums_and_gradients(slopes)
-        factor = slopes[0, 0] if one_pass else None
+        factor = slopes[0][0, 0] if one_pass else None
         ctx.gradients = work.gradients(factor, wanted)
         return value.detach()
 
@@ -160,13 +170,13 @@ class _Work:
             logits = functional.linear(hidden, self.weight, self.bias)
             yield hidden, logits, self.target[rows], mask
 
-    def sums(self) -> Tensor:
+    def sums(self) -> tuple[Tensor, ...]:
         """Returns the sums of all rows, without gradients."""
         with torch.no_grad():
             found = [take_sums(self.loss, logits, t, m) for _, logits, t, m in self.chunks()]
-            return torch.stack(found).sum(0)
+            return reduce(join_sums, found)
 
-    def sums_and_gradients(self, slopes: Tensor | None = None) -> Tensor:
+    def sums_and_gradients(self, slopes: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
         """Returns the sums of all rows, and adds up the gradients of slopes · sums.
 
         Without slopes, those of the sum of the rows' losses.
@@ -177,11 +187,12 @@ class _Work:
             with torch.enable_grad():
                 sums = take_sums(self.loss, logits, target, mask)
             if slopes is None:
-                slopes = torch.tensor([[1.0], [0.0]], dtype=sums.dtype, device=sums.device)
+                like = sums[0]
+                slopes = (torch.tensor([[1.0], [0.0]], dtype=like.dtype, device=like.device),)
             (dx,) = torch.autograd.grad(sums, logits, slopes)
-            found.append(sums.detach())
+            found.append(tuple(own.detach() for own in sums))
             self._add(hidden, dx)
-        return torch.stack(found).sum(0)
+        return reduce(join_sums, found)
 
     def _add(self, hidden: Tensor, dx: Tensor) -> None:
         with torch.no_grad():

@@ -5,6 +5,7 @@ makes one by name. Classes are always the last axis of `logits`.
 """
 
 from softf1.losses._family import DiceFamilyOptions
+from softf1.losses.asymmetric import AsymmetricLoss, asymmetric_loss
 from softf1.losses.ce import CrossEntropyLoss, WeightedCrossEntropyLoss, cross_entropy_loss
 from softf1.losses.compound import CompoundLoss
 from softf1.losses.consistency import ConsistentLoss, consistency_loss
@@ -13,6 +14,7 @@ from softf1.losses.dsc import SelfAdjustingDiceLoss, self_adjusting_dice_loss
 from softf1.losses.exact import WindowLoss, backward_exact
 from softf1.losses.focal import FocalLoss, WeightedFocalLoss, focal_loss
 from softf1.losses.la import LogitAdjustedLoss, logit_adjusted_loss
+from softf1.losses.pauc import PartialAUCLoss, partial_auc_loss
 from softf1.losses.registry import (
     LossFacts,
     compared_losses,
@@ -21,10 +23,12 @@ from softf1.losses.registry import (
     make_loss,
     register_loss,
 )
+from softf1.losses.smooth_ap import SmoothAPLoss, smooth_ap_loss
 from softf1.losses.tversky import TverskyLoss, tversky_loss
 from softf1.losses.weights import class_weights, prior_bias
 
 __all__ = [
+    "AsymmetricLoss",
     "CompoundLoss",
     "ConsistentLoss",
     "CrossEntropyLoss",
@@ -33,11 +37,14 @@ __all__ = [
     "FocalLoss",
     "LogitAdjustedLoss",
     "LossFacts",
+    "PartialAUCLoss",
     "SelfAdjustingDiceLoss",
+    "SmoothAPLoss",
     "TverskyLoss",
     "WeightedCrossEntropyLoss",
     "WeightedFocalLoss",
     "WindowLoss",
+    "asymmetric_loss",
     "backward_exact",
     "class_weights",
     "compared_losses",
@@ -49,8 +56,10 @@ __all__ = [
     "loss_facts",
     "loss_names",
     "make_loss",
+    "partial_auc_loss",
     "prior_bias",
     "register_loss",
     "self_adjusting_dice_loss",
+    "smooth_ap_loss",
     "tversky_loss",
 ]

@@ -17,7 +17,8 @@ from torch.nn import Parameter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Reduction = Literal["mean", "sum", "none", "sums"]  # sums: what adds up over batches, (2, K)
+# sums: what adds up over batches, (2, K); of a ranking what stands side by side, (2, N, C)
+Reduction = Literal["mean", "sum", "none", "sums"]
 Over = Literal["example", "batch"]
 Average = Literal["macro", "micro"]
 Decay = Literal["detached", "paper"]

@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-ONLY_FIRST = "the dice family and the fused kernels have hand-written first derivatives only; "
+ONLY_FIRST = (
+    "the dice family, the ranking losses and the fused kernels have hand-written first derivatives "
+    "only; "
+)
 SECOND_DERIVATIVE = (
     f"{ONLY_FIRST}a second derivative (a gradient penalty, a Hessian) is not available"
 )

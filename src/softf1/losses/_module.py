@@ -34,6 +34,9 @@ class LossModule(nn.Module):
             no meaning for positions in a text, which have no class.
         adds_prior: True where the loss adds the class prior to the logits, so that the bias of the
             head must not start there.
+        compares_rows: True where rows are ranked among each other. What the loss of a window needs
+            of a micro-batch is then the score and label of each of its rows, `(2, N, C)`, instead
+            of sums `(2, K)`. Nor has such a loss a meaning for positions in a text.
         compared: True where `softf1 compare` takes it if nothing is said.
         tunes: What `softf1 compare` chooses from: keys of `[loss]` in a recipe, the usual first.
         tunes_positions: The same for a softmax over the positions of a text, where nothing can be
@@ -45,6 +48,7 @@ class LossModule(nn.Module):
     summary: ClassVar[str] = ""
     needs_counts: ClassVar[bool] = False
     adds_prior: ClassVar[bool] = False
+    compares_rows: ClassVar[bool] = False
     compared: ClassVar[bool] = False
     tunes: ClassVar[Settings] = ({},)
     tunes_positions: ClassVar[Settings | None] = None

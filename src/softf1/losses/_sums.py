@@ -1,11 +1,13 @@
-"""Every loss as a function of sums that add up over rows, batches and ranks.
+"""Every loss as a function of statistics of its rows, over batches and ranks.
 
-    example level, ce, focal:  (2, 1)  Σ loss, Σ count       loss = Σ loss / Σ count
-    batch level:               (2, C)  overlap, total        loss = mean of the ratios, or one ratio
+    example level, ce, focal:  (2, 1)     Σ loss, Σ count     loss = Σ loss / Σ count
+    batch level:               (2, C)     overlap, total      loss = mean of the ratios, or one
+    rankings:                  (2, N, C)  scores, labels      loss = that of all rows
 
-`take_sums` gives the sums of some rows, `fold_sums` the loss from the sums of all rows. The parts
-of a compound loss stand side by side: (2, K). So do the halves of a consistent loss, and then how
-far they are apart: (2, 2·K + 1).
+The first two add up over batches; scores of rows stand side by side. `take_sums` gives those of
+some rows, `join_sums` puts two together, `fold_sums` gives the loss from those of all rows. There
+is one tensor for each part of a compound loss. A consistent loss has those of both halves, and then
+how far they are apart.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ import torch
 from softf1.losses._core import mean
 from softf1.losses._family import Shared, fold_classes
 from softf1.losses._module import LossModule
+from softf1.losses._ranking import LEFT_OUT
 from softf1.losses.compound import CompoundLoss
 from softf1.losses.consistency import ConsistentLoss, consistency_loss
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor, nn
 
 
 def check_sums(loss: nn.Module) -> None:
-    """Raises where the loss of the whole batch cannot be had from sums over parts of it."""
+    """Raises where the loss of the whole batch cannot be had from statistics of parts of it."""
     for part in _parts(loss):
         options = _options(part)
         if options.get("ohem_ratio") is not None:
@@ -41,53 +46,86 @@ def check_sums(loss: nn.Module) -> None:
             )
 
 
+def check_adds_up(loss: nn.Module, where: str) -> None:
+    """Raises where rows are ranked among each other, so that no sums over them tell the loss."""
+    for part in _parts(loss):
+        if part.compares_rows:
+            raise ValueError(
+                f"{type(part).__name__} is refused {where}: it ranks all rows of a batch, and no "
+                "sums over some of them say where they stand"
+            )
+
+
 def has_batch_level(loss: nn.Module) -> bool:
-    """Says whether any part of the loss is a ratio of sums over the batch."""
-    return any(_options(part).get("over") == "batch" for part in _parts(loss))
+    """Says whether any part of the loss is no mean over rows."""
+    return any(_is_over_batch(part) for part in _parts(loss))
 
 
 def is_sum_of_rows(loss: nn.Module) -> bool:
     """True for a single loss that is Σ loss, divided by a count or not."""
-    return isinstance(loss, LossModule) and _options(loss).get("over") != "batch"
+    return isinstance(loss, LossModule) and not _is_over_batch(loss)
 
 
-def take_sums(loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns (2, K): the sums of these rows, differentiable."""
+def _is_over_batch(part: LossModule) -> bool:
+    return part.compares_rows or _options(part).get("over") == "batch"
+
+
+def take_sums(
+    loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Returns the statistics of these rows, one tensor a part, differentiable."""
     if isinstance(loss, ConsistentLoss):
         first, second = loss.split(logits, target)
-        halves = [take_sums(loss.loss, half, target, mask) for half in (first, second)]
+        halves = [*take_sums(loss.loss, first, target, mask)]
+        halves += take_sums(loss.loss, second, target, mask)
         apart = consistency_loss(first, second, target, mask=mask, reduction="sums")
-        return torch.cat([*halves, apart.to(halves[0].dtype)], dim=1)
-    return torch.cat([_take(part, logits, target, mask) for part in _parts(loss)], dim=1)
+        return *halves, apart.to(halves[0].dtype)
+    return tuple(_take(part, logits, target, mask) for part in _parts(loss))
 
 
 def _take(part: LossModule, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     options = part.options | {"reduction": "sums"}
     sums = type(part).function(logits, target, mask=mask, weight=part.weight, **options)
-    if sums.dim() != 2:  # a scalar would pass for sums without a word
+    if sums.dim() != (3 if part.compares_rows else 2):  # a scalar would pass without a word
+        wanted = "(2, N, C)" if part.compares_rows else "(2, K)"
         raise TypeError(
-            f'{type(part).__name__} gave {tuple(sums.shape)} for reduction="sums", wanted (2, K)'
+            f'{type(part).__name__} gave {tuple(sums.shape)} for reduction="sums", wanted {wanted}'
         )
     return sums
 
 
-def fold_sums(loss: nn.Module, sums: Tensor) -> Tensor:
-    """Returns the loss, a scalar, of all rows together, from their sums (2, K)."""
+def join_sums(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Returns the statistics of the rows of both: sums added, scores of rows side by side."""
+    return tuple(
+        torch.cat([a, b], dim=1) if has_rows(a) else a + b
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def has_rows(sums: Tensor) -> bool:
+    """True for the scores of rows, (2, N, C), False for sums over them, (2, K)."""
+    return sums.dim() == 3
+
+
+def fold_sums(loss: nn.Module, sums: Sequence[Tensor]) -> Tensor:
+    """Returns the loss, a scalar, of all rows together, from their statistics."""
     if isinstance(loss, ConsistentLoss):
-        first, second = (fold_sums(loss.loss, half) for half in sums[:, :-1].chunk(2, dim=1))
-        return (first + second) / 2 + loss.factor * mean(*sums[:, -1])
-    parts = [_options(part) for part in _parts(loss)]
-    by_class = [options.get("over") == "batch" for options in parts]
-    classes = (sums.shape[1] - by_class.count(False)) // max(1, by_class.count(True))
-    sums_of_parts = torch.split(sums, [classes if own else 1 for own in by_class], dim=1)
-    values = [_fold(options, own) for options, own in zip(parts, sums_of_parts, strict=True)]
+        half = len(sums) // 2
+        first, second = fold_sums(loss.loss, sums[:half]), fold_sums(loss.loss, sums[half:-1])
+        return (first + second) / 2 + loss.factor * mean(*sums[-1].squeeze(1))
+    values = [_fold(part, own) for part, own in zip(_parts(loss), sums, strict=True)]
     if not isinstance(loss, CompoundLoss):
         return values[0]
     shares = zip(loss.shares(), values, strict=True)
     return torch.stack([share * value for share, value in shares]).sum()
 
 
-def _fold(options: dict[str, Any], sums: Tensor) -> Tensor:
+def _fold(part: LossModule, sums: Tensor) -> Tensor:
+    options = _options(part)
+    if part.compares_rows:  # log-odds are logits of a sigmoid for each class
+        scores, labels = sums
+        given = options | {"ignore_index": LEFT_OUT, "mask": None}
+        return type(part).function(scores, labels.detach(), **given)
     if options.get("over") == "batch":
         return fold_classes(sums, Shared(**{name: options[name] for name in Shared._fields}))
     total, count = sums.squeeze(1)

@@ -118,7 +118,8 @@ def _check_part(part: nn.Module) -> None:
     options = getattr(part, "options", {})
     if options.get("reduction") == "sums":
         raise ValueError('reduction="sums" is refused in a sum of losses: take those of its parts')
-    if options.get("reduction") == "none" and options.get("over") == "batch":
+    by_class = options.get("over") == "batch" or getattr(part, "compares_rows", False)
+    if options.get("reduction") == "none" and by_class:
         raise ValueError(
             'reduction="none" is refused with a batch-level part: its values are per class'
         )

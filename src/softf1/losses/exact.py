@@ -9,6 +9,9 @@ micro-batches i of all ranks (`_sums.py`), so that
 and ∂L/∂S, two numbers a class, is the same for all i. The first pass sums S without gradient; in
 the second every micro-batch gives the gradient of the surrogate ∂L/∂S · S_i, linear in its
 statistics. These add up to the gradient of the whole, however the rows are cut.
+
+A ranking is a function of the scores of all rows. They stand side by side instead, S_i is in rows
+of its own, and the surrogate takes the part of ∂L/∂S that belongs to them.
 """
 
 from __future__ import annotations
@@ -19,15 +22,26 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.nn import functional
 
 from softf1.losses._core import check_choice, divide
 from softf1.losses._random import keep_random_state
-from softf1.losses._sums import check_sums, fold_sums, has_batch_level, take_sums
+from softf1.losses._sums import (
+    check_adds_up,
+    check_sums,
+    fold_sums,
+    has_batch_level,
+    has_rows,
+    join_sums,
+    take_sums,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from softf1.losses._core import Statistics
+
+    Sums = tuple[Tensor, ...]
 
 
 class WindowLoss(nn.Module):
@@ -43,7 +57,7 @@ class WindowLoss(nn.Module):
         loss: A loss of this package or a sum of such; `reduction` must be `mean` or `sum`,
             `ohem_ratio` is refused.
         statistics: `exact`. Or `running`: no first pass but for the first window; S is then an
-            average over past windows, which makes the gradient approximate.
+            average over past windows, which makes the gradient approximate. Rankings refuse.
         decay: How much of the running average stays with each window, from 0 to below 1.
         group: The ranks whose gradients are averaged; all by default.
 
@@ -71,6 +85,8 @@ class WindowLoss(nn.Module):
         super().__init__()
         check_sums(loss)
         check_choice("statistics", statistics)
+        if statistics == "running":
+            check_adds_up(loss, 'with statistics="running"')
         if not 0.0 <= decay < 1.0:
             raise ValueError(f"wanted 0 <= decay < 1, got {decay!r}")
         self.loss, self.statistics, self.decay, self.group = loss, statistics, decay, group
@@ -84,7 +100,7 @@ class WindowLoss(nn.Module):
         """Forgets the window, not the running average."""
         self._collected, self._seen = _Total(), _Total()
         self._random: deque[Callable[[], None]] = deque()
-        self._solved: tuple[Tensor, Tensor] | None = None
+        self._solved: tuple[Tensor, Sums] | None = None
         self._counted = False
 
     @property
@@ -124,10 +140,13 @@ class WindowLoss(nn.Module):
             shape: Of the logits that will come.
         """
         if self.needs_logits:
-            raise RuntimeError("wanted collect(logits, target): a ratio of sums needs the logits")
+            raise RuntimeError(
+                "wanted collect(logits, target): a ratio of sums, or a ranking, needs the logits"
+            )
         logits = torch.zeros(*shape, device=target.device)
         # Which precision the logits will have is not known yet, and counts are small.
-        self._collected.add(take_sums(self.loss, logits, target, None).double())
+        counts = take_sums(self.loss, logits, target, None)
+        self._collected.add(tuple(own.double() for own in counts))
         self._counted = True
 
     def reduce(self) -> None:
@@ -137,17 +156,20 @@ class WindowLoss(nn.Module):
                 "wanted at least one micro-batch on every rank; a rank without data collects one "
                 "with nothing but ignored rows"
             )
-        self._solved = self._solve(self._over_ranks(self._collected.sums))
+        value, slopes = self._solve(self._over_ranks(self._collected.sums))
+        self._solved = value, self._of_this_rank(slopes, self._collected.sums)
 
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Second pass: returns the value of the whole window with this micro-batch's gradient."""
         sums = take_sums(self.loss, logits, target, mask)
         if self._solved is None:
             self._solved = self._solve(self._past(sums))
-        value, slope = (solved.to(sums.dtype) for solved in self._solved)
-        self._seen.add(sums.detach())
-        surrogate = self._ranks() * (slope * sums).sum()
-        return value + (surrogate - surrogate.detach())
+        value, slopes = self._solved
+        pairs = zip(self._of_next_rows(slopes, sums), sums, strict=True)
+        parts = [(slope.to(own.dtype) * own).sum() for slope, own in pairs]
+        surrogate = self._ranks() * torch.stack(parts).sum()
+        self._seen.add(tuple(own.detach() for own in sums))
+        return value.to(surrogate.dtype) + (surrogate - surrogate.detach())
 
     def finish(self) -> Tensor:
         """Returns the value of the whole window, for logging, and begins the next window.
@@ -164,8 +186,7 @@ class WindowLoss(nn.Module):
         if self._counted:  # the first pass knew how many rows, not their loss
             value = fold_sums(self.loss, self._over_ranks(self._seen.sums))
         elif self._collected.sums is not None:
-            off = (self._seen.sums - self._collected.sums).abs().amax()
-            self.mismatch = divide(off, self._collected.sums.abs().amax())
+            self.mismatch = _relative_distance(self._seen.sums, self._collected.sums)
         if self.statistics == "running":
             value = self._take_into_average(self._over_ranks(self._seen.sums))
         self.reset()
@@ -179,30 +200,66 @@ class WindowLoss(nn.Module):
         """Goes on with a saved running average, where one is used."""
         self._average = state if state.numel() and self.statistics == "running" else None
 
-    def _take_into_average(self, sums: Tensor) -> Tensor:
-        new = torch.cat([sums, torch.ones_like(sums[:, :1])], dim=1)
+    def _take_into_average(self, sums: Sums) -> Tensor:
+        new = torch.cat([*sums, torch.ones_like(sums[0][:, :1])], dim=1)
         past = self._average
         self._average = new if past is None else self.decay * past.to(new) + new
         return fold_sums(self.loss, sums)
 
-    def _past(self, like: Tensor) -> Tensor:
+    def _past(self, like: Sums) -> Sums:
         if self._average is None:
             raise RuntimeError("wanted collect(…) of every micro-batch, then reduce(), first")
-        average = self._average.to(like)
-        return average[:, :-1] / average[:, -1:]
+        average = self._average.to(like[0])
+        return (average[:, :-1] / average[:, -1:]).split([own.shape[1] for own in like], dim=1)
 
-    def _solve(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the loss and its derivative by the sums of the whole window."""
+    def _solve(self, sums: Sums) -> tuple[Tensor, Sums]:
+        """Returns the loss and its derivative by the statistics of the whole window."""
         with torch.enable_grad():
-            value = fold_sums(self.loss, sums.requires_grad_())
-        (slope,) = torch.autograd.grad(value, sums)
-        return value.detach(), slope
+            leaves = tuple(own.detach().requires_grad_() for own in sums)
+            value = fold_sums(self.loss, leaves)
+        return value.detach(), torch.autograd.grad(value, leaves)
 
-    def _over_ranks(self, sums: Tensor) -> Tensor:
+    def _over_ranks(self, sums: Sums) -> Sums:
+        if self._ranks() == 1:
+            return sums
+        return tuple(self._gather(own) if has_rows(own) else self._add(own) for own in sums)
+
+    def _add(self, sums: Tensor) -> Tensor:
         total = sums.clone()
-        if self._ranks() > 1:
-            distributed.all_reduce(total, group=self.group)
+        distributed.all_reduce(total, group=self.group)
         return total
+
+    def _gather(self, scores: Tensor) -> Tensor:
+        """Returns the scores of all ranks (2, N, C), one rank after the other."""
+        counts = self._count_rows(scores)
+        padded = functional.pad(scores, (0, 0, 0, max(counts) - scores.shape[1]))
+        held = [torch.empty_like(padded) for _ in counts]
+        distributed.all_gather(held, padded, group=self.group)
+        return torch.cat([own[:, :n] for own, n in zip(held, counts, strict=True)], dim=1)
+
+    def _count_rows(self, scores: Tensor) -> list[int]:
+        """Returns how many rows each rank has."""
+        own = torch.tensor([scores.shape[1]], device=scores.device)
+        counts = [torch.empty_like(own) for _ in range(self._ranks())]
+        distributed.all_gather(counts, own, group=self.group)
+        return [int(count) for count in counts]
+
+    def _of_this_rank(self, slopes: Sums, sums: Sums) -> Sums:
+        """Returns the slopes of the rows that this rank collected."""
+        if self._ranks() == 1:
+            return slopes
+        rank = distributed.get_rank(self.group)
+        return tuple(
+            slope.split(self._count_rows(own), dim=1)[rank] if has_rows(own) else slope
+            for slope, own in zip(slopes, sums, strict=True)
+        )
+
+    def _of_next_rows(self, slopes: Sums, sums: Sums) -> Iterator[Tensor]:
+        """Yields the slopes of these rows, which come after those seen in this pass."""
+        seen = self._seen.sums or (None,) * len(sums)
+        for slope, own, before in zip(slopes, sums, seen, strict=True):
+            first = 0 if before is None else before.shape[1]
+            yield slope[:, first : first + own.shape[1]] if has_rows(own) else slope
 
     def _ranks(self) -> int:
         if not (distributed.is_available() and distributed.is_initialized()):
@@ -211,15 +268,26 @@ class WindowLoss(nn.Module):
 
 
 class _Total:
-    """A running sum and how many it is of."""
+    """The statistics of some micro-batches together, and how many they are of."""
 
     def __init__(self) -> None:
-        self.sums: Tensor | None = None
+        self.sums: Sums | None = None
         self.count = 0
 
-    def add(self, sums: Tensor) -> None:
-        self.sums = sums if self.sums is None else self.sums + sums
+    def add(self, sums: Sums) -> None:
+        self.sums = sums if self.sums is None else join_sums(self.sums, sums)
         self.count += 1
+
+
+def _relative_distance(seen: Sums, wanted: Sums) -> Tensor:
+    """Returns how far apart two sets of statistics are, beside the largest of them."""
+    largest = torch.stack([_largest(own) for own in wanted]).amax()
+    pairs = zip(seen, wanted, strict=True)
+    return divide(torch.stack([_largest(a - b) for a, b in pairs]).amax(), largest)
+
+
+def _largest(values: Tensor) -> Tensor:
+    return functional.pad(values.flatten(), (0, 1)).abs().amax()  # 0 where there are none
 
 
 def backward_exact(

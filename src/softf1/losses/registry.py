@@ -1,10 +1,11 @@
 """Losses by name: ours, and those of other packages under the entry point `softf1.losses`.
 
 A loss is one class in one file, and one line here. What else there is to know about it, the class
-says itself, as attributes: `summary`, `needs_counts`, `adds_prior`, `compared`, `tunes` and
-`tunes_positions` (`LossModule` explains them), and its options by its signature. `loss_facts` reads
-them for a name or a sum of names, `compared_losses` lists what is compared where nothing is said.
-Classes of other packages may leave them out; the defaults are those of `LossModule`.
+says itself, as attributes: `summary`, `needs_counts`, `adds_prior`, `compares_rows`, `compared`,
+`tunes` and `tunes_positions` (`LossModule` explains them), and its options by its signature.
+`loss_facts` reads them for a name or a sum of names, `compared_losses` lists what is compared where
+nothing is said. Classes of other packages may leave them out; the defaults are those of
+`LossModule`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from softf1.losses._module import LossModule
+from softf1.losses.asymmetric import AsymmetricLoss
 from softf1.losses.ce import CrossEntropyLoss, WeightedCrossEntropyLoss
 from softf1.losses.compound import CompoundLoss
 from softf1.losses.dice import DiceLoss
 from softf1.losses.dsc import SelfAdjustingDiceLoss
 from softf1.losses.focal import FocalLoss, WeightedFocalLoss
 from softf1.losses.la import LogitAdjustedLoss
+from softf1.losses.pauc import PartialAUCLoss
+from softf1.losses.smooth_ap import SmoothAPLoss
 from softf1.losses.tversky import TverskyLoss
 
 if TYPE_CHECKING:
@@ -65,9 +69,15 @@ class LossFacts:
     """Its options with their defaults."""
     needs_counts: bool
     adds_prior: bool
+    compares_rows: bool
     compared: bool
     tunes: Settings
     tunes_positions: Settings
+
+    @property
+    def needs_classes(self) -> bool:
+        """True where the loss has no meaning for positions in a text, which have no class."""
+        return self.needs_counts or self.compares_rows
 
 
 def loss_facts(name: str) -> LossFacts:
@@ -89,6 +99,7 @@ def loss_facts(name: str) -> LossFacts:
             options=_options(owner),
             needs_counts=_say(owner, "needs_counts"),
             adds_prior=_say(owner, "adds_prior"),
+            compares_rows=_say(owner, "compares_rows"),
             compared=_say(owner, "compared"),
             tunes=tunes,
             tunes_positions=_say(owner, "tunes_positions") or tunes,
@@ -100,6 +111,7 @@ def loss_facts(name: str) -> LossFacts:
         options=dict.fromkeys((*parts, *OF_COMPOUND, *TO_EVERY_PART)),
         needs_counts=any(_say(part, "needs_counts") for part in parts.values()),
         adds_prior=all(_say(part, "adds_prior") for part in parts.values()),
+        compares_rows=any(_say(part, "compares_rows") for part in parts.values()),
         compared=name in CompoundLoss.tunes,
         tunes=tunes,
         tunes_positions=CompoundLoss.tunes_positions.get(name, tunes),
@@ -176,3 +188,6 @@ register_loss("wfocal", WeightedFocalLoss)
 register_loss("dice", DiceLoss)
 register_loss("tversky", TverskyLoss)
 register_loss("dsc", SelfAdjustingDiceLoss)
+register_loss("smooth_ap", SmoothAPLoss)
+register_loss("pauc", PartialAUCLoss)
+register_loss("asymmetric", AsymmetricLoss)

@@ -216,8 +216,8 @@ def make_objective(
         loss = _built(section.name, options if weight is None else {**options, "weight": weight})
         if key not in counts and _is_over_batch(loss):
             raise InputError(
-                f'over="batch" is refused for {key}: position 7 of two texts is not one class; '
-                'use over="example" or task.positions="sigmoid"'
+                f"a loss over the batch is refused for {key}: position 7 of two texts is not one "
+                'class; use over="example", another loss, or task.positions="sigmoid"'
             )
         return loss
 

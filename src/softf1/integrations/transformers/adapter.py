@@ -88,8 +88,8 @@ class TrainerLoss:
         answers = not isinstance(outputs, torch.Tensor) and "start_logits" in outputs
         if answers and any(over_batch(part) for part in parts(self.loss)):
             raise ValueError(
-                'over="batch" is refused for question answering: position 7 of two texts is not '
-                'one class; use over="example"'
+                "a loss over the batch is refused for question answering: position 7 of two texts "
+                'is not one class; use over="example", or another loss'
             )
         return logits, target
 
@@ -135,7 +135,7 @@ class TrainerLoss:
                 )
             value = self._over_ranks(logits, target)
             return value / ranks() if step.multiplied else value
-        sums = take_sums(self.loss, logits, target, None)
+        sums = torch.cat(take_sums(self.loss, logits, target, None), dim=1)
         labels_in_row = 1 if softmax else logits.shape[-1]
         if any(rows * labels_in_row != here.seen for rows in sums[1].tolist()):
             raise ValueError(
@@ -161,7 +161,7 @@ class TrainerLoss:
         """Returns why the number of labels is not what the loss divides by, if so."""
         for part in parts(self.loss):
             if over_batch(part):
-                return 'over="batch"'
+                return "a ranking" if getattr(part, "compares_rows", False) else 'over="batch"'
             entropy = isinstance(part, CrossEntropyLoss | FocalLoss)
             if entropy and softmax and part.weight is not None:
                 return f"{type(part).__name__} with class weights"
@@ -174,8 +174,9 @@ def parts(loss: nn.Module) -> list[nn.Module]:
 
 
 def over_batch(part: nn.Module) -> bool:
-    """Returns whether this is a ratio of sums over the batch."""
-    return bool(getattr(part, "options", {}).get("over") == "batch")
+    """Returns whether this is a ratio of sums over the batch, or a ranking of its rows."""
+    over = getattr(part, "options", {}).get("over") == "batch"
+    return over or bool(getattr(part, "compares_rows", False))
 
 
 def _check_part(options: dict[str, Any]) -> None:

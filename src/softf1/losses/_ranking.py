@@ -1,0 +1,207 @@
+"""What smooth AP and partial AUC share: scores, the pairs of rows that they compare, reductions.
+
+Each class is ranked by its log-odds z, one against the rest: the logit itself for sigmoid, and
+z_c = x_c − logsumexp(the others) for softmax. So a softmax loss is the sigmoid loss of its
+log-odds, and log-odds and labels of all rows are all that the loss of a window needs
+(`reduction="sums"`): they stand side by side over micro-batches, where sums add up.
+
+A ranking compares every positive with every row. The pairs are made for a chunk of positives at a
+time, and give the values of the classes (C,) and their derivative by the scores (N, C) at once:
+nothing of the size of all pairs is ever there, nor kept for backward.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from softf1.losses._core import (
+    Reduction,
+    Rows,
+    can_read,
+    check_choice,
+    divide,
+    prepare,
+    refuse_gradient,
+    under_transform,
+)
+from softf1.losses._derivative import HandWritten, first_derivative, refuse_forward_mode
+from softf1.losses._family import Shared, class_weight, kept_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+CHUNK = 2**20
+"""Pairs that are in memory at a time."""
+
+LEFT_OUT = -1
+"""Label of a term that does not count, in the statistics of a window."""
+
+SCHEMA = "(Tensor scores, Tensor positive, Tensor negative, float option, SymInt most)"
+
+
+def ranking_loss(
+    logits: Tensor,
+    target: Tensor,
+    differentiate: Callable[..., tuple[Tensor, Tensor]],
+    option: float,
+    *,
+    weight: Tensor | Sequence[float] | None,
+    mask: Tensor | None,
+    ignore_index: int,
+    reduction: Reduction,
+    exclude: Sequence[int],
+    check_labels: bool | None,
+) -> Tensor:
+    """Returns the mean over the classes that have something to rank: positives and negatives.
+
+    Args:
+        logits: (..., C).
+        target: (...) or (..., C); a soft target from 0.5 up is a positive.
+        differentiate: What `ranking_operator` made.
+        option: Its option.
+        weight: One weight a class in the mean.
+        mask: (...), True = counts.
+        ignore_index: Target value that does not count.
+        reduction: Over the classes.
+        exclude: Classes that are left out.
+        check_labels: Check labels for their range.
+    """
+    check_choice("reduction", reduction)
+    refuse_gradient("target", target)
+    rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
+    weights = class_weight(rows.logits, Shared(weight=weight, exclude=exclude))
+    scores, positive, counted = _scores(rows)
+    if reduction == "sums":
+        return torch.stack([scores, torch.where(counted, positive.to(scores.dtype), LEFT_OUT)])
+    negative = counted & ~positive
+    most = positive.shape[0] if rows.softmax else positive.numel()
+    values = _class_losses(scores, positive, negative, option, most, differentiate)
+    if reduction == "none":
+        return values * kept_classes(values, exclude)
+    ranked = (positive.any(0) & negative.any(0)).to(values.dtype)
+    weights = ranked if weights is None else ranked * weights
+    total = (values * weights).sum()
+    return total if reduction == "sum" else divide(total, weights.sum())
+
+
+def _scores(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the log-odds (N, C), 0 where a term does not count; the positives; what counts."""
+    terms = rows.terms()
+    if rows.gold is None:
+        return torch.where(terms, rows.logits, 0.0), terms & (rows.y >= 0.5), terms
+    terms = terms & (terms.sum(-1, keepdim=True) > 1)  # one class alone has nothing to win against
+    gold = torch.zeros_like(terms).scatter(1, rows.gold, rows.y >= 0.5)
+    # 0 in the rows that do not count: they may hold NaN, or nothing but −inf.
+    x = torch.where(terms.any(-1, keepdim=True), rows.logits, 0.0)
+    return torch.where(terms, _log_odds(x), 0.0), terms & gold, terms
+
+
+def _log_odds(x: Tensor) -> Tensor:
+    """Returns log p − log(1 − p) of each class (N, C) of a softmax.
+
+    1 − p of the largest class may round to 0: its log-odds are its distance from the others.
+    """
+    largest, top = x.max(-1, keepdim=True)
+    is_top = torch.zeros_like(x, dtype=torch.bool).scatter(1, top, True)  # noqa: FBT003
+    others = x.masked_fill(is_top, -torch.inf).logsumexp(-1, keepdim=True)
+    log_p = functional.log_softmax(x, dim=-1)
+    p = log_p.exp().masked_fill(is_top, 0.0)  # ½ at most
+    return torch.where(is_top, largest - others, log_p - torch.log1p(-p))
+
+
+def ranking_operator(
+    name: str,
+) -> Callable[[Callable[..., tuple[Tensor, Tensor]]], Callable[..., tuple[Tensor, Tensor]]]:
+    """Makes an operator of torch of a function that compares rows.
+
+    The function takes scores, positives and negatives (N, C), an option, and how many positives
+    there are at most. It gives the values of the classes (C,), 0 where there is nothing to rank,
+    and their derivative by the scores (N, C). As an operator it is one node for torch.compile,
+    whatever the number of its chunks.
+    """
+
+    def decorate(
+        function: Callable[..., tuple[Tensor, Tensor]],
+    ) -> Callable[..., tuple[Tensor, Tensor]]:
+        def run(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+            with torch.autocast(scores.device.type, enabled=False):
+                return function(scores, *rest)
+
+        operator = torch.library.custom_op(
+            f"softf1::{name}", run, mutates_args=(), schema=f"{SCHEMA} -> (Tensor, Tensor)"
+        )
+        operator.register_fake(
+            lambda scores, *_: (scores.new_empty(scores.shape[1]), torch.empty_like(scores))
+        )
+        return operator
+
+    return decorate
+
+
+def chunk_positives(positive: Tensor, *, most: int, others: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields row and class of the positives, each of them once, some at a time.
+
+    Where only the device knows how many there are, `most` terms come, all positives among them.
+
+    Args:
+        positive: (N, C) bool.
+        most: How many positives there are at most.
+        others: What each is compared with; a chunk has `CHUNK` such pairs.
+    """
+    flat = positive.flatten()
+    if can_read(flat):
+        places = flat.nonzero().squeeze(1)
+    else:
+        places = flat.to(torch.uint8).argsort(descending=True, stable=True)[:most]
+    for part in places.split(max(1, CHUNK // max(1, others))):
+        yield part // positive.shape[1], part % positive.shape[1]
+
+
+def sum_by_class(values: Tensor, classes: Tensor, count: int) -> Tensor:
+    """Returns (count, M): the sums of the rows of `values` (K, M) that are of each class.
+
+    A product of matrices: index_add would not be deterministic on the GPU.
+    """
+    return functional.one_hot(classes, count).to(values.dtype).t() @ values
+
+
+def _class_losses(scores: Tensor, *rest: Any) -> Tensor:
+    refuse_forward_mode(scores)
+    function = _ClassLossesOfTransforms if under_transform() else _ClassLosses
+    values: Tensor = function.apply(scores, *rest)[0]  # type: ignore[no-untyped-call]
+    return values
+
+
+class _ClassLosses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, *rest: Any) -> tuple[Tensor]:
+        *arguments, differentiate = rest
+        values, slopes = differentiate(scores, *arguments)
+        ctx.save_for_backward(scores, slopes)
+        return (values,)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        scores, slopes = ctx.saved_tensors
+        with torch.no_grad():
+            dz = slopes * gradient
+        return first_derivative(dz, scores), *(None,) * 5
+
+
+class _ClassLossesOfTransforms(HandWritten, _ClassLosses):
+    """The same for torch.func, which wants what backward needs among the outputs."""
+
+    @staticmethod
+    def forward(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        *arguments, differentiate = rest
+        values, slopes = differentiate(scores, *arguments)
+        return values, slopes
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[0], output[1])

@@ -1,0 +1,107 @@
+"""Asymmetric loss (Ridnik et al. 2021): focal loss that lets go of easy negatives sooner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from softf1.losses._core import (
+    Reduction,
+    check_at_least,
+    check_choice,
+    check_weight,
+    prepare,
+    reduce_rows,
+)
+from softf1.losses._module import LossModule
+from softf1.losses.ce import mean_of_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def asymmetric_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 4.0,
+    clip: float = 0.05,
+    weight: Tensor | Sequence[float] | None = None,
+    mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    check_labels: bool | None = None,
+) -> Tensor:
+    r"""Asymmetric loss of labels that do not exclude each other, a sigmoid each.
+
+    A positive costs `−(1 − p)^gamma_positive · log p`, a negative `−q^gamma_negative · log(1 − q)`
+    with `q = max(p − clip, 0)`. With one gamma for both and `clip=0` it is `focal_loss`.
+
+    Args:
+        logits: (..., C), classes last.
+        target: 0/1 (or in between) of the shape of `logits`; (...) where there is one class. Class
+            indices, a softmax, are refused.
+        gamma_positive: How fast easy positives fade, from 0 up.
+        gamma_negative: How fast easy negatives fade, from 0 up; more than `gamma_positive` raises
+            recall and lowers precision.
+        clip: Negatives up to this probability cost nothing, from 0 to below 1. What a wrong label
+            costs is bounded by it: a negative at p = 1 costs `−log clip` and is not pushed there.
+        weight: The positive term of a class is multiplied by it, as in `cross_entropy_loss`.
+        mask: (...), True = counts.
+        ignore_index: Target value that does not count.
+        reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
+        check_labels: Check labels for their range; by default on the CPU only.
+
+    Returns:
+        A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.
+
+    >>> import torch
+    >>> logits = torch.zeros(1, 2)  # log 2, and −0.45⁴ · log 0.55, in the mean
+    >>> asymmetric_loss(logits, torch.tensor([[1.0, 0.0]]))
+    tensor(0.3588)
+    """
+    check_choice("reduction", reduction)
+    check_at_least("gamma_positive", gamma_positive, 0.0)
+    check_at_least("gamma_negative", gamma_negative, 0.0)
+    if not 0.0 <= clip < 1.0:
+        raise ValueError(f"wanted 0 <= clip < 1, got {clip!r}")
+    rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
+    if rows.softmax:
+        raise ValueError(
+            "asymmetric loss is refused for classes that exclude each other: wanted 0/1 of the "
+            f"shape of the logits (multi-label), {tuple(logits.shape)}, got class indices "
+            f"{tuple(target.shape)}"
+        )
+    weights = check_weight(weight, rows.logits)
+    x = torch.where(rows.wanted, rows.logits, 0.0)
+    log_p, log_not_p = functional.logsigmoid(x), functional.logsigmoid(-x)
+    positive = rows.y * torch.exp(gamma_positive * log_not_p) * log_p
+    if weights is not None:
+        positive = positive * weights
+    negative = (1.0 - rows.y) * _negative(x, log_p, log_not_p, gamma_negative, clip)
+    values = mean_of_terms(-(positive + negative), rows)
+    return reduce_rows(values, counts=rows.kept(), shape=rows.shape, reduction=reduction)
+
+
+def _negative(x: Tensor, log_p: Tensor, log_not_p: Tensor, gamma: float, clip: float) -> Tensor:
+    """Returns q^gamma · log(1 − q) with q = max(p − clip, 0)."""
+    if clip == 0.0:  # from the logarithms, however small p is
+        return torch.exp(gamma * log_p) * log_not_p
+    # The floor is the smallest normal number: its power is finite for every gamma, the power's
+    # derivative too, and log(1 − q) is 0 there, so neither value nor gradient notices it.
+    q = (torch.sigmoid(x) - clip).clamp_min(torch.finfo(x.dtype).tiny)
+    not_q = (torch.sigmoid(-x) + clip).clamp_max(1.0)
+    return q.pow(gamma) * not_q.log()
+
+
+class AsymmetricLoss(LossModule):
+    """`asymmetric_loss` as a module with the same options."""
+
+    function = staticmethod(asymmetric_loss)
+    summary = "asymmetric loss of several labels a row; gamma_positive, gamma_negative, clip"
+    tunes = ({"gamma_negative": 4.0}, {"gamma_negative": 2.0}, {"gamma_negative": 1.0})
