@@ -229,3 +229,22 @@ def test_biases_of_many_labels_are_tuned_stored_and_used(tokenizer, tmp_path, me
     tuned = load_task(tmp_path)
     assert tuned.score(tuned.decode(found, features)[:60], examples)[task.primary_metric] == 1.0
     assert sum(tuned.decode(found, features)[0]["probabilities"].values()) == pytest.approx(1)
+
+
+def test_average_precision_is_that_of_the_positive_label_or_the_mean_over_labels():
+    def given(**shares):
+        return {"label": "b", "labels": [], "probabilities": shares}
+
+    texts = [
+        TextExample("x", ("b",), line=1),
+        TextExample("y", ("a",), line=2),
+        TextExample("z", ("b",), line=3),
+    ]
+    task = make_task("classification", labels=("a", "b"))
+    found = [given(a=0.1, b=0.9), given(a=0.4, b=0.6), given(a=0.7, b=0.3)]
+    # b: + − + is (1/1 + 2/3) / 2; as labels of their own, a is − + − from the top: 1/2
+    assert task.score(found, texts)["average_precision"] == pytest.approx(5 / 6)
+    several = make_task("classification", multi_label=True, labels=("a", "b"))
+    wanted = pytest.approx((5 / 6 + 1 / 2) / 2)
+    assert several.score(found, texts)["average_precision"] == wanted
+    assert "average_precision" not in task.score([{"label": "b"}] * 3, texts)

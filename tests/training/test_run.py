@@ -168,6 +168,24 @@ def test_the_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
     assert found == wanted
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_ranking_loss_learns_and_average_precision_chooses_the_checkpoint(several, tmp_path):
+    recipe = make_recipe(
+        {"kind": "classification", "multi_label": several},
+        encoder={"name": "textcnn"},
+        loss={"name": "ce+smooth_ap"},
+        train={"epochs": 4, "lr": 0.01, "accumulate": 2, "sampler": "balanced"},
+        evaluate={"metric": "average_precision"},
+    )
+    data = make_data("classification", several=several)
+    result = train_run(recipe, tmp_path / "run", data=data, quiet=True)
+    lines = [x for x in read_lines(tmp_path / "run" / "metrics.jsonl") if x["event"] == "eval"]
+    found = [line["scores"]["average_precision"] for line in lines]
+    assert result["headline"] == "average_precision"
+    assert result["best"]["score"] == max(found)
+    assert result["scores"]["dev"]["average_precision"] == max(found) > 0.5
+
+
 def test_another_metric_chooses_another_checkpoint(tmp_path):
     train = {"epochs": 2.5, "schedule": "constant", "lr": 0.1, "warmup": 0.0, "eval_every": 0.5}
     chosen = {}

@@ -157,7 +157,7 @@ def chunk_positives(positive: Tensor, *, most: int, others: int) -> Iterator[tup
         places = flat.nonzero().squeeze(1)
     else:
         places = flat.to(torch.uint8).argsort(descending=True, stable=True)[:most]
-    for part in places.split(max(1, CHUNK // max(1, others))):
+    for part in torch.split(places, max(1, CHUNK // max(1, others))):
         yield part // positive.shape[1], part % positive.shape[1]
 
 

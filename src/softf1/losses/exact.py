@@ -210,7 +210,8 @@ class WindowLoss(nn.Module):
         if self._average is None:
             raise RuntimeError("wanted collect(…) of every micro-batch, then reduce(), first")
         average = self._average.to(like[0])
-        return (average[:, :-1] / average[:, -1:]).split([own.shape[1] for own in like], dim=1)
+        past = average[:, :-1] / average[:, -1:]
+        return torch.split(past, [own.shape[1] for own in like], dim=1)
 
     def _solve(self, sums: Sums) -> tuple[Tensor, Sums]:
         """Returns the loss and its derivative by the statistics of the whole window."""
@@ -250,7 +251,7 @@ class WindowLoss(nn.Module):
             return slopes
         rank = distributed.get_rank(self.group)
         return tuple(
-            slope.split(self._count_rows(own), dim=1)[rank] if has_rows(own) else slope
+            torch.split(slope, self._count_rows(own), dim=1)[rank] if has_rows(own) else slope
             for slope, own in zip(slopes, sums, strict=True)
         )
 

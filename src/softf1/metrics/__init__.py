@@ -4,6 +4,7 @@ counts          tp, fp and fn of each label, which add up; micro, macro, weighte
 schemes         tags to spans and back, in every scheme; `prefixes` has the schemes as data
 spans           span scores, strict and by conlleval's rules, from strings, integers and span sets
 classification  single-label and multi-label scores; head, mid and tail labels
+ranking         average precision
 squad           SQuAD 1.1 and 2.0; `quoref` several spans, `cmrc` Chinese
 thresholds      decision thresholds by cross-fitting; `biases` the same for logits of classes
 calibration     calibration error and temperature

@@ -15,6 +15,7 @@ from softf1.metrics.classification import (
     count_label_sets,
     subset_accuracy,
 )
+from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.schemes import OUTSIDE
 from softf1.metrics.spans import count_lenient_ids
 from softf1.metrics.thresholds import tune_thresholds
@@ -289,18 +290,35 @@ def score_labels(
     predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]], task: Labelled
 ) -> dict[str, Any]:
     """Scores of one label each, with those of the positive one of two, or of sets of labels."""
+    ranked = _score_ranking(predictions, gold, task)
     if task.multi_label:
         found = [item["labels"] for item in predictions]
         scores = describe_counts(count_label_sets(gold, found))
-        return scores | {"subset_accuracy": subset_accuracy(gold, found).value}
+        return scores | {"subset_accuracy": subset_accuracy(gold, found).value} | ranked
     counts = count_classes([labels[0] for labels in gold], [p["label"] for p in predictions])
-    scores = describe_counts(counts) | {"accuracy": accuracy(counts)}
+    scores = describe_counts(counts) | {"accuracy": accuracy(counts)} | ranked
     if task.positive_label is not None:
         one = scores["labels"].get(
             task.positive_label, {"precision": 0.0, "recall": 0.0, "f1": 0.0}
         )
         scores |= {name: one[name] for name in ("precision", "recall", "f1")}
     return scores
+
+
+def _score_ranking(
+    predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]], task: Labelled
+) -> dict[str, float]:
+    """Average precision of the positive label of two, else the mean over the labels of the gold.
+
+    Nothing where predictions have no probabilities. A label that training never saw has 0.
+    """
+    given = [item.get("probabilities") for item in predictions]
+    labels = [task.positive_label] if task.positive_label else sorted(set().union(*gold))
+    if not all(given) or not labels:
+        return {}
+    scores = [[own.get(label, 0.0) for label in labels] for own in given if own]
+    right = [[label in own for label in labels] for own in gold]
+    return {"average_precision": macro_average_precision(scores, right) if right else 0.0}
 
 
 @lru_cache(maxsize=100_000)  # most predictions are the same from run to run

@@ -1,0 +1,43 @@
+"""Average precision, by hand and against scikit-learn."""
+
+import numpy as np
+import pytest
+
+from softf1.metrics.ranking import average_precision, macro_average_precision
+
+
+def test_by_hand():
+    # From the top + − − +: precision 1/1 at the first positive, 2/4 at the second.
+    assert average_precision([4, 3, 2, 1], [1, 0, 0, 1]) == pytest.approx((1 + 2 / 4) / 2)
+    assert average_precision([4, 3, 2, 1], [1, 1, 0, 0]) == 1
+    # All in one place: the share of the positives.
+    assert average_precision([1, 1, 1, 1], [1, 0, 0, 0]) == 0.25
+    assert average_precision([], []) == average_precision([1.0], [0]) == 0
+
+
+def test_it_is_scikit_learns():
+    metrics = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        size = int(random.integers(2, 40))
+        scores = random.integers(0, 12, (size, 3)) / 12  # with ties
+        gold = random.random((size, 3)) < 0.3
+        gold[0] = True
+        expected = [metrics.average_precision_score(gold[:, c], scores[:, c]) for c in range(3)]
+        assert average_precision(scores[:, 0], gold[:, 0]) == pytest.approx(expected[0])
+        assert macro_average_precision(scores, gold) == pytest.approx(np.mean(expected))
+
+
+def test_labels_that_no_item_has_are_left_out():
+    scores = [[0.9, 0.9], [0.1, 0.8]]
+    assert macro_average_precision(scores, [[1, 0], [0, 0]]) == 1
+    assert macro_average_precision(scores, [[0, 0], [0, 0]]) == 0
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="each of 1 items, got 2"):
+        average_precision([1, 2], [1])
+    with pytest.raises(ValueError, match="NaN"):
+        average_precision([float("nan")], [1])
+    with pytest.raises(ValueError, match=r"\(items, labels\), got \(2,\)"):
+        macro_average_precision([1, 2], [1, 0])
