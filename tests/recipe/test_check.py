@@ -63,7 +63,7 @@ BAD = [
         "encoder.hidden_size=[3]",
         "encoder.hidden_size: wanted a whole number",
     ),
-    ("loss.name=dic", "loss.name: unknown loss 'dic' (did you mean dice?); known: auto, ce, dice"),
+    ("loss.name=dic", "loss.name: unknown loss 'dic' (did you mean dice?); known: auto, asym"),
     ("loss.name=ce+", "loss.name: unknown loss ''"),
     ("loss.name=ce+ce", "loss: wanted each part once"),
     ("loss.reduction=sum", "loss.reduction: training sets this itself"),
