@@ -111,7 +111,7 @@ def test_one_bias_for_o(seed, scheme):
     random = np.random.default_rng(seed)
     lengths = random.integers(1, 7, 9)
     words = int(lengths.sum())
-    logits = random.normal(size=(words, 5)) + [1.0, 0, 0, 0, 0]
+    logits = random.normal(size=(words, 5)) + np.array([1.0, 0, 0, 0, 0])
     gold = np.where(random.random(words) < 0.7, logits.argmax(1), random.integers(0, 6, words))
     logits[:, 0] += 1
     fold = random.permutation(np.arange(len(lengths)) % FOLDS)

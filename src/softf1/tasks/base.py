@@ -16,7 +16,8 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     scores = task.score(predictions, examples)                # scores[task.primary_metric] decides
 
 Experiments ask a task five things more, which one of another package may leave out:
-`headroom(lines, …)`, how much each part of the errors costs; `count_line(line)`, what a line of predictions adds to the sums behind the scores;
+`headroom(lines, …)`, how much its score can win at most, and where;
+`count_line(line)`, what a line of predictions adds to the sums behind the scores;
 `line_group(line)`, what lines that are no independent examples have in common;
 `fit_majority(train)`, a function that gives every example the most frequent answer; and
 `chooses_position`, whether an output is a softmax over the positions of a text.

@@ -135,13 +135,14 @@ def _say(value: Any) -> str:
     return ", ".join(map(str, value)) or "–"
 
 
-def sweep_parts(best: Best, what: str, **behind: Any) -> list[Part]:
+def sweep_parts(best: Best, what: str, *, wins: str = "", **behind: Any) -> list[Part]:
     """What moving one number gives, in hindsight and cross-fitted."""
     at = {} if best.at is None else {"at": round(best.at, 6)}
     hindsight = Part(
         title=f"{what}, best in hindsight",
         score=best.score,
         gain=best.score - best.decided,
+        wins=wins,
         counts={**behind.get("counts", {}), **at},
         examples=behind.get("examples", []),
     )
@@ -153,14 +154,20 @@ def sweep_parts(best: Best, what: str, **behind: Any) -> list[Part]:
     return [hindsight, honest]
 
 
-def bound_parts(decided: float, best: float, allowed: float | None = None) -> list[Part]:
-    """What any decision wins at most, and what is left to the ranking."""
-    top = max(best, allowed or 0.0)
-    title = "The best of these decisions"
+def allow_parts(decided: float, best: float, allowed: float) -> list[Part]:
+    """What a threshold for each label gives, and the better of that and the one number."""
+    each, top = "A threshold for each label, best in hindsight", max(best, allowed)
+    better = "The better of the two: what the ranking allows"
     return [
-        Part(title=title, score=top, gain=top - decided, wins=DECISION),
-        Part(title="A perfect ranking, beyond any of them", score=1.0, gain=1 - top, wins=RANKING),
+        Part(title=each, score=allowed, gain=allowed - decided),
+        Part(title=better, score=top, gain=top - decided, wins=DECISION),
     ]
+
+
+def rank_part(best: float) -> Part:
+    """What no decision wins is left to the ranking."""
+    title = "A perfect ranking, beyond the best decision"
+    return Part(title=title, score=1.0, gain=1 - best, wins=RANKING)
 
 
 def count_changes(
@@ -221,11 +228,11 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
         name_example(lines[i], text=text_of(lines[i]), found=given[i], gold=golds[i])
         for i in mended
     ]
-    parts = sweep_parts(best, what, counts=counts, examples=examples)
-    if several:
-        parts.append(_allow(allowed, best.decided))
-    parts += bound_parts(best.decided, best.score, allowed)
+    wins = "" if several else DECISION
+    parts = sweep_parts(best, what, wins=wins, counts=counts, examples=examples)
+    parts += allow_parts(best.decided, best.score, allowed) if several else []
     top = max(best.score, allowed)
+    parts.append(rank_part(top))
     steps = [Step("As decided", best.decided), Step(what, best.score)]
     steps += [Step("A threshold a label", top)] if several else []
     ranks = [average_precision(scores[:, i], right[:, i]) for i in known if right[:, i].any()]
@@ -236,11 +243,6 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
         steps=[*steps, Step("A perfect ranking", 1.0)],
         average_precision=float(np.mean(ranks)) if ranks else None,
     )
-
-
-def _allow(allowed: float, decided: float) -> Part:
-    title = "A threshold for each label, best in hindsight: what the ranking allows"
-    return Part(title=title, score=allowed, gain=allowed - decided)
 
 
 def _one_hot(rows: Sequence[Sequence[str]], place: Mapping[str, int]) -> NDArray[np.bool_]:
@@ -287,7 +289,7 @@ def _measure_classes(
     right = gold[:, None] == np.arange(classes)
     never = np.bincount(gold[gold >= classes] - classes) if (gold >= classes).any() else ()
     allowed, _ = best_thresholds(logits_to_shares(logits), right, macro=macro, never=never)
-    parts.append(_allow(allowed, best.decided))
+    parts += allow_parts(best.decided, best.score, allowed)
     second = np.argsort(-logits, axis=1, kind="stable")[:, :2]
     two = np.where((second == gold[:, None]).any(axis=1), gold, now)
     reached = _score_classes(gold, two, len(labels), macro=macro)
@@ -298,12 +300,11 @@ def _measure_classes(
             title=title,
             score=reached,
             gain=reached - best.decided,
-            wins="",
             counts={"mended": len(mended)},
             examples=show(mended[:SHOWN].tolist()),
         )
     )
-    parts += bound_parts(best.decided, best.score, allowed)
+    parts.append(rank_part(max(best.score, allowed)))
     shares = logits_to_shares(logits)
     ranks = [
         average_precision(shares[:, i], right[:, i]) for i in range(classes) if right[:, i].any()
@@ -451,8 +452,8 @@ def measure_spans(
             if len(b.gold ^ b.found.keys()) < len(a.gold ^ a.found.keys())
         ][:SHOWN]
         counts: dict[str, float] = {"sentences": len(won), "more_right_spans": mended}
-        parts += sweep_parts(best, what, counts=counts, examples=examples)
-        parts += bound_parts(scores.decided, best.score)
+        parts += sweep_parts(best, what, wins=DECISION, counts=counts, examples=examples)
+        parts.append(rank_part(best.score))
         steps.append(Step(what, best.score))
     reached, _ = perfect_spans(after)
     steps += [Step("Right labels", reached.labels), Step("Right boundaries", reached.both)]

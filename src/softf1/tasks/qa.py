@@ -37,7 +37,6 @@ from softf1.tasks.contexts import (
     one_position,
     usual_length,
 )
-from softf1.tasks.headroom import Headroom
 from softf1.tasks.rows import assemble, model_inputs, ranges, rows
 
 if TYPE_CHECKING:
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
+    from softf1.tasks.headroom import Headroom
 
 KEYS = ("start", "end")
 
