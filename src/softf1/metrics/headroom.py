@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
     Pair = tuple[LabelledSpan, LabelledSpan]
 
 BLOCK = 1_000_000
@@ -72,7 +73,7 @@ class Events(NamedTuple):
 
 def micro_f(tables: Floats) -> Floats:
     """F1 `(…)` of the sums over labels of counts `(…, labels, 3)`."""
-    return ratios_of(tables.sum(axis=-2))[..., 2]  # type: ignore[arg-type]
+    return ratios_of(tables.sum(axis=-2))[..., 2]
 
 
 def macro_f(tables: Floats) -> Floats:
@@ -157,21 +158,23 @@ def sweep_threshold(
         fold: The fold of each item, `(items,)`.
         macro: Whether the mean F1 of labels counts; else that of their sums.
     """
-    values, right, given = np.asarray(scores, float), np.asarray(gold, bool), np.asarray(decided)
+    values, right, given = (
+        np.asarray(scores, float),
+        np.asarray(gold, bool),
+        np.asarray(decided, bool),
+    )
     own = np.asarray(fold, np.int64)
     items, labels = values.shape
     row = np.tile(np.arange(labels) if macro else np.zeros(labels, np.int64), items)
     rows = labels if macro else 1
     part = np.repeat(own, labels)
-    tables = [
-        _tabulate(right, chosen, part, row, rows) for chosen in (np.ones_like(right), given > 0)
-    ]
+    tables = [_tabulate(right, chosen, part, row, rows) for chosen in (np.ones_like(right), given)]
     lost = np.where(right.reshape(-1, 1), [-1.0, 0.0, 1.0], [0.0, -1.0, 0.0])
     events = Events(tables[0], values.ravel(), part, row[:, None], lost[:, None])
     return sweep(events, tables[1], score=macro_f if macro else micro_f)
 
 
-def _tabulate(right: Floats, given: Floats, fold: Ints, row: Ints, rows: int) -> Floats:
+def _tabulate(right: Mask, given: Mask, fold: Ints, row: Ints, rows: int) -> Floats:
     """Counts `(folds, rows, 3)` of yes-or-no decisions."""
     table = np.zeros((int(fold.max(initial=0)) + 1, rows, 3))
     for column, which in enumerate((right & given, ~right & given, right & ~given)):
@@ -270,7 +273,7 @@ def sweep_outside(
     count = partial(count_each_strict_ids, tags=tags, scheme=scheme)
     now = np.zeros((int(own.max(initial=0)) + 1, 1, 3))
     start = np.zeros_like(now)
-    np.add.at(now, (own, 0), count(right, decided, lengths=sizes))
+    np.add.at(now[:, 0], own, count(right, decided, lengths=sizes))
     at, part, change = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros((0, 3))]
     ends = np.cumsum(sizes)
     for first, last in _chunks(sizes * (sizes + 1)):
@@ -286,7 +289,7 @@ def sweep_outside(
         size = sizes[first:last]
         counts = count(wanted, variants, lengths=np.repeat(size, size + 1))
         begins = np.cumsum(size + 1) - size - 1
-        np.add.at(start, (own[first:last], 0), counts[begins])
+        np.add.at(start[:, 0], own[first:last], counts[begins])
         change.append(np.delete(np.diff(counts, axis=0), begins[1:] - 1, axis=0))
         part.append(np.repeat(own[first:last], size))
     fold_of = np.concatenate(part)
@@ -381,8 +384,8 @@ def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan])
     wanted, given = sorted(set(gold)), sorted(set(found))
     right = set(wanted) & set(given)
     if len(right) == len(wanted) == len(given) or not wanted or not given:
-        same = [(span, span) for span in sorted(right)]
-        return SpanMatches(len(right), same, same, same)
+        only = [(span, span) for span in sorted(right)]
+        return SpanMatches(len(right), only, only, only)
     starts, ends, same = (
         np.array([[a[k] for a in given] for k in (0, 1)]),
         np.array([[b[k] for b in wanted] for k in (0, 1)]),

@@ -311,7 +311,7 @@ def _sweep_null(
     fold = own[[number[line["context"]] for line in lines]] if lines else own
     start, decided = np.zeros((2, FOLDS, 1, 2))
     for table, values in ((start, empty), (decided, now)):
-        np.add.at(table, (fold, 0), np.stack([values, np.ones_like(values)], axis=1))
+        np.add.at(table[:, 0], fold, np.stack([values, np.ones_like(values)], axis=1))
     change = np.stack([raw - empty, np.zeros_like(raw)], axis=1)[:, None]
     events = Events(start, null, fold, np.zeros((len(lines), 1), np.int64), change)
     return sweep(events, decided, score=share)

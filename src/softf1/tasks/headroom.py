@@ -293,7 +293,7 @@ def _measure_classes(
     second = np.argsort(-logits, axis=1, kind="stable")[:, :2]
     two = np.where((second == gold[:, None]).any(axis=1), gold, now)
     reached = _score_classes(gold, two, len(labels), macro=macro)
-    mended = np.flatnonzero(two != now)
+    mended = np.flatnonzero(two != now).tolist()
     title = "The right one of the two likeliest labels"
     parts.append(
         Part(
@@ -301,7 +301,7 @@ def _measure_classes(
             score=reached,
             gain=reached - best.decided,
             counts={"mended": len(mended)},
-            examples=show(mended[:SHOWN].tolist()),
+            examples=show(mended[:SHOWN]),
         )
     )
     parts.append(rank_part(max(best.score, allowed)))
@@ -381,9 +381,13 @@ class SpanScores(NamedTuple):
 def perfect_spans(sentences: Sequence[Sentence]) -> tuple[SpanScores, list[Part]]:
     """F1 with perfect labels and limits of the found spans, and the parts."""
     matches = [match_spans(one.gold, one.found) for one in sentences]
-    given, wanted = (sum(len(one[k]) for one in sentences) for k in (2, 1))
-    hits = [sum(m.right for m in matches)]
-    hits += [sum(len(m[k]) for m in matches) for k in (1, 2, 3)]
+    given, wanted = (
+        sum(len(one.found) for one in sentences),
+        sum(len(one.gold) for one in sentences),
+    )
+    pairs = [(match.labels, match.limits, match.both) for match in matches]
+    hits = [sum(match.right for match in matches)]
+    hits += [sum(len(own[k]) for own in pairs) for k in range(3)]
     scores = SpanScores(*(2 * hit / (given + wanted) if hit else 0.0 for hit in hits))
     titles = (
         ("Right labels for the found spans", LABELS),
@@ -394,8 +398,8 @@ def perfect_spans(sentences: Sequence[Sentence]) -> tuple[SpanScores, list[Part]
     for k, (title, wins) in enumerate(titles, 1):
         moved = [
             (one, a, b)
-            for one, match in zip(sentences, matches, strict=True)
-            for a, b in match[k]
+            for one, own in zip(sentences, pairs, strict=True)
+            for a, b in own[k - 1]
             if a != b
         ]
         examples = [
