@@ -24,6 +24,7 @@ VERBS = {
     "new": "look at your files, write a recipe for them with comments",
     "train": "train as a recipe says, into a run folder",
     "evaluate": "score the model of a run on its test data, or on any other file",
+    "headroom": "how much F1 a run can win at most, and where: decision, ranking, boundaries",
     "predict": "predict on a file of any length; a line of JSON an example",
     "export": "write the model of a run as ONNX",
     "report": "one HTML page of a comparison, a sweep or runs",

@@ -1,8 +1,4 @@
-"""Average precision: how good a ranking is, wherever the bar is set.
-
->>> average_precision([0.9, 0.8, 0.7, 0.6], [True, False, True, False])  # (1/1 + 2/3) / 2
-0.833...
-"""
+"""How well scores put right items above wrong ones, whatever the threshold."""
 
 from __future__ import annotations
 
@@ -14,30 +10,31 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-def average_precision(scores: ArrayLike, gold: ArrayLike) -> float:
-    """The mean over the positives of the precision at their place, as scikit-learn's.
+def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) -> float:
+    """The mean precision over the right items, at the threshold at which each is found.
 
-    Items of one score have one place, the last of theirs.
+    Equal scores are decided together. Without a right item it is 0.
 
     Args:
-        scores: (items,), higher for what is rather positive.
-        gold: (items,), whether each is positive.
+        scores: `(items,)`, higher is more likely right.
+        gold: Whether each item is right, `(items,)`.
+        missed: Right items that have no score, such as gold spans that were never found.
 
-    Returns:
-        From 0 to 1; 0 where nothing is positive. A random order has the share of the positives.
+    >>> average_precision([0.9, 0.8, 0.1], [True, False, True])
+    0.833...
     """
-    given, right = np.asarray(scores, np.float64).ravel(), np.asarray(gold, bool).ravel()
-    if given.size != right.size:
-        raise ValueError(f"wanted a score for each of {right.size} items, got {given.size}")
-    if np.isnan(given).any():
-        raise ValueError("wanted scores that are numbers, got NaN")
-    if not right.any():
+    values, right = np.asarray(scores, float), np.asarray(gold, bool)
+    if values.ndim != 1 or values.shape != right.shape:
+        raise ValueError(f"wanted scores and gold (items,), got {values.shape} and {right.shape}")
+    if np.isnan(values).any():
+        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
+    wanted = int(right.sum()) + missed
+    if not wanted or not right.any():
         return 0.0
-    order = np.argsort(-given, kind="stable")
-    last = np.append(np.diff(given[order]) != 0, True)  # of each score
-    found = np.cumsum(right[order])[last]
-    precision = found / (np.flatnonzero(last) + 1)
-    return float(np.diff(found, prepend=0) @ precision / found[-1])
+    order = np.argsort(-values, kind="stable")
+    last = np.append(values[order][1:] != values[order][:-1], True)
+    hits, taken = np.cumsum(right[order])[last], np.flatnonzero(last) + 1
+    return float(np.sum(np.diff(hits, prepend=0) * hits / taken) / wanted)
 
 
 def macro_average_precision(scores: ArrayLike, gold: ArrayLike) -> float:

@@ -87,6 +87,29 @@ def count_strict_ids(
     return _count_ids(gold, predicted, lengths, tags, get_scheme(scheme))
 
 
+def count_each_strict_ids(
+    gold: ArrayLike,
+    predicted: ArrayLike,
+    *,
+    lengths: ArrayLike,
+    tags: Sequence[str],
+    scheme: str | Scheme,
+) -> Ids:
+    """`count_strict_ids` sentence by sentence: (tp, fp, fn) of all labels, `(sentences, 3)`.
+
+    >>> count_each_strict_ids([0, 1, 2, 0], [0, 1, 2, 2], lengths=[3, 1],
+    ...                       tags=["B-X", "I-X", "O"], scheme="BIO").tolist()
+    [[1, 0, 0], [0, 0, 1]]
+    """
+    known = get_scheme(scheme)
+    streams, sizes = _check_ids(gold, predicted, lengths, tags, known)
+    found, wanted, right = _find_both(streams, sizes, _read_tags(tags, known))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    starts = found.start[right], found.start, wanted.start
+    tp, got, gold_spans = (np.bincount(owner[x], minlength=len(sizes)) for x in starts)
+    return np.stack([tp, got - tp, gold_spans - tp], axis=1)
+
+
 def count_lenient_ids(
     gold: ArrayLike, predicted: ArrayLike, *, lengths: ArrayLike, tags: Sequence[str]
 ) -> Counts:
@@ -167,6 +190,13 @@ def _count_tags(gold: Sentences, predicted: Sentences, scheme: Scheme) -> Counts
 def _count_ids(
     gold: ArrayLike, predicted: ArrayLike, lengths: ArrayLike, tags: Sequence[str], scheme: Scheme
 ) -> Counts:
+    streams, sizes = _check_ids(gold, predicted, lengths, tags, scheme)
+    return _count_streams(streams, sizes, _read_tags(tags, scheme))
+
+
+def _check_ids(
+    gold: ArrayLike, predicted: ArrayLike, lengths: ArrayLike, tags: Sequence[str], scheme: Scheme
+) -> tuple[list[Ids], Ids]:
     unknown = [tag for tag in tags if not scheme.has(tag)]
     if unknown:
         raise ValueError(f"wanted {scheme.describe()}, got {unknown[0]!r}")
@@ -178,11 +208,23 @@ def _count_ids(
         if ids.size and not (ids.min() >= 0 and ids.max() < len(tags)):
             limits = f"{ids.min()} to {ids.max()}"
             raise ValueError(f"wanted ids from 0 to {len(tags) - 1}, got {limits}")
-    return _count_streams(streams, sizes, _read_tags(tags, scheme))
+    return streams, sizes
 
 
 def _count_streams(streams: Sequence[Ids], lengths: Ids, tag_set: _TagSet) -> Counts:
     """Counts from the numbers of gold and predicted tags, sentence after sentence."""
+    predicted, gold, equal = _find_both(streams, lengths, tag_set)
+    labels = predicted.label[equal], predicted.label, gold.label
+    tp, got, wanted = (np.bincount(x, minlength=len(tag_set.labels)) for x in labels)
+    occurs = np.flatnonzero(got + wanted)
+    table = np.stack([tp, got - tp, wanted - tp], axis=1)[occurs]
+    return Counts([tag_set.labels[row] for row in occurs], table)
+
+
+def _find_both(
+    streams: Sequence[Ids], lengths: Ids, tag_set: _TagSet
+) -> tuple[_Spans, _Spans, NDArray[np.bool_]]:
+    """Predicted spans, gold spans, and which predicted ones are right."""
     gold, predicted = (_find_spans(ids, lengths, tag_set) for ids in streams)
     # Spans of one stream do not overlap, so that a start has at most one end and label.
     end_at, label_at = np.zeros((2, len(streams[0])), dtype=np.int64)
@@ -190,11 +232,7 @@ def _count_streams(streams: Sequence[Ids], lengths: Ids, tag_set: _TagSet) -> Co
     equal = (end_at[predicted.start] == predicted.end) & (
         label_at[predicted.start] == predicted.label
     )
-    labels = predicted.label[equal], predicted.label, gold.label
-    tp, got, wanted = (np.bincount(x, minlength=len(tag_set.labels)) for x in labels)
-    occurs = np.flatnonzero(got + wanted)
-    table = np.stack([tp, got - tp, wanted - tp], axis=1)[occurs]
-    return Counts([tag_set.labels[row] for row in occurs], table)
+    return predicted, gold, equal
 
 
 def _find_spans(ids: Ids, lengths: Ids, tag_set: _TagSet) -> _Spans:

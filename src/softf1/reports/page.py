@@ -16,6 +16,7 @@ from softf1.reports.curves import draw_loss, draw_progress, draw_recall, read_le
 from softf1.reports.evidence import gather
 from softf1.reports.evidence import make_table as changes_table
 from softf1.reports.groups import chosen_on, group_runs, name_score, pick_best
+from softf1.reports.headroom import draw_headroom, make_examples, read_headroom, say_summary
 from softf1.reports.labels import (
     draw_frequency,
     draw_labels,
@@ -80,6 +81,7 @@ def make_sections(
         *first,
         _scores(study, groups),
         _labels(study, groups, best),
+        _headroom(study, groups),
         _trade(study, groups),
         *([] if first else [sweep]),
         _learning(study, groups),
@@ -128,6 +130,22 @@ def _labels(study: Study, groups: list[Group], best: Group | None) -> Section:
         else [],
         tables=[table] if table else [],
         missing="the scores have no labels",
+    )
+
+
+def _headroom(study: Study, groups: list[Group]) -> Section:
+    found = read_headroom(study, groups)
+    examples = make_examples(found) if found else None
+    return Section(
+        id="headroom",
+        title="What there is to win, and where",
+        short="Headroom",
+        text=(say_summary(found) + " " if found else "")
+        + "All of it is in hindsight, on the very examples it is about: a bound, no promise. In "
+        "the plot each step is on top of those above it, in the table each part is alone.",
+        figures=_some(draw_headroom(study, found)),
+        tables=[examples] if examples else [],
+        missing="no run has a headroom.json; softf1 headroom RUN writes it",
     )
 
 

@@ -11,9 +11,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.metrics.cmrc import score_cmrc
+from softf1.metrics.crossfit import assign_folds
+from softf1.metrics.headroom import Events, share, sweep
 from softf1.metrics.quoref import score_quoref
+from softf1.metrics.ranking import average_precision
 from softf1.metrics.squad import score_squad, score_squad2
 from softf1.tasks.base import DIGITS
+from softf1.tasks.headroom import (
+    DECISION,
+    FOLDS,
+    LIMITS,
+    RANKING,
+    SHOWN,
+    Headroom,
+    Part,
+    Step,
+    make_parts,
+    name_example,
+    sweep_parts,
+)
 from softf1.tasks.nbest import find_spans, list_answers, null_scores
 from softf1.tasks.rows import offsets, pad, ranges
 
@@ -23,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import QAExample
+    from softf1.metrics.headroom import Best
     from softf1.tasks.base import Features, LineCounts, Logits, Predict, Prediction
     from softf1.tasks.qa import QA
 
@@ -196,6 +213,108 @@ def _count_texts(
         return {"exact": found.all.exact, "f1": found.all.f1, **split}
     scores = (score_cmrc if rules == "cmrc" else score_squad)(given, [texts])
     return {"exact": scores.exact, "f1": scores.f1}
+
+
+def measure_answers(lines: Sequence[Mapping[str, Any]], task: QA) -> Headroom:
+    """What better decisions, rankings and boundaries of answers win."""
+    rules = rules_of(task)
+
+    def score(line: Mapping[str, Any], text: str) -> float:
+        counts = _count_texts((text,), tuple(map(tuple, line["gold"])), rules)
+        return float(counts["f1"].value)  # type: ignore[union-attr]
+
+    now = np.array([count_answer(line, task)["f1"].value for line in lines])  # type: ignore[union-attr]
+    decided = float(now.mean()) if len(now) else 0.0
+    steps, parts, missing = [Step("As decided", decided)], [], []
+    reached, ranked = now, None
+
+    def compare(title: str, better: NDArray[Any], wins: str = "", base: float = decided) -> Part:
+        places = np.flatnonzero(better > now)
+        mean = float(better.mean()) if len(better) else 0.0
+        examples = [
+            name_example(
+                lines[i],
+                text=lines[i]["question"],
+                found=lines[i]["answer"],
+                gold=[" + ".join(gold) for gold in lines[i]["gold"]],
+            )
+            for i in places[:SHOWN]
+        ]
+        counts: dict[str, float] = {"mended": len(places), "questions": len(lines)}
+        return Part(
+            title=title,
+            score=mean,
+            gain=mean - base,
+            wins=wins,
+            counts=counts,
+            examples=examples,
+        )
+
+    if task.no_answer:
+        raw, empty = (
+            np.array([score(x, y) for x, y in zip(lines, texts, strict=True)])
+            for texts in ([line["text"] for line in lines], [""] * len(lines))
+        )
+        null = np.array([_number(line["null_score"]) for line in lines])
+        best = _sweep_null(lines, now, raw, empty, null)
+        what = "One no-answer threshold"
+        parts += sweep_parts(best, what)
+        reached = np.maximum(raw, empty)
+        parts.append(compare("A perfect choice between the answer and none", reached, DECISION))
+        steps += [Step(what, best.score), Step("A perfect choice of no answer", parts[-1].score)]
+        answerable = np.array([bool(line["gold"]) for line in lines], bool)
+        ranked = average_precision(-null, answerable)
+    listed = [[one["text"] for one in line.get("candidates") or ()] for line in lines]
+    if any(listed) and not task.several:
+        longest = max(map(len, listed))
+        top = [
+            max((score(line, text) for text in texts), default=0.0)
+            for line, texts in zip(lines, listed, strict=True)
+        ]
+        title = f"The best of the {longest} likeliest answers"
+        parts.append(compare(title, np.maximum(now, top), RANKING))
+        reached = np.maximum(reached, top)
+        steps.append(Step(title, float(reached.mean())))
+    else:
+        why = "answers of several spans have none" if task.several else "the predictions list none"
+        missing.append(f"the n best answers: {why}")
+    near = np.where(now > 0, 1.0, 0.0)
+    parts.append(compare("Right boundaries where the answer shares a word", near, LIMITS))
+    reached = np.where(reached > 0, 1.0, 0.0)
+    steps.append(Step("Right boundaries", float(reached.mean()) if len(now) else 0.0))
+    return Headroom(
+        metric="f1",
+        decided=decided,
+        parts=make_parts(decided, parts),
+        steps=[*steps, Step("Answers that were not found", 1.0)],
+        average_precision=ranked,
+        missing=missing,
+    )
+
+
+def _number(score: float | None) -> float:
+    """A score of no answer; a file has null for the one of a question without any candidate."""
+    return math.inf if score is None else float(score)
+
+
+def _sweep_null(
+    lines: Sequence[Mapping[str, Any]],
+    now: NDArray[Any],
+    raw: NDArray[Any],
+    empty: NDArray[Any],
+    null: NDArray[Any],
+) -> Best:
+    """A threshold up to which answers are given, over all values; contexts stay in one fold."""
+    contexts = {line["context"]: None for line in lines}
+    number = {context: i for i, context in enumerate(contexts)}
+    own = assign_folds(len(contexts), folds=FOLDS, seed=0)
+    fold = own[[number[line["context"]] for line in lines]] if lines else own
+    start, decided = np.zeros((2, FOLDS, 1, 2))
+    for table, values in ((start, empty), (decided, now)):
+        np.add.at(table[:, 0], fold, np.stack([values, np.ones_like(values)], axis=1))
+    change = np.stack([raw - empty, np.zeros_like(raw)], axis=1)[:, None]
+    events = Events(start, null, fold, np.zeros((len(lines), 1), np.int64), change)
+    return sweep(events, decided, score=share)
 
 
 def answer_first_words(train: Sequence[QAExample], *, no_answer: bool) -> Predict:

@@ -15,7 +15,8 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
     scores = task.score(predictions, examples)                # scores[task.primary_metric] decides
 
-Experiments ask a task four things more, which one of another package may leave out:
+Experiments ask a task five things more, which one of another package may leave out:
+`headroom(lines, …)`, how much its score can win at most, and where;
 `count_line(line)`, what a line of predictions adds to the sums behind the scores;
 `line_group(line)`, what lines that are no independent examples have in common;
 `fit_majority(train)`, a function that gives every example the most frequent answer; and
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from softf1.models.heads import Head
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
+    from softf1.tasks.headroom import Headroom
 
 Example = TypeVar("Example")
 
@@ -228,6 +230,22 @@ class Task(Protocol):
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
         """What is wrong where nothing is predicted, or one class alone; None where all is well."""
+
+    def headroom(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        logits: Logits | None = None,
+        features: Features | None = None,
+        examples: Sequence[Any] = (),
+    ) -> Headroom:
+        """How much the score can win at most, and where.
+
+        Args:
+            lines: Predictions with their examples, as `format_line` writes them.
+            logits: What they were decoded from; None where only the file of predictions is left.
+            features: Encoded examples; with `logits`.
+            examples: With `logits`.
+        """
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:
         """What the model card says of this task.

@@ -32,6 +32,7 @@ from softf1.tasks.card import (
     describe_place,
     list_values,
 )
+from softf1.tasks.headroom import Headroom, measure_labels
 from softf1.tasks.labels import (
     count_labels,
     count_targets,
@@ -352,6 +353,16 @@ class Classification:
         """Counts of the label or labels of a text."""
         given = line["labels"] if "labels" in line else [line["label"]]
         return count_labels(tuple(line["gold"]), tuple(given), multi_label=self.multi_label)
+
+    def headroom(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        logits: Logits | None = None,  # noqa: ARG002 - lines have the probabilities
+        features: Features | None = None,  # noqa: ARG002
+        examples: Sequence[Any] = (),  # noqa: ARG002
+    ) -> Headroom:
+        """A threshold or a bias, a threshold a label, and the ranking."""
+        return measure_labels(lines, self)
 
     def fit_majority(self, train: Sequence[Example]) -> Predict:
         """The most frequent label for every text; of several, those that most texts have."""

@@ -25,6 +25,7 @@ from softf1.tasks.base import (
     read_examples,
 )
 from softf1.tasks.card import NOT_TUNED, CardText
+from softf1.tasks.headroom import Headroom, measure_spans, sweep_confidence
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
@@ -32,6 +33,7 @@ from softf1.tasks.queries import (
     count_sides,
     encode_queries,
     find_spans_of_rows,
+    join_queries,
     merge_windows,
     pair_tensors,
     side_targets,
@@ -344,6 +346,21 @@ class MrcNer:
     def line_group(self, line: Mapping[str, Any]) -> Any:
         """Queries over one sentence are no independent examples."""
         return tuple(line["words"])
+
+    def headroom(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        logits: Logits | None = None,  # noqa: ARG002 - lines have the spans and how sure they are
+        features: Features | None = None,  # noqa: ARG002
+        examples: Sequence[Any] = (),  # noqa: ARG002
+    ) -> Headroom:
+        """A stricter threshold, the ranking of found spans, labels and boundaries."""
+        sentences = join_queries(lines)
+        best, then = sweep_confidence(sentences)
+        missing = "a looser threshold: spans that a head refuses are not kept, so none is tried"
+        return measure_spans(
+            sentences, best, what="One threshold for found spans", then=then, missing=[missing]
+        )
 
     def fit_majority(self, train: Sequence[MrcExample]) -> Predict:  # noqa: ARG002 - protocol
         """Nothing for any query: most of them find nothing in a sentence."""

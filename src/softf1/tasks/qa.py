@@ -17,6 +17,7 @@ from softf1.tasks.answers import (
     choose_spans,
     count_answer,
     find_answers,
+    measure_answers,
     score_answers,
 )
 from softf1.tasks.base import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
+    from softf1.tasks.headroom import Headroom
 
 KEYS = ("start", "end")
 
@@ -295,6 +297,23 @@ class QA:
     def line_group(self, line: Mapping[str, Any]) -> Any:
         """Questions over one context are no independent examples."""
         return line["context"]
+
+    def headroom(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        logits: Logits | None = None,
+        features: Features | None = None,
+        examples: Sequence[Any] = (),
+    ) -> Headroom:
+        """The no-answer threshold, a perfect choice of no answer, the n best, boundaries."""
+        if logits is not None and features is not None and not self.several:
+            listing = replace(self, listed=self.n_best)
+            found = find_answers(logits, features, examples, listing)
+            lines = [
+                {**line, "candidates": one["candidates"]}
+                for line, one in zip(lines, found, strict=True)
+            ]
+        return measure_answers(lines, self)
 
     def fit_majority(self, train: Sequence[QAExample]) -> Predict:
         """No answer where most questions have none; else the context's first words."""

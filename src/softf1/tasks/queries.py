@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from softf1.tasks.base import IGNORE, Features
+from softf1.tasks.headroom import Sentence
 from softf1.tasks.rows import encode_texts, keep, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder
 
@@ -284,3 +285,20 @@ def group_sentences(examples: Sequence[MrcExample]) -> Iterator[list[int]]:
         group.append(i)
     if group:
         yield group
+
+
+def join_queries(lines: Sequence[Mapping[str, Any]]) -> list[Sentence]:
+    """Lines of predictions that ask different labels of one sentence, as one sentence each."""
+    joined: list[Sentence] = []
+    asked: set[str] = set()
+    for line in lines:
+        label = line["label"]
+        if not joined or joined[-1].line["words"] != line["words"] or label in asked:
+            joined.append(Sentence(line, set(), {}))
+            asked = set()
+        asked.add(label)
+        joined[-1].gold.update((start, end, label) for start, end in line["gold"])
+        sure = line.get("confidence") or [1.0] * len(line["spans"])
+        for (start, end), one in zip(line["spans"], sure, strict=True):
+            joined[-1].found[start, end, label] = one
+    return joined

@@ -28,6 +28,13 @@ from softf1.tasks.base import (
     read_examples,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_biases
+from softf1.tasks.headroom import (
+    NO_LOGITS,
+    Headroom,
+    measure_spans,
+    measure_tags,
+    sweep_tags,
+)
 from softf1.tasks.labels import probabilities, tune_classes, tune_spans
 from softf1.tasks.rows import assemble, model_inputs, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
@@ -37,6 +44,7 @@ from softf1.tasks.tags import (
     count_tags,
     find_scheme,
     list_entities,
+    read_sentence,
     score_tags,
     split_characters,
 )
@@ -311,6 +319,32 @@ class Tagging:
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Counts of the spans of a sentence, or of its tags."""
         return count_tags(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
+
+    def headroom(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        logits: Logits | None = None,
+        features: Features | None = None,
+        examples: Sequence[Any] = (),  # noqa: ARG002 - lines have all of them that is needed
+    ) -> Headroom:
+        """A bias, the ranking, and for spans labels and boundaries."""
+        rows = None
+        if logits is not None and features is not None:
+            rows = by_word(logits["logits"], logits, features).astype(np.float64)
+            rows += np.array(self.biases or 0.0)
+        if self.spans is None:
+            return measure_tags(lines, rows, labels=self.labels, metric=self.primary_metric)
+        scheme = self.spans
+        sentences = [read_sentence(line, line["tags"], scheme) for line in lines]
+        what = f"One bias, for {OUTSIDE}"
+        if rows is None:
+            return measure_spans(sentences, None, what=what, missing=[NO_LOGITS])
+        if OUTSIDE not in self.labels:
+            missing = [f"no bias: every word is in a span, none is {OUTSIDE}"]
+            return measure_spans(sentences, None, what=what, missing=missing)
+        best, tags = sweep_tags(lines, rows, labels=self.labels, outside=OUTSIDE, scheme=scheme)
+        then = [read_sentence(line, own, scheme) for line, own in zip(lines, tags, strict=True)]
+        return measure_spans(sentences, best, what=what, then=then)
 
     def fit_majority(self, train: Sequence[TaggedSentence]) -> Predict:
         """Every word gets the most frequent tag of the training data."""

@@ -23,10 +23,11 @@ from softf1.metrics.schemes import (
 )
 from softf1.metrics.spans import count_lenient, count_strict
 from softf1.tasks.base import DIGITS, describe_counts
+from softf1.tasks.headroom import Sentence
 from softf1.tasks.rows import offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -126,6 +127,17 @@ def list_entities(
         }
         for start, end, label in decode_strict(tags, scheme)
     ]
+
+
+def read_sentence(line: Mapping[str, Any], tags: Sequence[str], scheme: str) -> Sentence:
+    """The gold spans of a line and those of some tags, as sure as the tags that were given."""
+    sure = line.get("confidence") or [1.0] * len(tags)
+    found = list_entities(tags, sure, scheme=scheme)
+    return Sentence(
+        line,
+        set(decode_strict(line["gold"], scheme)),
+        {(one["start"], one["end"], one["label"]): one["confidence"] for one in found},
+    )
 
 
 def score_tags(

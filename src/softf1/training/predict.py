@@ -222,21 +222,39 @@ def rescore(
         how: What `predict_logits` takes beside it.
     """
     model, task, tokenizer = load_model(run)
+    path, part, examples, found = read_labelled(
+        run, task, data=data, split=split, format=format, options=options
+    )
+    recipe = find_recipe(run)
+    features = task.encode(examples, tokenizer)
+    model = model.to(device)
+    scores = evaluate(model, task, features, examples, tokenizer, device=device, **how).scores
+    notes = [*found, *task.notes(features)]
+    headline = (recipe.eval.metric if recipe is not None else None) or task.primary_metric
+    return Rescored(path, part, len(examples), headline, scores, notes)
+
+
+def read_labelled(
+    run: Path | str,
+    task: Task,
+    *,
+    data: Path | str | None = None,
+    split: str | None = None,
+    format: str | None = None,  # noqa: A002 - as in recipes
+    options: Mapping[str, Any] | None = None,
+) -> tuple[str, str | None, list[Any], list[str]]:
+    """File, part of the recipe's data, examples to score by, and notes; as `rescore` is told."""
     recipe, problems = find_recipe(run), Problems()
     reader = reading_as(task, format=format, options=options)
+    part: str | None = None
     if data is not None:
-        path, part, examples = str(data), None, list(reader.read(data, problems))
+        path, examples = str(data), list(reader.read(data, problems))
     elif recipe is not None:
         path, part, examples = read_part(recipe, reader, split, problems)
     else:
         raise InputError("wanted --data, since no recipe.toml here names a file", path=run)
     check_gold(task, {"test": examples}, {"test": {"path": path}})
-    features = task.encode(examples, tokenizer)
-    model = model.to(device)
-    scores = evaluate(model, task, features, examples, tokenizer, device=device, **how).scores
-    notes = [*problems.notes, *task.notes(features)]
-    headline = (recipe.eval.metric if recipe is not None else None) or task.primary_metric
-    return Rescored(path, part, len(examples), headline, scores, notes)
+    return path, part, examples, problems.notes
 
 
 def find_recipe(run: Path | str) -> Recipe | None:

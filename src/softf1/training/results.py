@@ -14,6 +14,7 @@ from softf1.errors import printable
 from softf1.recipe import describe_recipe, hash_recipe
 from softf1.training.build import make_model, quiet_transformers
 from softf1.training.evaluation import read_score, write_predictions
+from softf1.training.headroom import measure, write_headroom
 from softf1.training.processes import unwrap
 from softf1.training.progress import peak_memory
 from softf1.training.publish import publish_model
@@ -46,8 +47,7 @@ def _write(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[st
     task, tuned = trainer.datasets.task, {}
     plain = {name: _score(trainer, task, name, own) for name, own in logits.items()}
     collapsed = _settle(trainer, logits["dev"], plain["dev"])
-    finite = all(np.isfinite(one).all() for one in logits["dev"].values() if one.dtype.kind == "f")
-    if trainer.recipe.eval.tune and not finite:
+    if trainer.recipe.eval.tune and not _is_finite(logits["dev"]):
         trainer.monitor.warnings.append(
             "the model gives numbers that are not finite, so that nothing was tuned; try a lower "
             "train.lr"
@@ -56,6 +56,7 @@ def _write(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[st
         features, examples = trainer.datasets.features["dev"], trainer.datasets.examples["dev"]
         task = task.tune(logits["dev"], features, examples)
         tuned = {name: _score(trainer, task, name, own, ".tuned") for name, own in logits.items()}
+    _write_headroom(trainer, task, logits)
     trainer.state.evaluate_seconds += monotonic() - start
     result = describe_result(trainer, scores=plain, tuned=tuned, collapsed=collapsed)
     publish_model(
@@ -67,6 +68,21 @@ def _write(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[st
         result=result,
     )
     return result
+
+
+def _is_finite(logits: Logits) -> bool:
+    return all(np.isfinite(one).all() for one in logits.values() if one.dtype.kind == "f")
+
+
+def _write_headroom(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> None:
+    """Of the part that the run is judged by, as the saved model decides."""
+    name, own = list(logits.items())[-1]
+    if not _is_finite(own):
+        return
+    datasets = trainer.datasets
+    found = measure(task, own, datasets.features[name], datasets.examples[name], split=name)
+    if found is not None:
+        write_headroom(trainer.folder, found)
 
 
 def _settle(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:

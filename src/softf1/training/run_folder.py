@@ -160,7 +160,7 @@ def clear(folder: Path) -> None:
 
 def _empty(folder: Path) -> None:
     """Removes what a run left, the result first; what others put there stays."""
-    for name in (RESULT, "metrics.jsonl", ERROR):
+    for name in (RESULT, "headroom.json", "metrics.jsonl", ERROR):
         (folder / name).unlink(missing_ok=True)
     for path in folder.glob("predictions.*.jsonl"):
         path.unlink()

@@ -1,0 +1,80 @@
+"""Says how much a run's score can win at most, and where: decision, ranking, labels, boundaries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from softf1.cli.options import add_places, add_settings, choose_places, read_settings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 headroom`."""
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or with --data a model folder")
+    parser.add_argument("--data", metavar="FILE", help="a labelled file (default: the recipe's)")
+    parser.add_argument(
+        "--split", choices=("dev", "test"), help="of the recipe (default: test, else dev)"
+    )
+    parser.add_argument("--format", help="how to read FILE (default: as the training data)")
+    add_settings(parser)
+    parser.add_argument("--examples", action="store_true", help="show examples behind each part")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    add_places(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Finds or computes the headroom and prints it."""
+    import json
+
+    from softf1.errors import InputError
+    from softf1.tasks.base import finite
+    from softf1.training.headroom import find_headroom
+
+    if options.data and options.split:
+        raise InputError("wanted --data or --split, got both")
+    found = find_headroom(
+        options.folder,
+        data=options.data,
+        split=options.split,
+        format=options.format,
+        options=read_settings(options.set, options.encoding),
+        **choose_places(options),
+    )
+    if options.json:
+        print(json.dumps(finite(found), ensure_ascii=False, indent=1))
+        return 0
+    show(found, examples=options.examples)
+    return 0
+
+
+def show(found: Mapping[str, Any], *, examples: bool) -> None:
+    """Prints the table of parts, the sentence, and what is missing."""
+    from softf1.errors import printable
+    from softf1.training.results import format_table
+
+    where = found["split"] or "this file"
+    print(f"{found['metric']} on {where}, {found['examples']:,} examples\n")
+    rows = [
+        [printable(part["title"]), f"{100 * part['score']:.2f}", f"{100 * part['gain']:+.2f}"]
+        for part in found["parts"]
+    ]
+    head, *lines = format_table(["", found["metric"], "gain"], rows).splitlines()
+    print(head)
+    for line, part in zip(lines, found["parts"], strict=True):
+        counts = ", ".join(f"{key.replace('_', ' ')} {x:,.6g}" for key, x in part["counts"].items())
+        print(f"{line}  {counts}".rstrip())
+    if found["average_precision"] is not None:
+        print(f"\naverage precision {100 * found['average_precision']:.2f}")
+    for part in found["parts"] if examples else ():
+        if part["examples"]:
+            print(f"\n{printable(part['title'])}")
+        for one in part["examples"]:
+            line = f"{one['id']}: {one['found']} → {one['gold']} | {one['text']}"
+            print(f"  {printable(line)}")
+    summary = found["summary"]
+    print(f"\n{summary[0].upper()}{summary[1:]}. All in hindsight, on the same examples.")
+    for text in found["missing"]:
+        print(f"missing: {printable(text)}")

@@ -1,0 +1,430 @@
+"""How much F1 there is to win, and where: the best decision in hindsight, and oracles for spans.
+
+A sweep moves one number (a threshold, or the bias of one class) over all values at which any
+decision changes, and keeps the counts up to date, so that the best F1 is exact: no other value of
+that number gives more on these items. It is best in hindsight; `honest` says what is left of it
+when the number is chosen on other items.
+
+    >>> scores, gold = [[0.9], [0.4], [0.3], [0.2]], [[True], [True], [True], [False]]
+    >>> best = sweep_threshold(scores, gold, np.array(scores) >= 0.5, fold=[0, 1, 0, 1])
+    >>> round(best.decided, 3), best.score, round(best.at, 2)
+    (0.5, 1.0, 0.25)
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from softf1.metrics.counts import divide, ratios_of
+from softf1.metrics.spans import count_each_strict_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from softf1.metrics.schemes import LabelledSpan
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+    Pair = tuple[LabelledSpan, LabelledSpan]
+
+BLOCK = 1_000_000
+"""Numbers of a table, and tokens, that are in memory at once."""
+
+
+class Best(NamedTuple):
+    """What moving one number could win.
+
+    Attributes:
+        decided: The score as it was decided.
+        score: The best score over all values of the number, on these very items.
+        at: A value that reaches it; None where nothing is better than what was decided.
+        honest: The score where each fold takes the value that is best on the others.
+    """
+
+    decided: float
+    score: float
+    at: float | None
+    honest: float
+
+
+class Events(NamedTuple):
+    """What changes as the number grows from below all values to above them.
+
+    Attributes:
+        start: The table below all values, `(folds, rows, columns)`.
+        at: The value beyond which each event has happened, `(events,)`.
+        fold: The fold of each, `(events,)`.
+        row: The rows that it changes, `(events, k)`.
+        change: What is added to them, `(events, k, columns)`.
+    """
+
+    start: Floats
+    at: Floats
+    fold: Ints
+    row: Ints
+    change: Floats
+
+
+def micro_f(tables: Floats) -> Floats:
+    """F1 `(…)` of the sums over labels of counts `(…, labels, 3)`."""
+    return ratios_of(tables.sum(axis=-2))[..., 2]
+
+
+def macro_f(tables: Floats) -> Floats:
+    """The mean F1 over the labels that occur, in gold or prediction."""
+    occurs = (tables.sum(axis=-1) > 0).sum(axis=-1)
+    return divide(ratios_of(tables)[..., 2].sum(axis=-1), occurs)  # type: ignore[arg-type]
+
+
+def share(tables: Floats) -> Floats:
+    """A total divided by a count, from tables `(…, rows, 2)`."""
+    total, count = np.moveaxis(tables.sum(axis=-2), -1, 0)
+    return divide(total, count)
+
+
+def sweep(events: Events, decided: Floats, *, score: Callable[[Floats], Floats]) -> Best:
+    """The best value of the number, and the cross-fitted score.
+
+    Args:
+        events: What happens on the way.
+        decided: The table as it was decided, `(folds, rows, columns)`; it wins ties.
+        score: The score of tables, such as `micro_f`.
+    """
+    folds = range(len(decided))
+    total = decided.sum(axis=0)
+    best, at = float(score(total)), None
+    chosen = [(float(score(total - decided[fold])), decided[fold]) for fold in folds]
+    for number, tables in _walk(events):
+        total = tables.sum(axis=1)
+        values = score(total)
+        top = int(np.argmax(values))
+        if values[top] > best:
+            best, at = float(values[top]), float(number[top])
+        for fold in folds:
+            values = score(total - tables[:, fold])
+            top = int(np.argmax(values))
+            if values[top] > chosen[fold][0]:
+                chosen[fold] = float(values[top]), tables[top, fold]
+    honest = float(score(np.sum([table for _, table in chosen], axis=0)))
+    return Best(float(score(decided.sum(axis=0))), best, at, honest)
+
+
+def _walk(events: Events) -> Iterator[tuple[Floats, Floats]]:
+    """Numbers and the tables `(…, folds, rows, columns)` that they give, some at a time."""
+    order = np.argsort(events.at, kind="stable")
+    at = events.at[order]
+    table = events.start
+    if not len(at) or at[0] > -np.inf:
+        yield np.array([at[0] - 1 if len(at) else 0.0]), table[None]
+    after = np.append(at[1:], at[-1:] + 2)
+    # Equal values are decided together; nothing lies beyond infinity.
+    kept = (after > at) & (at < np.inf)
+    with np.errstate(invalid="ignore"):
+        between = np.where(np.isfinite(at), (at + after) / 2, after - 1)
+    size = max(1, BLOCK // table.size)
+    for low in range(0, len(at), size):
+        own = order[low : low + size]
+        steps = np.zeros((len(own), *table.shape))
+        place = np.arange(len(own))[:, None], events.fold[own][:, None], events.row[own]
+        np.add.at(steps, place, events.change[own])
+        tables = np.cumsum(steps, axis=0, out=steps)
+        tables += table
+        table = tables[-1].copy()
+        here = kept[low : low + size]
+        if here.any():
+            yield between[low : low + size][here], tables[here]
+
+
+def sweep_threshold(
+    scores: ArrayLike,
+    gold: ArrayLike,
+    decided: ArrayLike,
+    *,
+    fold: ArrayLike,
+    macro: bool = False,
+) -> Best:
+    """One threshold for all labels: a label is given where its score is at least as high.
+
+    Args:
+        scores: `(items, labels)`; −inf for a label that can never be given.
+        gold: Whether an item has a label, `(items, labels)`.
+        decided: Whether it was given, `(items, labels)`.
+        fold: The fold of each item, `(items,)`.
+        macro: Whether the mean F1 of labels counts; else that of their sums.
+    """
+    values, right, given = (
+        np.asarray(scores, float),
+        np.asarray(gold, bool),
+        np.asarray(decided, bool),
+    )
+    own = np.asarray(fold, np.int64)
+    items, labels = values.shape
+    row = np.tile(np.arange(labels) if macro else np.zeros(labels, np.int64), items)
+    rows = labels if macro else 1
+    part = np.repeat(own, labels)
+    tables = [_tabulate(right, chosen, part, row, rows) for chosen in (np.ones_like(right), given)]
+    lost = np.where(right.reshape(-1, 1), [-1.0, 0.0, 1.0], [0.0, -1.0, 0.0])
+    events = Events(tables[0], values.ravel(), part, row[:, None], lost[:, None])
+    return sweep(events, tables[1], score=macro_f if macro else micro_f)
+
+
+def _tabulate(right: Mask, given: Mask, fold: Ints, row: Ints, rows: int) -> Floats:
+    """Counts `(folds, rows, 3)` of yes-or-no decisions."""
+    table = np.zeros((int(fold.max(initial=0)) + 1, rows, 3))
+    for column, which in enumerate((right & given, ~right & given, right & ~given)):
+        np.add.at(table[..., column], (fold, row), which.ravel())
+    return table
+
+
+def sweep_bias(
+    logits: ArrayLike,
+    gold: ArrayLike,
+    decided: ArrayLike,
+    *,
+    index: int,
+    fold: ArrayLike,
+    macro: bool = False,
+) -> Best:
+    """One bias, added to the logit of class `index` before the best class is taken.
+
+    Args:
+        logits: `(items, classes)`.
+        gold: The right class of each item, `(items,)`; one beyond the classes is never given.
+        decided: The class that was given, `(items,)`.
+        index: The class with the bias.
+        fold: The fold of each item, `(items,)`.
+        macro: Whether the mean F1 of classes counts; else the share of right items.
+    """
+    values, margin, other = _against(logits, index)
+    right, given = np.asarray(gold, np.int64), np.asarray(decided, np.int64)
+    own = np.asarray(fold, np.int64)
+    classes = max(values.shape[1], int(right.max(initial=0)) + 1)
+    count = partial(_count_given, right, own, classes)
+    start, now = count(other), count(given)
+    before, after = other, np.full_like(other, index)
+    change = np.zeros((len(right), 2, 3))
+    for k, (label, sign) in enumerate(((before, -1), (after, 1))):
+        hit = (right == label)[:, None]
+        change[:, k] = sign * np.where(hit, [1.0, 0.0, -1.0], [0.0, 1.0, 0.0])
+    row = np.stack([before, after], axis=1)
+    if not macro:
+        start, now, row = start.sum(1, keepdims=True), now.sum(1, keepdims=True), row * 0
+    events = Events(start, margin, own, row, change)
+    return sweep(events, now, score=macro_f if macro else micro_f)
+
+
+def _against(logits: ArrayLike, index: int) -> tuple[Floats, Floats, Ints]:
+    """Logits, the bias beyond which a class wins, and the class that is best without it."""
+    values = np.asarray(logits, float)
+    if np.isnan(values).any():
+        raise ValueError(f"wanted numbers as logits, got {np.isnan(values).sum()} NaN")
+    rest = values.copy()
+    rest[:, index] = -np.inf
+    other = np.argmax(rest, axis=1)
+    return values, rest[np.arange(len(rest)), other] - values[:, index], other
+
+
+def _count_given(right: Ints, fold: Ints, classes: int, given: Ints) -> Floats:
+    """Counts `(folds, classes, 3)` of one class an item."""
+    table = np.zeros((int(fold.max(initial=0)) + 1, classes, 3))
+    hit = right == given
+    np.add.at(table[..., 0], (fold[hit], right[hit]), 1)
+    np.add.at(table[..., 1], (fold[~hit], given[~hit]), 1)
+    np.add.at(table[..., 2], (fold[~hit], right[~hit]), 1)
+    return table
+
+
+def sweep_outside(
+    logits: ArrayLike,
+    gold: ArrayLike,
+    decided: ArrayLike,
+    *,
+    lengths: ArrayLike,
+    tags: Sequence[str],
+    outside: int,
+    scheme: str,
+    fold: ArrayLike,
+) -> Best:
+    """One bias for O, judged by the spans that are exactly right.
+
+    As the bias grows, the words of a sentence become O one after the other; its spans are counted
+    after each. Sentences do not touch each other, so that the changes of all of them, in the order
+    of the bias, give the counts at every value.
+
+    Args:
+        logits: `(words, classes)`, sentence after sentence.
+        gold: The right tag of each word, `(words,)`, an index into `tags`.
+        decided: The tag that was given, `(words,)`.
+        lengths: Words of each sentence.
+        tags: The tag of each class, then tags of gold alone.
+        outside: The class O.
+        scheme: The scheme of the tags.
+        fold: The fold of each sentence.
+    """
+    _, margin, other = _against(logits, outside)
+    right, sizes = np.asarray(gold, np.int64), np.asarray(lengths, np.int64)
+    own = np.asarray(fold, np.int64)
+    count = partial(count_each_strict_ids, tags=tags, scheme=scheme)
+    now = np.zeros((int(own.max(initial=0)) + 1, 1, 3))
+    start = np.zeros_like(now)
+    np.add.at(now[:, 0], own, count(right, decided, lengths=sizes))
+    at, part, change = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros((0, 3))]
+    ends = np.cumsum(sizes)
+    for first, last in _chunks(sizes * (sizes + 1)):
+        made: list[tuple[Ints, Ints]] = []
+        for sentence in range(first, last):
+            words = slice(ends[sentence] - sizes[sentence], ends[sentence])
+            rank = np.argsort(np.argsort(margin[words], kind="stable"))
+            steps = np.arange(sizes[sentence] + 1)[:, None]
+            variants = np.where(rank < steps, outside, other[words])
+            made.append((variants.ravel(), np.tile(right[words], len(steps))))
+            at.append(np.sort(margin[words]))
+        variants, wanted = (np.concatenate(column) for column in zip(*made, strict=True))
+        size = sizes[first:last]
+        counts = count(wanted, variants, lengths=np.repeat(size, size + 1))
+        begins = np.cumsum(size + 1) - size - 1
+        np.add.at(start[:, 0], own[first:last], counts[begins])
+        change.append(np.delete(np.diff(counts, axis=0), begins[1:] - 1, axis=0))
+        part.append(np.repeat(own[first:last], size))
+    fold_of = np.concatenate(part)
+    row = np.zeros((len(fold_of), 1), np.int64)
+    events = Events(start, np.concatenate(at), fold_of, row, np.concatenate(change)[:, None])
+    return sweep(events, now, score=micro_f)
+
+
+def _chunks(costs: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges of items whose costs together stay below `BLOCK`, or of one dear item."""
+    first, held = 0, 0
+    for place, cost in enumerate(costs.tolist()):
+        if place > first and held + cost > BLOCK:
+            yield first, place
+            first, held = place, 0
+        held += cost
+    if first < len(costs):
+        yield first, len(costs)
+
+
+def best_thresholds(
+    scores: ArrayLike, gold: ArrayLike, *, macro: bool = False, never: ArrayLike = ()
+) -> tuple[float, Floats]:
+    """The best F1 with a threshold for each label, exactly, and the thresholds.
+
+    It is what the ranking of the items by each label's score allows. The mean of F1 is best where
+    each is. F1 of sums, 2·Σtp / (Σgiven + Σgold), is found by Dinkelbach's method: for a guess x of
+    it each label takes the threshold with the largest 2·tp − x·given, which gives the next guess.
+
+    Args:
+        scores: `(items, labels)`.
+        gold: `(items, labels)`.
+        macro: Whether the mean F1 of the labels that occur in gold counts; else that of the sums.
+        never: How often each gold label occurs that has no scores.
+
+    >>> best_thresholds([[0.9, 0.2], [0.1, 0.3]], [[1, 0], [0, 1]])
+    (1.0, array([0.9, 0.3]))
+    """
+    values, right = np.asarray(scores, float), np.asarray(gold, bool)
+    lost = np.asarray(never, float)
+    order = np.argsort(-values, axis=0, kind="stable")
+    ranked = np.take_along_axis(values, order, axis=0)
+    hits = np.cumsum(np.take_along_axis(right, order, axis=0), axis=0, dtype=float)
+    given = np.arange(1, len(values) + 1, dtype=float)[:, None] + np.zeros(values.shape[1])
+    # A place that is not the last of equal scores gives more than it says.
+    usable = np.ones(values.shape, bool)
+    usable[:-1] = ranked[1:] != ranked[:-1]
+    hits, given, ranked = (
+        np.concatenate([np.full((1, values.shape[1]), fill), part])
+        for fill, part in ((0.0, hits), (0.0, given), (np.inf, ranked))
+    )
+    usable = np.concatenate([np.ones((1, values.shape[1]), bool), usable])
+    wanted, columns = right.sum(axis=0), np.arange(values.shape[1])
+    if macro:
+        f = np.where(usable, divide(2 * hits, given + wanted), -1)
+        choice = np.argmax(f, axis=0)
+        occurs = np.count_nonzero(wanted) + np.count_nonzero(lost)
+        return float(divide(f[choice, columns].sum(), occurs)), ranked[choice, columns]
+    guess, choice = 0.0, np.zeros_like(columns)
+    while True:
+        better = np.argmax(np.where(usable, 2 * hits - guess * given, -np.inf), axis=0)
+        above, below = 2 * hits[better, columns].sum(), given[better, columns].sum()
+        reached = float(divide(above, below + wanted.sum() + lost.sum()))
+        if reached <= guess:
+            return guess, ranked[choice, columns]
+        guess, choice = reached, better
+
+
+class SpanMatches(NamedTuple):
+    """Found spans of one sentence beside gold ones, each used once.
+
+    Attributes:
+        right: Spans with the right start, end and label.
+        labels: (found, gold) pairs with the right limits, right ones included.
+        limits: (found, gold) pairs that overlap and have the right label, as many as there can be.
+        both: (found, gold) pairs that overlap, as many as there can be.
+    """
+
+    right: int
+    labels: list[Pair]
+    limits: list[Pair]
+    both: list[Pair]
+
+
+def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan]) -> SpanMatches:
+    """Pairs found spans with the gold ones that they could become.
+
+    >>> match = match_spans({(0, 2, "PER"), (4, 6, "LOC")}, {(0, 2, "ORG"), (5, 6, "LOC")})
+    >>> match.right, match.labels, match.limits, len(match.both)
+    (0, [((0, 2, 'ORG'), (0, 2, 'PER'))], [((5, 6, 'LOC'), (4, 6, 'LOC'))], 2)
+    """
+    wanted, given = sorted(set(gold)), sorted(set(found))
+    right = set(wanted) & set(given)
+    if len(right) == len(wanted) == len(given) or not wanted or not given:
+        only = [(span, span) for span in sorted(right)]
+        return SpanMatches(len(right), only, only, only)
+    starts, ends, same = (
+        np.array([[a[k] for a in given] for k in (0, 1)]),
+        np.array([[b[k] for b in wanted] for k in (0, 1)]),
+        np.array([[a[2] == b[2] for b in wanted] for a in given]),
+    )
+    overlap = (starts[0][:, None] < ends[1]) & (ends[0] < starts[1][:, None])
+    equal = (starts[0][:, None] == ends[0]) & (starts[1][:, None] == ends[1])
+    pairs = [
+        [(given[a], wanted[b]) for a, b in pair_up(edges, first=equal & same)]
+        for edges in (equal, overlap & same, overlap)
+    ]
+    return SpanMatches(len(right), *pairs)
+
+
+def pair_up(edges: NDArray[np.bool_], *, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """As many pairs (row, column) of `edges` as there can be, each row and column once.
+
+    Augmenting paths, from the pairs of `first`, none of which share a row or column.
+
+    >>> pair_up(np.array([[True, True], [True, False]]), first=np.zeros((2, 2), bool))
+    [(0, 1), (1, 0)]
+    """
+    after = [np.flatnonzero(row).tolist() for row in edges]
+    column_of = {int(row): int(column) for row, column in np.argwhere(first & edges)}
+    row_of = {column: row for row, column in column_of.items()}
+    for start in range(len(after)):
+        if start in column_of:
+            continue
+        waiting, came = [start], {}
+        for row in waiting:  # grows on the way
+            for column in after[row]:
+                if column not in came:
+                    came[column] = row
+                    waiting += [row_of[column]] if column in row_of else []
+            free = next((column for column in after[row] if column not in row_of), None)
+            while free is not None:  # back along the path, each row takes the column after it
+                taker = row_of[free] = came[free]
+                before = column_of.get(taker)
+                column_of[taker], free = free, before
+            if start in column_of:
+                break
+    return sorted(column_of.items())

@@ -1,0 +1,168 @@
+"""How much the score could win at most: a waterfall and a table, from `headroom.json` of runs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from softf1.reports.figures import Figure, axis, rows_of
+from softf1.reports.groups import mean, name_score
+from softf1.reports.study import items_of, number, read_object, section
+from softf1.reports.tables import Column, Table, plain
+
+if TYPE_CHECKING:
+    from softf1.reports.figures import Trace
+    from softf1.reports.groups import Group
+    from softf1.reports.study import Study
+
+FILE = "headroom.json"
+
+Content = dict[str, Any]
+"""What one run has in its file."""
+
+
+def read_headroom(study: Study, groups: list[Group]) -> dict[str, list[Content]]:
+    """Loss → what its runs say about the part of the data that the page shows."""
+    found: dict[str, list[Content]] = {}
+    for group in groups:
+        files = [] if group.tuned else [run.folder / FILE for run in group.runs]
+        read = [read_object(path) for path in files if path.is_file()]
+        own = [one for one in read if one.get("split") == study.split and _steps(one)]
+        if own:
+            found[group.label] = own
+    return found
+
+
+def _steps(content: Content) -> list[tuple[str, float]]:
+    pairs = [
+        (str(section(one).get("title")), number(section(one).get("score")))
+        for one in items_of(content.get("steps"))
+    ]
+    return [(title, score) for title, score in pairs if score is not None]
+
+
+def _parts(content: Content) -> list[Content]:
+    return [section(part) for part in items_of(content.get("parts"))]
+
+
+def say_summary(found: dict[str, list[Content]]) -> str:
+    """The sentence of the first loss, from the means over its runs."""
+    label, runs = next(iter(found.items()))
+    wins = dict.fromkeys(str(part["wins"]) for part in _parts(runs[0]) if part.get("wins"))
+    gains = [(name, _mean(runs, "wins", name, "gain")) for name in wins]
+    said = [(name, f"{100 * gain:.1f}") for name, gain in gains if gain is not None]
+    if not said:
+        return ""
+    first, *others = said
+    rest = "".join(f", {name} {gain}" for name, gain in others)
+    return f"With {label}, {first[0]} wins at most {first[1]}{rest} points of a hundred."
+
+
+def _mean(runs: list[Content], key: str, name: str, column: str) -> float | None:
+    values = [
+        number(part.get(column)) for run in runs for part in _parts(run) if part.get(key) == name
+    ]
+    return mean(value for value in values if value is not None)
+
+
+def draw_headroom(study: Study, found: dict[str, list[Content]]) -> Figure | None:
+    """The steps from the score as decided to 100, one view a loss."""
+    if not found:
+        return None
+    titles = list(
+        dict.fromkeys(title for runs in found.values() for run in runs for title, _ in _steps(run))
+    )
+    views = [(label, [_bars(runs, titles)]) for label, runs in found.items()]
+    label, runs = next(iter(found.items()))
+    reached = "; ".join(
+        f"{title} {100 * score:.1f}" for title, score in _mean_steps(runs, titles).items()
+    )
+    score = name_score(str(runs[0].get("metric") or study.metric))
+    return Figure(
+        id="plot-headroom",
+        title="From the score as decided to 100, with",
+        summary=f"{score} of {label} step by step: {reached}.",
+        traces=views[0][1],
+        layout={
+            "xaxis": axis(f"{score} (×100)", range=[0, 108]),
+            "yaxis": {**rows_of(titles, limit=44), "range": [len(titles) - 0.4, -0.6]},
+            "showlegend": False,
+        },
+        views=views,
+        chooser="Loss",
+        height=140 + 44 * len(titles),
+        wide=True,
+        table=Table(
+            id="headroom",
+            caption=f"What each part alone would give on {study.split}, means over seeds",
+            columns=(
+                Column("loss", "Loss"),
+                Column("part", "Part"),
+                Column("score", score, "score"),
+                Column("gain", "Gain", "points"),
+            ),
+            rows=[
+                [
+                    label,
+                    title,
+                    _mean(runs, "title", title, "score"),
+                    _mean(runs, "title", title, "gain"),
+                ]
+                for label, runs in found.items()
+                for title in dict.fromkeys(str(p.get("title")) for run in runs for p in _parts(run))
+            ],
+        ),
+    )
+
+
+def _mean_steps(runs: list[Content], titles: list[str]) -> dict[str, float]:
+    means = {
+        title: mean(score for run in runs for name, score in _steps(run) if name == title)
+        for title in titles
+    }
+    return {title: value for title, value in means.items() if value is not None}
+
+
+def _bars(runs: list[Content], titles: list[str]) -> Trace:
+    reached = _mean_steps(runs, titles)
+    known = [title for title in titles if title in reached]
+    ends = [100 * reached[title] for title in known]
+    starts = [0.0, *ends[:-1]]
+    colors = ["var(--ink-2)", *(f"var(--c{1 + i % 8})" for i in range(len(known) - 1))]
+    gains = [f"{ends[0]:.1f}", *(f"+{b - a:.1f}" for a, b in pairwise(ends))]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": [titles.index(title) for title in known],
+        "x": [round(b - a, 4) for a, b in zip(starts, ends, strict=True)],
+        "base": [round(a, 4) for a in starts],
+        "marker": {"color": colors},
+        "text": gains,
+        "textposition": "outside",
+        "cliponaxis": False,
+        "customdata": [[plain(t, limit=60), f"{e:.2f}"] for t, e in zip(known, ends, strict=True)],
+        "hovertemplate": "%{customdata[0]}: %{text}, reaches %{customdata[1]}<extra></extra>",
+    }
+
+
+def make_examples(found: dict[str, list[Content]]) -> Table | None:
+    """Some examples behind each part, of the first run of the first loss."""
+    rows = [
+        [str(part.get("title")), *(str(section(one).get(key, "")) for key in _SHOWN)]
+        for part in _parts(next(iter(found.values()))[0])
+        for one in items_of(part.get("examples"))
+    ]
+    heads = (("id", "Example"), ("found", "Found"), ("gold", "Gold"), ("text", "Text"))
+    return (
+        Table(
+            id="headroom-examples",
+            caption=f"Examples behind the parts, of one run with {next(iter(found))}",
+            columns=(Column("part", "Part"), *(Column(*head) for head in heads)),
+            rows=rows,
+        )
+        if rows
+        else None
+    )
+
+
+_SHOWN = ("id", "found", "gold", "text")

@@ -1,0 +1,531 @@
+"""How much a score can win at most, part by part: what the tasks answer, and the parts they share.
+
+A part says what the score would be if one thing were perfect: the threshold, the labels of found
+spans, their limits. All of it is computed on the set that it is about, in hindsight, so that it is
+a bound and no promise; the cross-fitted part says what a threshold chosen on other items gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from softf1.metrics.crossfit import assign_folds
+from softf1.metrics.headroom import (
+    Best,
+    best_thresholds,
+    macro_f,
+    match_spans,
+    micro_f,
+    sweep_bias,
+    sweep_outside,
+    sweep_threshold,
+)
+from softf1.metrics.ranking import average_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.metrics.schemes import LabelledSpan
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+SCHEMA = 1
+FOLDS = 5
+SHOWN = 5
+"""Examples behind a part."""
+LONGEST = 160
+"""Characters of an example's text."""
+
+DECISION, RANKING = "a better decision", "a better ranking"
+LABELS, LIMITS = "right labels", "right boundaries"
+NO_LOGITS = "the bias needs the model's logits, which predictions do not hold"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The score with one thing perfect.
+
+    Attributes:
+        title: What is perfect, or how the decision was made.
+        score: The score with it.
+        gain: What that is more than the score as decided, or for a ranking more than any decision.
+        wins: What wins the gain, in the summary; empty where the part is not in it.
+        counts: The numbers behind it.
+        examples: Some of the items behind it: id, text, found, gold.
+    """
+
+    title: str
+    score: float
+    gain: float
+    wins: str = ""
+    counts: dict[str, float] = field(default_factory=dict)
+    examples: list[dict[str, str]] = field(default_factory=list)
+
+
+class Step(NamedTuple):
+    """A step of the way from the score as decided to 1, on top of the steps before."""
+
+    title: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headroom:
+    """All parts of one set of predictions.
+
+    Attributes:
+        metric: The score that they are about.
+        decided: The score as the model decides.
+        parts: Each alone.
+        steps: One on top of the other; the last reaches 1.
+        average_precision: How well items are ranked; None where nothing ranks them.
+        missing: What could not be computed, and why.
+    """
+
+    metric: str
+    decided: float
+    parts: list[Part]
+    steps: list[Step]
+    average_precision: float | None = None
+    missing: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """One sentence in points of a hundred.
+
+        >>> parts = [Part(title="One threshold", score=0.858, gain=0.008, wins=DECISION),
+        ...          Part(title="A perfect ranking", score=1.0, gain=0.142, wins=RANKING)]
+        >>> Headroom(metric="f1", decided=0.85, parts=parts, steps=[]).summary()
+        'a better decision wins at most 0.8, a better ranking 14.2'
+        """
+        first, *others = [(part.wins, 100 * part.gain) for part in self.parts if part.wins]
+        rest = [f"{wins} {gain:.1f}" for wins, gain in others]
+        return ", ".join([f"{first[0]} wins at most {first[1]:.1f}", *rest])
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `headroom.json`, where it is found and what it is about aside."""
+        steps = [step._asdict() for step in self.steps]
+        return {"schema": SCHEMA, **asdict(self), "steps": steps, "summary": self.summary()}
+
+
+def make_parts(decided: float, parts: Iterable[Part | None]) -> list[Part]:
+    """The parts that are there, after the score as decided."""
+    first = Part(title="As decided", score=decided, gain=0.0)
+    return [first, *(part for part in parts if part is not None)]
+
+
+def name_example(line: Mapping[str, Any], *, text: str, found: Any, gold: Any) -> dict[str, str]:
+    """An example behind a part, its text cut to length."""
+    texts = {"text": text, "found": _say(found), "gold": _say(gold)}
+    cut = {
+        key: one if len(one) <= LONGEST else one[: LONGEST - 1] + "…" for key, one in texts.items()
+    }
+    return {"id": str(line.get("id", "")), **cut}
+
+
+def _say(value: Any) -> str:
+    if isinstance(value, str):
+        return value or "–"
+    return ", ".join(map(str, value)) or "–"
+
+
+def sweep_parts(best: Best, what: str, *, wins: str = "", **behind: Any) -> list[Part]:
+    """What moving one number gives, in hindsight and cross-fitted."""
+    at = {} if best.at is None else {"at": round(best.at, 6)}
+    hindsight = Part(
+        title=f"{what}, best in hindsight",
+        score=best.score,
+        gain=best.score - best.decided,
+        wins=wins,
+        counts={**behind.get("counts", {}), **at},
+        examples=behind.get("examples", []),
+    )
+    honest = Part(
+        title=f"{what}, cross-fitted over {FOLDS} folds",
+        score=best.honest,
+        gain=best.honest - best.decided,
+    )
+    return [hindsight, honest]
+
+
+def allow_parts(decided: float, best: float, allowed: float) -> list[Part]:
+    """What a threshold for each label gives, and the better of that and the one number."""
+    each, top = "A threshold for each label, best in hindsight", max(best, allowed)
+    better = "The better of the two: what the ranking allows"
+    return [
+        Part(title=each, score=allowed, gain=allowed - decided),
+        Part(title=better, score=top, gain=top - decided, wins=DECISION),
+    ]
+
+
+def rank_part(best: float) -> Part:
+    """What no decision wins is left to the ranking."""
+    title = "A perfect ranking, beyond the best decision"
+    return Part(title=title, score=1.0, gain=1 - best, wins=RANKING)
+
+
+def count_changes(
+    gold: Sequence[Any], before: Sequence[Any], after: Sequence[Any]
+) -> tuple[dict[str, float], list[int]]:
+    """How many items become right and wrong, and the places of those that become right."""
+    rows = list(zip(gold, before, after, strict=True))
+    mended = [i for i, (g, b, a) in enumerate(rows) if g == a != b]
+    broken = sum(g == b != a for g, b, a in rows)
+    return {"mended": len(mended), "broken": broken}, mended[:SHOWN]
+
+
+def text_of(line: Mapping[str, Any]) -> str:
+    """The text of a line of any task."""
+    if "words" in line:
+        return " ".join(line["words"])
+    keys = ("question", "text", "first", "second")
+    return " ⇄ ".join(str(line[key]) for key in keys if line.get(key))
+
+
+def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
+    """Parts of labels of texts, from the probabilities of the lines."""
+    golds = [tuple(line["gold"]) for line in lines]
+    given = [tuple(line["labels"]) if "labels" in line else (line["label"],) for line in lines]
+    unseen = sorted({x for labels in golds for x in labels} - set(task.labels))
+    place = {label: i for i, label in enumerate((*task.labels, *unseen))}
+    scores = np.array(
+        [[line["probabilities"][label] for label in task.labels] for line in lines], float
+    ).reshape(len(lines), len(task.labels))
+    right, now = (_one_hot(rows, place) for rows in (golds, given))
+    fold = assign_folds(len(lines), folds=FOLDS, seed=0)
+    macro = task.primary_metric == "macro_f1"
+    if task.multi_label or (task.positive_label is not None and task.primary_metric == "f1"):
+        kept = (
+            [place[task.positive_label]] if task.positive_label is not None else [*place.values()]
+        )
+        known = [i for i in kept if i < len(task.labels)]
+        padded = np.full(right.shape, -np.inf)
+        padded[:, : len(task.labels)] = scores
+        best = sweep_threshold(
+            padded[:, kept], right[:, kept], now[:, kept], fold=fold, macro=macro
+        )
+        then = now if best.at is None else padded >= best.at
+        metric = "macro_f1" if macro else "f1"
+        what, rows = "One threshold", ([tuple(r[kept]) for r in x] for x in (right, now, then))
+        never = right[:, [i for i in kept if i >= len(task.labels)]].sum(axis=0)
+        allowed, _ = best_thresholds(scores[:, known], right[:, known], macro=macro, never=never)
+        several = len(kept) > 1
+    else:
+        gold_ids, now_ids = right.argmax(1), now.argmax(1)
+        logits = np.log(np.maximum(scores, np.finfo(float).tiny))
+        return _measure_classes(
+            lines, logits, gold_ids, now_ids, labels=[*place], fold=fold,
+            metric=task.primary_metric,
+        )  # fmt: skip
+    counts, mended = count_changes(*rows)
+    examples = [
+        name_example(lines[i], text=text_of(lines[i]), found=given[i], gold=golds[i])
+        for i in mended
+    ]
+    wins = "" if several else DECISION
+    parts = sweep_parts(best, what, wins=wins, counts=counts, examples=examples)
+    parts += allow_parts(best.decided, best.score, allowed) if several else []
+    top = max(best.score, allowed)
+    parts.append(rank_part(top))
+    steps = [Step("As decided", best.decided), Step(what, best.score)]
+    steps += [Step("A threshold a label", top)] if several else []
+    ranks = [average_precision(scores[:, i], right[:, i]) for i in known if right[:, i].any()]
+    return Headroom(
+        metric=metric,
+        decided=best.decided,
+        parts=make_parts(best.decided, parts),
+        steps=[*steps, Step("A perfect ranking", 1.0)],
+        average_precision=float(np.mean(ranks)) if ranks else None,
+    )
+
+
+def _one_hot(rows: Sequence[Sequence[str]], place: Mapping[str, int]) -> NDArray[np.bool_]:
+    out = np.zeros((len(rows), len(place)), bool)
+    for row, labels in enumerate(rows):
+        out[row, [place[label] for label in labels]] = True
+    return out
+
+
+def _measure_classes(
+    lines: Sequence[Mapping[str, Any]],
+    logits: Floats,
+    gold: Ints,
+    now: Ints,
+    *,
+    labels: Sequence[str],
+    fold: Ints,
+    metric: str,
+    lengths: Ints | None = None,
+) -> Headroom:
+    """Parts of one class an item: a bias for the most frequent, and the two likeliest classes."""
+    macro, classes = metric == "macro_f1", logits.shape[1]
+    usual = int(np.bincount(gold[gold < classes], minlength=1).argmax())
+    best = sweep_bias(logits, gold, now, index=usual, fold=fold, macro=macro)
+    biased = logits.copy()
+    biased[:, usual] += best.at or 0.0
+    then = now if best.at is None else biased.argmax(1)
+    counts, mended = count_changes(gold.tolist(), now.tolist(), then.tolist())
+    owner = np.arange(len(lines)) if lengths is None else np.repeat(np.arange(len(lines)), lengths)
+
+    def show(places: Iterable[int]) -> list[dict[str, str]]:
+        return [
+            name_example(
+                lines[owner[i]],
+                text=text_of(lines[owner[i]]),
+                found=labels[now[i]],
+                gold=labels[gold[i]],
+            )
+            for i in places
+        ]
+
+    what = f"One bias, for {labels[usual]}" if labels else "One bias"
+    parts = sweep_parts(best, what, counts=counts, examples=show(mended))
+    right = gold[:, None] == np.arange(classes)
+    never = np.bincount(gold[gold >= classes] - classes) if (gold >= classes).any() else ()
+    allowed, _ = best_thresholds(logits_to_shares(logits), right, macro=macro, never=never)
+    parts += allow_parts(best.decided, best.score, allowed)
+    second = np.argsort(-logits, axis=1, kind="stable")[:, :2]
+    two = np.where((second == gold[:, None]).any(axis=1), gold, now)
+    reached = _score_classes(gold, two, len(labels), macro=macro)
+    mended = np.flatnonzero(two != now).tolist()
+    title = "The right one of the two likeliest labels"
+    parts.append(
+        Part(
+            title=title,
+            score=reached,
+            gain=reached - best.decided,
+            counts={"mended": len(mended)},
+            examples=show(mended[:SHOWN]),
+        )
+    )
+    parts.append(rank_part(max(best.score, allowed)))
+    shares = logits_to_shares(logits)
+    ranks = [
+        average_precision(shares[:, i], right[:, i]) for i in range(classes) if right[:, i].any()
+    ]
+    top = max(best.score, allowed)
+    steps = [Step("As decided", best.decided), Step(what, best.score)]
+    steps += [Step("A threshold a label", top), Step("A perfect ranking", 1.0)]
+    return Headroom(
+        metric=metric,
+        decided=best.decided,
+        parts=make_parts(best.decided, parts),
+        steps=steps,
+        average_precision=float(np.mean(ranks)) if ranks else None,
+    )
+
+
+def logits_to_shares(logits: Floats) -> Floats:
+    """Softmax."""
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e300))
+    out: Floats = shares / shares.sum(axis=1, keepdims=True)
+    return out
+
+
+def _score_classes(gold: Ints, given: Ints, classes: int, *, macro: bool) -> float:
+    table = np.zeros((classes, 3))
+    hit = gold == given
+    for column, ids in enumerate((gold[hit], given[~hit], gold[~hit])):
+        np.add.at(table[:, column], ids, 1)
+    return float((macro_f if macro else micro_f)(table))
+
+
+def measure_tags(
+    lines: Sequence[Mapping[str, Any]], logits: Floats | None, *, labels: Sequence[str], metric: str
+) -> Headroom:
+    """Parts of plain tags; `logits` (words, tags) have the biases of the task in them."""
+    golds, given = (
+        list(chain.from_iterable(line[key] for line in lines)) for key in ("gold", "tags")
+    )
+    every = [*labels, *sorted(set(golds) - set(labels))]
+    place = {tag: i for i, tag in enumerate(every)}
+    gold, now = (np.array([place[t] for t in tags], np.int64) for tags in (golds, given))
+    if logits is None:
+        decided = _score_classes(gold, now, len(every), macro=metric == "macro_f1")
+        rest = Part(title="Right tags", score=1.0, gain=1 - decided, wins=LABELS)
+        steps = [Step("As decided", decided), Step("Right tags", 1.0)]
+        parts = make_parts(decided, [rest])
+        return Headroom(
+            metric=metric, decided=decided, parts=parts, steps=steps, missing=[NO_LOGITS]
+        )
+    lengths = np.array([len(line["tags"]) for line in lines], np.int64)
+    fold = np.repeat(assign_folds(len(lines), folds=FOLDS, seed=0), lengths)
+    return _measure_classes(
+        lines, logits, gold, now, labels=every, fold=fold, metric=metric, lengths=lengths
+    )
+
+
+class Sentence(NamedTuple):
+    """Spans of one sentence: gold, found, and how sure the model is of each found one."""
+
+    line: Mapping[str, Any]
+    gold: set[LabelledSpan]
+    found: dict[LabelledSpan, float]
+
+
+class SpanScores(NamedTuple):
+    """F1 with spans as found, with right labels, right limits, and both."""
+
+    decided: float
+    labels: float
+    limits: float
+    both: float
+
+
+def perfect_spans(sentences: Sequence[Sentence]) -> tuple[SpanScores, list[Part]]:
+    """F1 with perfect labels and limits of the found spans, and the parts."""
+    matches = [match_spans(one.gold, one.found) for one in sentences]
+    given, wanted = (
+        sum(len(one.found) for one in sentences),
+        sum(len(one.gold) for one in sentences),
+    )
+    pairs = [(match.labels, match.limits, match.both) for match in matches]
+    hits = [sum(match.right for match in matches)]
+    hits += [sum(len(own[k]) for own in pairs) for k in range(3)]
+    scores = SpanScores(*(2 * hit / (given + wanted) if hit else 0.0 for hit in hits))
+    titles = (
+        ("Right labels for the found spans", LABELS),
+        ("Right boundaries for the found labels", LIMITS),
+        ("Both of them", ""),
+    )
+    parts = []
+    for k, (title, wins) in enumerate(titles, 1):
+        moved = [
+            (one, a, b)
+            for one, own in zip(sentences, pairs, strict=True)
+            for a, b in own[k - 1]
+            if a != b
+        ]
+        examples = [
+            name_example(one.line, text=text_of(one.line), found=_name(one, a), gold=_name(one, b))
+            for one, a, b in moved[:SHOWN]
+        ]
+        gain = scores[k] - scores.decided
+        counts: dict[str, float] = {"spans": hits[k] - hits[0], "found": given, "gold": wanted}
+        parts.append(
+            Part(
+                title=title, score=scores[k], gain=gain, wins=wins, counts=counts, examples=examples
+            )
+        )
+    return scores, parts
+
+
+def _name(sentence: Sentence, span: LabelledSpan) -> str:
+    start, end, label = span
+    return f"{' '.join(sentence.line['words'][start:end])} ({label})"
+
+
+def measure_spans(
+    sentences: Sequence[Sentence],
+    best: Best | None,
+    *,
+    what: str,
+    then: Sequence[Sentence] | None = None,
+    missing: Sequence[str] = (),
+) -> Headroom:
+    """Parts of spans: a bias or a threshold, labels, limits, and what is left.
+
+    Args:
+        sentences: As decided.
+        best: What moving one number gives; None where nothing can be moved.
+        what: The number.
+        then: The sentences with the best number; None are as decided.
+        missing: What could not be computed.
+    """
+    scores, perfect = perfect_spans(sentences)
+    after = sentences if then is None else then
+    steps = [Step("As decided", scores.decided)]
+    parts: list[Part] = []
+    if best is not None:
+        won = [(a, b) for a, b in zip(sentences, after, strict=True) if a.found != b.found]
+        mended = sum(len(b.gold & b.found.keys()) - len(a.gold & a.found.keys()) for a, b in won)
+        examples = [
+            name_example(
+                a.line,
+                text=text_of(a.line),
+                found=[_name(a, span) for span in sorted(a.found)],
+                gold=[_name(a, span) for span in sorted(a.gold)],
+            )
+            for a, b in won
+            if len(b.gold ^ b.found.keys()) < len(a.gold ^ a.found.keys())
+        ][:SHOWN]
+        counts: dict[str, float] = {"sentences": len(won), "more_right_spans": mended}
+        parts += sweep_parts(best, what, wins=DECISION, counts=counts, examples=examples)
+        parts.append(rank_part(best.score))
+        steps.append(Step(what, best.score))
+    reached, _ = perfect_spans(after)
+    steps += [Step("Right labels", reached.labels), Step("Right boundaries", reached.both)]
+    steps.append(Step("No span missed or made up", 1.0))
+    ranked = [(sure, span in one.gold) for one in sentences for span, sure in one.found.items()]
+    lost = sum(len(one.gold - one.found.keys()) for one in sentences)
+    sure, right = zip(*ranked, strict=True) if ranked else ((), ())
+    return Headroom(
+        metric="f1",
+        decided=scores.decided,
+        parts=make_parts(scores.decided, [*parts, *perfect]),
+        steps=steps,
+        average_precision=average_precision(sure, right, missed=lost),
+        missing=list(missing),
+    )
+
+
+def sweep_tags(
+    lines: Sequence[Mapping[str, Any]],
+    logits: Floats,
+    *,
+    labels: Sequence[str],
+    outside: str,
+    scheme: str,
+) -> tuple[Best, list[list[str]]]:
+    """One bias for O over all values, and the tags that the best one gives."""
+    golds, given = (
+        list(chain.from_iterable(line[key] for line in lines)) for key in ("gold", "tags")
+    )
+    every = [*labels, *sorted(set(golds) - set(labels))]
+    place = {tag: i for i, tag in enumerate(every)}
+    lengths = [len(line["tags"]) for line in lines]
+    best = sweep_outside(
+        logits,
+        [place[tag] for tag in golds],
+        [place[tag] for tag in given],
+        lengths=lengths,
+        tags=every,
+        outside=labels.index(outside),
+        scheme=scheme,
+        fold=assign_folds(len(lines), folds=FOLDS, seed=0),
+    )
+    if best.at is None:
+        return best, [list(line["tags"]) for line in lines]
+    shift = np.where(np.arange(len(labels)) == labels.index(outside), best.at, 0.0)
+    tags = [labels[i] for i in (logits + shift).argmax(1).tolist()]
+    return best, [tags[a:b] for a, b in pairwise(accumulate(lengths, initial=0))]
+
+
+def sweep_confidence(sentences: Sequence[Sentence]) -> tuple[Best, list[Sentence]]:
+    """A threshold below which found spans are left out, over all values."""
+    rows = [
+        (i, sure, span in one.gold)
+        for i, one in enumerate(sentences)
+        for span, sure in one.found.items()
+    ]
+    lost = [
+        (i, -np.inf, True) for i, one in enumerate(sentences) for _ in one.gold - one.found.keys()
+    ]
+    owner, sure, right = zip(*rows, *lost, strict=True) if rows or lost else ((), (), ())
+    scores = np.array(sure, float).reshape(-1, 1)
+    fold = assign_folds(len(sentences), folds=FOLDS, seed=0)[np.array(owner, np.int64)]
+    given = np.isfinite(scores)
+    best = sweep_threshold(scores, np.array(right, bool).reshape(-1, 1), given, fold=fold)
+    if best.at is None:
+        return best, list(sentences)
+    kept = [
+        one._replace(found={span: sure for span, sure in one.found.items() if sure >= best.at})
+        for one in sentences
+    ]
+    return best, kept

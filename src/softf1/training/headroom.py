@@ -1,0 +1,148 @@
+"""`headroom.json`: how much a run's score can win at most, and where; written and read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+from softf1.files import new_file
+from softf1.tasks.base import finite, format_line
+from softf1.tasks.registry import load_task
+from softf1.training.evaluation import predict_logits
+from softf1.training.predict import find_recipe, read_labelled
+from softf1.training.publish import find_model, load_model
+from softf1.training.run_folder import RESULT, read_result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from softf1.tasks.base import Features, Logits, Task
+
+FILE = "headroom.json"
+SCHEMA = 1
+
+
+def measure(
+    task: Task, logits: Logits, features: Features, examples: Sequence[Any], *, split: str | None
+) -> dict[str, Any] | None:
+    """The headroom of a model on some examples; None where its task has nothing to say."""
+    if not hasattr(task, "headroom"):
+        return None
+    predictions = task.decode(logits, features, examples)
+    lines = [
+        json.loads(format_line(task, one, own))
+        for one, own in zip(examples, predictions, strict=True)
+    ]
+    found = task.headroom(lines, logits, features, examples).to_json()
+    return {**found, "split": split, "examples": len(examples)}
+
+
+def write_headroom(folder: Path, content: dict[str, Any]) -> None:
+    """Write the file, whole or not at all."""
+    with new_file(folder / FILE) as file:
+        file.write(json.dumps(finite(content), ensure_ascii=False, indent=1).encode() + b"\n")
+
+
+def read_headroom(folder: Path) -> dict[str, Any] | None:
+    """The content of the file; None where there is none."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"wanted the headroom of a run in JSON, got {error}", path=path) from error
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise InputError(f'wanted the headroom of a run, "schema": {SCHEMA}', path=path)
+    return content
+
+
+def find_headroom(
+    run: Path | str,
+    *,
+    data: Path | str | None = None,
+    split: str | None = None,
+    format: str | None = None,  # noqa: A002 - as in recipes
+    options: Any = None,
+    **how: Any,
+) -> dict[str, Any]:
+    """The headroom of a run: from its file, else from its model and data, else from predictions.
+
+    What was computed for the part that the run is judged by is kept in its folder.
+
+    Args:
+        run: A run folder; a model folder needs `data`.
+        data: Another labelled file than the recipe's.
+        split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
+        format: Another format than that of training.
+        options: Of the reader.
+        how: Device and what `predict_logits` takes beside it.
+
+    Raises:
+        InputError: There is no run, its task has nothing to say, or neither model and data nor
+            predictions are there.
+    """
+    folder, own = Path(run), data is None and format is None and not options
+    known = read_headroom(folder) if own else None
+    if known is not None and split in (None, known.get("split")):
+        return known
+    task = load_task(find_model(folder))
+    if not hasattr(task, "headroom"):
+        raise InputError(f"task {task.kind} does not say how much there is to win", path=folder)
+    try:
+        found = _compute(run, data=data, split=split, format=format, options=options, **how)
+    except InputError as error:
+        if not own:
+            raise
+        return _from_predictions(folder, task, split, error)
+    if own and found["split"] == _judged(folder) and (folder / RESULT).is_file():
+        write_headroom(folder, found)
+    return found
+
+
+def _compute(run: Path | str, *, device: Any = "cpu", **which: Any) -> dict[str, Any]:
+    how = {key: which.pop(key) for key in ("autocast", "batch_tokens") if key in which}
+    model, task, tokenizer = load_model(run)
+    _, part, examples, _ = read_labelled(run, task, **which)
+    features = task.encode(examples, tokenizer)
+    logits = predict_logits(model.to(device), task, features, tokenizer, device=device, **how)
+    found = measure(task, logits, features, examples, split=part)
+    assert found is not None  # noqa: S101 - asked before
+    return found
+
+
+def _judged(folder: Path) -> str:
+    recipe = find_recipe(folder)
+    return "test" if recipe is not None and recipe.task.test else "dev"
+
+
+def _from_predictions(
+    folder: Path, task: Any, split: str | None, error: InputError
+) -> dict[str, Any]:
+    """What lines of predictions alone can say; `error` is why there are no logits."""
+    part = split or _judged(folder)
+    result = read_result(folder) or {}
+    kind = ".tuned" if part in (result.get("tuned") or {}) else ""
+    path = folder / f"predictions.{part}{kind}.jsonl"
+    if not path.is_file():
+        raise InputError(f"{error}; and there is no {path.name} to go by") from error
+    lines = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                lines.append(json.loads(line))
+            except (ValueError, RecursionError) as wrong:
+                raise InputError(f"wanted JSON, got: {wrong}", path=path, line=number) from None
+    if not lines:
+        raise InputError(f"{error}; and {path.name} has no predictions") from error
+    try:
+        found = task.headroom(lines).to_json()
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as wrong:
+        reason = f"{type(wrong).__name__}: {wrong}"
+        raise InputError(
+            f"wanted predictions of task {task.kind}, got {reason}", path=path
+        ) from wrong
+    missing = [*found["missing"], f"from {path.name} alone, since {error}"]
+    return {**found, "split": part, "examples": len(lines), "missing": missing}
