@@ -23,7 +23,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -282,7 +283,7 @@ def choose_point(
         threshold, reached = walk(pool, target, confidence)
     given, right, gold = pool.count(threshold)
     trials = {"precision": given, "recall": gold}.get(target.kind)
-    honest = sum(judged[chosen]).micro()
+    honest = reduce(add, judged[chosen]).micro()
     return Point(
         target=target.text,
         threshold=threshold,
@@ -317,8 +318,8 @@ class Units(NamedTuple):
         """All of it, or that of one label."""
         kept = np.array([label is None or one == label for one in self.label], bool)
         gold = [len(own) if label is None else own.count(label) for own in self.gold]
-        columns = (np.array(column)[kept] for column in (self.score, self.right, self.item))
-        return Pool.of(*columns, gold=gold)
+        score, right, item = (np.array(x)[kept] for x in (self.score, self.right, self.item))
+        return Pool.of(score, right, item, gold)
 
 
 def choose_bars(
@@ -361,14 +362,27 @@ def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
         wanted = _fewest_right(int(pool.gold.sum()), least, level)
         place = int(np.searchsorted(right, wanted))
         return float(score[min(place, len(score) - 1)]), place < len(score)
-    start = min(_first_size(least, level), int(given[-1]))
-    sizes = np.geomspace(start, given[-1], STEPS).round().astype(np.int64)
-    places = np.unique(np.searchsorted(given, sizes)).tolist()
-    p_values = [binomial_tail(int(right[one]), int(given[one]), least) for one in places]
+    most, first = int(given[-1]), _first_size(least, level)
+    start = first if most >= first else min(most, _fewest_all_right(least, level))
+
+    def test(sizes: Floats) -> tuple[list[int], Floats]:
+        """Thresholds that give so many, and the p-value of each."""
+        wanted = np.minimum(sizes.round().astype(np.int64), most)
+        places = np.unique(np.searchsorted(given, wanted)).tolist()
+        tails = [binomial_tail(int(right[one]), int(given[one]), least) for one in places]
+        return places, np.array(tails)
+
+    places, p_values = test(np.geomspace(start, most, STEPS))
     passed = int(np.argmax(np.append(p_values, math.inf) > level))  # until the first that fails
     if passed:
         return float(score[places[passed - 1]]), True
+    places, p_values = test(np.geomspace(1, most, STEPS))
     return float(score[places[int(np.argmin(p_values))]]), False
+
+
+def _fewest_all_right(least: float, level: float) -> int:
+    """How many must be right out of as many to pass: `least` to that power is the p-value."""
+    return math.ceil(math.log(level) / math.log(least))
 
 
 @lru_cache
@@ -381,7 +395,7 @@ def _first_size(least: float, level: float) -> int:
     >>> _first_size(0.95, 0.05)  # with 3 errors
     153
     """
-    size = math.ceil(math.log(level) / math.log(least))
+    size = _fewest_all_right(least, level)
     while binomial_tail(size - int(size * (1 - least) / 2), size, least) > level:
         size += 1
     return size

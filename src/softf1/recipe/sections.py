@@ -222,8 +222,9 @@ class EvalSection:
         """What is tuned for, f1 where nothing but `tune` is said; None where nothing is tuned."""
         from softf1.metrics.operating import read_targets  # loads numpy
 
-        wanted = self.target or ("f1" if self.tune else None)
-        return None if wanted is None else read_targets(wanted)
+        if self.target is None and not self.tune:
+            return None
+        return read_targets("f1" if self.target is None else self.target)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

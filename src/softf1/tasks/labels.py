@@ -266,7 +266,7 @@ def tune_labels(
 
 def _labelled(
     logits: Floats, features: Features, task: Labelled
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[NDArray[Any], Floats, NDArray[np.bool_]]:
     """The texts that say something about labels, their probabilities and what is right."""
     index = np.arange(len(features))
     if not task.multi_label:

@@ -256,7 +256,7 @@ class QA:
         """No answer where its confidence does not reach the bar."""
         if not prediction["answer"] or prediction["confidence"] >= self.bars.get(ANSWER, 0.0):
             return prediction
-        several = {"answers": []} if "answers" in prediction else {}
+        several: dict[str, Any] = {"answers": []} if "answers" in prediction else {}
         return prediction | {"answer": "", "abstained": True} | several
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
