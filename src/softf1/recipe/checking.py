@@ -70,7 +70,7 @@ def check_parts(recipe: Recipe) -> None:
 def check_target(recipe: Recipe, task: Task) -> None:
     """Ask a task whether it can be tuned for `eval.target`; with its labels it knows more."""
     targets = recipe.eval.targets
-    if recipe.eval.target in (None, "f1"):  # what every task has: `tune`
+    if targets is None or recipe.eval.target in (None, "f1"):  # what every task has: `tune`
         return
     if not hasattr(task, "operate"):
         raise OptionError("eval.target", f'wanted "f1" for task {task.kind}, which has no other')

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from softf1.metrics.operating import Point
     from softf1.recipe import Recipe
     from softf1.tasks.base import Logits, Task
     from softf1.training.trainer import Trainer
@@ -43,7 +44,8 @@ def conclude(trainer: Trainer) -> dict[str, Any]:
 
 
 def _write(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[str, Any]:
-    task, tuned, points = trainer.datasets.task, {}, []
+    task, tuned = trainer.datasets.task, {}
+    points: list[Point] = []
     plain = {name: _score(trainer, task, name, own) for name, own in logits.items()}
     collapsed = _settle(trainer, logits["dev"], plain["dev"])
     finite = all(np.isfinite(one).all() for one in logits["dev"].values() if one.dtype.kind == "f")
