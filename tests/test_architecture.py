@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "models": set(),
     "data": {"metrics"},
     "tasks": {"data", "metrics", "models"},
-    "recipe": {"data", "losses", "models", "tasks"},
+    "recipe": {"data", "losses", "metrics", "models", "tasks"},
     "training": {"data", "losses", "metrics", "models", "recipe", "tasks"},
     "experiments": {"data", "losses", "metrics", "recipe", "tasks", "training"},
     "reports": {"metrics"},

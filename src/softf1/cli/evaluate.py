@@ -19,6 +19,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", help="how to read FILE (default: as the training data)")
     add_settings(parser)
+    parser.add_argument(
+        "--abstain", action="store_true", help="leave out what is below its threshold or bar"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     add_places(parser)
 
@@ -41,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
         split=options.split,
         format=options.format,
         options=read_settings(options.set, options.encoding),
+        abstain=options.abstain,
         **choose_places(options),
     )
     if options.json:

@@ -19,6 +19,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", help="how to read it (default: as the training data)")
     add_settings(parser)
     parser.add_argument("--out", metavar="FILE", help="write to FILE, there once it is complete")
+    parser.add_argument(
+        "--abstain", action="store_true", help="leave out what is below its threshold or bar"
+    )
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise")
     add_places(parser)
 
@@ -32,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     from softf1.data.problems import Problems
     from softf1.errors import InputError, printable
     from softf1.files import new_file
-    from softf1.training.predict import predict_lines, read_input
+    from softf1.training.predict import BELOW, abstention, predict_lines, read_input
     from softf1.training.publish import load_model
 
     if options.out:
@@ -41,20 +44,23 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("wanted --out, since the standard output is closed")
     how = choose_places(options)
     loaded = load_model(options.folder)
+    if options.abstain:
+        abstention(loaded.task)
     loaded.model.to(how["device"])
     problems = Problems(options.on_error, unique=False)
     settings = read_settings(options.set, options.encoding)
     examples = read_input(
         loaded.task, options.input, format=options.format, options=settings, problems=problems
     )
-    lines = predict_lines(loaded, examples, **how)
+    lines = predict_lines(loaded, examples, abstain=options.abstain, **how)
     if options.out:
         with new_file(Path(options.out)) as file:
             count = _write(lines, file)
         print(f"{printable(options.out)}: {count:,} predictions", file=sys.stderr)
     else:
         _write(lines, sys.stdout.buffer)
-    for note in problems.notes:
+    below = [BELOW] if getattr(loaded.task, "bars", {}) and not options.abstain else []
+    for note in [*problems.notes, *below]:
         print(f"note: {printable(note)}", file=sys.stderr)
     if problems.skipped or problems.changes:
         print(printable(f"{options.input}: {problems}"), file=sys.stderr)

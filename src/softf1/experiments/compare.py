@@ -310,6 +310,7 @@ def make_runs(
 ) -> list[RunSpec]:
     """The whole runs of a variant, one a seed."""
     own = {**same_start(variant, recipe), **values, "eval.tune": tuned}
+    own |= {"eval.target": None} if recipe.eval.target and not tuned else {}
     cost = with_values(recipe, values).train.epochs / recipe.train.epochs
     return [make_run(variant, own, seed, loss=own["loss.name"], cost=cost) for seed in seeds]
 

@@ -262,6 +262,8 @@ def _confidences(line: Line) -> list[tuple[float, bool]]:
     """Confidences of a line, and whether what they are of was right."""
     gold, given = line["gold"], line.get("probabilities") or {}
     sure = line.get("confidence", given.get(line.get("label")))
+    if line.get("abstained") and "labels" not in line:
+        return []
     if "labels" in line:
         return [(share, label in gold) for label, share in given.items()]
     if sure is None:

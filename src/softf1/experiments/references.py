@@ -119,8 +119,8 @@ def fit_reference(name: str, grid: Grid, beside: RunSpec) -> dict[str, Any]:
 
 def untuned(task: Any) -> Any:
     """The task without what was tuned on dev for the model that it came with."""
-    tuned = {name: () for name in ("thresholds", "biases") if hasattr(task, name)}
-    return replace(task, **tuned)
+    none: dict[str, Any] = {"thresholds": (), "biases": (), "bars": {}}
+    return replace(task, **{name: value for name, value in none.items() if hasattr(task, name)})
 
 
 def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:

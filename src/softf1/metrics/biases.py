@@ -62,6 +62,7 @@ def tune_biases(
     average: Average,
     lengths: ArrayLike | None = None,
     beta: float = 1.0,
+    score: Callable[[Counts], float] | None = None,
     per_class: bool = False,
     folds: int = 5,
     seed: int = 0,
@@ -77,6 +78,7 @@ def tune_biases(
         average: The F that counts: `micro`, `macro` or `weighted`.
         lengths: The number of tokens of each sentence; sentences stay whole. 1 each if not given.
         beta: Above 1 recall weighs more, below 1 precision.
+        score: What is tuned for in place of an F, such as a cost below 0.
         per_class: Whether to try a bias for each class as well, which takes much longer.
         folds: How many parts the sentences are cut into.
         seed: Of the cut.
@@ -86,7 +88,9 @@ def tune_biases(
     classes = parts[0].logits.shape[1]
     if not 0 <= background < classes:
         raise ValueError(f"wanted a background from 0 to {classes - 1}, got {background}")
-    tuner = _Tuner(parts, count, average, beta, candidates)
+    tuner = _Tuner(
+        parts, count, score or (lambda sums: sums.average(average, beta=beta).f), candidates
+    )
     rules: dict[str, Sequence[int]] = {"none": (), "background": (background,)}
     if per_class:
         rules["per class"] = range(classes)
@@ -95,7 +99,7 @@ def tune_biases(
         fit = partial(tuner.fit, moved)
         judged[rule] = crossfit(fit, tuner.count_fold, folds=folds)
         biases[rule] = fit(list(range(folds)))
-    rule, honest = pick_rule(judged, average=average, beta=beta)
+    rule, honest = pick_rule(judged, score=tuner.value)
     return TunedBiases(rule, tuple(biases[rule].tolist()), honest)
 
 
@@ -126,8 +130,7 @@ class _Tuner:
 
     parts: Sequence[_Part]
     count: Count
-    average: Average
-    beta: float
+    value: Callable[[Counts], float]
     candidates: int
 
     def count_fold(self, biases: Floats, fold: int) -> Counts:
@@ -136,7 +139,7 @@ class _Tuner:
 
     def score(self, biases: Floats, folds: list[int]) -> float:
         counts = reduce(add, (self.count_fold(biases, fold) for fold in folds))
-        return counts.average(self.average, beta=self.beta).f
+        return self.value(counts)
 
     def fit(self, classes: Sequence[int], folds: list[int]) -> Floats:
         """Better biases class after class, twice over where there are several."""

@@ -69,9 +69,13 @@ def crossfit(
 
 
 def pick_rule(
-    parts: Mapping[str, list[Counts]], *, average: Average, beta: float = 1.0
+    parts: Mapping[str, list[Counts]],
+    *,
+    average: Average = "micro",
+    beta: float = 1.0,
+    score: Callable[[Counts], float] | None = None,
 ) -> tuple[str, dict[str, float]]:
-    """The rule to use, and the honest F-beta of each.
+    """The rule to use, and the honest F-beta (or `score`) of each.
 
     Rules come in order of simplicity. One replaces a simpler one if it is better by more than a
     standard error of the difference: among several rules the best by chance is often not the best.
@@ -80,22 +84,24 @@ def pick_rule(
         parts: For each rule the counts of the folds, from `crossfit`.
         average: The F that counts.
         beta: Of the F.
+        score: What counts in place of an F.
     """
 
-    def score(counts: list[Counts]) -> float:
-        return reduce(add, counts).average(average, beta=beta).f
+    def judge(counts: list[Counts]) -> float:
+        total = reduce(add, counts)
+        return total.average(average, beta=beta).f if score is None else score(total)
 
     def is_better(rule: str, simpler: str) -> bool:
         pair = parts[rule], parts[simpler]
-        gain = score(pair[0]) - score(pair[1])
-        without = [score(a) - score(b) for a, b in zip(*map(_leave_one_out, pair), strict=True)]
+        gain = judge(pair[0]) - judge(pair[1])
+        without = [judge(a) - judge(b) for a, b in zip(*map(_leave_one_out, pair), strict=True)]
         # The jackknife's standard error, over folds.
         return gain > math.sqrt((len(without) - 1) * float(np.var(without)))
 
     chosen, *others = parts
     for rule in others:
         chosen = rule if is_better(rule, chosen) else chosen
-    return chosen, {rule: score(counts) for rule, counts in parts.items()}
+    return chosen, {rule: judge(counts) for rule, counts in parts.items()}
 
 
 def _leave_one_out(parts: list[Counts]) -> list[list[Counts]]:

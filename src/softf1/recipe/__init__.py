@@ -1,7 +1,7 @@
 """Recipes: what a user writes, read with line numbers and checked before anything runs."""
 
 from softf1.options import OptionError
-from softf1.recipe.checking import check_recipe
+from softf1.recipe.checking import check_recipe, check_target
 from softf1.recipe.loading import (
     build_recipe,
     describe_recipe,
@@ -31,6 +31,7 @@ __all__ = [
     "TrainSection",
     "build_recipe",
     "check_recipe",
+    "check_target",
     "describe_recipe",
     "format_recipe",
     "hash_recipe",

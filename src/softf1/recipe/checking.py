@@ -64,6 +64,20 @@ def check_parts(recipe: Recipe) -> None:
     _check_reader(task)
     _check_encoder(recipe.encoder, task)
     check_loss(recipe.loss, softmax=task.softmax, whole=recipe.train.accumulate == 1)
+    check_target(recipe, task)
+
+
+def check_target(recipe: Recipe, task: Task) -> None:
+    """Ask a task whether it can be tuned for `eval.target`; with its labels it knows more."""
+    targets = recipe.eval.targets
+    if targets is None or recipe.eval.target in (None, "f1"):  # what every task has: `tune`
+        return
+    if not hasattr(task, "operate"):
+        raise OptionError("eval.target", f'wanted "f1" for task {task.kind}, which has no other')
+    try:
+        task.check_target(targets)
+    except InputError as error:
+        raise OptionError("eval.target", str(error)) from error
 
 
 def _check_task(recipe: Recipe) -> Task:

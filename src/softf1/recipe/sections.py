@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from softf1.options import OptionError, Range, check_fields
+
+if TYPE_CHECKING:
+    from softf1.metrics.operating import Target
 
 Share = Range(least=0, below=1)
 Positive = Range(above=0)
@@ -195,16 +198,33 @@ class EvalSection:
     Attributes:
         metric: The score that chooses the checkpoint; by default the task's primary metric.
         tune: Tune thresholds and biases on dev, and report those scores too.
+        target: What they are tuned for: f1 (as tune does), f2, precision>=0.95, recall>=0.9 or
+            cost:fp=1,fn=10; a table has a target for each label that it names.
         batch_tokens: Padded tokens in one batch of an evaluation.
     """
 
     metric: str | None = None
     tune: bool = False
+    target: str | dict[str, str] | None = None
     batch_tokens: Annotated[int, AtLeastOne] = 16384
 
     def __post_init__(self) -> None:
-        """Check types and ranges."""
+        """Check types and ranges, and that a target can be read."""
         check_fields(self, "eval")
+        if self.target is not None:
+            try:
+                _ = self.targets
+            except ValueError as error:
+                raise OptionError("eval.target", str(error)) from error
+
+    @property
+    def targets(self) -> Target | dict[str, Target] | None:
+        """What is tuned for, f1 where nothing but `tune` is said; None where nothing is tuned."""
+        from softf1.metrics.operating import read_targets  # loads numpy
+
+        if self.target is None and not self.tune:
+            return None
+        return read_targets("f1" if self.target is None else self.target)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """Curves over training, and over thresholds, in few points, with their figures.
 
 Learning curves: the score on dev by epoch, the training loss by step. Precision-recall curves:
-how well probabilities rank, over all labels and for each, where predictions hold them.
+how well probabilities rank, over all labels and for each, where predictions hold them. Operating
+points: the curve on dev along which a threshold was chosen for a target, and the point.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from softf1.reports.figures import NAMED, Figure, axis, named
 from softf1.reports.groups import name_score
-from softf1.reports.study import number, read_lines, section
+from softf1.reports.study import items_of, number, read_lines, section
 from softf1.reports.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -309,3 +310,87 @@ def _recall_curve(group: Group, runs: list[Ranked], name: str) -> Trace:
         "line": {"color": group.color, "width": 2, "dash": group.dash},
         "hovertemplate": "recall %{x:.0f}: precision %{y:.1f}" + NAMED,
     }
+
+
+def draw_operating(groups: list[Group]) -> Figure | None:
+    """One view a label: the curve of each run on dev, and the point that was chosen for a target.
+
+    Of rows with what was tuned and rows without, which are the same runs, the first is drawn.
+    """
+    views: dict[str, list[Trace]] = {}
+    rows: list[list[Any]] = []
+    seen = set()
+    for group in groups:
+        for run in group.runs:
+            if run.folder in seen:
+                continue
+            seen.add(run.folder)
+            for point in items_of(run.result.get("operating_points")):
+                name = str(section({"point": point}, "point").get("label") or ALL)
+                views.setdefault(name, []).extend(_point_traces(group, point))
+                rows.append([name, group.label, *_point_row(point)])
+    if not rows:
+        return None
+    kept = sum(row[-1] != "not reached" for row in rows)
+    return Figure(
+        id="plot-operating",
+        title="Precision and recall on dev, and the operating point, for",
+        summary=f"{kept} of {len(rows)} operating points reach what was asked for.",
+        traces=next(iter(views.values())),
+        layout={
+            "xaxis": axis("recall on dev (×100)", range=[0, 101]),
+            "yaxis": axis("precision on dev (×100)", range=[0, 101]),
+        },
+        views=list(views.items()),
+        chooser="Label",
+        height=440,
+        wide=True,
+        table=Table(
+            id="operating-points",
+            caption="Operating points, chosen on dev",
+            columns=(
+                Column("label", "Label"),
+                Column("loss", "Loss"),
+                Column("target", "Target"),
+                Column("threshold", "Threshold", "number"),
+                *(Column(x, x.capitalize(), "score") for x in ("precision", "recall", "bound")),
+                Column("reached", "Reached"),
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def _point_row(point: Mapping[str, Any]) -> list[Any]:
+    values = [number(point.get(key)) for key in ("threshold", "precision", "recall", "bound")]
+    tested = point.get("reached")
+    reached = "best" if tested is None else "with confidence" if tested else "not reached"
+    return [str(point.get("target", "")), *values, reached]
+
+
+def _point_traces(group: Group, point: Mapping[str, Any]) -> list[Trace]:
+    curve = [[number(x) for x in items_of(row)] for row in items_of(point.get("curve"))]
+    curve = [row for row in curve if len(row) == 3 and None not in row]
+    place = [[100 * (number(point.get(key)) or 0.0)] for key in ("recall", "precision")]
+    said = str(point.get("target", "")).replace("<", "")
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            **named(group),
+            "x": [100 * (row[2] or 0.0) for row in curve],
+            "y": [100 * (row[1] or 0.0) for row in curve],
+            "line": {"color": group.color, "width": 2, "dash": group.dash},
+            "hovertemplate": "recall %{x:.1f}: precision %{y:.1f}" + NAMED,
+        },
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "showlegend": False,
+            "legendgroup": group.key,
+            "x": place[0],
+            "y": place[1],
+            "marker": {"color": group.color, "symbol": "star", "size": 14},
+            "hovertemplate": f"{said}: recall %{{x:.1f}}, precision %{{y:.1f}}<extra></extra>",
+        },
+    ]

@@ -94,6 +94,7 @@ def _read_item(line: dict[str, Any], scheme: str | None) -> Item | None:
         return _read_answer(name, line)
     if "label" in line or "labels" in line:
         labels = line["labels"] if "labels" in line else [line["label"]]
+        labels = [label for label in labels if label is not None]  # left out below its bar
         parts = (line.get(key) for key in ("text", "first", "second"))
         return Item(
             id=name,

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 from softf1.errors import InputError
 from softf1.files import new_file
 from softf1.reports.confusion import draw_confusion
-from softf1.reports.curves import draw_loss, draw_progress, draw_recall, read_learning
+from softf1.reports.curves import (
+    draw_loss,
+    draw_operating,
+    draw_progress,
+    draw_recall,
+    read_learning,
+)
 from softf1.reports.evidence import gather
 from softf1.reports.evidence import make_table as changes_table
 from softf1.reports.groups import chosen_on, group_runs, name_score, pick_best
@@ -87,6 +93,7 @@ def make_sections(
         _learning(study, groups),
         _confusion(groups, best, evidence),
         _recall(study, groups, evidence),
+        *_operating(groups),
     ]
 
 
@@ -226,6 +233,23 @@ def _recall(study: Study, groups: list[Group], evidence: Evidence) -> Section:
         figures=_some(draw_recall(groups, evidence.ranked, study.split)),
         missing="the predictions hold no probabilities",
     )
+
+
+def _operating(groups: list[Group]) -> list[Section]:
+    """Only where a run was given a target."""
+    figure = draw_operating(groups)
+    if figure is None:
+        return []
+    text = (
+        "Every threshold along the curve, and the one that was chosen for eval.target (star). A "
+        "bound is the least precision or recall that 95% confidence leaves; dev chose the point, "
+        "so believe the scores on test."
+    )
+    return [
+        Section(
+            id="operating", title="Operating points", short="Points", text=text, figures=[figure]
+        )
+    ]
 
 
 _FILES = Path(__file__).parent

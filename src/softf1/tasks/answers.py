@@ -6,13 +6,14 @@ import math
 from functools import lru_cache
 from itertools import chain
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.crossfit import assign_folds
 from softf1.metrics.headroom import Events, share, sweep
+from softf1.metrics.operating import Units
 from softf1.metrics.quoref import score_quoref
 from softf1.metrics.ranking import average_precision
 from softf1.metrics.squad import score_squad, score_squad2
@@ -39,9 +40,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import QAExample
+    from softf1.metrics.counts import Mean
     from softf1.metrics.headroom import Best
     from softf1.tasks.base import Features, LineCounts, Logits, Predict, Prediction
     from softf1.tasks.qa import QA
+
+ANSWER = "answer"
+"""The one label that an answer has."""
 
 BOTH_LIKELY = math.log(0.25)
 """A further span is given where its start and its end are as likely as not, 0.5 · 0.5."""
@@ -197,6 +202,26 @@ def count_answer(line: Mapping[str, Any], task: QA) -> LineCounts:
     rules = rules_of(task)
     given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
     return _count_texts(tuple(given), tuple(map(tuple, line["gold"])), rules)
+
+
+def list_answer_units(
+    predictions: Sequence[Prediction], examples: Sequence[QAExample], task: QA
+) -> Units:
+    """The answers that were given, each exactly right or not; one context is one item."""
+    contexts = {text: place for place, text in enumerate({one.context: 0 for one in examples})}
+    units = Units([], [], [], [], [[] for _ in contexts])
+    for one, example in zip(predictions, examples, strict=True):
+        item = contexts[example.context]
+        gold = [list(answer.texts) for answer in example.answers]
+        if gold:
+            units.gold[item].append(ANSWER)
+        if one["answer"]:
+            exact = count_answer(one | {"gold": gold}, task)["exact"]
+            units.item.append(item)
+            units.label.append(ANSWER)
+            units.score.append(one["confidence"])
+            units.right.append(bool(gold) and cast("Mean", exact).value == 1)
+    return units
 
 
 @lru_cache(maxsize=200_000)  # most predictions are the same from run to run

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.metrics.counts import Counts, Mean
+    from softf1.metrics.operating import Point, Target
     from softf1.models.heads import Head
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
@@ -223,7 +224,27 @@ class Task(Protocol):
 
     # Training asks for the following only where a task has them. So it does for `read_input`, which
     # reads a file to predict on where that is not `read`; `reads_words`, whether examples are
-    # sentences that a file may have as one word a line; `no_onnx`, why a model has no ONNX form.
+    # sentences that a file may have as one word a line; `no_onnx`, why a model has no ONNX form;
+    # `bars`, the least confidence of each label, which `abstain` leaves things out by.
+
+    def check_target(self, target: Target | Mapping[str, Target]) -> None:
+        """Raises InputError for an `eval.target` that makes no sense here."""
+
+    def operate(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Self, list[Point]]:
+        """This task with thresholds, biases or bars for a target, and the points on dev."""
+
+    @property
+    def abstains(self) -> bool:
+        """Whether there is a threshold or bar that something may not reach."""
+
+    def abstain(self, prediction: Prediction) -> Prediction:
+        """The prediction without what does not reach its threshold or bar."""
 
     def strata(self, features: Features) -> NDArray[np.int64]:
         """The stratum of each item, by which samplers balance; −1 where nothing can be learned."""

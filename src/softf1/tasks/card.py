@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 DECISION = "softf1_decision"
 """Where a config holds thresholds and biases that are not in the weights."""
@@ -42,6 +42,15 @@ def describe_biases(
         f"that are not named): {list_values(added)}"
     )
     return text, describe_place(folded=folded)
+
+
+def describe_bars(bars: Mapping[str, float]) -> str:
+    """A paragraph about the least confidence of each label."""
+    return (
+        "Chosen on dev, this is the least confidence with which `softf1 predict --abstain` gives a "
+        f"label; without `--abstain` all are given: {list_values(bars.items())} The numbers are in "
+        f"`config.json`, under `{DECISION}`."
+    )
 
 
 def describe_place(*, folded: bool, hint: str = "") -> str:

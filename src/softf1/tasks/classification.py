@@ -28,17 +28,20 @@ from softf1.tasks.card import (
     NOT_TUNED,
     SEEN_ONLY,
     CardText,
+    describe_bars,
     describe_biases,
     describe_place,
     list_values,
 )
 from softf1.tasks.headroom import Headroom, measure_labels
 from softf1.tasks.labels import (
+    check_label_target,
     count_labels,
     count_targets,
     decide,
     find_strata,
     make_targets,
+    operate_labels,
     score_labels,
     shift_logits,
     to_logits,
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
+    from softf1.metrics.operating import Point, Target
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.rows import Flat
@@ -98,6 +102,7 @@ class Classification:
         thresholds: Probability from which a label is given, tuned on dev: one for each label, or
             one for the positive label of two.
         biases: Added to the logits before the best label is taken, tuned on dev: one a label.
+        bars: The least confidence of each label, chosen on dev; `abstain` leaves out what is below.
     """
 
     multi_label: bool = False
@@ -109,6 +114,7 @@ class Classification:
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
+    bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = file_kind = "classification"
     summary = "one label or several for each text"
@@ -257,6 +263,38 @@ class Classification:
         thresholds, biases = tune_labels(rows, features, self)
         return replace(self, thresholds=thresholds, biases=biases)
 
+    def check_target(self, target: Target | Mapping[str, Target]) -> None:
+        """Refuses F-beta where accuracy decides, and labels that are not there."""
+        check_label_target(target, self)
+
+    def operate(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],  # noqa: ARG002 - protocol
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Self, list[Point]]:
+        """Thresholds, biases or bars for a target."""
+        rows = by_item(logits, "logits", len(features))
+        changes, points = operate_labels(rows, features, self, target)
+        return replace(self, **changes), points
+
+    @property
+    def abstains(self) -> bool:
+        """Whether there is something that a label may not reach."""
+        return self.multi_label or bool(self.bars or self.thresholds)
+
+    def abstain(self, prediction: Prediction) -> Prediction:
+        """No label where it does not reach its bar; of two, where the positive one does not."""
+        if self.multi_label:
+            return prediction if prediction["labels"] else prediction | {"abstained": True}
+        label = prediction["label"]
+        if self.bars:
+            kept = prediction["confidence"] >= self.bars.get(label, 0.0)
+        else:
+            kept = label == self.positive_label
+        return prediction if kept else prediction | {"label": None, "abstained": True}
+
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """The biases, or the thresholds as biases: from t on is from 0 on after −logit(t)."""
         shift = shift_logits(self)
@@ -344,6 +382,9 @@ class Classification:
             yield describe_place(folded=folded)
         elif self.biases:
             yield from describe_biases(self.labels, self.biases, folded=folded)
+        elif self.bars:
+            yield "The label with the largest logit is given, here and in transformers."
+            yield describe_bars(self.bars)
         else:
             yield (
                 f"{NOT_TUNED}: the label with the largest logit is given, here and in transformers."
@@ -352,6 +393,7 @@ class Classification:
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Counts of the label or labels of a text."""
         given = line["labels"] if "labels" in line else [line["label"]]
+        given = [label for label in given if label is not None]  # left out below its bar
         return count_labels(tuple(line["gold"]), tuple(given), multi_label=self.multi_label)
 
     def headroom(

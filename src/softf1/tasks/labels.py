@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from softf1.errors import InputError
 from softf1.metrics.biases import tune_biases
 from softf1.metrics.classification import (
     accuracy,
@@ -15,6 +16,7 @@ from softf1.metrics.classification import (
     count_label_sets,
     subset_accuracy,
 )
+from softf1.metrics.operating import Pool, Target, Units, choose_bars, choose_point
 from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.schemes import OUTSIDE
 from softf1.metrics.spans import count_lenient_ids
@@ -23,16 +25,19 @@ from softf1.tasks.base import DIGITS, IGNORE, describe_counts
 from softf1.tasks.rows import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from softf1.metrics.counts import Average
+    from softf1.metrics.operating import Point
     from softf1.metrics.thresholds import TunedThresholds
     from softf1.tasks.base import Features, LineCounts, Prediction
 
     Floats = NDArray[np.floating[Any]]
 
+
+F1 = Target.parse("f1")
 
 MOST_LABELS = 32
 """Up to so many labels a bias for each is tried too; its time grows with their square."""
@@ -67,7 +72,12 @@ class Labelled(Protocol):
 
 
 def tune_spans(
-    logits: NDArray[Any], gold: NDArray[Any], *, lengths: NDArray[Any], labels: Sequence[str]
+    logits: NDArray[Any],
+    gold: NDArray[Any],
+    *,
+    lengths: NDArray[Any],
+    labels: Sequence[str],
+    target: Target = F1,
 ) -> tuple[float, ...]:
     """One bias for O with the best span F1; one for each tag overfits small dev sets.
 
@@ -76,6 +86,7 @@ def tune_spans(
         gold: (words,), −100 for a tag that training never saw.
         lengths: Words of each sentence.
         labels: The tags.
+        target: Another F, or a cost.
     """
     if OUTSIDE not in labels:
         return ()
@@ -89,6 +100,7 @@ def tune_spans(
         count=lambda g, p, n: count_lenient_ids(g, p, lengths=n, tags=labels),
         average="micro",
         lengths=lengths,
+        score=target.value,
     )
     return tuned.biases if any(tuned.biases) else ()
 
@@ -99,6 +111,7 @@ def tune_classes(
     *,
     metric: str,
     lengths: NDArray[Any] | None = None,
+    beta: float = 1.0,
 ) -> tuple[float, ...]:
     """A bias for the most frequent class, or for each, where it is clearly better than none.
 
@@ -107,6 +120,7 @@ def tune_classes(
         gold: (items,), −100 for a label that training never saw.
         metric: "macro_f1" is tuned for; any other by the share of right items.
         lengths: Items of each text, where they come in texts that stay whole.
+        beta: Of the F, above 1 for recall.
 
     >>> logits = np.log([[0.5, 0.2, 0.3], [0.8, 0.1, 0.1], [0.4, 0.5, 0.1]] * 20)
     >>> biases = tune_classes(logits, np.array([2, 0, 1] * 20), metric="macro_f1")
@@ -125,6 +139,7 @@ def tune_classes(
         count=lambda g, p, _: count_classes_ids(g, p, labels=names),
         average="macro" if metric == "macro_f1" else "micro",
         lengths=lengths,
+        beta=beta,
         per_class=classes <= MOST_LABELS,
     )
     return tuned.biases if any(tuned.biases) else ()
@@ -231,35 +246,116 @@ def log_odds(share: Floats) -> Floats:
 
 
 def tune_labels(
-    logits: Floats, features: Features, task: Labelled
+    logits: Floats, features: Features, task: Labelled, *, beta: float = 1.0
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """What the task learns on dev: (thresholds, biases), one of them empty.
 
     Several labels have thresholds, and so has the positive one of two; any other choice of one
     label gets biases. A text without a label says nothing about where one label each is wanted.
     """
+    index, scores, gold = _labelled(logits, features, task)
+    if task.multi_label:
+        average: Average = "macro" if task.primary_metric == "macro_f1" else "micro"
+        return _loosen(tune_thresholds(scores, gold, average=average, beta=beta)), ()
+    if task.positive_label is not None and task.primary_metric == "f1":
+        column = [task.labels.index(task.positive_label)]
+        tuned = tune_thresholds(scores[:, column], gold[:, column], average="micro", beta=beta)
+        return _loosen(tuned), ()
+    right = make_targets(features, index, task.labels, multi_label=False)
+    return (), tune_classes(logits[index], right, metric=task.primary_metric, beta=beta)
+
+
+def _labelled(
+    logits: Floats, features: Features, task: Labelled
+) -> tuple[NDArray[Any], Floats, NDArray[np.bool_]]:
+    """The texts that say something about labels, their probabilities and what is right."""
     index = np.arange(len(features))
     if not task.multi_label:
         index = np.flatnonzero(np.diff(features["label_at"]))
     scores = probabilities(logits[index].astype(np.float64), multi_label=task.multi_label)
-    gold = make_targets(features, index, task.labels, multi_label=True) > 0
-    if task.multi_label:
-        average: Average = "macro" if task.primary_metric == "macro_f1" else "micro"
-        return _loosen(tune_thresholds(scores, gold, average=average)), ()
-    if task.positive_label is not None and task.primary_metric == "f1":
-        column = [task.labels.index(task.positive_label)]
-        tuned = tune_thresholds(scores[:, column], gold[:, column], average="micro")
-        return _loosen(tuned), ()
-    right = make_targets(features, index, task.labels, multi_label=False)
-    return (), tune_classes(logits[index], right, metric=task.primary_metric)
+    return index, scores, make_targets(features, index, task.labels, multi_label=True) > 0
 
 
 def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:
     """Thresholds a little below the score that each was tuned to, which rounding may not lose."""
-    if tuned.rule == "default":
-        return tuned.thresholds
-    lower = log_odds(np.array(tuned.thresholds)) - MARGIN
+    return tuned.thresholds if tuned.rule == "default" else _lower(tuned.thresholds)
+
+
+def _lower(thresholds: Sequence[float]) -> tuple[float, ...]:
+    lower = log_odds(np.array(thresholds)) - MARGIN
     return tuple(probabilities(lower, multi_label=True).tolist())
+
+
+def check_label_target(target: Target | Mapping[str, Target], task: Labelled) -> None:
+    """Refuses a target that the labels cannot have."""
+    check_named(target, task.labels)
+    accuracy = task.primary_metric == "accuracy"
+    if isinstance(target, Target) and target.kind == "f" and accuracy:
+        raise InputError(f"wanted another target where accuracy decides, got {target.text!r}")
+
+
+def check_named(target: Target | Mapping[str, Target], labels: Sequence[str]) -> None:
+    """Refuses a table of targets that names a label which training never saw."""
+    for name in () if isinstance(target, Target) or not labels else target:
+        if name not in labels:
+            raise InputError(f"wanted labels of the training data, {', '.join(labels)}; got {name}")
+
+
+def operate_labels(
+    logits: Floats, features: Features, task: Labelled, target: Target | Mapping[str, Target]
+) -> tuple[dict[str, Any], list[Point]]:
+    """Thresholds, biases or bars for a target, and the points they come from.
+
+    Where labels are given or not, each by itself (several labels, the positive one of two), a
+    target is a threshold. Where one label of many is given, it is a bar: the label with the largest
+    logit stays the best one, and `--abstain` leaves it out below.
+    """
+    if isinstance(target, Target) and target.kind == "f":
+        thresholds, biases = tune_labels(logits, features, task, beta=target.beta)
+        return {"thresholds": thresholds, "biases": biases}, []
+    positive = task.positive_label
+    alone = isinstance(target, Target) or set(target) == {positive}
+    if task.multi_label or (positive is not None and alone):
+        return _operate_thresholds(logits, features, task, target)
+    index = _labelled(logits, features, task)[0]
+    given = decide(logits[index], task)
+    names = features.names["labels"]
+    gold = [names[features["label"][at]] for at in features["label_at"][index]]
+    units = Units(
+        item=list(range(len(index))),
+        label=[one["label"] for one in given],
+        score=[one["confidence"] for one in given],
+        right=[one["label"] == right for one, right in zip(given, gold, strict=True)],
+        gold=[[label] for label in gold],
+    )
+    bars, points = choose_bars(units, target, task.labels)
+    return {"bars": bars}, points
+
+
+def _operate_thresholds(
+    logits: Floats, features: Features, task: Labelled, target: Target | Mapping[str, Target]
+) -> tuple[dict[str, Any], list[Point]]:
+    _, scores, gold = _labelled(logits, features, task)
+    texts = np.arange(len(scores))
+    if isinstance(target, Target) and target.guarantees and task.multi_label:
+        item = np.repeat(texts, scores.shape[1])
+        point = choose_point(Pool.of(scores.ravel(), gold.ravel(), item, gold.sum(1)), target)
+        return {"thresholds": _lower([point.threshold]) * len(task.labels)}, [point]
+    columns = task.labels if task.multi_label else (str(task.positive_label),)
+    wanted = dict.fromkeys(columns, target) if isinstance(target, Target) else target
+    thresholds, points = [], []
+    for label in columns:
+        if label not in wanted:
+            thresholds.append(0.5)
+            continue
+        own, column = wanted[label], task.labels.index(label)
+        # What costs least where probabilities are what they say.
+        usual = own.fp / (own.fp + own.fn) if own.kind == "cost" else 0.5
+        pool = Pool.of(scores[:, column], gold[:, column], texts, gold[:, column])
+        points.append(choose_point(pool, own, default=usual)._replace(label=label))
+        reached = points[-1].threshold
+        thresholds.append(reached if reached == usual else _lower([reached])[0])
+    return {"thresholds": tuple(thresholds)}, points
 
 
 def decide(logits: Floats, task: Labelled) -> list[Prediction]:
@@ -295,7 +391,12 @@ def score_labels(
         found = [item["labels"] for item in predictions]
         scores = describe_counts(count_label_sets(gold, found))
         return scores | {"subset_accuracy": subset_accuracy(gold, found).value} | ranked
-    counts = count_classes([labels[0] for labels in gold], [p["label"] for p in predictions])
+    found = [p["label"] for p in predictions]
+    if None in found:  # a text without a label
+        sets = [() if label is None else (label,) for label in found]
+        counts = count_label_sets([labels[:1] for labels in gold], sets)
+    else:
+        counts = count_classes([labels[0] for labels in gold], found)
     scores = describe_counts(counts) | {"accuracy": accuracy(counts)} | ranked
     if task.positive_label is not None:
         one = scores["labels"].get(
@@ -325,7 +426,7 @@ def _score_ranking(
 def count_labels(gold: tuple[str, ...], given: tuple[str, ...], *, multi_label: bool) -> LineCounts:
     """The counts behind the scores of one text."""
     if not multi_label:
-        return {"counts": count_classes(gold[:1], given)}
+        return {"counts": count_label_sets([gold[:1]], [given])}
     right = subset_accuracy([gold], [given])
     return {"counts": count_label_sets([gold], [given]), "subset_accuracy": right}
 

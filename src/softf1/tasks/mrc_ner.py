@@ -12,6 +12,7 @@ import torch
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.data.registry import iterate
+from softf1.metrics.operating import choose_bars
 from softf1.metrics.spans import count_span_sets
 from softf1.models.heads import Head
 from softf1.tasks.base import (
@@ -24,8 +25,9 @@ from softf1.tasks.base import (
     describe_counts,
     read_examples,
 )
-from softf1.tasks.card import NOT_TUNED, CardText
+from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
 from softf1.tasks.headroom import Headroom, measure_spans, sweep_confidence
+from softf1.tasks.labels import check_named
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
@@ -34,6 +36,7 @@ from softf1.tasks.queries import (
     encode_queries,
     find_spans_of_rows,
     join_queries,
+    list_query_units,
     merge_windows,
     pair_tensors,
     side_targets,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
+    from softf1.metrics.operating import Point, Target
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.queries import Golds, Scored
@@ -78,6 +82,8 @@ class MrcNer:
         max_length: Ids in a row at most; None is the encoder's window.
         overlap: Pieces that two windows of a long context share; None is a quarter.
         labels: Labels of the training data.
+        bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
+            what is below.
     """
 
     queries: dict[str, str] | str | Path | None = None
@@ -94,6 +100,7 @@ class MrcNer:
     max_length: int | None = None
     overlap: int | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
+    bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = "mrc_ner"
     summary = "names as answers to a query for each label, nested ones too (BERT-MRC)"
@@ -259,6 +266,34 @@ class MrcNer:
         """Itself: spans are given where all heads say yes."""
         return self
 
+    def check_target(self, target: Target | Mapping[str, Target]) -> None:
+        """Refuses labels that are not there."""
+        check_named(target, self.labels)
+
+    def operate(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[MrcExample],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Self, list[Point]]:
+        """Bars for the spans of each label; queries about one sentence are one item."""
+        units = list_query_units(self.decode(logits, features, examples), examples)
+        bars, points = choose_bars(units, target, self.labels)
+        return replace(self, bars=bars), points
+
+    @property
+    def abstains(self) -> bool:
+        """Whether there are bars."""
+        return bool(self.bars)
+
+    def abstain(self, prediction: Prediction) -> Prediction:
+        """Only the spans that reach the bar of their label."""
+        bar = self.bars.get(prediction["label"], 0.0)
+        both = zip(prediction["spans"], prediction["confidence"], strict=True)
+        kept = [(span, confidence) for span, confidence in both if confidence >= bar]
+        return prediction | {"spans": [s for s, _ in kept], "confidence": [c for _, c in kept]}
+
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """Nothing is tuned."""
         return {}
@@ -333,8 +368,10 @@ class MrcNer:
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
         """What the model card says of this task."""
-        decision = f"{NOT_TUNED}: a span is given where every head finds it likelier than not."
-        return CardText([decision], pipeline="token-classification")
+        plain = "A span" if self.bars else f"{NOT_TUNED}: a span"
+        decision = [f"{plain} is given where every head finds it likelier than not."]
+        decision += [describe_bars(self.bars)] if self.bars else []
+        return CardText(decision, pipeline="token-classification")
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Counts of the spans of one query."""

@@ -10,13 +10,16 @@ import torch
 
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
+from softf1.metrics.operating import Target, choose_bars
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.answers import (
+    ANSWER,
     answer_first_words,
     choose_spans,
     count_answer,
     find_answers,
+    list_answer_units,
     measure_answers,
     score_answers,
 )
@@ -28,7 +31,7 @@ from softf1.tasks.base import (
     describe_collapse,
     read_examples,
 )
-from softf1.tasks.card import DECISION, CardText
+from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
     describe_lost,
     encode_questions,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
+    from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.headroom import Headroom
@@ -84,6 +88,7 @@ class QA:
         longest: What `max_answer=None` came to.
         null_threshold: No answer is given where its score is greater by more than this; tuned on
             dev.
+        bars: The least confidence of an answer, chosen on dev; `abstain` leaves out what is below.
     """
 
     positions: Literal["softmax", "sigmoid"] = "softmax"
@@ -100,6 +105,7 @@ class QA:
     listed: int = 0
     longest: int = field(default=30, metadata={"learned": True})
     null_threshold: float = field(default=0.0, metadata={"learned": True})
+    bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = file_kind = "qa"
     summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
@@ -223,6 +229,38 @@ class QA:
         scores = self.score(self.decode(logits, features, examples), examples)
         return replace(self, null_threshold=scores["best_f1_threshold"])
 
+    def check_target(self, target: Target | Mapping[str, Target]) -> None:
+        """Refuses labels, which answers have none of, and F-beta, which is not of counts here."""
+        if not isinstance(target, Target):
+            raise InputError("wanted one target: answers have no labels")
+        if target.kind == "f":
+            message = "wanted f1, precision>=…, recall>=… or cost:… for answers"
+            raise InputError(f"{message}, got {target.text}")
+
+    def operate(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[QAExample],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Self, list[Point]]:
+        """The least confidence of an answer; one is right where it is exactly a gold one."""
+        units = list_answer_units(self.decode(logits, features, examples), examples, self)
+        bars, points = choose_bars(units, target, [ANSWER])
+        return replace(self, bars=bars), points
+
+    @property
+    def abstains(self) -> bool:
+        """Whether there is a bar."""
+        return bool(self.bars)
+
+    def abstain(self, prediction: Prediction) -> Prediction:
+        """No answer where its confidence does not reach the bar."""
+        if not prediction["answer"] or prediction["confidence"] >= self.bars.get(ANSWER, 0.0):
+            return prediction
+        several: dict[str, Any] = {"answers": []} if "answers" in prediction else {}
+        return prediction | {"answer": "", "abstained": True} | several
+
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """Nothing: the threshold is about a difference of two scores."""
         return {}
@@ -283,6 +321,7 @@ class QA:
                 f"{self.null_threshold:.4g} ({tuned}); the number is in `config.json`, under "
                 f"`{DECISION}`."
             )
+        decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="question-answering", code=CODE)
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from softf1.metrics.operating import Units
 from softf1.tasks.base import IGNORE, Features
 from softf1.tasks.headroom import Sentence
 from softf1.tasks.rows import encode_texts, keep, offsets, room
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from softf1.data.examples import MrcExample
     from softf1.models.tokenizers import Tokenizer
+    from softf1.tasks.base import Prediction
 
     Pair = tuple[int, int]
     Golds = tuple[list[Pair], tuple[list[int], list[int]]]
@@ -302,3 +304,19 @@ def join_queries(lines: Sequence[Mapping[str, Any]]) -> list[Sentence]:
         for (start, end), one in zip(line["spans"], sure, strict=True):
             joined[-1].found[start, end, label] = one
     return joined
+
+
+def list_query_units(predictions: Sequence[Prediction], examples: Sequence[MrcExample]) -> Units:
+    """The spans that were given, each right or not, sentence by sentence."""
+    units = Units([], [], [], [], [])
+    for item, group in enumerate(group_sentences(examples)):
+        units.gold.append([examples[i].label for i in group for _ in examples[i].spans])
+        for i in group:
+            wanted = set(map(tuple, examples[i].spans))
+            found = zip(predictions[i]["spans"], predictions[i]["confidence"], strict=True)
+            for span, confidence in found:
+                units.item.append(item)
+                units.label.append(examples[i].label)
+                units.score.append(confidence)
+                units.right.append(tuple(span) in wanted)
+    return units

@@ -13,6 +13,7 @@ import torch
 
 from softf1.data.examples import TaggedSentence
 from softf1.errors import InputError
+from softf1.metrics.operating import Target, choose_bars
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, detect_scheme, repair_tags
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
@@ -27,7 +28,7 @@ from softf1.tasks.base import (
     describe_unseen,
     read_examples,
 )
-from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_biases
+from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars, describe_biases
 from softf1.tasks.headroom import (
     NO_LOGITS,
     Headroom,
@@ -35,7 +36,7 @@ from softf1.tasks.headroom import (
     measure_tags,
     sweep_tags,
 )
-from softf1.tasks.labels import probabilities, tune_classes, tune_spans
+from softf1.tasks.labels import F1, check_named, probabilities, tune_classes, tune_spans
 from softf1.tasks.rows import assemble, model_inputs, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.tags import (
@@ -44,8 +45,10 @@ from softf1.tasks.tags import (
     count_tags,
     find_scheme,
     list_entities,
+    list_units,
     read_sentence,
     score_tags,
+    span_labels,
     split_characters,
 )
 
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
+    from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
 
@@ -86,6 +90,8 @@ class Tagging:
         labels: Tags that can be predicted, from the training data.
         spans: The scheme of the tags, when they make up spans.
         biases: Added to the logits, one a label; tuned on dev.
+        bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
+            what is below.
     """
 
     unit: Literal["word", "character", "joint"] = "word"
@@ -97,6 +103,7 @@ class Tagging:
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     spans: str | None = field(default=None, metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
+    bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = file_kind = "tagging"
     summary = "a tag for each word or character: names, parts of speech, segmentation"
@@ -232,14 +239,51 @@ class Tagging:
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
         """Biases of the labels: of O alone where tags make up spans."""
+        return self._tune(logits, features, F1)
+
+    def _tune(self, logits: Logits, features: Features, target: Target) -> Self:
         rows = by_word(logits["logits"], logits, features)
         gold = self.label_ids(features)[features["tag"]]
         lengths = np.diff(features["sentence"])
         if self.spans is None:
             biases = tune_classes(rows, gold, metric=self.primary_metric, lengths=lengths)
         else:
-            biases = tune_spans(rows, gold, lengths=lengths, labels=self.labels)
+            biases = tune_spans(rows, gold, lengths=lengths, labels=self.labels, target=target)
         return replace(self, biases=biases)
+
+    def check_target(self, target: Target | Mapping[str, Target]) -> None:
+        """Refuses tags that make up no spans, and labels that are not there."""
+        if self.labels and self.spans is None:
+            raise InputError("wanted f1 where every word has a tag and none can be left out")
+        check_named(target, span_labels(self.labels))
+
+    def operate(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[TaggedSentence],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Self, list[Point]]:
+        """A bias of O for F-beta and cost; else bars for the spans of each label."""
+        if isinstance(target, Target) and not target.guarantees:
+            return self._tune(logits, features, target), []
+        gold = [self.units(example)[1] for example in examples]
+        units = list_units(self.decode(logits, features), gold, scheme=str(self.spans))
+        bars, points = choose_bars(units, target, span_labels(self.labels))
+        return replace(self, bars=bars), points
+
+    @property
+    def abstains(self) -> bool:
+        """Whether there are bars."""
+        return bool(self.bars)
+
+    def abstain(self, prediction: Prediction) -> Prediction:
+        """O for the words of spans that do not reach their bar."""
+        tags = list(prediction["tags"])
+        for one in list_entities(tags, prediction["confidence"], scheme=str(self.spans)):
+            if one["confidence"] < self.bars.get(one["label"], 0.0):
+                tags[one["start"] : one["end"]] = [OUTSIDE] * (one["end"] - one["start"])
+        return prediction | {"tags": tags}
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """The biases."""
@@ -313,7 +357,9 @@ class Tagging:
         if self.biases:
             decision += describe_biases(self.labels, self.biases, folded=folded)
         else:
-            decision.append(f"{NOT_TUNED}: the tag with the largest logit is given.")
+            plain = "The tag with" if self.bars else f"{NOT_TUNED}: the tag with"
+            decision.append(f"{plain} the largest logit is given.")
+        decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="token-classification", code=CODE, limits=[SEEN_ONLY])
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:

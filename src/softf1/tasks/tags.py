@@ -13,6 +13,7 @@ import numpy as np
 from softf1.data.tags import to_characters
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy, count_classes
+from softf1.metrics.operating import Units
 from softf1.metrics.schemes import (
     OUTSIDE,
     SCHEMES,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import TaggedSentence
-    from softf1.tasks.base import Features, LineCounts, Logits
+    from softf1.tasks.base import Features, LineCounts, Logits, Prediction
 
 
 def find_scheme(features: Features) -> str | None:
@@ -138,6 +139,31 @@ def read_sentence(line: Mapping[str, Any], tags: Sequence[str], scheme: str) -> 
         set(decode_strict(line["gold"], scheme)),
         {(one["start"], one["end"], one["label"]): one["confidence"] for one in found},
     )
+
+
+def list_units(
+    predictions: Sequence[Prediction], gold: Sequence[Sequence[str]], *, scheme: str
+) -> Units:
+    """The spans that were given, each right or not, and the labels of those that should be."""
+    units = Units([], [], [], [], [])
+    for item, (one, tags) in enumerate(zip(predictions, gold, strict=True)):
+        wanted = set(decode_strict(tags, scheme))
+        units.gold.append([label for _, _, label in wanted])
+        for span in list_entities(one["tags"], one["confidence"], scheme=scheme):
+            units.item.append(item)
+            units.label.append(span["label"])
+            units.score.append(span["confidence"])
+            units.right.append((span["start"], span["end"], span["label"]) in wanted)
+    return units
+
+
+def span_labels(tags: Iterable[str]) -> list[str]:
+    """The labels of the spans that tags make up.
+
+    >>> span_labels(["O", "B-PER", "I-PER", "B-LOC"])
+    ['LOC', 'PER']
+    """
+    return sorted({tag.partition("-")[2] for tag in tags} - {""})
 
 
 def score_tags(

@@ -10,7 +10,7 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import prior_bias
-from softf1.recipe import with_values
+from softf1.recipe import check_target, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, find_strata
 from softf1.training.evaluation import check_metric
@@ -119,6 +119,7 @@ def make_stepper(
     """
     train, device = recipe.train, processes.device
     model = make_model(recipe, datasets)
+    check_target(recipe, datasets.task)
     check_metric(recipe, datasets, model)
     autocast = make_autocast(precision, device)
     objective = _make_objective(recipe, datasets, processes, batch_sampler, model, steps=steps)

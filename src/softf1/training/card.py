@@ -40,6 +40,7 @@ def write_card(
         *_usage(text, own=own),
         "## From logits to decisions",
         *text.decision,
+        *_points(result),
         *_training(recipe, result),
         *_limits(text, result),
     ]
@@ -151,6 +152,32 @@ def _usage(text: CardText, *, own: bool) -> Iterator[str]:
         "from softf1.training.publish import load_model\n\n"
         'model, task, tokenizer = load_model("path/to/this")\n```'
     )
+
+
+def _points(result: Mapping[str, Any]) -> Iterator[str]:
+    """The operating points that were chosen on dev."""
+    points = result.get("operating_points", [])
+    if not points:
+        return
+    yield (
+        "Operating points, chosen on dev; a bound is the least precision or recall that 95% "
+        "confidence leaves, and cross-fitted figures are of examples that the threshold was not "
+        "chosen on:"
+    )
+    keys = ("precision", "recall")
+    rows = [
+        [
+            f"`{one['label']}`" if one["label"] else "all",
+            f"`{one['target']}`" + ("" if one["reached"] is not False else " (not reached)"),
+            f"{one['threshold']:.4g}",
+            *(f"{one[key]:.4f}" for key in keys),
+            "" if one["bound"] is None else f"{one['bound']:.4f}",
+            *(f"{one['cross_fitted'][key]:.4f}" for key in keys),
+        ]
+        for one in points
+    ]
+    heads = ["label", "target", "threshold", *keys, "bound"]
+    yield table([*heads, *(f"cross-fitted {key}" for key in keys)], rows)
 
 
 def _training(recipe: Recipe | str, result: Mapping[str, Any]) -> Iterator[str]:

@@ -44,6 +44,7 @@ def predict_lines(
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     batch_tokens: int = 16384,
     chunk: int = CHUNK,
+    abstain: bool = False,
 ) -> Iterator[bytes]:
     """A line of JSON for every example, in their order.
 
@@ -54,11 +55,29 @@ def predict_lines(
         autocast: Makes the context of a forward.
         batch_tokens: Padded tokens of a batch.
         chunk: Examples that are encoded at once.
+        abstain: Leave out what does not reach its threshold or bar.
     """
+    change = abstention(loaded.task) if abstain else None
     how = {"device": device, "autocast": autocast, "batch_tokens": batch_tokens}
     for own, predictions in predict_chunks(loaded, examples, chunk=chunk, **how):
         for example, prediction in zip(own, predictions, strict=True):
-            yield format_line(loaded.task, example, prediction, gold=False)
+            given = prediction if change is None else change(prediction)
+            yield format_line(loaded.task, example, given, gold=False)
+
+
+def abstention(task: Any) -> Callable[[Prediction], Prediction]:
+    """What leaves out of a prediction what does not reach its threshold or bar."""
+    if not getattr(task, "abstains", False):
+        raise InputError(
+            "wanted a model with thresholds or bars to abstain by (train it with eval.target, such "
+            'as "precision>=0.95"), got one without'
+        )
+    change: Callable[[Prediction], Prediction] = task.abstain
+    return change
+
+
+BELOW = "this model has bars for its target: --abstain leaves out what is below"
+"""What a user of a model with bars is told who does not abstain."""
 
 
 def predict_chunks(
@@ -207,6 +226,7 @@ def rescore(
     split: str | None = None,
     format: str | None = None,  # noqa: A002 - as in recipes
     options: Mapping[str, Any] | None = None,
+    abstain: bool = False,
     device: Any = "cpu",
     **how: Any,
 ) -> Rescored:
@@ -218,6 +238,7 @@ def rescore(
         split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
         format: Another format than that of training.
         options: Of the reader.
+        abstain: Leave out what does not reach its threshold or bar.
         device: Where to compute.
         how: What `predict_logits` takes beside it.
     """
@@ -228,8 +249,13 @@ def rescore(
     recipe = find_recipe(run)
     features = task.encode(examples, tokenizer)
     model = model.to(device)
-    scores = evaluate(model, task, features, examples, tokenizer, device=device, **how).scores
+    change = abstention(task) if abstain else None
+    evaluated = evaluate(model, task, features, examples, tokenizer, device=device, **how)
+    scores = evaluated.scores
+    if change is not None:
+        scores = task.score([change(one) for one in evaluated.predictions], examples)
     notes = [*found, *task.notes(features)]
+    notes += [BELOW] if getattr(task, "bars", {}) and not abstain else []
     headline = (recipe.eval.metric if recipe is not None else None) or task.primary_metric
     return Rescored(path, part, len(examples), headline, scores, notes)
 

@@ -163,11 +163,12 @@ def _set_biases(model: nn.Module, task: Task, values: Mapping[str, torch.Tensor]
 
 
 def _left_over(task: Any, *, folded: bool) -> dict[str, Any]:
-    """What was tuned and is in no bias: by a threshold of no answer, or for want of a bias."""
+    """What was tuned and is in no bias: bars, a threshold of no answer, or for want of a bias."""
+    bars = {"bars": dict(task.bars)} if getattr(task, "bars", {}) else {}
     if getattr(task, "no_answer", False):
-        return {"null_threshold": task.null_threshold}
+        return bars | {"null_threshold": task.null_threshold}
     if folded:
-        return {}
+        return bars
     if getattr(task, "multi_label", False):
         return {"thresholds": list(task.thresholds)}
     (shift,) = task.shifts().values()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from softf1.metrics.operating import Point
     from softf1.recipe import Recipe
     from softf1.tasks.base import Logits, Task
     from softf1.training.trainer import Trainer
@@ -45,20 +46,28 @@ def conclude(trainer: Trainer) -> dict[str, Any]:
 
 def _write(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[str, Any]:
     task, tuned = trainer.datasets.task, {}
+    points: list[Point] = []
     plain = {name: _score(trainer, task, name, own) for name, own in logits.items()}
     collapsed = _settle(trainer, logits["dev"], plain["dev"])
-    if trainer.recipe.eval.tune and not _is_finite(logits["dev"]):
+    targets = trainer.recipe.eval.targets
+    if targets is not None and not _is_finite(logits["dev"]):
         trainer.monitor.warnings.append(
             "the model gives numbers that are not finite, so that nothing was tuned; try a lower "
             "train.lr"
         )
-    elif trainer.recipe.eval.tune:
-        features, examples = trainer.datasets.features["dev"], trainer.datasets.examples["dev"]
-        task = task.tune(logits["dev"], features, examples)
+    elif targets is not None:
+        dev = logits["dev"], trainer.datasets.features["dev"], trainer.datasets.examples["dev"]
+        if trainer.recipe.eval.target in (None, "f1"):
+            task = task.tune(*dev)
+        else:
+            task, points = task.operate(*dev, targets)
+        trainer.monitor.warnings += [said for one in points if (said := one.complain())]
         tuned = {name: _score(trainer, task, name, own, ".tuned") for name, own in logits.items()}
     _write_headroom(trainer, task, logits)
     trainer.state.evaluate_seconds += monotonic() - start
     result = describe_result(trainer, scores=plain, tuned=tuned, collapsed=collapsed)
+    if points:
+        result["operating_points"] = [point.describe() for point in points]
     publish_model(
         trainer.folder / "model",
         model=_plain_model(trainer),
@@ -157,6 +166,8 @@ def _score(
 ) -> dict[str, Any]:
     examples = trainer.datasets.examples[name]
     predictions = task.decode(logits, trainer.datasets.features[name], examples)
+    if getattr(task, "bars", {}):
+        predictions = [task.abstain(one) for one in predictions]
     path = trainer.folder / f"predictions.{name}{kind}.jsonl"
     write_predictions(path, task, examples, predictions)
     return task.score(predictions, examples)
