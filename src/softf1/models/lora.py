@@ -86,7 +86,7 @@ def list_layers(model: nn.Module) -> dict[str, nn.Module]:
     from transformers.pytorch_utils import Conv1D
 
     inside = {id(layer) for part in find_encoders(model) for layer in part.modules()}
-    layers = {
+    layers: dict[str, nn.Module] = {
         name: layer
         for name, layer in model.named_modules()
         if id(layer) in inside and isinstance(layer, nn.Linear | Conv1D)
