@@ -373,6 +373,42 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(encoders, tmp_path):
     assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
 
 
+TOGETHER = """
+import sys
+from softf1.recipe import read_recipe
+from softf1.training.processes import leave
+from softf1.training.run import train_run
+from tests.models.test_lora import SIZES
+from tests.training.toys import make_data
+
+train_run(read_recipe(sys.argv[1]), sys.argv[2], data=make_data(sizes=SIZES), quiet=True)
+leave()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharded", [False, True], ids=["copied", "sharded"])
+def test_two_processes_give_the_weights_of_one(sharded, encoders, tmp_path):
+    """DDP and FSDP, the adversarial step at frozen embeddings included."""
+    values = HARD | {"encoder__dropout": 0.0, "train__accumulate": 1, "train__eps": 1e-6}
+    recipe = recipe_of(encoders("roberta"), **values)
+    path, script = tmp_path / "toy.toml", tmp_path / "together.py"
+    path.write_text(format_recipe(recipe), "utf-8")
+    script.write_text(TOGETHER, "utf-8")
+    train_run(read_recipe(path), tmp_path / "one", data=make_data(sizes=SIZES), quiet=True)
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(root)])}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    environment |= {"ACCELERATE_USE_FSDP": str(sharded).lower()}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launch, str(script), str(path), str(tmp_path / "two")]
+    subprocess.run(command, cwd=root, env=environment, check=True, timeout=600)
+    one, two = (weights_of(tmp_path / name / "model") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-5, msg=name)
+
+
 @pytest.mark.parametrize("family", ["qwen2", "llama"])
 def test_a_decoder_decides_the_same_whatever_it_is_padded_with(family, encoders):
     """The last token of a text decides, not the padding behind it."""
