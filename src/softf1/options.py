@@ -159,6 +159,8 @@ def convert(value: Any, hint: Any, *, key: str) -> Any:
         return _convert_tuple(value, (*parts, ...), key=key)
     if origin is dict:
         return _convert_table(value, parts[1], key=key)
+    if is_dataclass(hint):
+        return _convert_section(value, hint, key=key)
     return _convert_any(value, key=key) if hint is Any else _convert_plain(value, hint, key=key)
 
 
@@ -262,6 +264,18 @@ def _convert_table(value: Any, hint: Any, *, key: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise _wrong(key, "a table", value)
     return {name: convert(one, hint, key=f"{key}.{name}") for name, one in value.items()}
+
+
+def _convert_section(value: Any, section: Any, *, key: str) -> Any:
+    """A table as the dataclass that declares its keys, which checks their values itself."""
+    if isinstance(value, section):
+        return value
+    known = option_types(section)
+    for name in _convert_table(value, Any, key=key):
+        if name not in known:
+            message = f"unknown key{nearest(name, known)}; known: {', '.join(known)}"
+            raise OptionError(f"{key}.{name}", message)
+    return section(**value)
 
 
 def _in_range(value: Any, allowed: Range, *, key: str) -> Any:

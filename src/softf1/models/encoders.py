@@ -193,9 +193,22 @@ def build_model(
         raise InputError(f"transformers has no {AUTO[head][4:]} for encoders {config.model_type}")
     safe = {} if allow_pickle else {"use_safetensors": True}
     model = _load(auto.from_pretrained, encoder, dtype=torch.float32, **safe, **named, **options)
-    if model.config.pad_token_id is None:  # decoders look for the last token that is no padding
+    if model.config.pad_token_id is None or is_causal(model):
+        # Decoders classify by the last token that is no padding, so that both must agree on it.
         model.config.pad_token_id = tokenizer.pad_id
     return model
+
+
+def is_causal(model: Any) -> bool:
+    """Whether a token sees only what stands before it, as in a decoder.
+
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 9}
+    >>> is_causal(LlamaModel(LlamaConfig(num_attention_heads=1, **sizes)))
+    True
+    """
+    flags = [bool(module.is_causal) for module in model.modules() if hasattr(module, "is_causal")]
+    return bool(flags) and all(flags)  # T5 has both
 
 
 def _scratch(encoder: str | Path) -> str | None:

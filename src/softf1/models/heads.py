@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -20,6 +20,20 @@ class Head(NamedTuple):
 
     layer: nn.Linear
     rows: slice
+
+
+def find_encoders(model: nn.Module) -> list[nn.Module]:
+    """The pretrained part of a model; all else is its head. None in a model from scratch.
+
+    >>> find_encoders(nn.ModuleDict({"encoder": nn.Linear(4, 4), "head": nn.Linear(4, 3)}))
+    [Linear(in_features=4, out_features=4, bias=True)]
+    """
+    encoder: Any = getattr(model, "base_model", model)
+    if encoder is not model:
+        return [encoder]
+    # BERT-MRC has an encoder, T5 for questions encoder and decoder, beside their heads.
+    children = dict(model.named_children())
+    return [children[name] for name in ("encoder", "decoder") if name in children]
 
 
 def find_output(model: nn.Module, size: int) -> nn.Linear:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from softf1.models.encoders import build_model, find_auto
+from softf1.models.encoders import build_model, find_auto, is_causal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,6 +67,7 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         kinds = {"concat": ConcatMatch, "biaffine": BiaffineMatch}
         self.match = kinds[config.match](size, config.match_size) if config.match in kinds else None
         self.answerable = nn.Linear(size, 1) if config.answerable else None
+        self.causal = is_causal(self.encoder)
         self.post_init()  # type: ignore[no-untyped-call]
 
     @classmethod
@@ -122,7 +123,9 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         out = {"start": self.start(hidden), "end": self.end(hidden)}
         if self.answerable is not None:
             row = torch.arange(len(hidden), device=hidden.device)
-            out["answerable"] = self.answerable(hidden[row, cls])
+            # A decoder has read the whole row only at its last token.
+            where = attention_mask.cumsum(1).argmax(1) if self.causal else cls
+            out["answerable"] = self.answerable(hidden[row, where])
         if self.match is not None and pairs is not None:
             out["span"] = self.match(*take_pairs(hidden, pairs))
         if self.match is not None and not self.training:

@@ -119,6 +119,7 @@ def _check_encoder(encoder: EncoderSection, task: Task) -> None:
     from softf1.models.encoders import check_sizes, find_scratch, list_encoders
 
     name, options = encoder.name, encoder.options
+    _check_large(encoder, scratch=name in list_encoders())
     if name not in list_encoders():
         for option in options:
             known = " or ".join(list_encoders())
@@ -134,6 +135,18 @@ def _check_encoder(encoder: EncoderSection, task: Task) -> None:
         key = named("encoder", options, str(error))
         said = f"option {key.removeprefix('encoder.')} of encoder {name}: "
         raise OptionError(key, str(error).removeprefix(said)) from error
+
+
+def _check_large(encoder: EncoderSection, *, scratch: bool) -> None:
+    """What is for pretrained encoders only, and the package that LoRA wants."""
+    from softf1.models.lora import find_peft
+
+    for key in ("lora", "gradient_checkpointing"):
+        if scratch and getattr(encoder, key):
+            message = f"wanted a pretrained encoder, got {encoder.name}, which starts from nothing"
+            raise OptionError(f"encoder.{key}", message)
+    if encoder.lora is not None:
+        find_peft()
 
 
 def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 import tomllib
 from copy import deepcopy
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +126,13 @@ def _build_section(section: str, values: Any) -> Any:
 def _describe(section: Any) -> dict[str, Any]:
     found = {field.name: getattr(section, field.name) for field in fields(section)}
     found |= found.pop("options", {})
-    return {
-        key: list(value) if isinstance(value, tuple) else deepcopy(value)
-        for key, value in found.items()
-        if value is not None
-    }
+    return {key: _describe_value(value) for key, value in found.items() if value is not None}
+
+
+def _describe_value(value: Any) -> Any:
+    if is_dataclass(value):
+        return _describe(value)
+    return list(value) if isinstance(value, tuple) else deepcopy(value)
 
 
 def _known(names: Any) -> str:

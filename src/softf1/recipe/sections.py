@@ -45,6 +45,30 @@ class TaskSection:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LoraSection:
+    """`[encoder.lora]`: two small matrices beside each linear layer are trained in its place.
+
+    Attributes:
+        rank: Width of the two matrices.
+        alpha: Their product counts alpha / rank times; by default twice the rank.
+        dropout: Dropout before the two matrices.
+        targets: The linear layers of the encoder that have them: all, or those of these names,
+            such as ["q_proj", "v_proj"].
+    """
+
+    rank: Annotated[int, AtLeastOne] = 8
+    alpha: Annotated[float | None, Positive] = None
+    dropout: Annotated[float, Share] = 0.0
+    targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+
+    def __post_init__(self) -> None:
+        """Check types and ranges."""
+        check_fields(self, "encoder.lora")
+        if not self.targets:
+            raise OptionError("encoder.lora.targets", "wanted one name or more, got none")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderSection:
     """`[encoder]`: the network below the head.
 
@@ -52,12 +76,17 @@ class EncoderSection:
         name: A Hub name, a folder, minilm, bilstm, textcnn, or one of another package.
         dropout: Dropout of the encoder and its head; by default what the encoder says.
         allow_pickle: Read weights of the old form, pytorch_model.bin, which may run code.
+        lora: Freeze the encoder and train small matrices beside its layers, and the head.
+        gradient_checkpointing: Compute the activations of each layer again in the backward pass
+            instead of keeping them: less memory, a third more time.
         options: Every other key: sizes of bilstm or textcnn, such as hidden_size or filters.
     """
 
     name: str
     dropout: Annotated[float | None, Share] = None
     allow_pickle: bool | None = None
+    lora: LoraSection | None = None
+    gradient_checkpointing: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -138,7 +138,8 @@ def trace_embeddings(model: nn.Module) -> Iterator[list[Tensor]]:
     finally:
         weight.requires_grad_(False)  # noqa: FBT003
     if weight.grad is not None:
-        if distributed.is_available() and distributed.is_initialized():
+        split = hasattr(weight.grad, "full_tensor")  # FSDP has averaged it
+        if distributed.is_available() and distributed.is_initialized() and not split:
             distributed.all_reduce(weight.grad)  # DDP averages only what is trained
         traced.append(weight.grad)
         weight.grad = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import prior_bias
+from softf1.models.heads import find_encoders
+from softf1.models.lora import add_lora
 from softf1.recipe import check_target, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, find_strata
@@ -52,8 +55,12 @@ def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, list[str]]:
     return with_values(recipe, choice.values), [choice.line]
 
 
-def uses_graphs(train: TrainSection, processes: Processes, precision: str) -> bool:
-    """Whether steps are replayed as CUDA graphs; refuses what the recipe asks for in vain."""
+def uses_graphs(recipe: Recipe, processes: Processes, precision: str) -> bool:
+    """Whether steps are replayed as CUDA graphs; refuses what the recipe asks for in vain.
+
+    Gradient checkpointing is not captured: it reads the state of the random generator.
+    """
+    train = recipe.train
     if processes.sharded and precision == "fp16":
         raise InputError('train.precision="fp16" is not for sharded weights; use "bf16"')
     able = (
@@ -61,11 +68,12 @@ def uses_graphs(train: TrainSection, processes: Processes, precision: str) -> bo
         and processes.world == 1
         and train.accumulate == 1
         and precision != "fp16"
+        and not recipe.encoder.gradient_checkpointing
     )
     if train.compile == "graphs" and not able:
         raise InputError(
-            'train.compile="graphs" needs one process with a CUDA GPU, train.accumulate=1 and '
-            "no fp16"
+            'train.compile="graphs" needs one process with a CUDA GPU, train.accumulate=1, '
+            "no fp16 and no gradient checkpointing"
         )
     return able and train.compile != "off"
 
@@ -234,7 +242,28 @@ def make_model(recipe: Recipe, datasets: Datasets) -> nn.Module:
     if recipe.encoder.dropout is not None:
         set_dropout(model, recipe.encoder.dropout)
     start_heads(model, datasets, prior=recipe.train.head_bias == "prior")
+    if recipe.encoder.lora is not None:
+        add_lora(model, **asdict(recipe.encoder.lora))
+    if recipe.encoder.gradient_checkpointing:
+        checkpoint_gradients(model)
     return model
+
+
+def checkpoint_gradients(model: nn.Module) -> None:
+    """Has the encoder compute activations again in the backward pass instead of keeping them."""
+    for part in cast("list[Any]", find_encoders(model)):
+        try:
+            part.gradient_checkpointing_enable()
+        except (AttributeError, ValueError) as error:
+            kind = type(part).__name__
+            message = f"encoder.gradient_checkpointing: {kind} cannot compute its layers again"
+            raise InputError(message) from error
+        # It makes the embeddings want a gradient, for a way of checkpointing that is not used.
+        part.disable_input_require_grads()
+        for module in part.modules():
+            if hasattr(module, "config"):
+                # The cache is for generating text, and checkpointing does not allow it.
+                module.config.use_cache = False
 
 
 def set_dropout(model: nn.Module, share: float) -> None:

@@ -195,6 +195,10 @@ def _training(recipe: Recipe | str, result: Mapping[str, Any]) -> Iterator[str]:
         yield "Targets of each class in the training data: " + "; ".join(shown) + "."
     facts = ("steps", "epochs", "seed", "precision", "device")
     yield ", ".join(f"{name} {result[name]}" for name in facts if name in result) + "."
+    lora = None if isinstance(recipe, str) else recipe.encoder.lora
+    if lora is not None:
+        merged = "the adapters are merged into the weights, and peft is not needed to load them"
+        yield f"The encoder was trained by LoRA of rank {lora.rank}; {merged}."
     yield f"The recipe:\n\n```toml\n{recipe_text(recipe).strip()}\n```"
 
 

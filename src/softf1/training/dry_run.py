@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 BYTES_A_WEIGHT = 16
 """Weight, gradient and AdamW's two averages, in float32."""
 
+BYTES_FROZEN = 4
+"""The weight alone."""
+
 COPIES_A_LAYER = 17
 """Numbers of the size of the hidden state that a transformer layer keeps for its backward pass."""
 
@@ -58,8 +61,8 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     shapes = trainer.batch_sampler.shapes
     lines.append(f"{trainer.steps:,} steps in rows of {shapes[0][1]} to {shapes[-1][1]} ids")
     lines += find_outliers(datasets)
-    model = trainer.stepper.model
-    fixed = BYTES_A_WEIGHT * sum(p.numel() for p in model.parameters() if p.requires_grad)
+    model, (total, trained) = trainer.stepper.model, trainer.count_parameters()
+    fixed = BYTES_A_WEIGHT * trained + BYTES_FROZEN * (total - trained)
     moving = max(rows * width * activation_bytes(model, width) for rows, width in shapes)
     lines.append(
         f"memory: about {format_bytes(fixed + moving)}, {format_bytes(fixed)} of them weights "
@@ -132,7 +135,10 @@ def activation_bytes(model: nn.Module, width: int) -> int:
     hidden = int(getattr(config, "hidden_size", 256) or 256)
     layers = int(getattr(config, "num_hidden_layers", 1) or 1)
     heads = int(getattr(config, "num_attention_heads", 0) or 0)
-    return 4 * layers * (COPIES_A_LAYER * hidden + 2 * heads * width)
+    a_layer = COPIES_A_LAYER * hidden + 2 * heads * width
+    # With gradient checkpointing the input of each layer is kept, and one layer at a time is whole.
+    again = getattr(model, "is_gradient_checkpointing", False)
+    return 4 * (layers * hidden + a_layer if again else layers * a_layer)
 
 
 def _positive(counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> float:

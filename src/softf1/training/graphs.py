@@ -130,13 +130,16 @@ class CastOnce(nn.Module):
         super().__init__()
         self.model, self.dtype = model, dtype
         linear = {id(p) for m in model.modules() if type(m) is nn.Linear for p in m.parameters()}
-        self.names = [name for name, p in model.named_parameters() if id(p) in linear]
+        named = {name: p for name, p in model.named_parameters() if id(p) in linear}
+        self.names = [name for name, p in named.items() if p.requires_grad]
+        # What is frozen never changes, and is cast once for all steps.
+        self.frozen = {n: p.detach().to(dtype) for n, p in named.items() if not p.requires_grad}
 
     def forward(self, **inputs: Any) -> Any:
         """What the model gives."""
         parameters = dict(self.model.named_parameters())
         half = Cast.apply(self.dtype, *(parameters[n] for n in self.names))  # type: ignore[no-untyped-call]
-        chosen = dict(zip(self.names, half, strict=True))
+        chosen = self.frozen | dict(zip(self.names, half, strict=True))
         return torch.func.functional_call(self.model, chosen, kwargs=inputs)
 
 

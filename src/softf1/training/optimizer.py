@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from softf1.models.heads import find_encoders
+from softf1.models.lora import list_frozen
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -18,12 +21,16 @@ def parameter_groups(model: nn.Module, task: Task, train: TrainSection) -> list[
     """Parameters in up to four groups: encoder and head, with and without decay.
 
     Vectors (biases, scales of norms) have no decay. The head is all that the pretrained encoder
-    does not have; of a model without one, the output layers. What no loss reaches is there too: it
-    never has a gradient, and the groups are the same whoever freezes it.
+    does not have; of a model without one, the output layers. What LoRA leaves frozen is in none.
+    What no loss reaches is there: it never has a gradient, and the groups are the same whoever
+    freezes it.
     """
     head = _head_parameters(model, task)
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
-    for parameter in model.parameters():
+    frozen = list_frozen(model)
+    for name, parameter in model.named_parameters():
+        if name in frozen:
+            continue
         kind = (parameter in head, parameter.ndim >= 2)
         groups.setdefault(kind, []).append(parameter)
     return [
@@ -93,11 +100,7 @@ def count_steps(train: TrainSection, per_epoch: int) -> int:
 
 
 def _head_parameters(model: nn.Module, task: Task) -> set[nn.Parameter]:
-    encoder: Any = getattr(model, "base_model", model)
-    # BERT-MRC has an encoder, T5 for questions encoder and decoder, beside their heads.
-    beside = [getattr(model, name, None) for name in ("encoder", "decoder")]
-    parts = [encoder] if encoder is not model else [part for part in beside if part is not None]
-    inside = {parameter for part in parts for parameter in part.parameters()}
+    inside = {parameter for part in find_encoders(model) for parameter in part.parameters()}
     if inside:
         return set(model.parameters()) - inside
     return {p for head in task.heads(model).values() for p in head.layer.parameters()}

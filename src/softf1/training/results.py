@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from softf1.errors import printable
+from softf1.models.lora import merge_lora
 from softf1.recipe import describe_recipe, hash_recipe
 from softf1.training.build import make_model, quiet_transformers
 from softf1.training.evaluation import read_score, write_predictions
@@ -108,7 +109,8 @@ def _plain_model(trainer: Trainer) -> nn.Module:
         return unwrap(trainer.stepper.model)
     with quiet_transformers():
         model = make_model(trainer.recipe, trainer.datasets)
-    model.load_state_dict(trainer.best)
+    model.load_state_dict(trainer.best, strict=trainer.recipe.encoder.lora is None)
+    merge_lora(model)
     return model
 
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, distributed
 
 from softf1.errors import InputError
+from softf1.models.lora import list_frozen
 from softf1.training.processes import count_ranks, gather, own_rank, share, unwrap
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         if name not in loaded:
             loaded[name] = spread(name, value)
     whole = {name: loaded[first[id(value)]] for name, value in entries.items()}
-    _unwrap_all(model).load_state_dict(whole)
+    # The names are checked above; those that are not here are of frozen parameters.
+    _unwrap_all(model).load_state_dict(whole, strict=False)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -187,8 +189,15 @@ def _plain(name: str) -> str:
 
 
 def _entries(model: nn.Module) -> dict[str, Tensor]:
-    """The live tensors of the state dict; shared ones are the same object."""
-    entries: dict[str, Tensor] = dict(_unwrap_all(model).state_dict(keep_vars=True))
+    """The live tensors of the state dict; shared ones are the same object.
+
+    What LoRA leaves frozen is in the encoder's own files, not here.
+    """
+    inner = _unwrap_all(model)
+    entries: dict[str, Tensor] = dict(inner.state_dict(keep_vars=True))
+    names = list_frozen(inner)
+    frozen = {id(p) for name, p in inner.named_parameters() if name in names}
+    entries = {name: value for name, value in entries.items() if id(value) not in frozen}
     for name, value in entries.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"wanted a tensor as {name}, got {type(value).__name__}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from softf1.errors import InputError, RunError
+from softf1.models.lora import merge_lora
 from softf1.recipe import describe_recipe
 from softf1.training.build import find_first_loss, make_batch_sampler, make_stepper, uses_graphs
 from softf1.training.checkpoint import load_checkpoint, save_checkpoint
@@ -127,7 +128,7 @@ class Trainer:
         self.recipe, self.folder = recipe, folder
         self.datasets, self.processes, train = datasets, processes, recipe.train
         self.precision = choose_precision(train.precision, processes.device)
-        graphs = uses_graphs(train, processes, self.precision)
+        graphs = uses_graphs(recipe, processes, self.precision)
         self.batch_sampler = make_batch_sampler(recipe, datasets, processes, graphs=graphs)
         self.steps_per_epoch = len(self.batch_sampler.epoch(0))
         self.steps = count_steps(train, self.steps_per_epoch)
@@ -323,8 +324,14 @@ class Trainer:
         self.best = {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
 
     def take_best(self) -> None:
-        """Puts the best weights into the model."""
+        """Puts the best weights into the model, which is an ordinary one after that.
+
+        What LoRA learned is part of its layers before they are evaluated: the scores are those of
+        the weights that are published. Sharded weights are merged where they are published.
+        """
         load_model_tensors(self.stepper.model, self.best)
+        if not self.processes.sharded:
+            merge_lora(unwrap(self.stepper.model))
 
     def _save_or_stop(self, *, last: bool) -> None:
         if self.processes.world > 1 and self.state.step % ASK_EVERY and not last:
@@ -404,13 +411,19 @@ class Trainer:
         )
         return value.item()
 
+    def count_parameters(self) -> tuple[int, int]:
+        """How many parameters there are, and how many of them are trained."""
+        every = self.stepper.model.parameters()
+        return sum(p.numel() for p in every), sum(p.numel() for p in self.stepper.parameters)
+
     def about(self) -> str:
         """What is trained, in one line."""
         recipe, examples = self.recipe, self.datasets.examples
-        model = unwrap(self.stepper.model)
+        total, trained = self.count_parameters()
+        part = "" if trained == total else f", {trained / 1e6:.2f} M of them trained"
         return (
             f"{recipe.name}: {recipe.task.kind}, {recipe.encoder.name} "
-            f"({sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters), "
+            f"({total / 1e6:.1f} M parameters{part}), "
             f"loss {recipe.loss.name}, seed {recipe.train.seed}; "
             + ", ".join(f"{len(own):,} {name}" for name, own in examples.items())
             + f" examples; {self.steps:,} steps on {self.processes.device.type} ({self.precision})"

@@ -1,0 +1,144 @@
+"""LoRA (Hu et al. 2022): the encoder stays as it is, small matrices beside its layers are trained.
+
+A linear layer W·x becomes W·x + (alpha / rank)·B·(A·x) with A of `rank` rows and B of `rank`
+columns, which starts at 0. A, B and the head are trained, all else is frozen. At the end B·A is
+added to W, and the model is an ordinary one again. The package `peft` has the layers.
+
+They are put into the model in place: the model keeps its class, and its head its name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+from softf1.errors import InputError
+from softf1.models.heads import find_encoders
+from softf1.options import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import nn
+
+ALL = "all-linear"
+MARK = "peft_config"
+"""The attribute that peft gives a model with adapters."""
+
+
+def find_peft() -> Any:
+    """The package peft.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    if importlib.util.find_spec("peft") is None:
+        raise InputError('encoder.lora wants the package peft: pip install "softf1[lora]"')
+    return importlib.import_module("peft")
+
+
+def add_lora(
+    model: nn.Module,
+    *,
+    rank: int = 8,
+    alpha: float | None = None,
+    dropout: float = 0.0,
+    targets: str | Iterable[str] = ALL,
+) -> None:
+    """Puts adapters beside linear layers of the encoder, and freezes all else but the head.
+
+    Args:
+        model: A pretrained encoder with a head; it is changed in place.
+        rank: Width of the two matrices.
+        alpha: Their product counts alpha / rank times; None is twice the rank.
+        dropout: Before the two matrices.
+        targets: `all-linear`, or the last parts of names of layers, such as `q_proj`.
+
+    Raises:
+        InputError: peft is not installed, or there is no such layer.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    peft, layers = find_peft(), list_layers(model)
+    chosen = layers if targets == ALL else choose_layers(layers, targets)
+    config = peft.LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank if alpha is None else alpha,
+        lora_dropout=dropout,
+        target_modules=list(chosen),
+        # GPT-2 keeps its weights the other way round.
+        fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in chosen.values()),
+    )
+    peft.inject_adapter_in_model(config, model)
+    frozen = list_frozen(model)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+
+
+def list_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The linear layers of the encoder by name; none of the head.
+
+    Raises:
+        InputError: The model has no encoder with such layers.
+    """
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    inside = {id(layer) for part in find_encoders(model) for layer in part.modules()}
+    layers: dict[str, nn.Module] = {
+        name: layer
+        for name, layer in model.named_modules()
+        if id(layer) in inside and isinstance(layer, nn.Linear | Conv1D)
+    }
+    if not layers:
+        kind = type(model).__name__
+        raise InputError(
+            f"encoder.lora: wanted a pretrained encoder with linear layers, got {kind}"
+        )
+    return layers
+
+
+def choose_layers(layers: dict[str, Any], targets: Iterable[str]) -> dict[str, Any]:
+    """The layers whose names end in one of the targets.
+
+    >>> choose_layers({"layer.0.query": 1, "layer.0.value": 2}, ["value"])
+    {'layer.0.value': 2}
+    >>> choose_layers({"layer.0.query": 1, "layer.0.value": 2}, ["valu"])
+    Traceback (most recent call last):
+    softf1.errors.InputError: encoder.lora.targets: no linear layer of the encoder is named 'valu' \
+(did you mean value?); known: query, value
+    """
+    chosen: dict[str, Any] = {}
+    for target in targets:
+        found = {k: v for k, v in layers.items() if f".{k}".endswith(f".{target}")}
+        if not found:
+            known = list(dict.fromkeys(name.rpartition(".")[2] for name in layers))
+            raise InputError(
+                f"encoder.lora.targets: no linear layer of the encoder is named {target!r}"
+                f"{nearest(target, known)}; known: {', '.join(known)}"
+            )
+        chosen |= found
+    return chosen
+
+
+def list_frozen(model: nn.Module) -> set[str]:
+    """The names of the parameters that LoRA leaves as they are; none in a model without."""
+    if not hasattr(model, MARK):
+        return set()
+    inside = {p for part in find_encoders(model) for p in part.parameters()}
+    return {name for name, p in model.named_parameters() if p in inside and ".lora_" not in name}
+
+
+def merge_lora(model: nn.Module) -> None:
+    """Adds what was learned to the layers themselves; nothing happens to a model without LoRA."""
+    if not hasattr(model, MARK):
+        return
+    layer_class = importlib.import_module("peft.tuners.lora").LoraLayer
+    adapted = {n: layer for n, layer in model.named_modules() if isinstance(layer, layer_class)}
+    for name, layer in adapted.items():
+        layer.merge()
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, layer.get_base_layer())
+    delattr(model, MARK)
+    model.requires_grad_()
