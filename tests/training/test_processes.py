@@ -1,11 +1,15 @@
 """One process alone: what many would agree on. Several are in test_distributed."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from softf1.errors import InputError, RunError
+from softf1.training import processes
 from softf1.training.processes import (
+    LAUNCHED,
     Processes,
     choose_precision,
     freeze_unused,
@@ -66,3 +70,17 @@ def test_what_no_loss_reaches_is_frozen():
     freeze_unused(model, model["used"](torch.ones(1, 2)).sum())
     assert [p.requires_grad for p in model.parameters()] == [True, True, False, False]
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("launcher", LAUNCHED)
+def test_one_that_somebody_launched_asks_accelerate(launcher, monkeypatch):
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    asked = []
+    alone = SimpleNamespace(device=torch.device("cpu"), process_index=0, num_processes=1)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(processes, "_make_accelerator", lambda *_: asked.append(1) or alone)
+    assert Processes().accelerator is None
+    assert not asked
+    monkeypatch.setenv(launcher, "1")
+    assert Processes().accelerator is alone

@@ -23,6 +23,10 @@ T = TypeVar("T")
 FSDP = "ACCELERATE_USE_FSDP"
 """The variable with which `accelerate launch --use_fsdp` asks for sharded weights."""
 
+MPI = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+LAUNCHED = ("WORLD_SIZE", "LOCAL_RANK", "RANK", "ACCELERATE_MIXED_PRECISION", *MPI)
+"""Variables that launchers set: torchrun, `accelerate launch`, and MPI of three kinds."""
+
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -37,22 +41,16 @@ class Processes:
     """
 
     def __init__(self, *, trackers: tuple[str, ...] = (), folder: Path | None = None) -> None:
-        from accelerate import Accelerator
-
         _check_trackers(trackers)
-        try:
-            with _hidden(FSDP):  # we shard on our own, and accelerate's way wants GPUs
-                # Without a word it takes several processes without a GPU for one each.
-                self.accelerator = Accelerator(
-                    cpu=not torch.accelerator.is_available(),
-                    log_with=list(trackers) or None,
-                    project_dir=folder,
-                )
-        except (ValueError, ImportError) as error:
-            raise InputError(f"train.trackers: {error}") from error
-        self.device: torch.device = self.accelerator.device
-        self.rank: int = self.accelerator.process_index
-        self.world: int = self.accelerator.num_processes
+        # It takes seconds to import, and one process that nobody launched needs none of it.
+        launched = any(name in os.environ for name in LAUNCHED)
+        needed = launched or trackers or torch.accelerator.is_available()
+        self.accelerator = _make_accelerator(trackers, folder) if needed else None
+        self.device, self.rank, self.world = torch.device("cpu"), 0, 1
+        if self.accelerator is not None:
+            self.device = self.accelerator.device
+            self.rank = self.accelerator.process_index
+            self.world = self.accelerator.num_processes
         self.main: bool = self.rank == 0
         asked = os.environ.get(FSDP, "").lower() in ("1", "true")
         self.sharded = asked and self.world > 1
@@ -99,11 +97,12 @@ class Processes:
 
     def wait(self) -> None:
         """Until all are here."""
-        self.accelerator.wait_for_everyone()
+        if self.accelerator is not None:
+            self.accelerator.wait_for_everyone()
 
     def start_trackers(self, config: Mapping[str, Any]) -> None:
         """Opens TensorBoard, MLflow, W&B where the recipe names them."""
-        if not self.accelerator.log_with:
+        if self.accelerator is None or not self.accelerator.log_with:
             return
         try:
             self.accelerator.init_trackers("softf1", config=flat(config))
@@ -113,12 +112,12 @@ class Processes:
 
     def track(self, values: Mapping[str, float], step: int) -> None:
         """Gives the trackers some numbers."""
-        if self.accelerator.log_with:
+        if self.accelerator is not None and self.accelerator.log_with:
             self.accelerator.log(dict(values), step=step)
 
     def end(self) -> None:
         """Closes the trackers; accelerate's own way would end the processes' connection too."""
-        for tracker in self.accelerator.trackers:
+        for tracker in self.accelerator.trackers if self.accelerator is not None else ():
             tracker.finish()
 
 
@@ -176,8 +175,25 @@ def _hidden(variable: str) -> Iterator[None]:
             os.environ[variable] = value
 
 
+def _make_accelerator(trackers: tuple[str, ...], folder: Path | None) -> Any:
+    from accelerate import Accelerator
+
+    try:
+        with _hidden(FSDP):  # we shard on our own, and accelerate's way wants GPUs
+            # Without a word it takes several processes without a GPU for one each.
+            return Accelerator(
+                cpu=not torch.accelerator.is_available(),
+                log_with=list(trackers) or None,
+                project_dir=folder,
+            )
+    except (ValueError, ImportError) as error:
+        raise InputError(f"train.trackers: {error}") from error
+
+
 def _check_trackers(names: tuple[str, ...]) -> None:
     """Accelerate itself would go on without those that it cannot find."""
+    if not names:
+        return
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 
     for name in names:

@@ -109,7 +109,7 @@ def train_or_find(
         held.enter_context(memory_errors())
         held.callback(processes.end)
         held.callback(display.stop)
-        with quiet_transformers():
+        with quiet_transformers(recipe.encoder.name):
             datasets = load(recipe) if data is None else load_datasets(recipe, data)
             settled, chosen = settle(recipe, datasets)
             trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
