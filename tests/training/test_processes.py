@@ -1,5 +1,6 @@
 """One process alone: what many would agree on. Several are in test_distributed."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -9,11 +10,13 @@ from torch import nn
 from softf1.errors import InputError, RunError
 from softf1.training import processes
 from softf1.training.processes import (
+    CUBLAS,
     LAUNCHED,
     Processes,
     choose_precision,
     freeze_unused,
     make_autocast,
+    repeatable,
 )
 
 
@@ -84,3 +87,30 @@ def test_one_that_somebody_launched_asks_accelerate(launcher, monkeypatch):
     assert not asked
     monkeypatch.setenv(launcher, "1")
     assert Processes().accelerator is alone
+
+
+def test_deterministic_operations_are_asked_for_and_given_back(monkeypatch):
+    monkeypatch.delenv(CUBLAS, raising=False)
+    flags = torch.backends.cuda
+    before = (flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled())
+    with repeatable(on=False):
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert CUBLAS not in os.environ
+    with repeatable(on=True):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not flags.mem_efficient_sdp_enabled()
+        assert not flags.cudnn_sdp_enabled()
+        assert os.environ[CUBLAS] == ":4096:8"
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert (flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled()) == before
+
+
+def test_a_workspace_that_can_no_longer_be_chosen_is_a_warning(monkeypatch):
+    monkeypatch.delenv(CUBLAS, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.warns(UserWarning, match="CUDA started before"), repeatable(on=True):
+        assert CUBLAS not in os.environ
+    monkeypatch.setenv(CUBLAS, ":16:8")
+    with repeatable(on=True):
+        assert os.environ[CUBLAS] == ":16:8"

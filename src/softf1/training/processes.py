@@ -27,6 +27,9 @@ MPI = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 LAUNCHED = ("WORLD_SIZE", "LOCAL_RANK", "RANK", "ACCELERATE_MIXED_PRECISION", *MPI)
 """Variables that launchers set: torchrun, `accelerate launch`, and MPI of three kinds."""
 
+CUBLAS, CUBLAS_FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+"""The variable that fixes cuBLAS's workspace, without which its sums may change order."""
+
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -119,6 +122,41 @@ class Processes:
         """Closes the trackers; accelerate's own way would end the processes' connection too."""
         for tracker in self.accelerator.trackers if self.accelerator is not None else ():
             tracker.finish()
+
+
+@contextmanager
+def repeatable(*, on: bool) -> Iterator[None]:
+    """Only operations that give the same bits every time inside, where torch has them.
+
+    It warns of each that has no such form and goes on. Enter it before CUDA starts, since cuBLAS
+    chooses its workspace then.
+    """
+    if not on:
+        yield
+        return
+    cuda: Any = torch.cuda  # parts of it have no types
+    if not cuda.is_initialized():
+        os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
+    elif CUBLAS not in os.environ:
+        warnings.warn(
+            f"train.deterministic: CUDA started before without {CUBLAS}={CUBLAS_FIXED}, "
+            "so that matrix products may differ from run to run",
+            stacklevel=2,
+        )
+    flags: Any = torch.backends.cuda
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    efficient, cudnn = flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # noqa: FBT003 - torch's own
+    # Their backward passes add in any order; the ways that are left do not.
+    flags.enable_mem_efficient_sdp(False)  # noqa: FBT003
+    flags.enable_cudnn_sdp(False)  # noqa: FBT003
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warn)
+        flags.enable_mem_efficient_sdp(efficient)
+        flags.enable_cudnn_sdp(cudnn)
 
 
 def count_ranks() -> int:
