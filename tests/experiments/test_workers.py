@@ -114,3 +114,13 @@ def test_a_target_may_remember():
     target = find_target("softf1.training.run:CachingTrainer")
     assert target is not find_target("softf1.training.run:CachingTrainer")
     assert target.cache.held is None
+
+
+def test_runs_of_a_worker_share_one_process(tmp_path):
+    jobs = [job(tmp_path, f"run{n}") for n in range(3)]
+    target = f"{fake.__name__}:train_run"
+    with closing(Pool(1, logs=tmp_path / "logs", target=target, devices=())) as pool:
+        rounds = (jobs[:2], jobs[2:])
+        started = [pool.workers[0].process.pid for some in rounds for _ in pool(some)]
+    assert len(started) == 3
+    assert len(set(started)) == 1

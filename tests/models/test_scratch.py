@@ -1,9 +1,13 @@
 """The encoders that start from nothing: vocabulary, saving, and what padding may not change."""
 
+import json
+
 import pytest
 import torch
 
+from softf1.errors import InputError
 from softf1.models.encoders import ENCODERS, build_model, find_scratch, make_tokenizer
+from softf1.models.scratch import Output
 
 WORDS = [["Ann", "visits", "Paris"], ["Ann", "works"], ["Paris", "works"]]
 
@@ -90,3 +94,35 @@ def test_textcnn_takes_texts_shorter_than_its_filters():
     assert model(ids).logits.isfinite().all()
     padded = torch.tensor([[2, 0, 0, 0, 0, 0]])
     torch.testing.assert_close(model(padded).logits, model(ids).logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b'{"vocab_size": "many"}'),
+        ("config.json", b"[1]"),
+        ("model.safetensors", b""),
+    ],
+)
+def test_a_damaged_folder_is_one_line_that_names_the_file(name, content, tmp_path):
+    model, _, _ = build("bilstm")
+    model.save_pretrained(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}.*wanted") as error:
+        type(model).from_pretrained(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_of_another_size_are_refused(tmp_path):
+    model, _, _ = build("textcnn")
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"filters": 7}), "utf-8")
+    with pytest.raises(InputError, match=r"wanted weights of TextCnn, got .*size mismatch"):
+        type(model).from_pretrained(tmp_path)
+
+
+def test_outputs_are_read_by_name_and_position():
+    output = Output(torch.ones(2))
+    assert output["logits"] is output[0] is output.logits
+    assert dict(output.items()) == {"logits": output.logits}

@@ -106,6 +106,26 @@ def test_a_rate_that_a_graph_reads_changes_in_place():
     assert rate.item() == pytest.approx(5e-4)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_is_that_of_torch_to_the_bit(fused):
+    weights = [torch.nn.Parameter(torch.linspace(-1, 1, 12).view(3, 4)) for _ in range(2)]
+    train = TrainSection(lr=0.01, weight_decay=0.1)
+    groups = [{"params": weights[:1], "peak": 0.01}]
+    ours = make_optimizer(groups, train, fused=fused, capturable=False)
+    settings = {
+        key: value for key, value in ours.defaults.items() if key != "decoupled_weight_decay"
+    }
+    theirs = torch.optim.AdamW(weights[1:], **settings)
+    for step in range(3):
+        for weight, optimizer in zip(weights, (ours, theirs), strict=True):
+            (weight.sin() * (step + 1)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            assert weight.grad is None
+    assert torch.equal(*weights)
+    assert not torch.equal(weights[0], torch.linspace(-1, 1, 12).view(3, 4))
+
+
 def test_options_of_the_recipe_reach_the_optimizer():
     recipe = make_recipe(train={"betas": [0.8, 0.95], "eps": 1e-5, "weight_decay": 0.3})
     datasets = load_datasets(recipe, make_data())

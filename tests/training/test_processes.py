@@ -1,15 +1,22 @@
 """One process alone: what many would agree on. Several are in test_distributed."""
 
+import os
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from softf1.errors import InputError, RunError
+from softf1.training import processes
 from softf1.training.processes import (
+    CUBLAS,
+    LAUNCHED,
     Processes,
     choose_precision,
     freeze_unused,
     make_autocast,
+    repeatable,
 )
 
 
@@ -66,3 +73,44 @@ def test_what_no_loss_reaches_is_frozen():
     freeze_unused(model, model["used"](torch.ones(1, 2)).sum())
     assert [p.requires_grad for p in model.parameters()] == [True, True, False, False]
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("launcher", LAUNCHED)
+def test_one_that_somebody_launched_asks_accelerate(launcher, monkeypatch):
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    asked = []
+    alone = SimpleNamespace(device=torch.device("cpu"), process_index=0, num_processes=1)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(processes, "_make_accelerator", lambda *_: asked.append(1) or alone)
+    assert Processes().accelerator is None
+    assert not asked
+    monkeypatch.setenv(launcher, "1")
+    assert Processes().accelerator is alone
+
+
+def test_deterministic_operations_are_asked_for_and_given_back(monkeypatch):
+    monkeypatch.delenv(CUBLAS, raising=False)
+    flags = torch.backends.cuda
+    before = (flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled())
+    with repeatable(on=False):
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert CUBLAS not in os.environ
+    with repeatable(on=True):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not flags.mem_efficient_sdp_enabled()
+        assert not flags.cudnn_sdp_enabled()
+        assert os.environ[CUBLAS] == ":4096:8"
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert (flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled()) == before
+
+
+def test_a_workspace_that_can_no_longer_be_chosen_is_a_warning(monkeypatch):
+    monkeypatch.delenv(CUBLAS, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.warns(UserWarning, match="CUDA started before"), repeatable(on=True):
+        assert CUBLAS not in os.environ
+    monkeypatch.setenv(CUBLAS, ":16:8")
+    with repeatable(on=True):
+        assert os.environ[CUBLAS] == ":16:8"

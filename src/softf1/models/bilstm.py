@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import TokenClassifierOutput
 
 from softf1.errors import InputError
+from softf1.models.scratch import Output, ScratchConfig, ScratchModel
 from softf1.models.tokenizers import (
     PAD,
     UNKNOWN,
@@ -99,7 +98,7 @@ class WordTokenizer:
         return hashlib.blake2b(json.dumps(vars(self)).encode(), digest_size=16).hexdigest()
 
 
-class BiLstmConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers has no types
+class BiLstmConfig(ScratchConfig):
     """Sizes of the network."""
 
     model_type = "softf1-bilstm"
@@ -121,7 +120,7 @@ class BiLstmConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transf
         self.hidden_size, self.dropout = hidden_size, dropout
 
 
-class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
+class BiLstm(ScratchModel):
     """Word embedding and a convolution over the spelling, one LSTM each way, a linear layer.
 
     The backward LSTM reads each row turned round at its own length, so that padding changes
@@ -132,7 +131,6 @@ class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
     tokenizer = WordTokenizer
     head = "tokens"
     summary = "words and their letters, from scratch, for tagging"
-    main_input_name = "input_ids"
 
     def __init__(self, config: BiLstmConfig):
         super().__init__(config)
@@ -143,8 +141,7 @@ class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
         self.ahead = nn.LSTM(size, half, batch_first=True)
         self.back = nn.LSTM(size, half, batch_first=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(2 * half, int(config.num_labels or 0))
-        self.post_init()  # type: ignore[no-untyped-call]
+        self.classifier = nn.Linear(2 * half, config.num_labels)
 
     @classmethod
     def build(cls, tokenizer: WordTokenizer, **options: Any) -> Self:
@@ -159,12 +156,7 @@ class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
         """The embedding of words."""
         return self.words
 
-    def _init_weights(self, module: nn.Module) -> None:
-        """Leave torch's own initialisation."""
-
-    def forward(
-        self, input_ids: Tensor, char_ids: Tensor, attention_mask: Tensor
-    ) -> TokenClassifierOutput:
+    def forward(self, input_ids: Tensor, char_ids: Tensor, attention_mask: Tensor) -> Output:
         """Logits (B, L, C) of words (B, L) spelt (B, L, letters)."""
         embedded = torch.cat([self.words(input_ids), self._spell(char_ids)], -1)
         embedded = self.dropout(embedded)
@@ -172,7 +164,7 @@ class BiLstm(PreTrainedModel):  # type: ignore[no-untyped-call]
         ahead = self.ahead(embedded)[0]
         back = _take(self.back(_take(embedded, turn))[0], turn)
         hidden = self.dropout(torch.cat([ahead, back], -1))
-        return TokenClassifierOutput(logits=self.classifier(hidden))
+        return Output(logits=self.classifier(hidden))
 
     def _spell(self, char_ids: Tensor) -> Tensor:
         flat = char_ids.flatten(0, 1)

@@ -43,9 +43,9 @@ PICKLE = (
 def list_encoders() -> dict[str, str]:
     """Where each encoder from scratch is, those of installed packages included.
 
-    Another package adds one through the entry point group `softf1.encoders`: a model of
-    transformers with the class attributes `tokenizer`, `head` and `summary`, whose configuration
-    has the model type `softf1-NAME`; `BiLstm` is the model to follow.
+    Another package adds one through the entry point group `softf1.encoders`: a `ScratchModel`, or
+    a model of transformers, with the class attributes `tokenizer`, `head` and `summary`, whose
+    configuration has the model type `softf1-NAME`; `BiLstm` is the model to follow.
 
     >>> list_encoders()["bilstm"]
     'softf1.models.bilstm:BiLstm'
@@ -61,6 +61,15 @@ def find_scratch(name: str) -> Any:
     """
     where, _, cls = look_up(name, list_encoders(), "encoder").partition(":")
     return getattr(importlib.import_module(where), cls)
+
+
+def import_encoder(encoder: str | Path) -> None:
+    """Imports the module of an encoder from scratch, or transformers for any other."""
+    scratch = _scratch(encoder)
+    if scratch is None:
+        importlib.import_module("transformers")
+    else:
+        find_scratch(scratch)
 
 
 def check_sizes(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

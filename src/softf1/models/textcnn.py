@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import SequenceClassifierOutput
 
+from softf1.models.scratch import Output, ScratchConfig, ScratchModel
 from softf1.models.tokenizers import (
     PAD,
     UNKNOWN,
@@ -83,7 +82,7 @@ class CharacterTokenizer:
         return hashlib.blake2b(json.dumps(vars(self)).encode(), digest_size=16).hexdigest()
 
 
-class TextCnnConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers has no types
+class TextCnnConfig(ScratchConfig):
     """Sizes of the network."""
 
     model_type = "softf1-textcnn"
@@ -102,7 +101,7 @@ class TextCnnConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # trans
         self.filters, self.widths, self.dropout = filters, list(widths), dropout
 
 
-class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
+class TextCnn(ScratchModel):
     """Embedding, convolutions of several widths, the maximum over time, one linear layer.
 
     A filter is read where it starts on a character, and nowhere on padding, so that a text's
@@ -113,7 +112,6 @@ class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
     tokenizer = CharacterTokenizer
     head = "text"
     summary = "characters, from scratch, for classification and pairs"
-    main_input_name = "input_ids"
 
     def __init__(self, config: TextCnnConfig):
         super().__init__(config)
@@ -122,10 +120,7 @@ class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
             nn.Conv1d(config.embedding_size, config.filters, width) for width in config.widths
         )
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(
-            config.filters * len(config.widths), int(config.num_labels or 0)
-        )
-        self.post_init()  # type: ignore[no-untyped-call]
+        self.classifier = nn.Linear(config.filters * len(config.widths), config.num_labels)
 
     @classmethod
     def build(cls, tokenizer: CharacterTokenizer, **options: Any) -> Self:
@@ -136,17 +131,12 @@ class TextCnn(PreTrainedModel):  # type: ignore[no-untyped-call]
         """The embedding of characters."""
         return self.embedding
 
-    def _init_weights(self, module: nn.Module) -> None:
-        """Leave torch's own initialisation, which the study used."""
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None
-    ) -> SequenceClassifierOutput:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Output:
         """Logits (B, C) of texts (B, L)."""
         mask = input_ids != PAD if attention_mask is None else attention_mask.bool()
         embedded = self.embedding(input_ids.masked_fill(~mask, PAD)).transpose(1, 2)
         pooled = [self._pool(conv, embedded, mask) for conv in self.convolutions]
-        return SequenceClassifierOutput(logits=self.classifier(self.dropout(torch.cat(pooled, 1))))
+        return Output(logits=self.classifier(self.dropout(torch.cat(pooled, 1))))
 
     def _pool(self, convolution: nn.Module, embedded: Tensor, mask: Tensor) -> Tensor:
         wide = F.pad(embedded, (0, cast("nn.Conv1d", convolution).kernel_size[0] - 1))

@@ -174,6 +174,9 @@ class TrainSection:
             dropout, and the two predictions are drawn together; 0, and none but for the loss
             auto, is off.
         seed: Of everything random.
+        deterministic: Use only operations of torch that give the same bits every time, and warn
+            where it has none: the same seed on the same GPU model and versions is meant to give
+            the same run, at the cost of speed. On a CPU runs repeat without it.
         patience: Evaluations without gain before training stops; 0 is off.
         eval_every: Epochs between two evaluations.
         checkpoint_seconds: Seconds between two checkpoints.
@@ -206,6 +209,7 @@ class TrainSection:
     adversarial_direction: Literal["gradient", "random"] = "gradient"
     consistency: Annotated[float | None, Counting] = None
     seed: Annotated[int, Range(least=0, below=2**32)] = 0
+    deterministic: bool = False
     patience: Annotated[int, Counting] = 0
     eval_every: Annotated[float, Positive] = 1.0
     checkpoint_seconds: Annotated[float, Counting] = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
@@ -11,6 +12,7 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import prior_bias
+from softf1.models.encoders import import_encoder
 from softf1.models.heads import find_encoders
 from softf1.models.lora import add_lora
 from softf1.recipe import check_target, with_values
@@ -27,6 +29,7 @@ from softf1.training.step import Attack, Stepper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -297,8 +300,18 @@ def start_heads(model: nn.Module, datasets: Datasets, *, prior: bool) -> None:
 
 
 @contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Without the progress bars and reports of transformers, which have no place in our output."""
+def quiet_transformers(encoder: str | Path | None = None) -> Iterator[None]:
+    """Without the progress bars and reports of transformers, which have no place in our output.
+
+    Args:
+        encoder: What is loaded inside. Encoders from scratch do without transformers, and it
+            takes seconds to import; None where all that is used has been imported.
+    """
+    if encoder is not None:
+        import_encoder(encoder)
+    if "transformers" not in sys.modules:
+        yield
+        return
     from transformers.utils import logging
 
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()

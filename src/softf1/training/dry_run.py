@@ -49,7 +49,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     if look(folder, identify(recipe), resume=resume, force=force) is not None:
         return f"{folder} is finished: there is nothing to do"
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
-    with quiet_transformers():
+    with quiet_transformers(recipe.encoder.name):
         datasets = load_datasets(recipe)
         settled, chosen = settle(recipe, datasets)
         trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)

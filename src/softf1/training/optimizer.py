@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
 
     from softf1.recipe import TrainSection
     from softf1.tasks.base import Task
+
+
+class AdamW(torch.optim.AdamW):
+    """AdamW without torch's decorators for the compiler, which steps here never see.
+
+    They import the compiler at the first call, which takes longer than a short training.
+    """
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
 
 
 def parameter_groups(model: nn.Module, task: Task, train: TrainSection) -> list[dict[str, Any]]:
@@ -45,14 +57,14 @@ def parameter_groups(model: nn.Module, task: Task, train: TrainSection) -> list[
 
 def make_optimizer(
     groups: list[dict[str, Any]], train: TrainSection, *, fused: bool, capturable: bool
-) -> torch.optim.AdamW:
+) -> AdamW:
     """AdamW over the groups; for CUDA graphs its rate and step count live on the device."""
     rate: Any = train.lr
     if capturable:
         device = groups[0]["params"][0].device
         for group in groups:
             group["lr"] = torch.tensor(group["peak"], device=device)
-    return torch.optim.AdamW(
+    return AdamW(
         groups,
         lr=rate,
         betas=train.betas,

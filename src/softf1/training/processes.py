@@ -23,6 +23,13 @@ T = TypeVar("T")
 FSDP = "ACCELERATE_USE_FSDP"
 """The variable with which `accelerate launch --use_fsdp` asks for sharded weights."""
 
+MPI = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+LAUNCHED = ("WORLD_SIZE", "LOCAL_RANK", "RANK", "ACCELERATE_MIXED_PRECISION", *MPI)
+"""Variables that launchers set: torchrun, `accelerate launch`, and MPI of three kinds."""
+
+CUBLAS, CUBLAS_FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+"""The variable that fixes cuBLAS's workspace, without which its sums may change order."""
+
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -37,22 +44,16 @@ class Processes:
     """
 
     def __init__(self, *, trackers: tuple[str, ...] = (), folder: Path | None = None) -> None:
-        from accelerate import Accelerator
-
         _check_trackers(trackers)
-        try:
-            with _hidden(FSDP):  # we shard on our own, and accelerate's way wants GPUs
-                # Without a word it takes several processes without a GPU for one each.
-                self.accelerator = Accelerator(
-                    cpu=not torch.accelerator.is_available(),
-                    log_with=list(trackers) or None,
-                    project_dir=folder,
-                )
-        except (ValueError, ImportError) as error:
-            raise InputError(f"train.trackers: {error}") from error
-        self.device: torch.device = self.accelerator.device
-        self.rank: int = self.accelerator.process_index
-        self.world: int = self.accelerator.num_processes
+        # It takes seconds to import, and one process that nobody launched needs none of it.
+        launched = any(name in os.environ for name in LAUNCHED)
+        needed = launched or trackers or torch.accelerator.is_available()
+        self.accelerator = _make_accelerator(trackers, folder) if needed else None
+        self.device, self.rank, self.world = torch.device("cpu"), 0, 1
+        if self.accelerator is not None:
+            self.device = self.accelerator.device
+            self.rank = self.accelerator.process_index
+            self.world = self.accelerator.num_processes
         self.main: bool = self.rank == 0
         asked = os.environ.get(FSDP, "").lower() in ("1", "true")
         self.sharded = asked and self.world > 1
@@ -99,11 +100,12 @@ class Processes:
 
     def wait(self) -> None:
         """Until all are here."""
-        self.accelerator.wait_for_everyone()
+        if self.accelerator is not None:
+            self.accelerator.wait_for_everyone()
 
     def start_trackers(self, config: Mapping[str, Any]) -> None:
         """Opens TensorBoard, MLflow, W&B where the recipe names them."""
-        if not self.accelerator.log_with:
+        if self.accelerator is None or not self.accelerator.log_with:
             return
         try:
             self.accelerator.init_trackers("softf1", config=flat(config))
@@ -113,13 +115,48 @@ class Processes:
 
     def track(self, values: Mapping[str, float], step: int) -> None:
         """Gives the trackers some numbers."""
-        if self.accelerator.log_with:
+        if self.accelerator is not None and self.accelerator.log_with:
             self.accelerator.log(dict(values), step=step)
 
     def end(self) -> None:
         """Closes the trackers; accelerate's own way would end the processes' connection too."""
-        for tracker in self.accelerator.trackers:
+        for tracker in self.accelerator.trackers if self.accelerator is not None else ():
             tracker.finish()
+
+
+@contextmanager
+def repeatable(*, on: bool) -> Iterator[None]:
+    """Only operations that give the same bits every time inside, where torch has them.
+
+    It warns of each that has no such form and goes on. Enter it before CUDA starts, since cuBLAS
+    chooses its workspace then.
+    """
+    if not on:
+        yield
+        return
+    cuda: Any = torch.cuda  # parts of it have no types
+    if not cuda.is_initialized():
+        os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
+    elif CUBLAS not in os.environ:
+        warnings.warn(
+            f"train.deterministic: CUDA started before without {CUBLAS}={CUBLAS_FIXED}, "
+            "so that matrix products may differ from run to run",
+            stacklevel=2,
+        )
+    flags: Any = torch.backends.cuda
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    efficient, cudnn = flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # noqa: FBT003 - torch's own
+    # Their backward passes add in any order; the ways that are left do not.
+    flags.enable_mem_efficient_sdp(False)  # noqa: FBT003
+    flags.enable_cudnn_sdp(False)  # noqa: FBT003
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warn)
+        flags.enable_mem_efficient_sdp(efficient)
+        flags.enable_cudnn_sdp(cudnn)
 
 
 def count_ranks() -> int:
@@ -176,8 +213,25 @@ def _hidden(variable: str) -> Iterator[None]:
             os.environ[variable] = value
 
 
+def _make_accelerator(trackers: tuple[str, ...], folder: Path | None) -> Any:
+    from accelerate import Accelerator
+
+    try:
+        with _hidden(FSDP):  # we shard on our own, and accelerate's way wants GPUs
+            # Without a word it takes several processes without a GPU for one each.
+            return Accelerator(
+                cpu=not torch.accelerator.is_available(),
+                log_with=list(trackers) or None,
+                project_dir=folder,
+            )
+    except (ValueError, ImportError) as error:
+        raise InputError(f"train.trackers: {error}") from error
+
+
 def _check_trackers(names: tuple[str, ...]) -> None:
     """Accelerate itself would go on without those that it cannot find."""
+    if not names:
+        return
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 
     for name in names:

@@ -105,7 +105,7 @@ def load_model(folder: Path | str) -> Loaded:
     try:
         _check_files(path)
         task = load_task(path)
-        with quiet_transformers():
+        with quiet_transformers(path):
             tokenizer = make_tokenizer(path)
             model = task.build_model(path, tokenizer)
         _check_tokenizer(tokenizer, path)

@@ -11,7 +11,7 @@ import torch
 from softf1.errors import InputError, RunError
 from softf1.training.build import quiet_transformers, settle
 from softf1.training.datasets import DatasetCache, load_datasets
-from softf1.training.processes import Processes
+from softf1.training.processes import Processes, repeatable
 from softf1.training.progress import choose_display
 from softf1.training.results import conclude
 from softf1.training.run_folder import claim, finish, identify, list_changes, look, tidy
@@ -98,6 +98,19 @@ def train_or_find(
             other versions.
     """
     folder, how = Path(folder), {"resume": resume, "force": force}
+    with repeatable(on=recipe.train.deterministic):
+        return _train_or_find(recipe, folder, how, quiet=quiet, data=data, load=load)
+
+
+def _train_or_find(
+    recipe: Recipe,
+    folder: Path,
+    how: Mapping[str, bool],
+    *,
+    quiet: bool,
+    data: Mapping[str, Sequence[Any]] | None,
+    load: Callable[[Recipe], Datasets],
+) -> Outcome:
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
     identity = processes.agree(lambda: identify(recipe, data))
     done = processes.agree(lambda: look(folder, identity, **how))
@@ -109,7 +122,7 @@ def train_or_find(
         held.enter_context(memory_errors())
         held.callback(processes.end)
         held.callback(display.stop)
-        with quiet_transformers():
+        with quiet_transformers(recipe.encoder.name):
             datasets = load(recipe) if data is None else load_datasets(recipe, data)
             settled, chosen = settle(recipe, datasets)
             trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)

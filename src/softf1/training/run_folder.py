@@ -13,11 +13,11 @@ import os
 import platform
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 
 from softf1 import __version__
 from softf1.errors import InputError
@@ -315,7 +315,7 @@ def versions() -> dict[str, str]:
     return {
         "softf1": __version__,
         "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        "transformers": version("transformers"),
         "python": platform.python_version(),
     }
 

@@ -1,0 +1,123 @@
+"""What the encoders from scratch share: a configuration, and a folder that they are saved in.
+
+The folder has the form of transformers: `config.json` and `model.safetensors`. These classes do
+without transformers itself, whose import takes longer than a short training of such a network.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from softf1.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import ItemsView
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+NOT_OPTIONS = ("architectures", "dtype", "model_type", "transformers_version")
+"""Keys of `config.json` that say what the folder is and are no option of the configuration."""
+
+
+class Output(NamedTuple):
+    """What a model returns; a tuple for DDP and FSDP, with the ways to read it of transformers."""
+
+    logits: Tensor
+
+    def __getitem__(self, key: Any) -> Any:
+        """A tensor by name or by position."""
+        return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
+
+    def items(self) -> ItemsView[str, Tensor]:
+        """Name and value of each tensor, as outputs of transformers have them."""
+        return self._asdict().items()
+
+
+class ScratchConfig:
+    """Labels of a network and, in a subclass, its sizes; unknown keys are kept."""
+
+    model_type: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        id2label: dict[int, str] | None = None,
+        label2id: dict[str, int] | None = None,
+        **other: Any,
+    ) -> None:
+        names = {0: "LABEL_0", 1: "LABEL_1"} if id2label is None else id2label
+        self.id2label = {int(number): name for number, name in names.items()}
+        found = {name: number for number, name in self.id2label.items()}
+        self.label2id = found if label2id is None else label2id
+        vars(self).update(other)
+
+    @property
+    def num_labels(self) -> int:
+        """How many classes the head has."""
+        return len(self.id2label)
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str) -> Self:
+        """Reads `config.json` of a folder."""
+        path = Path(folder) / CONFIG
+        try:
+            found = json.loads(path.read_text("utf-8"))
+            return cls(**{key: value for key, value in found.items() if key not in NOT_OPTIONS})
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"wanted the sizes of a network, got {error}", path=path) from error
+
+    def save_pretrained(self, folder: Path | str, *, architecture: str) -> None:
+        """Writes `config.json` with the keys that transformers would write."""
+        about = {
+            "architectures": [architecture],
+            "dtype": "float32",
+            "model_type": self.model_type,
+            "transformers_version": version("transformers"),
+        }
+        text = json.dumps(vars(self) | about, indent=2, sort_keys=True)
+        (Path(folder) / CONFIG).write_text(text + "\n", "utf-8")
+
+
+class ScratchModel(nn.Module):
+    """A network with a configuration, saved and loaded as models of transformers are."""
+
+    config_class: ClassVar[type[ScratchConfig]]
+
+    def __init__(self, config: ScratchConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str, *, dtype: torch.dtype = torch.float32) -> Self:
+        """Loads a folder; weights that are missing, too many or of other shapes are an error."""
+        path = Path(folder) / CONFIG
+        config = cls.config_class.from_pretrained(folder)
+        try:
+            model = cls(config)
+        except (TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"wanted the sizes of a network, got {reason}", path=path) from error
+        path = Path(folder) / WEIGHTS
+        try:
+            model.load_state_dict(load_file(path))
+        except (OSError, RuntimeError, SafetensorError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"wanted weights of {cls.__name__}, got {reason}", path=path
+            ) from error
+        return model.to(dtype)
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Writes configuration and weights; the folder is made where it is missing."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self.config.save_pretrained(folder, architecture=type(self).__name__)
+        # On a GPU the weights of an LSTM are views of one tensor, which safetensors refuses.
+        weights = {name: value.to("cpu", copy=True) for name, value in self.state_dict().items()}
+        save_file(weights, Path(folder) / WEIGHTS, metadata={"format": "pt"})
