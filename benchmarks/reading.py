@@ -1,6 +1,6 @@
 """How fast `softf1 stats` and `softf1 new` look over large files, and in how much memory.
 
-    python benchmarks/reading.py [--megabytes 300] [--packed 1260] [--out results/reading.csv]
+    python benchmarks/reading.py [--megabytes 300] [--packed 1260] [--only FILE]
 
 Made-up files: columns, a gzip file of columns that unpacks to far more, CSV, JSON lines, a JSON
 list, and questions in SQuAD's form. Each command is a process of its own. Seconds are those of the
@@ -149,6 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=300)
     parser.add_argument("--packed", type=int, default=1260, help="what the gzip file unpacks to")
+    parser.add_argument("--only", choices=MAKERS, help="one of the files; rows of the others stay")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     where = {
@@ -157,10 +158,15 @@ def main() -> None:
         "softf1": softf1.__version__,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
+    kept: list[dict[str, str]] = []
+    if options.only and options.out.exists():
+        with options.out.open(newline="") as file:
+            kept = [row for row in csv.DictReader(file) if row["file"] != options.only]
     with tempfile.TemporaryDirectory() as folder, options.out.open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
-        for name in MAKERS:
+        table.writerows(kept)
+        for name in [options.only] if options.only else MAKERS:
             path = Path(folder) / name
             size = write_file(
                 path, (options.packed if name == PACKED else options.megabytes) * 10**6
