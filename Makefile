@@ -16,8 +16,8 @@ $(READY): pyproject.toml constraints.txt
 test: lint types $(READY)  ## Lint, types, tests and doctests.
 	$(BIN)/python -m pytest -q -n auto -m "not slow"
 
-test-slow: $(READY)  ## The long forms: fuzzing, simulations.
-	$(BIN)/python -m pytest -q -n auto -m slow
+test-slow: $(READY)  ## The long forms: kills, damage, fuzzing, injection, simulations.
+	$(BIN)/python -m pytest -q -n auto -m "slow or attack"
 
 gpu-test:  ## The kernels on a GPU, with the Python that has torch and Triton for it.
 	PYTHONPATH=src $(PYTHON) -m pytest -q tests/kernels tests/losses/test_exact.py tests/training/test_graphs.py tests/training/test_checkpoint.py tests/training/test_evaluation.py

@@ -1,4 +1,4 @@
-"""How fast a tagging file is read, against the usual loop over lines, and in how much memory.
+"""How fast a tagging file is read, against the usual loop over lines.
 
     python benchmarks/readers.py [SENTENCES]
 
@@ -8,7 +8,6 @@ is that of their medians.
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
 import time
@@ -17,7 +16,6 @@ from random import Random
 from statistics import median
 
 from softf1.data import TaggedSentence, conll
-from softf1.data.stats import look_over
 
 ROUNDS = 5
 
@@ -58,7 +56,7 @@ def read_by_softf1(path: Path) -> int:
 
 
 def main() -> None:
-    """Prints rates, their ratio and the peak of memory."""
+    """Prints rates and their ratio."""
     sentences = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "corpus.txt"
@@ -71,14 +69,9 @@ def main() -> None:
                 seconds[name].append(time.process_time() - start)
                 if count != sentences:
                     raise SystemExit(f"{name} read {count} of {sentences} sentences")
-        start = time.process_time()
-        look_over(path)
-        spent, size = time.process_time() - start, path.stat().st_size
     for name, times in seconds.items():
         print(f"{name}: {sentences / median(times):,.0f} sentences/s")
     print(f"ratio: {median(seconds['lines']) / median(seconds['softf1']):.2f}")
-    print(f"stats: {size / 1e6 / spent:.1f} MB/s of {size / 1e6:,.0f} MB")
-    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 
 if __name__ == "__main__":

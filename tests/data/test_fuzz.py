@@ -183,8 +183,10 @@ def test_mutated_query_files(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.attack
 @pytest.mark.parametrize("name", SEEDS)
-def test_mutated_files_long(name, tmp_path):
+def test_mutated_files_long(name, tmp_path, attacked):
     outcomes = fuzz(name, tmp_path, 10_000, seed=f"{name} long")
     assert outcomes[True] + outcomes[False] == 10_000
     assert all(outcomes.values())
+    attacked("mutated data files", 10_000, used=outcomes[True], refused=outcomes[False])

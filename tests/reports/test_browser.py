@@ -1,11 +1,13 @@
 """The page in a browser: it draws, sorts, searches, downloads, and asks no network for anything."""
 
 import csv
+import json
 import shutil
 
 import pytest
 
 from softf1.reports import write_report
+from tests.reports import grids
 from tests.reports.conftest import SCRIPT
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -247,3 +249,54 @@ def test_curves_of_texts_with_probabilities(browser, texts, tmp_path):
     assert one.complaints == []
     assert len(one.requests) == 1
     one.page.close()
+
+
+PAYLOADS = (
+    "<script>window.hit=1</script>",
+    "</script><script>window.hit=1</script>",
+    "<img src=x onerror='window.hit=1'>",
+    "<svg onload=window.hit=1>",
+    "\"' onmouseover='window.hit=1' autofocus onfocus='window.hit=1' x='",
+    "<a href='javascript:window.hit=1'>click</a>",
+    "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
+    "<style>@import url(http://127.0.0.1:9/x)</style><link rel=stylesheet href=http://127.0.0.1:9>",
+    "<!--<script>window.hit=1//--></script>",
+    "]]></script><base href=http://127.0.0.1:9/>",
+)
+
+
+def poison(value, payload):
+    """All texts of a JSON value, but for those that the page goes by, with a payload behind."""
+    if isinstance(value, dict):
+        return {key: one if key in KNOWN else poison(one, payload) for key, one in value.items()}
+    if isinstance(value, list):
+        return [poison(one, payload) for one in value]
+    return value + payload if isinstance(value, str) and value != "O" else value
+
+
+KNOWN = {"event", "split", "id", "folder", "task", "headline", "metric", "kind", "hash", "finished"}
+
+
+@pytest.mark.attack
+def test_no_payload_in_any_text_of_a_study_is_run(browser, tmp_path, attacked):
+    for number, payload in enumerate(PAYLOADS):
+        folder = tmp_path / str(number)
+        grids.write_compare(folder, losses=("ce", "dice"), seeds=2, sentences=40)
+        cells = [path for path in folder.rglob("*.json*") if path.parent != folder]
+        for path in cells:
+            lines = path.read_text("utf-8").splitlines() if path.suffix == ".jsonl" else None
+            read = [json.loads(one) for one in lines or [path.read_text("utf-8")]]
+            text = "\n".join(json.dumps(poison(one, payload)) for one in read)
+            path.write_text(text + "\n", "utf-8")
+        made = write_report([folder], tmp_path / f"{number}.html")
+        opened = Opened(browser, made)
+        shown = opened.page.locator("main").evaluate("main => main.textContent")
+        assert payload in shown
+        opened.page.mouse.move(300, 300)
+        assert opened.page.evaluate("() => window.hit === undefined"), payload
+        assert all(url.startswith(("file:", "blob:")) for url in opened.requests), payload
+        assert opened.page.locator("iframe, img, base, link").count() == 0
+        opened.page.close()
+    attacked(
+        "scripts in the texts of a study, in Chromium", len(PAYLOADS), used=len(PAYLOADS), refused=0
+    )

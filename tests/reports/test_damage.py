@@ -51,12 +51,15 @@ def check(folder, name, sample=None):
     first, *rest = whole.splitlines() if name.endswith(".jsonl") else [whole]
     tried = list(damages(json.loads(first)))
     random.Random(name).shuffle(tried)
-    for damaged in tried[:sample]:
+    refused, tried = 0, tried[:sample]
+    for damaged in tried:
         file.write_text("\n".join([json.dumps(damaged), *rest]) + "\n", encoding="utf-8")
         try:
             page.render(read_study([folder]), library="")
         except InputError as error:
             assert ".json" in str(error)  # noqa: PT017 - a page is as good as this error
+            refused += 1
+    return {"tried": len(tried), "used": len(tried) - refused, "refused": refused}
 
 
 @pytest.fixture
@@ -71,9 +74,10 @@ def test_some_damage(folder, name):
 
 
 @pytest.mark.slow
+@pytest.mark.attack
 @pytest.mark.parametrize("name", FILES)
-def test_much_damage(folder, name):
-    check(folder, name, sample=300)
+def test_much_damage(folder, name, attacked):
+    attacked("damaged files of reports", **check(folder, name, sample=300))
 
 
 def scramble(rng, data):
@@ -91,6 +95,7 @@ def scramble(rng, data):
 
 
 def check_bytes(folder, seeds):
+    refused = 0
     for seed in seeds:
         rng = random.Random(seed)
         file = folder / rng.choice([*FILES, "cells/ce-s0/recipe.toml"])
@@ -100,10 +105,12 @@ def check_bytes(folder, seeds):
             page.render(read_study([folder]), library="")
         except InputError as error:
             assert str(folder) in str(error), seed  # noqa: PT017 - as above
+            refused += 1
         except Exception as error:
             raise AssertionError(f"seed {seed}, {file.name}: {error!r}") from error
         finally:
             file.write_bytes(whole)
+    return {"tried": len(seeds), "used": len(seeds) - refused, "refused": refused}
 
 
 def test_some_bytes_of_reports(folder):
@@ -111,8 +118,9 @@ def test_some_bytes_of_reports(folder):
 
 
 @pytest.mark.slow
-def test_many_bytes_of_reports(folder):
-    check_bytes(folder, range(800))
+@pytest.mark.attack
+def test_many_bytes_of_reports(folder, attacked):
+    attacked("damaged files of reports", **check_bytes(folder, range(800)))
 
 
 LINES = (

@@ -1,15 +1,17 @@
 """Trainings that are killed, interrupted and run out of disk, each in a process of its own.
 
-    python -m tests.training.killer FOLDER KILLS SEED
+    python -m tests.training.killer FOLDER KILLS SEED STRIDE
 
-Children are forked from a process that has trained, so that all is imported once. What they print
-is in files beside the runs.
+KILLS come at random moments. With a STRIDE, others come before operations on files: 1 is each of
+them, 40 every fortieth. Children are forked from a process that has trained, so that all is
+imported once. What they print is in files beside the runs.
 """
 
 import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -19,14 +21,18 @@ import torch
 
 from softf1.cli.main import main
 from softf1.training.step import Stepper
-from tests.training.toys import write_recipe
+from tests.training.toys import read_files, write_recipe
 
 PATIENCE = 60.0
 LATE = "train.checkpoint_seconds=1000"
 """Only a signal saves."""
 
 
-def spawn(out, *words, name="", limit=0, slow=0.0):
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.truncate"}
+"""Events of Python that change a disk, beside files that are opened to be written."""
+
+
+def spawn(out, *words, name="", limit=0, slow=0.0, last=None):
     """Starts a training that goes on in `out`; its output is in files beside it."""
     child = os.fork()
     if child:
@@ -38,9 +44,34 @@ def spawn(out, *words, name="", limit=0, slow=0.0):
     if slow:
         fast = Stepper.step
         Stepper.step = lambda self, batches: (time.sleep(slow), fast(self, batches))
+    if last is not None:
+        die_before(last)
     code = main(["train", str(out.parent / "toy.toml"), *words, "--out", str(out), "--resume"])
     sys.stdout.flush()
     os._exit(code)
+
+
+def die_before(number):
+    """SIGKILL from within, when so many operations have changed the disk and the next is due."""
+    left, fsync = number, os.fsync
+
+    def count(event, arguments):
+        nonlocal left
+        if event == "open":
+            writes = isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        else:
+            writes = event in CHANGES
+        if writes:
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def sync(file):
+        count("os.truncate", ())  # fsync is no event of its own
+        fsync(file)
+
+    os.fsync = sync
+    sys.addaudithook(count)
 
 
 def end(child):
@@ -81,6 +112,25 @@ def kill_often(out, times, seed, steps):
         os.kill(child, signal.SIGKILL)
         found.append((end(child), newest(out)))
     return {"kills": found, "code": end(spawn(out))}
+
+
+def kill_at_operations(folder, stride):
+    """One new training for each operation: killed before it, then resumed; until none is left."""
+    few = "train.max_steps=3"
+    found, wrong = {"whole": end(spawn(folder / "few", few)), "kills": 0}, []
+    wanted = read_files(folder / "few")
+    for last in range(0, 10_000, stride):
+        out = folder / "cut"
+        shutil.rmtree(out, ignore_errors=True)
+        code = end(spawn(out, few, last=last))
+        if code == 0:
+            break
+        resumed = end(spawn(out, few))
+        left = [str(path) for path in out.rglob(".softf1-*")]
+        if (code, resumed, left) != (-9, 0, []) or read_files(out) != wanted:
+            wrong.append((last, code, resumed, left))
+        found["kills"] += 1
+    return found | {"wrong": wrong}
 
 
 def interrupt(out, number, name):
@@ -128,13 +178,17 @@ def interrupt_twice(out):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]).resolve()
+    kills, seed, stride = map(int, sys.argv[2:])
     torch.set_num_threads(1)
     recipe = str(write_recipe(folder))
     main(["train", recipe, "train.max_steps=1", "--out", str(folder / "warm"), "--quiet"])
-    found = {"whole": end(spawn(folder / "whole"))}
-    steps = json.loads((folder / "whole/result.json").read_text())["steps"]
-    found |= {"steps": steps}
-    found["often"] = kill_often(folder / "often", int(sys.argv[2]), int(sys.argv[3]), steps)
-    if int(sys.argv[2]) < 10:  # the long form is about kills alone
+    found = {}
+    if kills:
+        found["whole"] = end(spawn(folder / "whole"))
+        found["steps"] = json.loads((folder / "whole/result.json").read_text())["steps"]
+        found["often"] = kill_often(folder / "often", kills, seed, found["steps"])
+    if stride:
+        found["operations"] = kill_at_operations(folder, stride)
+    if kills and stride:  # the long forms are about kills alone
         found |= {"suffer": suffer(folder / "suffer"), "twice": interrupt_twice(folder / "twice")}
     (folder / "found.json").write_text(json.dumps(found))

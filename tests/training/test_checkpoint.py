@@ -186,6 +186,34 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path, damage):
     assert load_checkpoint(tmp_path).warnings == []
 
 
+def spoil(path, rng):
+    """One file of a checkpoint with other bytes, cut, empty, with more, gone, or a folder."""
+    file = rng.choice(sorted(path.iterdir()))
+    data = file.read_bytes()
+    at = rng.randrange(len(data))
+    file.unlink()
+    changed = bytes([data[at] ^ rng.randrange(1, 256)])
+    other = (data[:at] + changed + data[at + 1 :], data[:at], b"", data + b" {", None)
+    made = rng.choice(other)
+    if made is not None:
+        file.write_bytes(made)
+    elif rng.random() < 0.5:
+        file.mkdir()
+
+
+@pytest.mark.parametrize(
+    "times", [30, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.attack])]
+)
+def test_however_the_newest_is_spoiled_the_one_before_is_used(tmp_path, times, attacked):
+    for seed in range(times):
+        folder = tmp_path / str(seed)
+        save(folder, 10)
+        spoil(save(folder, 20), random.Random(seed))
+        found = load_checkpoint(folder)
+        assert (found.step, len(found.warnings)) == (10, 1), seed
+    attacked("damaged checkpoints", times, used=times, refused=0)
+
+
 def test_nothing_whole_is_an_error_and_not_a_new_start(tmp_path):
     for step in (10, 20):
         flip(save(tmp_path, step) / "model.safetensors", -1)
@@ -283,13 +311,17 @@ def test_whatever_call_is_the_last_there_is_a_whole_checkpoint(tmp_path, monkeyp
     assert number >= 9
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_a_whole_checkpoint_is_left(tmp_path, times):
+LONG = [pytest.mark.slow, pytest.mark.attack]
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=LONG)])
+def test_killed_at_random_moments_a_whole_checkpoint_is_left(tmp_path, times, attacked):
     lines = run("tests.training.saver", tmp_path, times, 1).splitlines()
     assert len(lines) == times
     assert int(lines[-1].split()[0]) >= times
     if times > 10:
         assert any(".softf1-" in line for line in lines)  # some of them in the middle of a save
+    attacked("SIGKILL at a random moment while checkpoints are saved", times, used=times, refused=0)
 
 
 # Models and optimizers

@@ -110,6 +110,7 @@ def check_recipes(folder, seeds):
             text = (folder / f"{seed}.toml").read_text()
             raise AssertionError(f"seed {seed}: {error!r} of\n{text}") from error
     assert 0 < trained < len(seeds)
+    return trained
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -118,9 +119,11 @@ def test_some_mutated_recipes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.attack
 @pytest.mark.filterwarnings("ignore")
-def test_many_mutated_recipes(tmp_path):
-    check_recipes(tmp_path, range(3_000))
+def test_many_mutated_recipes(tmp_path, attacked):
+    trained = check_recipes(tmp_path, range(3_000))
+    attacked("mutated recipes", 3_000, used=trained, refused=3_000 - trained)
 
 
 # Model folders and folders of encoders
@@ -233,6 +236,7 @@ def check_folders(models, folder, seeds, attempt):
             raise AssertionError(f"seed {seed}: {error!r}") from error
     assert not Path("was-run").exists()
     assert done < len(seeds)
+    return done
 
 
 ATTEMPTS = [try_model, try_encoder]
@@ -246,8 +250,10 @@ def test_some_damaged_folders(models, tmp_path, monkeypatch, attempt):
 
 
 @pytest.mark.slow
+@pytest.mark.attack
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_many_damaged_folders(models, tmp_path, monkeypatch, attempt):
+def test_many_damaged_folders(models, tmp_path, monkeypatch, attempt, attacked):
     monkeypatch.chdir(tmp_path)
-    check_folders(models, tmp_path, range(700), attempt)
+    done = check_folders(models, tmp_path, range(700), attempt)
+    attacked("damaged folders of models and encoders", 700, used=done, refused=700 - done)

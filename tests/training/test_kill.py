@@ -13,19 +13,20 @@ from tests.training.toys import read_files
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder, kills, seed):
+def run(folder, *, kills=0, seed=0, stride=0):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     environment |= {"CUDA_VISIBLE_DEVICES": ""}  # no device survives a fork
-    command = [sys.executable, "-m", "tests.training.killer", str(folder), str(kills), str(seed)]
+    words = map(str, (folder, kills, seed, stride))
+    command = [sys.executable, "-m", "tests.training.killer", *words]
     subprocess.run(
-        command, cwd=ROOT, env=environment, check=True, timeout=600, stdout=subprocess.DEVNULL
+        command, cwd=ROOT, env=environment, check=True, timeout=1200, stdout=subprocess.DEVNULL
     )
     return folder, json.loads((folder / "found.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("short"), kills=3, seed=5)
+    return run(tmp_path_factory.mktemp("short"), kills=3, seed=5, stride=40)
 
 
 def text(folder, name):
@@ -50,15 +51,36 @@ def test_killed_at_random_moments_and_resumed_it_ends_with_the_same_bits(short):
     check_kills(folder, found, 3)
 
 
+def check_operations(found, kills):
+    assert found["whole"] == 0
+    assert found["wrong"] == []
+    assert found["kills"] > kills
+
+
+def test_killed_before_some_operations_on_files_it_ends_with_the_same_bits(short):
+    check_operations(short[1]["operations"], 3)
+
+
 @pytest.mark.slow
+@pytest.mark.attack
+def test_killed_before_any_operation_on_a_file_it_ends_with_the_same_bits(tmp_path, attacked):
+    _, found = run(tmp_path, stride=1)
+    check_operations(found["operations"], 100)
+    kills = found["operations"]["kills"]
+    attacked("SIGKILL before an operation on a file, in training", kills, used=kills, refused=0)
+
+
+@pytest.mark.slow
+@pytest.mark.attack
 @pytest.mark.parametrize("seed", [1, 2])
-def test_killed_at_ten_random_moments_it_ends_with_the_same_bits(tmp_path, seed):
+def test_killed_at_ten_random_moments_it_ends_with_the_same_bits(tmp_path, seed, attacked):
     folder, found = run(tmp_path, kills=10, seed=seed)
     check_kills(folder, found, 10)
     # The last may come when the checkpoints of the finished run are gone.
     steps = [step for _, step in found["often"]["kills"][:-1]]
     assert steps == sorted(steps)
     assert len(set(steps)) > 5
+    attacked("SIGKILL at a random moment of a training", 10, used=10, refused=0)
 
 
 @pytest.mark.parametrize(("signal", "name"), [("SIGINT", "int"), ("SIGTERM", "term")])

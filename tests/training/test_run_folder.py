@@ -267,6 +267,14 @@ def test_a_finished_folder_is_not_tidied_under_somebody_who_works_there(place):
     assert not (run / "checkpoints").exists()
 
 
+def test_what_a_kill_at_the_end_left_of_the_checkpoints_goes_with_the_next_command(place):
+    here, recipe = place
+    left = here / "run/.softf1-0123456789abcdef.tmp"
+    (left / "step-00000009").mkdir(parents=True)
+    assert not train_or_find(recipe, here / "run", quiet=True).trained
+    assert not left.exists()
+
+
 def test_the_result_is_on_the_disk_before_the_checkpoints_go(tmp_path, monkeypatch):
     (tmp_path / "checkpoints").mkdir()
     done, fsync, rename = [], os.fsync, Path.rename

@@ -19,7 +19,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -327,6 +327,7 @@ def count_words(example: Example) -> int:
     return _count(example.query) + len(example.words)
 
 
+@lru_cache(2)  # questions of one context follow each other
 def _count(text: str) -> int:
     return len(text.split()) if text.isascii() else len(_WORD.findall(text))
 

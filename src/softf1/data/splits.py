@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ def text_of(example: Any) -> Hashable:
     return repr(example)  # of a task from another package
 
 
+@lru_cache(2)  # questions of one context follow each other
 def _squeeze(text: str) -> str:
     return " ".join(text.split())
 

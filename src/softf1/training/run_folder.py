@@ -29,6 +29,7 @@ from softf1.files import (
     make_folder,
     new_file,
     remove_folder,
+    sweep,
 )
 from softf1.models.encoders import find_encoder, list_encoders
 from softf1.recipe import describe_recipe, format_recipe, hash_recipe
@@ -145,6 +146,7 @@ def finish(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]) ->
 
 def tidy(folder: Path, identity: Mapping[str, Any]) -> None:
     """Removes the checkpoints of a finished run, left by a process that was killed at its end."""
+    sweep(folder)  # it may have been killed while it removed them
     if not (folder / CHECKPOINTS).is_dir():
         return
     with suppress(InputError), ExitStack() as held:  # somebody is at work: it is theirs
