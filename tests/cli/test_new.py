@@ -16,21 +16,24 @@ def _data(tmp_path, monkeypatch):
 def test_writes_a_recipe_and_prints_three_commands(capsys):
     assert main(["new", "my data/train.conll", "my data/test.conll", "--out", "my names.toml"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == ("my names.toml: tagging, 40 examples, conll; encoder minilm, loss ce+dice")
-    assert [line.split()[:2] for line in lines[2:]] == [
+    assert lines[0] == ("my names.toml: tagging, 40 examples, conll; encoder minilm, loss auto")
+    assert [line.split()[:2] for line in lines[2:5]] == [
         ["softf1", verb] for verb in ("train", "compare", "report")
     ]
     assert "'my names.toml'" in lines[2]
     assert lines[4] == "softf1 report 'runs/my names-compare'"
+    assert lines[6].startswith(("a run: about ", "a run: not estimated: minilm is not on"))
     recipe = read_recipe("my names.toml")
     assert (recipe.name, recipe.task.test) == ("my names", "my data/test.conll")
 
 
 def test_the_commands_are_known_words(capsys):
-    assert main(["new", "my data/train.conll"]) == 0
+    assert main(["new", "my data/train.conll", "--encoder", "no/such-encoder"]) == 0
     parser = build_parser()
-    for line in capsys.readouterr().out.splitlines()[2:]:
+    lines = capsys.readouterr().out.splitlines()
+    for line in lines[2:5]:
         parser.parse_args(line.split()[1:])
+    assert lines[6] == "a run: not estimated: no/such-encoder is not on this machine yet"
 
 
 def test_a_recipe_is_never_overwritten(capsys):

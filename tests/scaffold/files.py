@@ -54,7 +54,7 @@ def topics(rows=40):
 
 def pairs(rows=40):
     lines = [
-        f"{int(n % 5 == 0)}\tis it raining in {PLACES[n % 4]}?\tdoes it rain there at {n}?"
+        f"{int(n % 6 == 0)}\tis it raining in {PLACES[n % 4]}?\tdoes it rain there at {n}?"
         for n in range(rows)
     ]
     return "label\tsentence1\tsentence2\n" + "\n".join(lines) + "\n"

@@ -1,3 +1,4 @@
+import re
 import tomllib
 
 import pytest
@@ -6,7 +7,7 @@ from softf1.errors import InputError
 from softf1.recipe import check_recipe, read_recipe, with_values
 from softf1.scaffold import propose_recipe
 from softf1.scaffold.sections import SCRATCH
-from softf1.training.dry_run import describe_run
+from softf1.training.dry_run import describe_cost, describe_run
 from softf1.training.run import train_run
 from tests.recipe.test_shipped_runs import ROOM
 from tests.scaffold import files
@@ -15,12 +16,13 @@ KINDS = {
     "names": ("train.conll", files.tagged(), "tagging", "ce+dice"),
     "parts of speech": ("train.pos", files.parts_of_speech(), "tagging", "ce+dice"),
     "headlines": ("news.csv", files.headlines(), "classification", "wce"),
-    "two labels": ("spam.jsonl", files.spam(), "classification", "ce+dice"),
-    "several labels": ("topics.jsonl", files.topics(), "classification", "ce+dice"),
-    "pairs": ("pairs.tsv", files.pairs(), "pairs", "ce+dice"),
-    "questions": ("squad.json", files.questions(), "qa", "ce"),
+    "two labels": ("spam.jsonl", files.spam(), "classification", "wce"),
+    "several labels": ("topics.jsonl", files.topics(), "classification", "ce"),
+    "pairs": ("pairs.tsv", files.pairs(), "pairs", "wce"),
+    "questions": ("squad.json", files.questions(), "qa", "ce+dice"),
     "BERT-MRC": ("mrc.json", files.queries(), "mrc_ner", "ce+dice"),
 }
+"""A file of each kind, its task, and the loss that auto chooses for it."""
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -40,43 +42,43 @@ def write(folder, name, text):
 def test_the_recipe_is_checked_described_and_trains(kind, here, bert):
     name, text, task, loss = KINDS[kind]
     made = propose_recipe([write(here, name, text)])
-    assert (made.recipe.task.kind, made.recipe.loss.name) == (task, loss)
+    assert (made.recipe.task.kind, made.recipe.loss.name) == (task, "auto")
+    assert f"#   loss.name = {loss}, train.adversarial_relative = 0.5" in made.text
     write(here, "recipe.toml", made.text)
     assert read_recipe("recipe.toml") == made.recipe
     check_recipe(made.recipe, path="recipe.toml")
 
     small = {"encoder.name": SCRATCH.get(task, str(bert)), **ROOM.get(task, {})}
     recipe = with_values(made.recipe, {**small, "train.epochs": 1, "train.max_steps": 2})
-    assert "would write" in describe_run(recipe, here / "run")
+    described = describe_run(recipe, here / "run").splitlines()
+    assert described[0].startswith(f"auto: loss.name={loss}, ")  # as the comment says
+    assert described[-1].startswith("would write")
+    assert re.fullmatch(
+        r"about [\d:]+ and [\d.]+ (MiB|GiB) of memory on \w+", describe_cost(recipe, made.examples)
+    )
     result = train_run(recipe, here / "run", quiet=True)
     assert result["steps"] >= 1
+    assert result["loss"] == loss
     assert 0 <= result["scores"]["dev"][result["headline"]] <= 1
     assert result["tuned"].keys() == {"dev"}  # eval.tune is on
 
 
-def test_names_leave_o_out_where_a_batch_has_enough_of_them(here):
-    few = propose_recipe([write(here, "few.conll", files.tagged(40))]).recipe
-    # 40 sentences: 10 × 2 + 5 = 25 positives, 20 of them in a batch of 32: enough.
-    assert few.loss.options["dice"] == {"over": "batch", "average": "micro", "exclude": ["O"]}
-    rare = files.tagged(8) + "\n" + "it O\nwas O\nlate O\n\n" * 72
-    # 5 positives over 80 sentences: 2 in a batch.
-    rare = propose_recipe([write(here, "rare.conll", rare)]).recipe
-    assert rare.loss.options["dice"] == {"over": "example"}
-
-
-def test_the_rarer_of_two_labels_is_positive_and_the_other_left_out(here):
+def test_the_rarer_of_two_labels_is_positive(here):
     recipe = propose_recipe([write(here, "spam.jsonl", files.spam(400))]).recipe
     assert recipe.task.options["positive"] == "hate"  # the last in order would be none
-    assert recipe.loss.options["dice"]["over"] == "example"  # 50 of 400: 4 in a batch
+
+
+def test_even_labels_are_said_and_get_no_weights(here):
     text = files.spam(40).replace("see you at 9 ", "").replace('"none"', '"hate"', 15)
-    recipe = propose_recipe([write(here, "even.jsonl", text)]).recipe
-    assert recipe.loss.name == "ce"  # 20 of 40: nothing to mend
+    made = propose_recipe([write(here, "even.jsonl", text)])  # 20 of 40
+    assert 'name = "auto"               # the labels are about even' in made.text
+    assert "#   loss.name = ce, " in made.text
+    assert "Why: no class is rare" in made.text
 
 
 def test_several_labels_are_seen(here):
     recipe = propose_recipe([write(here, "topics.jsonl", files.topics())]).recipe
     assert recipe.task.options["multi_label"] is True
-    assert "exclude" not in recipe.loss.options["dice"]
 
 
 def test_questions_without_answers_and_chinese_ones_are_seen(here):
@@ -200,22 +202,20 @@ def test_reasons_stand_apart_from_long_values(here):
 def test_the_reason_is_what_is_uneven(here):
     rows = "".join(f"w{n} {'B-PER' if n % 20 else 'B-LOC'}\nx O\n\n" for n in range(60))
     made = propose_recipe([write(here, "names.conll", rows)])
-    assert made.recipe.loss.name == "ce+dice"
     # 57 PER, 3 LOC and 60 O: one negative for a positive, 20 times as many O as LOC.
     assert "# the most frequent label occurs 20 times as often as the rarest" in made.text
 
 
 def test_52_classes_scored_by_macro_f1_get_weights_and_la_in_the_comparison(here):
-    """As the pages advise: a ratio over a batch of 32 has nothing to say of 52 classes."""
+    """As the pages advise."""
     sizes = [30 if n < 4 else 2 for n in range(52)]
     rows = [f"l{n:02d},it is text {n} and {i}" for n, size in enumerate(sizes) for i in range(size)]
     made = propose_recipe([write(here, "many.csv", "\n".join(["label,text", *rows]) + "\n")])
-    assert made.recipe.loss.name == "wce"
-    assert made.recipe.loss.options == {}
-    assert "All classes count alike in macro F1" in made.text
+    assert "#   loss.name = wce, " in made.text
+    assert "Why: macro F1 counts rare classes like frequent ones" in made.text
     (_, compare, _) = made.commands("recipe.toml")
     losses = compare.partition("--losses ")[2].split()[0].split(",")
-    assert {"wce", "la"} <= set(losses)
+    assert {"auto", "wce", "la"} <= set(losses)
 
 
 def test_two_labels_are_compared_without_la(here):

@@ -15,6 +15,7 @@ from softf1.training.export import export_onnx
 from softf1.training.publish import load_model, publish_model
 from softf1.training.run import train_run
 from tests.models.families import write_encoder
+from tests.pages import ROOT, read_blocks
 from tests.training.toys import make_data, make_recipe, read_lines
 
 SIZES = {"train": 60, "dev": 80, "test": 40}
@@ -94,6 +95,37 @@ def test_a_pipeline_of_transformers_gives_the_tuned_answers(run):
     tuned = list(labels_of_lines(folder / "predictions.test.tuned.jsonl"))
     assert tuned != list(labels_of_lines(folder / "predictions.test.jsonl"))
     assert labels_of_pipeline(folder / "model", task, examples) == tuned
+
+
+def test_a_pipeline_gives_the_answers_of_pairs_that_vary(tmp_path, bert):
+    """A tiny BERT answers nearly alike to all: here its weights are turned up until it does not.
+
+    The threshold is in the middle of what the model finds, so about half of the pairs are on
+    either side of it; a pair in the wrong order, or a threshold that is not there, shows.
+    """
+    data = make_data("pairs", sizes=SIZES)
+    examples = [one for one in data["test"] if len(one.first + one.second) <= 60]
+    recipe = make_recipe({"kind": "pairs"}, encoder={"name": str(bert)}, train={"max_steps": 2})
+    train_run(recipe, tmp_path / "run", data=data, quiet=True)
+    model, task, tokenizer = load_model(tmp_path / "run")
+    with torch.no_grad():
+        for weight in (*model.bert.encoder.parameters(), model.classifier.weight):
+            weight.mul_(20 if weight.ndim == 2 else 1)
+        model.classifier.bias.zero_()
+    features = task.encode(examples, tokenizer)
+    logits = predict_logits(model, task, features, tokenizer, device="cpu")
+    found = task.decode(logits, features, examples)
+    shares = sorted(one["probabilities"][task.positive_label] for one in found)
+    middle = len(shares) // 2
+    assert shares[-1] - shares[0] > 0.1
+    task = replace(task, thresholds=((shares[middle - 1] + shares[middle]) / 2,))
+    wanted = [one["label"] for one in task.decode(logits, features, examples)]
+    assert wanted.count(task.positive_label) == len(shares) - middle
+    assert wanted != [one["label"] for one in found]
+    publish_model(tmp_path / "m", model=model, task=task, tokenizer=tokenizer, recipe="", result={})
+    assert labels_of_pipeline(tmp_path / "m", task, examples) == wanted
+    turned = [replace(one, first=one.second, second=one.first) for one in examples]
+    assert labels_of_pipeline(tmp_path / "m", task, turned) != wanted
 
 
 def test_the_confidence_of_predict_is_the_score_of_the_pipeline(run):
@@ -198,6 +230,39 @@ def test_the_threshold_of_no_answer_is_in_the_config(tmp_path):
     assert config.softf1_decision == {"null_threshold": task.null_threshold}
     with pytest.raises(ValueError, match="wanted thresholds or biases of labels"):
         decide([[0.0, 1.0]], config)
+
+
+def test_the_lines_of_the_page_apply_the_threshold_of_no_answer(tmp_path):
+    """The block of docs/predict.md, as it stands there, on what plain transformers gives."""
+    text = (ROOT / "docs" / "predict.md").read_text("utf-8")
+    (lines,) = [b.code for b in read_blocks(text) if "null_threshold" in b.code]
+    data = make_data("qa", sizes=SIZES)
+    encoder = write_encoder("bert", tmp_path / "encoder")
+    section = {"kind": "qa", "no_answer": True, "n_best": 100, "max_answer": 100}
+    recipe = make_recipe(section, encoder={"name": str(encoder)}, train={"max_steps": 2})
+    train_run(recipe, tmp_path / "run", data=data, quiet=True)
+    model, task, tokenizer = load_model(tmp_path / "run")
+    examples = data["test"]
+    features = task.encode(examples, tokenizer)
+    logits = predict_logits(model, task, features, tokenizer, device="cpu")
+    scores = sorted(one["null_score"] for one in task.decode(logits, features, examples))
+    task = replace(task, null_threshold=sum(scores[len(scores) // 2 - 1 :][:2]) / 2)
+    publish_model(tmp_path / "m", model=model, task=task, tokenizer=tokenizer, recipe="", result={})
+    predictions = task.decode(logits, features, examples)
+    assert {one["answer"] == "" for one in predictions} == {True, False}
+
+    plain = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "m").eval()
+    tokenize = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    for example, prediction in zip(examples, predictions, strict=True):
+        row = tokenize(example.question, example.context, return_tensors="pt")
+        with torch.no_grad():
+            found = plain(**row)
+        start, end = found.start_logits[0], found.end_logits[0]
+        inside = [i for i, part in enumerate(row.sequence_ids(0)) if part == 1]
+        best = max(start[i] + end[j] for i in inside for j in inside if i <= j)
+        names = {"start": start, "end": end, "best": best, "model": plain, "answer": "a span"}
+        exec(lines, names)
+        assert (names["answer"] == "") == (prediction["answer"] == "")
 
 
 def test_a_task_of_another_package_without_shifts_is_saved_as_it_is(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from softf1.errors import InputError
-from softf1.recipe import EncoderSection, read_recipe, with_values
-from softf1.training.dry_run import activation_bytes, describe_run
+from softf1.recipe import EncoderSection, build_recipe, read_recipe, with_values
+from softf1.training.dry_run import activation_bytes, describe_cost, describe_run
 from softf1.training.run import train_run
 from tests.training.toys import write_recipe
 
@@ -101,3 +101,32 @@ def test_a_token_of_bert_base_takes_about_two_thirds_of_a_megabyte():
     with torch.device("meta"):
         model = BertModel(BertConfig())
     assert activation_bytes(model, 128) == 12 * (17 * 768 + 2 * 12 * 128) * 4
+
+
+def test_the_cost_of_a_long_file_is_that_of_a_sample_times_its_length(recipe):
+    def seconds(examples):
+        text = describe_cost(recipe, examples)
+        found = re.fullmatch(r"about ([\d:]+) and [\d.]+ MiB of memory on \w+", text)
+        assert found is not None, text
+        parts = [int(part) for part in found[1].split(":")]
+        return sum(part * 60**place for place, part in enumerate(reversed(parts)))
+
+    assert seconds(78_000_000) > 1000 * seconds(78)
+
+
+def test_a_sample_is_from_all_over_a_file_whose_labels_are_in_order(tmp_path):
+    path = tmp_path / "sorted.csv"
+    rows = [f"it is text {n},{'a' if n < 3_000 else 'b'}" for n in range(6_000)]
+    path.write_text("text,label\n" + "\n".join(rows) + "\n")
+    task = {"kind": "classification", "train": str(path)}
+    made = build_recipe({"name": "sorted", "task": task, "encoder": {"name": "textcnn"}})
+    assert describe_cost(made, 6_000).startswith("about ")
+
+
+def test_what_cannot_be_estimated_is_said(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)  # nobody asks the Hub
+    wanted = "not estimated: bert-base-nowhere is not on this machine yet"
+    assert describe_cost(with_values(recipe, {"encoder.name": "bert-base-nowhere"}), 78) == wanted
+    (tmp_path / "train.txt").write_text("Ann B-PER\n")
+    said = describe_cost(replace(recipe, task=replace(recipe.task, dev=None)), 1)
+    assert said.startswith("not estimated: wanted several examples to split a dev part off")

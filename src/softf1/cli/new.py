@@ -33,11 +33,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Looks, writes, and prints the commands that come next."""
+    """Looks, writes, prints the commands that come next, and estimates what a run takes."""
     from pathlib import Path
 
     from softf1.errors import printable
     from softf1.scaffold import propose_recipe, write_new
+    from softf1.training.dry_run import describe_cost
 
     to_screen = options.out == STDOUT
     name = "recipe" if to_screen else Path(options.out).stem
@@ -54,5 +55,6 @@ def run(options: argparse.Namespace) -> int:
         return 0
     write_new(options.out, made.text)
     print(f"{printable(options.out)}: {printable(made.summary())}\n")
-    print("\n".join(map(printable, made.commands(options.out))))
+    print("\n".join(map(printable, made.commands(options.out))), flush=True)
+    print(f"\na run: {printable(describe_cost(made.recipe, made.examples))}")
     return 0

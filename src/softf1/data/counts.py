@@ -33,7 +33,7 @@ from softf1.data.examples import (
     TextExample,
 )
 from softf1.errors import InputError
-from softf1.metrics.schemes import OUTSIDE, scheme_of, split_tag
+from softf1.metrics.schemes import OUTSIDE, find_odd_tag, scheme_of, split_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,6 +65,7 @@ class Counts:
         examples: Examples by the labels that they have at least once.
         scheme: The scheme of the tags; None where they are plain labels, or no tags.
         several: Whether a text has several labels or none, or an answer several spans.
+        note: What a user should know of the labels.
     """
 
     unit: str
@@ -75,6 +76,7 @@ class Counts:
     examples: Counter[str]
     scheme: str | None = None
     several: bool = False
+    note: str = ""
 
     @property
     def units(self) -> int:
@@ -179,6 +181,7 @@ class _Tags:
         self.plain: Counter[str] = Counter()
         self.joined: Counter[str] = Counter()
         self.label_of: dict[str, str] = {}
+        self.first_line: dict[str, int] = {}
 
     def add(self, example: Any) -> None:
         _check(example, TaggedSentence, self.path)
@@ -189,6 +192,7 @@ class _Tags:
         self.plain.update(present)
         if not label_of.keys() >= present:
             label_of.update({tag: split_tag(tag)[1] or tag for tag in present})
+            self.first_line = {**dict.fromkeys(present, example.line), **self.first_line}
             _check_number(self.plain, self.path)
         self.joined.update({label_of[tag] for tag in present})
 
@@ -213,7 +217,17 @@ class _Tags:
         said = "tag O" if negative == OUTSIDE else f"the most frequent tag {negative}"
         negatives = labels[negative]
         positives = tags.total() - negatives
-        return Counts("words", said, negatives, positives, labels, examples, scheme=scheme)
+        counted = (negatives, positives, labels, examples)
+        return Counts("words", said, *counted, scheme=scheme, note=self._describe_odd())
+
+    def _describe_odd(self) -> str:
+        """A sentence about a tag of another scheme than the others, which training refuses."""
+        found = find_odd_tag(self.pairs)
+        if found is None:
+            return ""
+        tag, scheme = found
+        where = f"{self.path}:{self.first_line[tag]}"
+        return f"{where}: wanted {scheme.describe()}, as the other tags are; got {tag!r}"
 
 
 class _Questions:

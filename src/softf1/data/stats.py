@@ -92,7 +92,10 @@ def _look_over(
             most, longest = length, example.line
         if len(first) < FIRST:
             first.append(example)
-    return Overview(path, name, task, problems, tally.finish(), lengths, longest, texts, first)
+    counts = tally.finish()
+    if counts.note:
+        problems.note(counts.note)
+    return Overview(path, name, task, problems, counts, lengths, longest, texts, first)
 
 
 @dataclass(frozen=True, slots=True)

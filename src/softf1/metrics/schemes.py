@@ -50,11 +50,15 @@ __all__ = [
     "detect_scheme",
     "encode_spans",
     "find_invalid",
+    "find_odd_tag",
     "get_scheme",
     "join_tag",
     "repair_tags",
     "split_tag",
 ]
+
+ODD = 4
+"""Tags of a scheme for each one that is not: with fewer, it is no mistake."""
 
 LabelledSpan = tuple[int, int, str]
 """(start, end, label), end exclusive."""
@@ -173,12 +177,33 @@ def scheme_of(pairs: Counter[tuple[str, str]]) -> Scheme:
         wanted = ", ".join(f"{name} ({scheme.prefixes})" for name, scheme in SCHEMES.items())
         got = ", ".join(sorted({split_tag(tag)[0] for tag in tags}))
         raise ValueError(f"wanted the prefixes of a tag scheme, {wanted}, got {got}")
+    return min(known, key=lambda scheme: _count_invalid(pairs, scheme))
 
-    def count_invalid(scheme: Scheme) -> int:
-        steps = steps_of(scheme)
-        return sum(n for pair, n in pairs.items() if not steps[pair] & ALLOWED)
 
-    return min(known, key=count_invalid)
+def find_odd_tag(pairs: Counter[tuple[str, str]]) -> tuple[str, Scheme] | None:
+    """A tag of another scheme than nearly all others, and their scheme; None if there is none.
+
+    Takes what `scheme_of` takes. Where most tags are of no scheme, none is odd.
+
+    >>> names = [["B-PER", "O", "B-LOC"], ["B-PER", "I-PER", "O"], ["E-ORG", "O"]]
+    >>> pairs = Counter(pair for tags in names for pair in pairwise(("O", *tags, "O")))
+    >>> tag, scheme = find_odd_tag(pairs)
+    >>> tag, scheme.name
+    ('E-ORG', 'BIO')
+    """
+    scheme = min(SCHEMES.values(), key=lambda scheme: _count_invalid(pairs, scheme))
+    counts: Counter[str] = Counter()
+    for (tag, _), number in pairs.items():
+        counts[tag] += number
+    odd = [tag for tag in counts if not scheme.has(tag)]
+    wrong = sum(counts[tag] for tag in odd)
+    right = counts.total() - counts[OUTSIDE] - wrong
+    return (odd[0], scheme) if odd and right >= ODD * wrong else None
+
+
+def _count_invalid(pairs: Counter[tuple[str, str]], scheme: Scheme) -> int:
+    steps = steps_of(scheme)
+    return sum(n for pair, n in pairs.items() if not steps[pair] & ALLOWED)
 
 
 def _prefixes(length: int, scheme: Scheme, *, touches: bool) -> list[str]:

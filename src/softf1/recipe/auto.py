@@ -31,10 +31,16 @@ class Rule(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is to change in the recipe, and a line that says so."""
+    """What is to change in the recipe, and why."""
 
     values: dict[str, Any]
-    line: str
+    why: str
+
+    @property
+    def line(self) -> str:
+        """Both in one line, for whoever trains."""
+        shown = ", ".join(f"{key}={value}" for key, value in self.values.items())
+        return f"auto: {shown} ({self.why})"
 
 
 def read_rules() -> list[Rule]:
@@ -69,8 +75,7 @@ def choose(
     share = positive_share(counts)
     rule = next(rule for rule in read_rules() if fits(rule.when, kind, metric, share))
     values = {key: value for key, value in rule.values.items() if not _is_given(key, given)}
-    shown = ", ".join(f"{key}={value}" for key, value in values.items())
-    return Choice(values, f"auto: {shown} ({rule.why})")
+    return Choice(values, rule.why)
 
 
 def fits(when: Mapping[str, Any], kind: str, metric: str, share: float | None) -> bool:

@@ -81,6 +81,11 @@ class Proposal:
     recipe: Recipe
     survey: Survey
 
+    @property
+    def examples(self) -> int:
+        """Examples of train as the task has them: every query is asked of every sentence."""
+        return self.survey.stats.examples * len(self.recipe.task.options.get("queries", ("",)))
+
     def summary(self) -> str:
         """The choices in one line."""
         recipe, stats = self.recipe, self.survey.stats
@@ -92,11 +97,11 @@ class Proposal:
     def commands(self, path: str) -> tuple[str, ...]:
         """What to run next, the recipe being at `path`: train, compare, report."""
         file = shlex.quote(path)
-        losses = "ce+tuned,wce,focal,dice,ce+dice"
+        losses = "auto,ce+tuned,wce,dice,ce+dice"
         if self.recipe.task.kind == "qa":
-            losses = "ce+tuned,focal,dice,ce+dice"
+            losses = "auto,ce+tuned,focal,dice,ce+dice"
         elif weighs_classes_alike(self.survey):
-            losses = "ce+tuned,wce,la,focal,ce+dice"
+            losses = "auto,ce+tuned,wce,la,ce+dice"
         return (
             f"softf1 train {file}",
             f"softf1 compare {file} --losses {losses} --seeds 5",
@@ -130,7 +135,7 @@ def propose_recipe(
     sections = [
         *propose_task(surveyed),
         propose_encoder(surveyed),
-        *propose_loss(surveyed),
+        propose_loss(surveyed),
         propose_training(surveyed),
         Section(
             "eval",

@@ -6,9 +6,12 @@ from importlib.util import find_spec
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from softf1.data.counts import NO_ANSWER, negative_label
 from softf1.errors import InputError
 from softf1.metrics.schemes import OUTSIDE
+from softf1.recipe.auto import AUTO, choose
 from softf1.recipe.loading import format_toml
 
 if TYPE_CHECKING:
@@ -95,71 +98,35 @@ def _format_value(line: Line) -> str:
     return text if line.used else f"# {text}"
 
 
-EVEN_RATIO, EVEN_SPREAD = 2.0, 3.0
-"""Up to here cross entropy has nothing to mend: negatives a positive, frequent to rarest label."""
+TEXTS = ("classification", "pairs")
+
+EVEN = 2.0
+"""Below so many negatives for a positive, or of a label for one of another, labels are even."""
 
 REMARKS = (
-    "Cross entropy is the one to beat. Added dice looks at F1, and cross entropy keeps it from",
-    "collapsing. Whether it helps here, only a comparison over seeds can say: softf1 compare.",
+    "auto chooses by task, class counts and metric. For these files:",
+    "  {values}",
+    "Why: {why}.",
+    "A key that you set yourself, 0 included, stays. Whether it helps here, a comparison says.",
 )
 
-OF_CLASSES = (
-    "All classes count alike in macro F1: class weights tell the loss so, in any batch. Logit",
-    "adjustment (la) does it otherwise. Which helps here, a comparison says: softf1 compare.",
-)
 
-ENOUGH = 10
-"""Positives in a batch below which a ratio over the batch is mostly noise."""
-
-
-def propose_loss(survey: Survey) -> list[Section]:
-    """The section `[loss]`, and one for the options of its part."""
+def propose_loss(survey: Survey) -> Section:
+    """The section `[loss]`: auto, with what it will choose and why."""
     stats = survey.stats
-    if survey.task == "qa":
-        why = "a softmax over positions: dice exists for it at example level only"
-        return [Section("loss", [Line("name", "ce", why)])]
-    if stats.ratio is not None and stats.ratio < EVEN_RATIO and stats.spread < EVEN_SPREAD:
-        return [Section("loss", [Line("name", "ce", "the labels are even; nothing to mend")])]
-    if weighs_classes_alike(survey):
-        return [Section("loss", [Line("name", "wce", _why_not_even(survey))], OF_CLASSES)]
-    positives, said = count_positives(survey)
-    batch = positives >= ENOUGH
-    level = (
-        Line("over", "batch", f"the soft F1 of a batch: {said}, enough for a ratio")
-        if batch
-        else Line("over", "example", f"each example alone: {said}, too few for a ratio")
-    )
-    named = Line("name", "ce+dice", _why_not_even(survey))
-    lines = [level, *(Line(key, value, why) for key, value, why in _options(survey, batch=batch))]
-    return [Section("loss", [named], REMARKS), Section("loss.dice", lines)]
+    two = survey.task in TEXTS and not weighs_classes_alike(survey)
+    counts = {"labels": np.array([stats.negatives, stats.positives])} if two else {}
+    metric = "macro_f1" if weighs_classes_alike(survey) else "f1"
+    choice = choose(survey.task, metric=metric, counts=counts, given={})
+    values = ", ".join(f"{key} = {value}" for key, value in choice.values.items())
+    remarks = [remark.format(values=values, why=choice.why) for remark in REMARKS]
+    baseline = Line("name", "ce", "cross entropy alone: what auto has to beat", used=False)
+    return Section("loss", [Line("name", AUTO, _describe_balance(survey)), baseline], remarks)
 
 
 def weighs_classes_alike(survey: Survey) -> bool:
     """Whether macro F1 decides: one label a text, out of three or more."""
-    texts = survey.task in ("classification", "pairs")
-    return texts and len(survey.stats.labels) > 2 and not has_several(survey.corpus)
-
-
-def count_positives(survey: Survey) -> tuple[float, str]:
-    """Positives that a batch has, and the sentence that says it.
-
-    With a background (O, the negative of two labels, "no" at a position) all positives count
-    together. Without one each class has its own ratio, so the rarest decides.
-    """
-    stats = survey.stats
-    if has_background(survey):
-        share = stats.batch_size / max(stats.examples, 1)
-        number = stats.positives * min(share, 1.0)
-        if survey.task != survey.corpus.task:  # a sentence is asked once for each label
-            number /= max(len(stats.labels) - 1, 1)
-        return number, f"{number:.3g} positives a batch"
-    rarest = min(stats.labels, key=lambda label: label.per_batch)
-    return rarest.per_batch, f"{rarest.per_batch:.2g} of the rarest label a batch"
-
-
-def has_background(survey: Survey) -> bool:
-    """Whether one label stands for nothing found."""
-    return survey.task == "mrc_ner" or background(survey.corpus) is not None
+    return survey.task in TEXTS and len(survey.stats.labels) > 2 and not has_several(survey.corpus)
 
 
 def background(corpus: Overview) -> str | None:
@@ -176,22 +143,14 @@ def has_several(corpus: Overview) -> bool:
     return corpus.counts.several
 
 
-def _options(survey: Survey, *, batch: bool) -> list[tuple[str, Any, str]]:
-    """What dice leaves out, and how it averages."""
-    left_out = None if survey.task == "mrc_ner" else background(survey.corpus)
-    if left_out is None or not batch:
-        return []
-    return [
-        ("average", "micro", "one ratio of all labels, as they occur"),
-        ("exclude", [left_out], "no term of its own: being right about it is no gain in F1"),
-    ]
-
-
-def _why_not_even(survey: Survey) -> str:
+def _describe_balance(survey: Survey) -> str:
     stats = survey.stats
-    if has_background(survey) and stats.ratio is not None and stats.ratio >= EVEN_RATIO:
+    each_counts = bool(stats.plain_labels) or weighs_classes_alike(survey)
+    if not each_counts and stats.ratio is not None and stats.ratio >= EVEN:
         return f"{stats.ratio:.3g} negatives for a positive"
-    times = f"{stats.spread:,.0f}" if stats.spread >= ENOUGH else f"{stats.spread:.1f}"
+    if stats.spread < EVEN:
+        return "the labels are about even"
+    times = f"{stats.spread:,.0f}" if stats.spread >= 10 else f"{stats.spread:.1f}"
     return f"the most frequent label occurs {times} times as often as the rarest"
 
 
@@ -235,7 +194,7 @@ def _files(survey: Survey) -> list[Line]:
 def _task_options(survey: Survey) -> list[Line]:
     if survey.task == "qa":
         return _options_of_questions(survey)
-    if survey.task in ("classification", "pairs"):
+    if survey.task in TEXTS:
         return _options_of_labels(survey)
     return []
 

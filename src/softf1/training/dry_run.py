@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from softf1.errors import InputError
+from softf1.models.encoders import is_at_hand
+from softf1.tasks.registry import make_task
 from softf1.training.build import quiet_transformers, settle
 from softf1.training.datasets import load_datasets
 from softf1.training.loading import collate_rows
@@ -17,8 +22,6 @@ from softf1.training.run_folder import identify, look
 from softf1.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import nn
 
     from softf1.recipe import Recipe
@@ -43,6 +46,13 @@ UNTIMED = {"cpu": 0, "cuda": 3}
 FORWARD = 1 / 3
 """A forward pass, as part of a step."""
 
+READ, SAMPLE = 20_000, 500
+"""Examples that an estimate reads at most, and how many of these, evenly spread, it encodes."""
+
+QUICK_WORK, QUICK_TOKENS = 10_000_000_000, 256
+"""Weights times tokens of the small step that an estimate times, a second or so of a core, and
+tokens at least."""
+
 
 def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: bool = False) -> str:
     """Builds all that a training needs and runs its first batch; says what would be done."""
@@ -61,9 +71,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     shapes = trainer.batch_sampler.shapes
     lines.append(f"{trainer.steps:,} steps in rows of {shapes[0][1]} to {shapes[-1][1]} ids")
     lines += find_outliers(datasets)
-    model, (total, trained) = trainer.stepper.model, trainer.count_parameters()
-    fixed = BYTES_A_WEIGHT * trained + BYTES_FROZEN * (total - trained)
-    moving = max(rows * width * activation_bytes(model, width) for rows, width in shapes)
+    fixed, moving = estimate_memory(trainer)
     lines.append(
         f"memory: about {format_bytes(fixed + moving)}, {format_bytes(fixed)} of them weights "
         f"and optimizer{_free(trainer.processes.device)}"
@@ -71,6 +79,55 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     lines.append(f"time: about {format_seconds(estimate_seconds(trainer))}")
     lines.append(f"would write {folder}")
     return "\n".join(lines)
+
+
+def describe_cost(recipe: Recipe, examples: int) -> str:
+    """A line with time and memory of a run, from a sample of train and one small step.
+
+    It takes seconds, also where the file is long, and loads nothing from the Hub; where it can say
+    nothing, it says why.
+
+    Args:
+        recipe: What would be trained.
+        examples: How many examples train has.
+    """
+    if not is_at_hand(recipe.encoder.name):
+        return f"not estimated: {recipe.encoder.name} is not on this machine yet"
+    try:
+        with quiet_transformers():
+            sample = _read_sample(recipe, examples)
+            datasets = load_datasets(recipe, sample)
+            settled, _ = settle(recipe, datasets)
+            trainer = Trainer(
+                recipe=settled, folder=Path(), datasets=datasets, processes=Processes()
+            )
+    except InputError as error:
+        return f"not estimated: {error}"
+    parameters = sum(p.numel() for p in trainer.stepper.model.parameters())
+    device = trainer.processes.device
+    most = None if device.type == "cuda" else max(QUICK_TOKENS, QUICK_WORK // parameters)
+    seconds = estimate_seconds(trainer, most_tokens=most) * examples / len(sample["train"])
+    return (
+        f"about {format_seconds(seconds)} and {format_bytes(sum(estimate_memory(trainer)))} of "
+        f"memory on {device.type}"
+    )
+
+
+def _read_sample(recipe: Recipe, examples: int) -> dict[str, list[Any]]:
+    """Examples of train; from all over the file, since labels may be in order."""
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    read = min(examples, READ)
+    found = list(islice(task.read(str(recipe.task.train)), 0, read, max(1, read // SAMPLE)))
+    # Where dev is a file of its own, a tenth of the size of train is a good guess.
+    return {"train": found} | ({"dev": found[::10]} if recipe.task.dev else {})
+
+
+def estimate_memory(trainer: Trainer) -> tuple[int, int]:
+    """Bytes of weights and optimizer, and of the largest step."""
+    model, (total, trained) = trainer.stepper.model, trainer.count_parameters()
+    fixed = BYTES_A_WEIGHT * trained + BYTES_FROZEN * (total - trained)
+    shapes = trainer.batch_sampler.shapes
+    return fixed, max(rows * width * activation_bytes(model, width) for rows, width in shapes)
 
 
 def find_outliers(datasets: Datasets) -> list[str]:
@@ -88,26 +145,29 @@ def find_outliers(datasets: Datasets) -> list[str]:
     return [f"note: train: {said}; {cure}"]
 
 
-def estimate_seconds(trainer: Trainer) -> float:
+def estimate_seconds(trainer: Trainer, *, most_tokens: int | None = None) -> float:
     """Times a step of usual size on this machine, and reckons what all of them take.
 
     The weights change by it: a dry run has no further use for them.
+
+    Args:
+        trainer: What would be trained.
+        most_tokens: A step with more is cut, to be quick.
     """
     epoch = trainer.batch_sampler.epoch(0)
     sizes = np.array([_padded(step) for step in epoch])
     usual = int(np.argsort(sizes)[len(sizes) // 2])
     datasets, device = trainer.datasets, trainer.processes.device
     features = datasets.features["train"]
-    batches = [
-        collate_rows(datasets.task, features, micro, datasets.tokenizer) for micro in epoch[usual]
-    ]
-    for _ in range(UNTIMED.get(device.type, 1)):
+    step = epoch[usual] if most_tokens is None else _cut(epoch[usual], most_tokens)
+    batches = [collate_rows(datasets.task, features, micro, datasets.tokenizer) for micro in step]
+    for _ in range(UNTIMED.get(device.type, 1) or most_tokens is not None):
         trainer.stepper.step(batches)
     _wait(device)
     start = monotonic()
     trainer.stepper.step(batches)
     _wait(device)
-    a_token = (monotonic() - start) / sizes[usual]
+    a_token = (monotonic() - start) / _padded(step)
     train = trainer.recipe.train
     evaluations = max(1.0, trainer.steps / len(epoch) / train.eval_every)
     parts = {"dev": evaluations + 1, "test": 1}
@@ -118,6 +178,13 @@ def estimate_seconds(trainer: Trainer) -> float:
     )
     steps = trainer.steps * sizes.mean()
     return float(a_token * (steps + FORWARD * others / trainer.processes.world))
+
+
+def _cut(step: list[MicroBatch], most_tokens: int) -> list[MicroBatch]:
+    """The first micro-batch, with as many rows as have `most_tokens`, one at least."""
+    first = step[0]
+    rows = max(1, min(first.rows, most_tokens // first.width))
+    return [first._replace(items=first.items[:rows], rows=rows)]
 
 
 def _padded(step: list[MicroBatch]) -> int:
