@@ -32,12 +32,14 @@ from softf1.tasks.card import (
     describe_place,
     list_values,
 )
+from softf1.tasks.doubts import Doubts, doubt_label_sets, doubt_labels
 from softf1.tasks.labels import (
     count_labels,
     count_targets,
     decide,
     find_strata,
     make_targets,
+    probabilities,
     score_labels,
     shift_logits,
     to_logits,
@@ -352,6 +354,15 @@ class Classification:
         """Counts of the label or labels of a text."""
         given = line["labels"] if "labels" in line else [line["label"]]
         return count_labels(tuple(line["gold"]), tuple(given), multi_label=self.multi_label)
+
+    def find_doubts(self, logits: Logits, features: Features) -> Doubts:
+        """Texts whose given label or labels the model finds unlikely."""
+        rows = by_item(logits, "logits", len(features))
+        chance = probabilities(rows, multi_label=self.multi_label)
+        index = np.arange(len(features))
+        gold = make_targets(features, index, self.labels, multi_label=self.multi_label)
+        doubt = doubt_label_sets if self.multi_label else doubt_labels
+        return doubt(chance, gold, self.labels)
 
     def fit_majority(self, train: Sequence[Example]) -> Predict:
         """The most frequent label for every text; of several, those that most texts have."""

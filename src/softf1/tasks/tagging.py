@@ -28,6 +28,7 @@ from softf1.tasks.base import (
     read_examples,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_biases
+from softf1.tasks.doubts import Doubts, doubt_tags
 from softf1.tasks.labels import probabilities, tune_classes, tune_spans
 from softf1.tasks.rows import assemble, model_inputs, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
@@ -311,6 +312,13 @@ class Tagging:
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Counts of the spans of a sentence, or of its tags."""
         return count_tags(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
+
+    def find_doubts(self, logits: Logits, features: Features) -> Doubts:
+        """Spans, or words where tags make up none, whose given tags the model finds unlikely."""
+        chance = probabilities(by_word(logits["logits"], logits, features), multi_label=False)
+        gold = self.label_ids(features)[features["tag"]]
+        whole = self.spans is not None
+        return doubt_tags(chance, gold, features["sentence"], self.labels, spans=whole)
 
     def fit_majority(self, train: Sequence[TaggedSentence]) -> Predict:
         """Every word gets the most frequent tag of the training data."""
