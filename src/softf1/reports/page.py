@@ -273,7 +273,7 @@ def fill(template: str, library: str = "", **context: Any) -> str:
         style=(_FILES / "page.css").read_text(encoding="utf-8"),
         library=library,
         script=script,
-        policy=_policy(*filter(None, (library, script))),
+        policy=_policy(library, script),
     )
     return clean(text)
 
