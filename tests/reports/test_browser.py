@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from softf1.reports import write_report
+from softf1.reports.suspects import write_suspects
 from tests.reports import grids
 from tests.reports.conftest import SCRIPT
 
@@ -300,3 +301,39 @@ def test_no_payload_in_any_text_of_a_study_is_run(browser, tmp_path, attacked):
     attacked(
         "scripts in the texts of a study, in Chromium", len(PAYLOADS), used=len(PAYLOADS), refused=0
     )
+
+
+def test_the_page_of_suspects_searches_sorts_and_asks_no_network(browser, tmp_path):
+    label = [{"label": "no"}], [{"label": "<i>yes</i>"}]
+    span = [{"label": "PER", "start": 0, "end": 1, "text": "Ann"}]
+    about = {"file": "a.csv", "id": "", "score": 0.9}
+    suspects = [
+        {**about, "line": 2, "kind": "wrong label", "given": label[0], "suggested": label[1]},
+        {**about, "line": 3, "kind": "missing span", "given": [], "suggested": span},
+    ]
+    for one, pieces in zip(
+        suspects, (["a <b>fine</b> day", "", ""], ["", "Ann", "ran"]), strict=True
+    ):
+        one["pieces"] = pieces
+    content = {
+        "name": "toy", "task": "tagging", "encoder": "bilstm", "loss": "ce", "seed": 0, "folds": 2,
+        "files": ["a.csv"], "examples": 9, "headline": "f1", "score": 0.8, "found": 2, "unknown": 1,
+        "versions": {"softf1": "0"}, "kinds": {"wrong label": 1, "missing span": 1},
+        "suspects": suspects,
+    }  # fmt: skip
+    (tmp_path / "suspects.json").write_text(json.dumps(content), "utf-8")
+    path = write_suspects(tmp_path)
+    one = Opened(browser, path)
+    rows = one.page.locator("#changes > li")
+    assert rows.count() == 2
+    assert "a <b>fine</b> day" in rows.nth(0).inner_text()
+    one.page.fill("#query", "ann")
+    assert one.page.locator("#changes > li:visible").count() == 1
+    one.page.fill("#query", "")
+    one.page.select_option("#direction", "wrong-label")
+    assert one.page.locator("#changes > li:visible").all_inner_texts()[0].startswith("0.9")
+    one.page.click("table[data-table=confusions] th:first-child .sort")
+    first = one.page.locator("table[data-table=confusions] tbody tr").first
+    assert first.inner_text().startswith("no\t")
+    assert (one.complaints, one.requests) == ([], [path.as_uri()])
+    one.page.close()

@@ -9,6 +9,7 @@ from softf1.data.splits import text_of
 from softf1.errors import InputError
 from softf1.recipe import read_recipe, with_values
 from softf1.training.datasets import DatasetCache, load_datasets
+from softf1.training.predict import rescore
 from softf1.training.run import CachingTrainer, train_run
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe, write_recipe
@@ -160,3 +161,39 @@ def test_the_same_file_as_train_and_dev_is_said(tmp_path):
     (tmp_path / "dev.txt").write_text((tmp_path / "train.txt").read_text())
     notes = load_datasets(read_recipe(tmp_path / "toy.toml")).notes
     assert any("dev has the same 60 texts as train" in note for note in notes)
+
+
+def test_folds_cover_all_files_once_and_never_train_on_their_own(tmp_path):
+    recipe = read_recipe(write_recipe(tmp_path))
+    seen = []
+    for number in range(3):
+        own = with_values(recipe, {"task.folds": 3, "task.fold": number})
+        examples = load_datasets(own).examples
+        held = {text_of(one) for one in examples["test"]}
+        assert not held & {text_of(one) for name in ("train", "dev") for one in examples[name]}
+        assert sum(map(len, examples.values())) == 90  # 60, 18 and 12
+        seen += examples["test"]
+    assert len(seen) == 90
+
+
+def test_a_run_of_a_fold_is_trained_and_evaluated_on_it(tmp_path):
+    recipe = read_recipe(write_recipe(tmp_path))
+    own = with_values(recipe, {"task.folds": 3, "task.fold": 1, "train.epochs": 1})
+    result = train_run(own, tmp_path / "run", quiet=True)
+    again = rescore(tmp_path / "run")
+    assert (again.split, again.examples) == ("test", len(load_datasets(own).examples["test"]))
+    assert again.scores == result["scores"]["test"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"task.folds": 3}, "task.fold: wanted task.folds and task.fold"),
+        ({"task.fold": 0}, "task.folds: wanted task.folds and task.fold"),
+        ({"task.folds": 3, "task.fold": 3}, "task.fold: wanted 0 to 2, got 3"),
+        ({"task.folds": 1, "task.fold": 0}, "task.folds: wanted"),
+    ],
+)
+def test_folds_that_make_no_sense_are_refused(values, message):
+    with pytest.raises(InputError, match=message):
+        with_values(make_recipe(), values)

@@ -31,10 +31,11 @@ VERBS = {
     "compare": "train with every loss, same seeds for all, and say with intervals which helps",
     "sweep": "train over lists of values of any recipe keys",
     "reproduce": "the paper's tables beside our own figures, as far as the data is there",
+    "suspects": "labels of your data that a model trained on the rest finds unlikely, to review",
     "stats": "how imbalanced a corpus is, and what a batch sees of each label",
     "list": "losses, tasks, encoders and recipes that there are",
 }
-WORKING = ("demo", "train", "compare", "sweep", "reproduce")
+WORKING = ("demo", "train", "compare", "sweep", "reproduce", "suspects")
 """Verbs that are about what they leave in a folder: they go on when nobody reads what they say."""
 
 

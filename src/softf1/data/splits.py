@@ -88,6 +88,32 @@ def put_aside(examples: Sequence[Any], share: float, *, seed: int) -> NDArray[np
     return chosen[group]
 
 
+def assign_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[np.int64]:
+    """Returns the fold of each example, from 0 up; every label is spread evenly over the folds.
+
+    What `put_aside` keeps together stays in one fold, so that no model is asked about a text that
+    it was trained on.
+
+    Args:
+        examples: In the order of the file.
+        folds: How many.
+        seed: Which examples go into which fold.
+
+    >>> texts = [TextExample(f"text {n}", ("rare" if n < 10 else "usual",), n) for n in range(100)]
+    >>> fold = assign_folds(texts, 5, seed=0)
+    >>> np.bincount(fold).tolist(), np.bincount(fold[:10]).tolist()
+    ([20, 20, 20, 20, 20], [2, 2, 2, 2, 2])
+    """
+    group = _group(examples)
+    groups = int(group.max(initial=-1)) + 1
+    stratum = _find_strata(examples, group, groups)
+    order = np.random.default_rng(seed).permutation(groups)
+    order = order[np.argsort(stratum[order], kind="stable")]
+    fold = np.empty(groups, np.int64)
+    fold[order] = np.arange(groups) % folds  # dealt out like cards, one label after the other
+    return fold[group]
+
+
 def _group(examples: Sequence[Any]) -> NDArray[np.int64]:
     """The number of the group of each example; groups are numbered as they come."""
     parent: dict[Hashable, Hashable] = {}

@@ -27,6 +27,8 @@ class TaskSection:
         test: The file that is scored once, at the end.
         dev_share: The share of train that is put aside where there is no dev, evenly over labels.
         drop_leaks: Take examples out of train whose text is in dev or test too.
+        folds: Cross-validation: all files together are cut into so many folds, evenly over labels.
+        fold: The fold that is test, from 0 up; the others are train.
         options: Every other key: options of the task, such as format, unit or max_length.
     """
 
@@ -36,12 +38,19 @@ class TaskSection:
     test: str | None = None
     dev_share: Annotated[float, Range(above=0, below=1)] = 0.1
     drop_leaks: bool = False
+    folds: Annotated[int | None, Range(least=2)] = None
+    fold: Annotated[int | None, Counting] = None
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check types and ranges."""
         check_fields(self, "task")
         _refuse_known(self, "task")
+        if (self.fold is None) != (self.folds is None):
+            missing = "fold" if self.fold is None else "folds"
+            raise OptionError(f"task.{missing}", "wanted task.folds and task.fold, got one of them")
+        if self.fold is not None and self.folds is not None and self.fold >= self.folds:
+            raise OptionError("task.fold", f"wanted 0 to {self.folds - 1}, got {self.fold}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -254,7 +254,7 @@ def _operating(groups: list[Group]) -> list[Section]:
 
 _FILES = Path(__file__).parent
 _TOLD = ("task", "encoder")
-_EXTRA = "wanted plotly and jinja2 for reports: pip install 'softf1[report]'"
+EXTRA = "wanted plotly and jinja2 for reports: pip install 'softf1[report]'"
 
 
 def write_report(
@@ -286,11 +286,21 @@ def render(study: Study, *, library: str, notices: Sequence[str] = ()) -> str:
         library: The script of Plotly, which goes into the page.
         notices: Sentences for its foot.
     """
+    return fill("page.html.j2", library, **make_context(study), notices=notices)
+
+
+def fill(template: str, library: str = "", **context: Any) -> str:
+    """A page with the style and the scripts inside; everything from data is escaped.
+
+    Args:
+        template: The file of the template.
+        library: The script of Plotly, where the page has plots.
+        context: What the template shows.
+    """
     try:
         import jinja2
     except ImportError:
-        raise InputError(_EXTRA) from None
-    context = make_context(study)
+        raise InputError(EXTRA) from None
     script = (_FILES / "page.js").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FILES),
@@ -300,9 +310,8 @@ def render(study: Study, *, library: str, notices: Sequence[str] = ()) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"show": show, "raw": raw, "breakable": _breakable}
-    text = environment.get_template("page.html.j2").render(
+    text = environment.get_template(template).render(
         **context,
-        notices=notices,
         style=(_FILES / "page.css").read_text(encoding="utf-8"),
         library=library,
         script=script,
@@ -386,6 +395,6 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise InputError(_EXTRA) from None
+        raise InputError(EXTRA) from None
     # The browser hashes the script as the parser reads it, with \n for every end of line.
     return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n").strip()

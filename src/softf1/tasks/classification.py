@@ -33,6 +33,7 @@ from softf1.tasks.card import (
     describe_place,
     list_values,
 )
+from softf1.tasks.doubts import Doubts, doubt_label_sets, doubt_labels
 from softf1.tasks.headroom import Headroom, measure_labels
 from softf1.tasks.labels import (
     check_label_target,
@@ -42,6 +43,7 @@ from softf1.tasks.labels import (
     find_strata,
     make_targets,
     operate_labels,
+    probabilities,
     score_labels,
     shift_logits,
     to_logits,
@@ -405,6 +407,15 @@ class Classification:
     ) -> Headroom:
         """A threshold or a bias, a threshold a label, and the ranking."""
         return measure_labels(lines, self)
+
+    def find_doubts(self, logits: Logits, features: Features) -> Doubts:
+        """Texts whose given label or labels the model finds unlikely."""
+        rows = by_item(logits, "logits", len(features))
+        chance = probabilities(rows, multi_label=self.multi_label)
+        index = np.arange(len(features))
+        gold = make_targets(features, index, self.labels, multi_label=self.multi_label)
+        doubt = doubt_label_sets if self.multi_label else doubt_labels
+        return doubt(chance, gold, self.labels)
 
     def fit_majority(self, train: Sequence[Example]) -> Predict:
         """The most frequent label for every text; of several, those that most texts have."""

@@ -29,6 +29,7 @@ from softf1.tasks.base import (
     read_examples,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars, describe_biases
+from softf1.tasks.doubts import Doubts, doubt_tags
 from softf1.tasks.headroom import (
     NO_LOGITS,
     Headroom,
@@ -391,6 +392,13 @@ class Tagging:
         best, tags = sweep_tags(lines, rows, labels=self.labels, outside=OUTSIDE, scheme=scheme)
         then = [read_sentence(line, own, scheme) for line, own in zip(lines, tags, strict=True)]
         return measure_spans(sentences, best, what=what, then=then)
+
+    def find_doubts(self, logits: Logits, features: Features) -> Doubts:
+        """Spans, or words where tags make up none, whose given tags the model finds unlikely."""
+        chance = probabilities(by_word(logits["logits"], logits, features), multi_label=False)
+        gold = self.label_ids(features)[features["tag"]]
+        whole = self.spans is not None
+        return doubt_tags(chance, gold, features["sentence"], self.labels, spans=whole)
 
     def fit_majority(self, train: Sequence[TaggedSentence]) -> Predict:
         """Every word gets the most frequent tag of the training data."""

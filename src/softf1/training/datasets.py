@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from softf1.data.splits import TextHashes, find_overlaps, put_aside, text_of
+from softf1.data.splits import TextHashes, assign_folds, find_overlaps, put_aside, text_of
 from softf1.errors import InputError
 from softf1.models.encoders import make_tokenizer
 from softf1.tasks.registry import make_task
@@ -13,6 +13,10 @@ from softf1.training.run_folder import SPLITS, hash_examples, hash_path, identif
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe, TaskSection
@@ -112,6 +116,8 @@ def divide(
     if not examples.get("train"):
         path = sources.get("train", {}).get("path")
         raise InputError("wanted examples to use as train, got none", path=path)
+    if section.folds is not None:
+        take_fold(examples, sources, section)
     if "dev" not in examples:
         split_dev(examples, sources, section.dev_share)
     notes = drop_leaks(examples) if section.drop_leaks else find_leaks(examples)
@@ -122,6 +128,31 @@ def divide(
                 f"wanted examples to use as {name}, got none", path=sources[name]["path"]
             )
     return notes
+
+
+def take_fold(
+    examples: dict[str, list[Any]], sources: dict[str, dict[str, Any]], section: TaskSection
+) -> None:
+    """Makes one fold of all examples the test part, and the others the training part."""
+    everything = [example for name in SPLITS for example in examples.pop(name, ())]
+    fold = find_folds(everything, section, sources["train"]["path"])
+    held = fold == section.fold
+    examples["train"] = [e for e, aside in zip(everything, held, strict=True) if not aside]
+    examples["test"] = [e for e, aside in zip(everything, held, strict=True) if aside]
+    sources.setdefault("test", {**sources["train"]})
+
+
+def find_folds(
+    examples: Sequence[Any], section: TaskSection, path: Path | str | None
+) -> NDArray[np.int64]:
+    """Returns the fold of each example of all files together; no fold may be empty."""
+    fold = assign_folds(examples, section.folds or 1, seed=SPLIT_SEED)
+    if len(filled := set(fold.tolist())) < (section.folds or 1):
+        raise InputError(
+            f"wanted a text for each of {section.folds} folds, got {len(filled)} different texts",
+            path=path,
+        )
+    return fold
 
 
 def find_leaks(examples: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -171,6 +202,6 @@ def split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: fl
             + ("1" if len(train) == 1 else f"{len(train)} of one text"),
             path=sources["train"]["path"],
         )
-    sources["dev"] = {**sources["train"], "share": share}
+    sources.setdefault("dev", {**sources["train"], "share": share})  # of folds it is a file too
     examples["dev"] = [e for e, chosen in zip(train, aside, strict=True) if chosen]
     examples["train"] = [e for e, chosen in zip(train, aside, strict=True) if not chosen]

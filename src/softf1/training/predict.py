@@ -15,7 +15,7 @@ from softf1.data.registry import FORMATS
 from softf1.errors import InputError
 from softf1.recipe import read_recipe
 from softf1.tasks.base import format_line
-from softf1.training.datasets import check_gold, split_dev
+from softf1.training.datasets import check_gold, read_parts, split_dev
 from softf1.training.evaluation import evaluate, predict_logits
 from softf1.training.loading import prefetch
 from softf1.training.publish import load_model
@@ -293,6 +293,9 @@ def read_part(
     recipe: Recipe, task: Task, split: str | None, problems: Problems
 ) -> tuple[str, str, list[Any]]:
     """File, name and examples of the part of a recipe's data that a run is judged by."""
+    if recipe.task.folds is not None:
+        name = split or "test"
+        return recipe.task.train, name, read_parts(recipe)[name]
     name = split or ("test" if recipe.task.test else "dev")
     path = getattr(recipe.task, name) or (recipe.task.train if name == "dev" else None)
     if path is None:

@@ -1,0 +1,138 @@
+"""Finds labels of your data that are likely to be wrong, and writes them down for you to review."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softf1.cli.options import add_settings, choose_executor, read_settings
+
+if TYPE_CHECKING:
+    import argparse
+
+    from softf1.recipe import Recipe
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `softf1 suspects`."""
+    parser.add_argument(
+        "data",
+        nargs="+",
+        metavar="DATA",
+        help="one to three files, or hf:NAME; or a recipe, whose files are all judged",
+    )
+    parser.add_argument("--format", help="how to read them (default: found by looking at the file)")
+    parser.add_argument("--task", help="tagging, pairs or classification (default: found)")
+    parser.add_argument("--encoder", metavar="NAME", help="the encoder (default: one that fits)")
+    add_settings(parser)
+    parser.add_argument("--folds", type=int, default=5, metavar="N", help="models (default 5)")
+    parser.add_argument("--epochs", type=float, metavar="N", help="passes of each model")
+    parser.add_argument("--seed", type=int, metavar="N", help="of all models")
+    parser.add_argument(
+        "--top", type=int, default=1000, metavar="N", help="suspects to list (default 1000)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="models at a time (default 1)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder (default: runs/NAME-suspects)"
+    )
+    parser.add_argument(
+        "--on", choices=("here", "ray"), default="here", help="where runs go (ray: optional extra)"
+    )
+    parser.add_argument("--force", action="store_true", help="start afresh in the folder")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trains the folds, writes the page and the file to review, prints the first suspects."""
+    from softf1.errors import InputError, printable
+    from softf1.experiments.suspects import REVIEW, find_suspects
+    from softf1.reports.suspects import check_extra, write_suspects
+
+    for name, least in (("folds", 2), ("top", 1), ("jobs", 1)):
+        if getattr(options, name) < least:
+            raise InputError(f"wanted --{name} from {least} up, got {getattr(options, name)}")
+    check_extra()
+    recipe = make_recipe(options)
+    folder = options.out or Path("runs") / f"{recipe.name}-suspects"
+    how = {"folds": options.folds, "top": options.top}
+    with choose_executor(options, folder) as execute:
+        content = find_suspects(
+            recipe, folder, execute=execute, force=options.force, quiet=options.quiet, **how
+        )
+    page = write_suspects(folder)
+    show(content)
+    print(printable(f"{page}, {folder / REVIEW}"))
+    return 0
+
+
+def make_recipe(options: argparse.Namespace) -> Recipe:
+    """The recipe that is given, or the one that `softf1 new` would write, with cross entropy.
+
+    Probabilities are what suspects are ranked by, and cross entropy is what makes them honest.
+    """
+    from softf1.errors import InputError
+    from softf1.experiments.search import BASELINE
+    from softf1.recipe import check_recipe, read_recipe, with_values
+    from softf1.recipe.shipped import list_recipes
+    from softf1.scaffold import propose_recipe
+
+    changes = {"train.epochs": options.epochs, "train.seed": options.seed}
+    first = options.data[0]
+    if first.endswith(".toml") or first in list_recipes():
+        given = ("format", "task", "set", "encoding")
+        told = [f"--{name}" for name in given if getattr(options, name)]
+        if told or len(options.data) > 1:
+            got = ", ".join([*told, *options.data[1:]])
+            raise InputError(f"wanted a recipe alone, which names files and task; got {got} too")
+        recipe = read_recipe(first)
+        changes["encoder.name"] = options.encoder
+    else:
+        recipe = propose_recipe(
+            options.data,
+            name=Path(first).stem.partition(".")[0].replace(":", "-") or "data",
+            task=options.task,
+            format=options.format,
+            options=read_settings(options.set, options.encoding),
+            encoder=options.encoder,
+        ).recipe
+        changes |= {"loss.name": BASELINE, "eval.tune": False}
+    recipe = with_values(recipe, {k: v for k, v in changes.items() if v is not None})
+    check_recipe(recipe)
+    return recipe
+
+
+SHOWN = 10
+"""Suspects that are printed; the files have more."""
+
+
+def show(content: dict[str, Any]) -> None:
+    """Prints the most likely errors and how many there are of each kind."""
+    from softf1.cli.show import points, print_table
+    from softf1.experiments.suspects import say_marks
+
+    score = f"{content['headline']} {points(content['score'])} on texts unseen in training"
+    print(f"{content['examples']:,} examples, {content['folds']} folds, {score}")
+    if not content["found"]:
+        print("No label is doubted.")
+        return
+    heads = ["score", "line", "kind", "given", "suggested"]
+    rows = [
+        [
+            f"{one['score']:.4f}",
+            f"{one['file']}:{one['line']}",
+            one["kind"],
+            say_marks(one["given"]),
+            say_marks(one["suggested"]),
+        ]
+        for one in content["suspects"][:SHOWN]
+    ]
+    print_table(heads, rows, numbers=slice(0, 1))
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in content["kinds"].items())
+    print(f"{content['found']:,} suspects: {kinds}")
+    if content["unknown"]:
+        print(
+            f"note: {content['unknown']:,} examples have a label that no other fold has; it was "
+            "not judged"
+        )

@@ -1,0 +1,283 @@
+"""`softf1 suspects`: labels of a corpus that models trained on the rest of it find unlikely.
+
+The examples are cut into folds. For each fold a model is trained on the others and judges the
+examples of this one, so that no model is asked about a text that it has seen. What its task doubts
+(`tasks/doubts.py`) is ranked over all folds and written to be reviewed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from softf1.data.problems import Problems
+from softf1.errors import InputError, RunError
+from softf1.experiments.grid import RUNS, Grid, RunSpec, lock, write_json
+from softf1.experiments.meter import Meter
+from softf1.files import new_file
+from softf1.recipe import with_values
+from softf1.tasks.registry import make_task
+from softf1.training.datasets import check_gold, find_folds
+from softf1.training.evaluation import predict_logits
+from softf1.training.publish import load_model
+from softf1.training.run_folder import SPLITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from softf1.experiments.grid import Execute
+    from softf1.recipe import Recipe
+    from softf1.tasks.base import Features, Logits, Task
+    from softf1.tasks.doubts import Doubt, Mark
+
+SCHEMA = 1
+FILE, REVIEW = "suspects.json", "suspects.csv"
+COLUMNS = ("file", "line", "kind", "given", "suggested", "score", "text", "decision")
+"""Of the file to review; `decision` is left empty for the reviewer: keep or fix."""
+
+RISKY = ("=", "+", "-", "@", "\t", "\r")
+"""First characters by which a spreadsheet takes a text for a formula."""
+
+
+class Held(NamedTuple):
+    """A fold as the model that was trained on the others sees it.
+
+    Attributes:
+        index: The numbers of its examples among all.
+        task: With the labels of the other folds.
+        features: The examples, encoded.
+        logits: What the model gives for them.
+    """
+
+    index: list[int]
+    task: Task
+    features: Features
+    logits: Logits
+
+
+def find_suspects(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    execute: Execute,
+    folds: int = 5,
+    top: int = 1000,
+    force: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Trains what is missing of the folds, judges every example, writes what is suspect.
+
+    Args:
+        recipe: Names the files, and what is trained on them.
+        folder: The folder of the folds; `suspects.json` and `suspects.csv` go there.
+        execute: Executes the runs.
+        folds: How many models; each is trained on all examples but those of its fold.
+        top: Suspects that are written, the most likely errors first.
+        force: Start afresh in a folder that holds other folds, or these.
+        quiet: Show no progress.
+
+    Returns:
+        The content of `suspects.json`.
+    """
+    whole = with_values(recipe, {"task.folds": folds, "task.fold": 0})
+    examples = read_examples(whole)
+    grid = Grid(folder, recipe, execute)
+    with lock(folder, force=force):
+        runs = train_folds(grid, folds, quiet=quiet)
+        parts = predict_folds(grid, runs, whole, [example for _, example in examples])
+        found, unknown = judge(parts)
+        content = describe(grid, runs, examples, found[:top])
+        content |= {"folds": folds, "found": len(found), "unknown": unknown}
+        content["kinds"] = dict(Counter(doubt.kind for doubt in found).most_common())
+        write_json(folder / FILE, content)
+        write_review(folder / REVIEW, content["suspects"])
+    return content
+
+
+def read_examples(recipe: Recipe) -> list[tuple[str, Any]]:
+    """All examples with their files, in the order in which they are cut into folds.
+
+    Raises:
+        InputError: A file cannot be read, an example has no label, the task judges no labels, or
+            there are fewer texts than folds.
+    """
+    task = make_task(recipe.task.kind, **recipe.task.options)
+    if not hasattr(task, "find_doubts"):
+        raise InputError(
+            f"wanted a task that labels texts or words, got {task.kind}: its answers have no "
+            "probability that could be doubted (names can be judged with --task tagging)"
+        )
+    paths = {name: path for name in SPLITS if (path := getattr(recipe.task, name))}
+    examples = {name: list(task.read(path, Problems())) for name, path in paths.items()}
+    check_gold(task, examples, {name: {"path": path} for name, path in paths.items()})
+    everything = [(paths[name], one) for name, own in examples.items() for one in own]
+    find_folds([one for _, one in everything], recipe.task, recipe.task.train)
+    return everything
+
+
+def train_folds(grid: Grid, folds: int, *, quiet: bool) -> list[RunSpec]:
+    """Trains the model of each fold that is not there yet."""
+    recipe = grid.recipe
+    runs = [
+        RunSpec(
+            id=f"fold-{number}",
+            label=f"fold {number}",
+            loss=recipe.loss.name,
+            seed=recipe.train.seed,
+            values={"task.folds": folds, "task.fold": number},
+            folder=f"{RUNS}/fold-{number}",
+        )
+        for number in range(folds)
+    ]
+    grid.open(kind="suspects", baseline=runs[0].label, losses=[run.label for run in runs])
+    with Meter(len(runs), len(runs), quiet=quiet) as meter:
+        grid.run(runs, meter)
+    if grid.errors:
+        name, error = next(iter(grid.errors.items()))
+        raise RunError(f"{len(grid.errors)} of {folds} folds failed; {name}: {error}")
+    return runs
+
+
+def predict_folds(
+    grid: Grid, runs: Sequence[RunSpec], recipe: Recipe, examples: Sequence[Any]
+) -> Iterator[Held]:
+    """What the model of each fold gives for the examples that it was not trained on."""
+    fold = find_folds(examples, recipe.task, recipe.task.train)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for number, run in enumerate(runs):
+        model, task, tokenizer = load_model(grid.folder / run.folder)
+        index = np.flatnonzero(fold == number).tolist()
+        features = task.encode([examples[i] for i in index], tokenizer)
+        tokens = recipe.eval.batch_tokens
+        model = model.to(device)
+        logits = predict_logits(
+            model, task, features, tokenizer, device=device, batch_tokens=tokens
+        )
+        yield Held(index, task, features, logits)
+
+
+def judge(parts: Iterator[Held]) -> tuple[list[Doubt], int]:
+    """The doubts of all folds, the most likely errors first; examples of unknown labels.
+
+    The number of an example is that among all.
+    """
+    found: list[Doubt] = []
+    unknown = 0
+    for part in parts:
+        doubts = part.task.find_doubts(part.logits, part.features)  # type: ignore[attr-defined]
+        found += [replace(one, example=part.index[one.example]) for one in doubts.found]
+        unknown += doubts.unknown
+    return sorted(found, key=lambda one: (-one.score, one.example)), unknown
+
+
+def describe(
+    grid: Grid,
+    runs: Sequence[RunSpec],
+    examples: Sequence[tuple[str, Any]],
+    found: Sequence[Doubt],
+) -> dict[str, Any]:
+    """What `suspects.json` says of the folds and of each suspect."""
+    results = [grid.results[run.id] for run in runs]
+    metric = results[0]["headline"]
+    scores = [result["scores"]["test"][metric] for result in results]
+    task = make_task(grid.recipe.task.kind, **grid.recipe.task.options)
+    return {
+        "schema": SCHEMA,
+        "kind": "suspects",
+        "name": grid.recipe.name,
+        "task": grid.recipe.task.kind,
+        "encoder": grid.recipe.encoder.name,
+        "loss": grid.recipe.loss.name,
+        "seed": grid.recipe.train.seed,
+        "versions": results[0]["versions"],
+        "files": sorted({path for path, _ in examples}),
+        "examples": len(examples),
+        "headline": metric,
+        "score": float(np.mean(scores)),
+        "suspects": [describe_suspect(*examples[one.example], one, task) for one in found],
+    }
+
+
+def describe_suspect(path: str, example: Any, doubt: Doubt, task: Task) -> dict[str, Any]:
+    """One suspect: where it stands, what is given there and what the model suggests."""
+    shown = task.show(example)
+    words = shown.get("words", [])
+    texts = [shown[key] for key in ("text", "first", "second") if key in shown]
+    return {
+        "file": path,
+        "line": example.line,
+        "id": example.id,
+        "kind": doubt.kind,
+        "given": [describe_mark(mark, words) for mark in doubt.given],
+        "suggested": [describe_mark(mark, words) for mark in doubt.suggested],
+        "score": doubt.score,
+        "pieces": cut_words(words, doubt) if words else [" ⇄ ".join(texts), "", ""],
+    }
+
+
+def describe_mark(mark: Mark, words: Sequence[str]) -> dict[str, Any]:
+    """A label, and the words that it stands on."""
+    if mark.start is None:
+        return {"label": mark.label}
+    return {**mark._asdict(), "text": join_words(words[mark.start : mark.end])}
+
+
+def cut_words(words: Sequence[str], doubt: Doubt) -> list[str]:
+    """The sentence in three pieces: before what is doubted, the doubted words, and after them."""
+    marks = (*doubt.given, *doubt.suggested)
+    start, end = min(mark.start or 0 for mark in marks), max(mark.end or 0 for mark in marks)
+    return [join_words(part) for part in (words[:start], words[start:end], words[end:])]
+
+
+def write_review(path: Path, suspects: Sequence[dict[str, Any]]) -> None:
+    """Writes the file to review: a row a suspect, `decision` left empty."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in suspects:
+        given, suggested = (say_marks(one[key]) for key in ("given", "suggested"))
+        text = " ".join(filter(None, one["pieces"]))
+        row = [one["file"], one["line"], one["kind"], given, suggested, f"{one['score']:.6f}"]
+        writer.writerow(
+            [defuse(cell) if isinstance(cell, str) else cell for cell in (*row, text, "")]
+        )
+    with new_file(path) as file:
+        file.write(table.getvalue().encode(errors="replace"))
+
+
+def say_marks(marks: Sequence[dict[str, Any]]) -> str:
+    """Labels in words, each with what it stands on.
+
+    >>> say_marks([{"label": "PER", "start": 1, "end": 3, "text": "Ann Lee"}])
+    'PER: Ann Lee'
+    >>> say_marks([])
+    'nothing'
+    """
+    parts = [": ".join(filter(None, (mark["label"], mark.get("text")))) for mark in marks]
+    return "; ".join(parts) or "nothing"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words with spaces between them; characters of a script without spaces as they are.
+
+    >>> join_words(["Ann", "Lee"]), join_words(["李", "安"])
+    ('Ann Lee', '李安')
+    """
+    characters = all(len(word) == 1 for word in words) and not all(map(str.isascii, words))
+    return ("" if characters else " ").join(words)
+
+
+def defuse(cell: str) -> str:
+    """The text with an apostrophe before what a spreadsheet would run as a formula.
+
+    >>> defuse("=1+1"), defuse("PER")
+    ("'=1+1", 'PER')
+    """
+    return f"'{cell}" if cell.startswith(RISKY) else cell

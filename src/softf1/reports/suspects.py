@@ -1,0 +1,109 @@
+"""The page of `softf1 suspects`: labels that are likely to be wrong, the likeliest first."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from softf1.errors import InputError
+from softf1.files import new_file
+from softf1.reports.page import EXTRA, fill
+from softf1.reports.tables import Column, Table, shorten, to_json
+
+FILE, PAGE = "suspects.json", "suspects.html"
+NOTHING = "nothing"
+LONGEST = 600
+"""Characters of each piece of a text that the page shows."""
+
+
+def check_extra() -> None:
+    """Refuses to begin where the page could not be written."""
+    if find_spec("jinja2") is None:
+        raise InputError(EXTRA)
+
+
+def write_suspects(folder: Path | str) -> Path:
+    """Writes the page of a folder that `softf1 suspects` made, from its `suspects.json`.
+
+    Returns:
+        The page.
+    """
+    path, page = Path(folder) / FILE, Path(folder) / PAGE
+    try:
+        text = fill("suspects.html.j2", **make_context(json.loads(path.read_text("utf-8"))))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"wanted what softf1 suspects wrote, got {error!r}", path=path) from error
+    with new_file(page) as file:
+        file.write(text.encode())
+    return page
+
+
+def make_context(content: dict[str, Any]) -> dict[str, Any]:
+    """What the template shows."""
+    suspects = [_describe(one) for one in content["suspects"]]
+    confusions, listed = make_confusions(suspects), make_list(suspects)
+    tables = {table.id: table.to_data() for table in (confusions, listed)}
+    return {
+        "content": content,
+        "title": f"{content['name']}: labels to review",
+        "suspects": suspects,
+        "kinds": {kind: _slug(kind) for kind in content["kinds"]},
+        "confusions": confusions,
+        "data": to_json({"figures": {}, "tables": tables}),
+    }
+
+
+def _describe(one: dict[str, Any]) -> dict[str, Any]:
+    before, doubted, after = (str(piece) for piece in one["pieces"])
+    return {
+        **one,
+        "slug": _slug(one["kind"]),
+        "before": shorten(before, LONGEST, end=LONGEST // 2),
+        "doubted": shorten(doubted, LONGEST),
+        "after": shorten(after, LONGEST),
+        "text": " ".join(filter(None, (before, doubted, after))),
+    }
+
+
+def _slug(kind: str) -> str:
+    return kind.replace(" ", "-")
+
+
+def make_confusions(suspects: list[dict[str, Any]]) -> Table:
+    """How often each label is given where another one is suggested."""
+    pairs = Counter((_labels(one["given"]), _labels(one["suggested"])) for one in suspects)
+    columns = (Column("given", "Given"), Column("suggested", "Suggested"))
+    return Table(
+        id="confusions",
+        caption="What is given and what is suggested, in the list below",
+        columns=(*columns, Column("count", "Suspects", "int")),
+        rows=[[*pair, count] for pair, count in pairs.most_common()],
+    )
+
+
+def make_list(suspects: list[dict[str, Any]]) -> Table:
+    """All suspects, for the download."""
+    names = ("file", "line", "kind", "given", "suggested", "score", "text")
+    rows = [
+        [
+            *(one[name] for name in names[:3]),
+            *(_say(one[name]) for name in names[3:5]),
+            one["score"],
+            one["text"],
+        ]
+        for one in suspects
+    ]
+    columns = tuple(Column(name, name) for name in names)
+    return Table(id="suspects", caption="Suspects", columns=columns, rows=rows)
+
+
+def _labels(marks: list[dict[str, Any]]) -> str:
+    return ", ".join(mark["label"] for mark in marks) or NOTHING
+
+
+def _say(marks: list[dict[str, Any]]) -> str:
+    parts = (": ".join(filter(None, (mark["label"], mark.get("text")))) for mark in marks)
+    return "; ".join(parts) or NOTHING

@@ -1,0 +1,197 @@
+"""Labels that a model finds unlikely: what may be wrong in the data, and how likely it is.
+
+A model that was not trained on an example gives it probabilities. Where its own reading differs
+from the given one, that is a doubt. The score is
+
+    score = 1 − p(given)
+
+and of a span the largest over the words of both readings: one tag that cannot be is enough. The
+product over the words, against that of the model's own reading, ranks errors worse: it grows with
+the length of a span (benchmarks/suspects.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from softf1.metrics.schemes import decode_lenient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from softf1.metrics.schemes import LabelledSpan
+
+    Marks = tuple["Mark", ...]
+
+WRONG_LABEL, MISSING_LABEL, EXTRA_LABEL = "wrong label", "missing label", "extra label"
+MISSING_SPAN, EXTRA_SPAN, WRONG_BOUNDARY = "missing span", "extra span", "wrong boundary"
+
+
+class Mark(NamedTuple):
+    """A label, and the words or characters that have it; without these it is the whole text's."""
+
+    label: str
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Something in one example that may be wrong.
+
+    Attributes:
+        example: The number of the example.
+        kind: What may be wrong: a label, the boundary of a span, a span that is missing or extra.
+        given: What the file says.
+        suggested: What the model says.
+        score: From 0 to 1, how unlikely the model finds what is given.
+    """
+
+    example: int
+    kind: str
+    given: tuple[Mark, ...]
+    suggested: tuple[Mark, ...]
+    score: float
+
+
+class Doubts(NamedTuple):
+    """What a model doubts, and how many examples have labels that it could not know."""
+
+    found: list[Doubt]
+    unknown: int
+
+
+def doubt_labels(chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]) -> Doubts:
+    """Doubts about the one label of each text.
+
+    Args:
+        chance: Probabilities (texts, C).
+        gold: (texts,), −100 for a label that training never saw.
+        labels: Their names.
+
+    >>> doubts = doubt_labels(np.array([[0.2, 0.8], [0.9, 0.1]]), np.array([0, 0]), ["ham", "spam"])
+    >>> [(one.example, one.given[0].label, round(one.score, 2)) for one in doubts.found]
+    [(0, 'ham', 0.8)]
+    """
+    known = np.flatnonzero(gold >= 0)
+    best = chance.argmax(-1)
+    found = [
+        Doubt(
+            example=row,
+            kind=WRONG_LABEL,
+            given=(Mark(labels[gold[row]]),),
+            suggested=(Mark(labels[best[row]]),),
+            score=float(1 - chance[row, gold[row]]),
+        )
+        for row in known[best[known] != gold[known]].tolist()
+    ]
+    return Doubts(found, len(gold) - len(known))
+
+
+def doubt_label_sets(chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]) -> Doubts:
+    """Doubts about each label of each text, where a text has any number of them.
+
+    A label that training never saw is no column here, so it is not doubted.
+
+    Args:
+        chance: Probabilities (texts, C).
+        gold: (texts, C) of 0 and 1.
+        labels: Their names.
+    """
+    given = gold > 0
+    found = [
+        Doubt(
+            example=row,
+            kind=EXTRA_LABEL if given[row, column] else MISSING_LABEL,
+            given=(Mark(labels[column]),) if given[row, column] else (),
+            suggested=() if given[row, column] else (Mark(labels[column]),),
+            score=float(max(chance[row, column], 1 - chance[row, column])),
+        )
+        for row, column in np.argwhere((chance >= 0.5) != given).tolist()
+    ]
+    return Doubts(found, 0)
+
+
+def doubt_tags(
+    chance: NDArray[Any],
+    gold: NDArray[Any],
+    at: NDArray[Any],
+    labels: Sequence[str],
+    *,
+    spans: bool,
+) -> Doubts:
+    """Doubts about the spans of each sentence, or about each word where tags make up none.
+
+    Args:
+        chance: Probabilities (words, C).
+        gold: (words,), −100 for a tag that training never saw.
+        at: Where each sentence begins, and the end of the last.
+        labels: The tags.
+        spans: Whether tags make up spans.
+    """
+    best = chance.argmax(-1)
+    list_places = _list_spans if spans else _list_words
+    found: list[Doubt] = []
+    unknown = 0
+    for number, (a, b) in enumerate(pairwise(at.tolist())):
+        own, said, rows = gold[a:b], best[a:b], np.arange(a, b)
+        unknown += bool((own < 0).any())
+        if (own == said).all():
+            continue
+        given, predicted = ([labels[i] for i in ids] for ids in (np.maximum(own, 0), said))
+        for theirs, ours in list_places(given, predicted):
+            bounds = [place or 0 for mark in (*theirs, *ours) for place in mark[1:]]
+            part = slice(min(bounds), max(bounds))
+            if (own[part] < 0).any():
+                continue
+            score = float(1 - chance[rows[part], own[part]].min())
+            kind = name_difference(theirs, ours)
+            found.append(
+                Doubt(example=number, kind=kind, given=theirs, suggested=ours, score=score)
+            )
+    return Doubts(found, unknown)
+
+
+def name_difference(given: Sequence[Mark], suggested: Sequence[Mark]) -> str:
+    """The kind of a doubt about spans.
+
+    >>> name_difference([Mark("PER", 0, 1)], [Mark("PER", 0, 2)])
+    'wrong boundary'
+    """
+    if not given or not suggested:
+        return EXTRA_SPAN if given else MISSING_SPAN
+    same = [mark[1:] for mark in given] == [mark[1:] for mark in suggested]
+    return WRONG_LABEL if same else WRONG_BOUNDARY
+
+
+def _list_words(given: Sequence[str], predicted: Sequence[str]) -> Iterator[tuple[Marks, Marks]]:
+    """Each word whose two tags differ."""
+    for place, (theirs, ours) in enumerate(zip(given, predicted, strict=True)):
+        if theirs != ours:
+            yield (Mark(theirs, place, place + 1),), (Mark(ours, place, place + 1),)
+
+
+def _list_spans(given: Sequence[str], predicted: Sequence[str]) -> Iterator[tuple[Marks, Marks]]:
+    """The spans that only one of two readings has; those that overlap are one difference."""
+    theirs, ours = set(decode_lenient(given)), set(decode_lenient(predicted))
+    held: list[tuple[int, int, str]] = []
+    end = 0
+    for span in [*sorted(theirs ^ ours), None]:
+        if held and (span is None or span[0] >= end):
+            yield _marks(held, theirs), _marks(held, ours)
+            held = []
+        if span is not None:
+            held.append(span)
+            end = max(end, span[1])
+
+
+def _marks(spans: Sequence[LabelledSpan], own: set[LabelledSpan]) -> Marks:
+    return tuple(
+        Mark(label, start, end) for start, end, label in spans if (start, end, label) in own
+    )

@@ -1,0 +1,93 @@
+"""What a model doubts of given labels: the right kind, the right place, the right score."""
+
+import numpy as np
+import pytest
+
+from softf1.tasks.doubts import Mark, doubt_label_sets, doubt_labels, doubt_tags
+
+TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
+
+
+def sure(*tags, chance=0.9):
+    """Probabilities of a model that is rather sure of these tags; the others share the rest."""
+    rows = np.full((len(tags), len(TAGS)), (1 - chance) / (len(TAGS) - 1))
+    rows[np.arange(len(tags)), [TAGS.index(tag) for tag in tags]] = chance
+    return rows
+
+
+def doubt(given, predicted, **options):
+    gold = np.array([TAGS.index(tag) if tag in TAGS else -100 for tag in given])
+    at = np.array([0, len(given)])
+    return doubt_tags(sure(*predicted, **options), gold, at, TAGS, spans=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "predicted", "kind"),
+    [
+        ("O O O", "O B-PER I-PER", "missing span"),
+        ("B-LOC O O", "O O O", "extra span"),
+        ("B-LOC O O", "B-PER O O", "wrong label"),
+        ("B-PER O O", "B-PER I-PER O", "wrong boundary"),
+        ("B-PER I-PER O", "B-PER B-LOC O", "wrong boundary"),
+    ],
+)
+def test_a_difference_of_spans_has_its_kind(given, predicted, kind):
+    doubts = doubt(given.split(), predicted.split())
+    assert [one.kind for one in doubts.found] == [kind]
+
+
+def test_a_doubt_says_both_readings_and_how_unlikely_the_given_one_is():
+    (one,) = doubt(["B-PER", "O", "O"], ["B-PER", "I-PER", "O"], chance=0.7).found
+    assert one.given == (Mark("PER", 0, 1),)
+    assert one.suggested == (Mark("PER", 0, 2),)
+    # O of the second word has 0.1, B-PER of the first 0.7: the least of them counts.
+    assert one.score == pytest.approx(0.9)
+
+
+def test_spans_apart_are_doubts_of_their_own_and_equal_ones_are_none():
+    doubts = doubt(["B-PER", "O", "B-LOC", "O"], ["B-LOC", "O", "B-LOC", "B-PER"])
+    assert [(one.kind, one.suggested[0].start) for one in doubts.found] == [
+        ("wrong label", 0),
+        ("missing span", 3),
+    ]
+
+
+def test_a_tag_that_training_never_saw_is_not_doubted():
+    doubts = doubt(["B-GPE", "O", "O"], ["B-LOC", "O", "B-PER"])
+    assert [one.kind for one in doubts.found] == ["missing span"]
+    assert doubts.unknown == 1
+
+
+def test_the_example_is_numbered_by_its_sentence():
+    gold, at = np.array([0, 0, 0]), np.array([0, 2, 3])
+    doubts = doubt_tags(sure("O", "O", "B-LOC"), gold, at, TAGS, spans=True)
+    assert [(one.example, one.suggested) for one in doubts.found] == [(1, (Mark("LOC", 0, 1),))]
+
+
+def test_plain_tags_are_doubted_word_by_word():
+    chance = np.array([[0.9, 0.1], [0.2, 0.8]])
+    doubts = doubt_tags(chance, np.array([1, 0]), np.array([0, 2]), ["N", "V"], spans=False)
+    assert [(one.kind, one.given, one.suggested) for one in doubts.found] == [
+        ("wrong label", (Mark("V", 0, 1),), (Mark("N", 0, 1),)),
+        ("wrong label", (Mark("N", 1, 2),), (Mark("V", 1, 2),)),
+    ]
+    assert [one.score for one in doubts.found] == pytest.approx([0.9, 0.8])
+
+
+def test_one_label_is_doubted_where_another_is_likelier():
+    chance = np.array([[0.6, 0.2, 0.2], [0.1, 0.2, 0.7], [0.1, 0.1, 0.8]])
+    doubts = doubt_labels(chance, np.array([0, 1, -100]), ["a", "b", "c"])
+    (one,) = doubts.found
+    assert (one.example, one.given, one.suggested) == (1, (Mark("b"),), (Mark("c"),))
+    assert one.score == pytest.approx(0.8)
+    assert doubts.unknown == 1
+
+
+def test_of_several_labels_each_is_doubted_alone():
+    chance, gold = np.array([[0.9, 0.3, 0.2]]), np.array([[0, 1, 0]])
+    found = doubt_label_sets(chance, gold, ["a", "b", "c"]).found
+    assert [(one.kind, one.given, one.suggested) for one in found] == [
+        ("missing label", (), (Mark("a"),)),
+        ("extra label", (Mark("b"),), ()),
+    ]
+    assert [one.score for one in found] == pytest.approx([0.9, 0.7])
