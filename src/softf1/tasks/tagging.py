@@ -66,8 +66,8 @@ tag("A sentence to tag.")"""
 
 OF_CRF = (
     "softf1 chooses the best sequence of tags, with a CRF whose transitions are in the weights "
-    "(`crf.transitions`). A pipeline of transformers leaves them out and takes the best tag of each "
-    "word alone, so it may give sequences that the tag scheme does not allow."
+    "(`crf.transitions`). A pipeline of transformers leaves them out and takes the best tag of "
+    "each word alone, so it may give sequences that the tag scheme does not allow."
 )
 
 
