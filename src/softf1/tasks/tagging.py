@@ -15,6 +15,7 @@ from softf1.data.examples import TaggedSentence
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, detect_scheme, repair_tags
+from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
 from softf1.tasks.base import (
@@ -44,11 +45,14 @@ from softf1.tasks.tags import (
     by_word,
     check_tags,
     count_tags,
+    count_transitions,
+    decode_sequences,
     find_scheme,
     list_entities,
     list_units,
     read_sentence,
     score_tags,
+    sequence_logits,
     span_labels,
     split_characters,
 )
@@ -74,6 +78,13 @@ tag = pipeline("token-classification", model="{folder}", aggregation_strategy="f
 tag("A sentence to tag.")"""
 
 
+OF_CRF = (
+    "softf1 chooses the best sequence of tags, with a CRF whose transitions are in the weights "
+    "(`crf.transitions`). A pipeline of transformers leaves them out and takes the best tag of "
+    "each word alone, so it may give sequences that the tag scheme does not allow."
+)
+
+
 @dataclass(frozen=True)
 class Tagging:
     """Named entities, parts of speech, segmentation.
@@ -88,11 +99,17 @@ class Tagging:
         reader: Options of the reader.
         max_length: Ids in a row at most, special tokens included; None is the encoder's window.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
+        decoder: How tags are chosen: "argmax" takes the best of each word alone. "crf" takes the
+            best sequence, with a score for each tag after each tag, and learns by the likelihood
+            of whole sequences. "crf-marginals" decides alike, but the loss sees the probability
+            of each tag over all sequences.
         labels: Tags that can be predicted, from the training data.
         spans: The scheme of the tags, when they make up spans.
         biases: Added to the logits, one a label; tuned on dev.
         bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
             what is below.
+        transitions: What a CRF starts from: how much more often than by chance one tag follows
+            another in the training data, in logs. The last row and column are the sentence's edge.
     """
 
     unit: Literal["word", "character", "joint"] = "word"
@@ -101,10 +118,12 @@ class Tagging:
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
     overlap: int | None = None
+    decoder: Literal["argmax", "crf", "crf-marginals"] = "argmax"
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     spans: str | None = field(default=None, metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
+    transitions: tuple[tuple[float, ...], ...] = field(default=(), metadata={"learned": True})
 
     kind = file_kind = "tagging"
     summary = "a tag for each word or character: names, parts of speech, segmentation"
@@ -169,13 +188,20 @@ class Tagging:
         """The tags of the training data, O first, and their scheme if they are spans."""
         found = set(features.names["tags"]) - {NO_TAG}
         labels = tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
-        return replace(self, labels=labels, spans=self.target_scheme or find_scheme(features))
+        task = replace(self, labels=labels, spans=self.target_scheme or find_scheme(features))
+        if self.decoder == "argmax":
+            return task
+        ids = task.label_ids(features)[features["tag"]]
+        made = count_transitions(ids, features["sentence"], labels, task.spans)
+        return replace(task, transitions=made)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a linear layer over every token."""
         model: nn.Module = build_model(
             encoder, head=self.head, labels=self.labels, tokenizer=tokenizer, **options
         )
+        if self.decoder != "argmax":
+            add_crf(model, torch.tensor(self.transitions), saved=encoder)
         return model
 
     def notes(self, features: Features) -> list[str]:
@@ -226,23 +252,39 @@ class Tagging:
         ids = {label: i for i, label in enumerate(self.labels)}
         return np.array([ids.get(tag, IGNORE) for tag in features.names["tags"]], np.int64)
 
-    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
-        """`tags` (B, L, C)."""
-        return {"tags": output.logits}
+    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
+        """`tags` (B, L, C), which losses take; a CRF decodes by what it is made of."""
+        if self.decoder == "argmax":
+            return {"tags": output.logits}
+        emissions, transitions = output["logits"], output["transitions"]
+        target = batch.targets["tags"]
+        if len(target) < len(emissions):  # every sentence twice, for consistency
+            target = torch.cat([target, target])
+        if self.decoder == "crf":
+            tags = conditional_logits(emissions, transitions, target)
+        else:
+            tags = marginal_logits(emissions, transitions, target >= 0)
+        return {"tags": tags, "emissions": emissions, "transitions": transitions}
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The logits of the owned words."""
-        chosen = logits["tags"][batch.places["row"], batch.places["column"]]
-        return {
+        own = logits.get("emissions", logits["tags"])
+        chosen = own[batch.places["row"], batch.places["column"]]
+        gathered = {
             "word": batch.places["word"].cpu().numpy(),
             "logits": chosen.detach().float().cpu().numpy(),
         }
+        if "transitions" in logits:
+            gathered["transitions"] = logits["transitions"].detach().float().cpu().numpy()[None]
+        return gathered
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Biases of the labels: of O alone where tags make up spans."""
+        """Biases of the labels: of O alone where tags make up spans. A CRF has none."""
         return self._tune(logits, features, F1)
 
     def _tune(self, logits: Logits, features: Features, target: Target) -> Self:
+        if self.decoder != "argmax":
+            return self
         rows = by_word(logits["logits"], logits, features)
         gold = self.label_ids(features)[features["tag"]]
         lengths = np.diff(features["sentence"])
@@ -296,14 +338,17 @@ class Tagging:
         features: Features,
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
-        """The best tag of every word, and its probability with the biases."""
+        """The best tag of every word, or the best tags of every sentence, with probabilities."""
+        at = features["sentence"].tolist()
+        if self.decoder != "argmax":
+            emissions = by_word(logits["logits"], logits, features)
+            return decode_sequences(emissions, logits["transitions"][0], at, self.labels)
         scores = logits["logits"] + np.array(self.biases or 0.0)
         best = by_word(scores.argmax(-1), logits, features)
         sure = by_word(
             probabilities(scores, multi_label=False).max(-1, initial=0), logits, features
         )
         tags, sure = [self.labels[i] for i in best.tolist()], sure.round(DIGITS).tolist()
-        at = features["sentence"].tolist()
         return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in pairwise(at)]
 
     def details(self, prediction: Prediction) -> dict[str, Any]:
@@ -355,7 +400,9 @@ class Tagging:
         if pieces:
             same = '`aggregation_strategy="first"` in a pipeline'
             decision.append(f"A {unit} has the tag of its first piece ({same}).")
-        if self.biases:
+        if self.decoder != "argmax":
+            decision.append(OF_CRF)
+        elif self.biases:
             decision += describe_biases(self.labels, self.biases, folded=folded)
         else:
             plain = "The tag with" if self.bars else f"{NOT_TUNED}: the tag with"
@@ -376,7 +423,7 @@ class Tagging:
     ) -> Headroom:
         """A bias, the ranking, and for spans labels and boundaries."""
         rows = None
-        if logits is not None and features is not None:
+        if logits is not None and features is not None and self.decoder == "argmax":
             rows = by_word(logits["logits"], logits, features).astype(np.float64)
             rows += np.array(self.biases or 0.0)
         if self.spans is None:
@@ -385,7 +432,8 @@ class Tagging:
         sentences = [read_sentence(line, line["tags"], scheme) for line in lines]
         what = f"One bias, for {OUTSIDE}"
         if rows is None:
-            return measure_spans(sentences, None, what=what, missing=[NO_LOGITS])
+            missing = [NO_LOGITS] if self.decoder == "argmax" else ["no bias: a CRF has none"]
+            return measure_spans(sentences, None, what=what, missing=missing)
         if OUTSIDE not in self.labels:
             missing = [f"no bias: every word is in a span, none is {OUTSIDE}"]
             return measure_spans(sentences, None, what=what, missing=missing)
@@ -395,7 +443,11 @@ class Tagging:
 
     def find_doubts(self, logits: Logits, features: Features) -> Doubts:
         """Spans, or words where tags make up none, whose given tags the model finds unlikely."""
-        chance = probabilities(by_word(logits["logits"], logits, features), multi_label=False)
+        rows = by_word(logits["logits"], logits, features)
+        if self.decoder != "argmax":
+            at = features["sentence"].tolist()
+            rows = sequence_logits(rows, logits["transitions"][0], at)
+        chance = probabilities(rows, multi_label=False)
         gold = self.label_ids(features)[features["tag"]]
         whole = self.spans is not None
         return doubt_tags(chance, gold, features["sentence"], self.labels, spans=whole)

@@ -9,11 +9,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from softf1.data.tags import to_characters
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy, count_classes
 from softf1.metrics.operating import Units
+from softf1.metrics.prefixes import ALLOWED, steps_of
 from softf1.metrics.schemes import (
     OUTSIDE,
     SCHEMES,
@@ -21,20 +23,26 @@ from softf1.metrics.schemes import (
     decode_strict,
     detect_scheme,
     encode_spans,
+    get_scheme,
 )
 from softf1.metrics.spans import count_lenient, count_strict
+from softf1.models.crf import FORBIDDEN, best_tags, marginal_logits
 from softf1.tasks.base import DIGITS, describe_counts
 from softf1.tasks.headroom import Sentence
 from softf1.tasks.rows import offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from softf1.data.examples import TaggedSentence
     from softf1.tasks.base import Features, LineCounts, Logits, Prediction
+
+CHUNK = 256
+"""Sentences that a CRF decodes at once, those of about one length together."""
 
 
 def find_scheme(features: Features) -> str | None:
@@ -209,3 +217,87 @@ def split_characters(sentence: TaggedSentence, scheme: str, *, joint: bool) -> T
     spans = [(at[start], at[end], label) for start, end, label in decode_lenient(sentence.tags)]
     tags = encode_spans(spans, length=len(characters), scheme=scheme)
     return replace(sentence, words=characters, tags=tuple(tags))
+
+
+def count_transitions(
+    ids: NDArray[np.int64], at: NDArray[Any], labels: Sequence[str], scheme: str | None
+) -> tuple[tuple[float, ...], ...]:
+    """How much more often than by chance one tag follows another, in logs: where a CRF starts.
+
+    One is added to each count. What the tag scheme rules out, and the data does not have all the
+    same, is `FORBIDDEN`. The last row and column are the edge of a sentence.
+
+    >>> at, ids = np.array([0, 3]), np.array([0, 1, 0])
+    >>> made = count_transitions(ids, at, ["O", "B-PER", "I-PER"], "BIO")
+    >>> made[0][2]  # I-PER after O
+    -100.0
+    >>> made[0][1] > 0
+    True
+    """
+    edge = len(labels)
+    starts, ends = at[:-1][np.diff(at) > 0], at[1:][np.diff(at) > 0]
+    before = np.concatenate([[edge], ids[:-1]])[: len(ids)]
+    before[starts] = edge
+    counts = np.zeros((edge + 1, edge + 1))
+    np.add.at(counts, (before, ids), 1)
+    np.add.at(counts, (ids[ends - 1], np.full(len(ends), edge)), 1)
+    smooth = counts + 1
+    shares = smooth / smooth.sum()
+    odds = np.log(shares / (shares.sum(1, keepdims=True) * shares.sum(0, keepdims=True)))
+    if scheme is not None:
+        steps, named = steps_of(get_scheme(scheme)), (*labels, OUTSIDE)
+        ruled_out = np.array([[not steps[a, b] & ALLOWED for b in named] for a in named])
+        odds[ruled_out & (counts == 0)] = FORBIDDEN
+    return tuple(map(tuple, odds.round(DIGITS).tolist()))
+
+
+def decode_sequences(
+    emissions: NDArray[Any], transitions: NDArray[Any], at: list[int], labels: Sequence[str]
+) -> list[Prediction]:
+    """The best sequence of each sentence, and the probability of each of its tags.
+
+    Args:
+        emissions: (words, C), sentence after sentence.
+        transitions: (C + 1, C + 1).
+        at: Where sentences begin; one more for the end.
+        labels: The C tags.
+    """
+    made: list[Prediction] = [{"tags": [], "confidence": []} for _ in at[:-1]]
+    moves = torch.from_numpy(transitions)
+    for some, padded, lengths in _pad_sentences(emissions, at):
+        best = best_tags(padded, moves, lengths)
+        inside = torch.arange(padded.shape[1]) < lengths[:, None]
+        shares = marginal_logits(padded, moves, inside).double().softmax(-1)
+        sure = shares.gather(2, best.unsqueeze(2)).squeeze(2)
+        for n, tags, own, size in zip(some, best.tolist(), sure.tolist(), lengths, strict=True):
+            made[n] = {
+                "tags": [labels[i] for i in tags[:size]],
+                "confidence": [round(share, DIGITS) for share in own[:size]],
+            }
+    return made
+
+
+def sequence_logits(
+    emissions: NDArray[Any], transitions: NDArray[Any], at: list[int]
+) -> NDArray[Any]:
+    """(words, C): logits whose softmax is the probability of a tag over all sequences."""
+    made, moves = np.empty_like(emissions), torch.from_numpy(transitions)
+    for some, padded, lengths in _pad_sentences(emissions, at):
+        inside = torch.arange(padded.shape[1]) < lengths[:, None]
+        logits = marginal_logits(padded, moves, inside).numpy()
+        for n, own, size in zip(some, logits, lengths.tolist(), strict=True):
+            made[at[n] : at[n + 1]] = own[:size]
+    return made
+
+
+def _pad_sentences(
+    emissions: NDArray[Any], at: list[int]
+) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """Sentences of about one length side by side: which they are, their logits and lengths."""
+    full = [n for n in range(len(at) - 1) if at[n + 1] > at[n]]
+    full.sort(key=lambda n: at[n + 1] - at[n])
+    for first in range(0, len(full), CHUNK):
+        some = full[first : first + CHUNK]
+        rows = [torch.from_numpy(emissions[at[n] : at[n + 1]]) for n in some]
+        lengths = torch.tensor([len(row) for row in rows])
+        yield some, torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), lengths

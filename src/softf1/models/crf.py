@@ -1,0 +1,157 @@
+"""A linear-chain CRF over the logits of a tagger: which tag may follow which, and how likely.
+
+The score of a sequence of tags is the sum of its logits and of a transition for every two tags in a
+row. All sums over sequences are products of small matrices, made by a scan of log₂(length) rounds
+on the device. They run in float64, scaled, so that long and sure sequences do not underflow.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+FORBIDDEN = -100.0
+"""The score of a transition that the tag scheme rules out: e^−100 of a chance."""
+NAME = "crf.transitions"
+"""Of the parameter in saved weights."""
+
+
+class CrfOutput(dict[str, Tensor]):
+    """What a tagger with a CRF gives: logits (B, L, C) and transitions (C + 1, C + 1)."""
+
+    @property
+    def logits(self) -> Tensor:
+        """Of each word alone."""
+        return self["logits"]
+
+
+class Crf(nn.Module):
+    """Transitions between tags, as a part of a tagger.
+
+    Attributes:
+        transitions: (C + 1, C + 1): from each tag to each tag. The last row is the start of a
+            sentence, the last column its end.
+        allowed: The same shape, False where a transition is `FORBIDDEN` for good.
+    """
+
+    allowed: Tensor
+
+    def __init__(self, transitions: Tensor, *, allowed: Tensor):
+        super().__init__()
+        self.transitions = nn.Parameter(transitions.float())
+        self.register_buffer("allowed", allowed, persistent=False)
+
+    def forward(self) -> Tensor:
+        """The transitions; those that are ruled out stay so."""
+        return self.transitions.masked_fill(~self.allowed, FORBIDDEN)
+
+
+def add_crf(model: Any, start: Tensor, *, saved: Path | str) -> None:
+    """Makes `model` give transitions beside its logits.
+
+    Args:
+        model: A tagger of transformers or of ours.
+        start: Transitions to start from, `FORBIDDEN` where the tag scheme rules them out.
+        saved: Where the model came from; the transitions in its weights, if any, are taken instead.
+    """
+    trained, weights = start, Path(saved) / "model.safetensors"
+    if weights.is_file():
+        with safe_open(weights, "pt") as file:
+            if NAME in file.keys():  # noqa: SIM118 - no dict
+                trained = file.get_tensor(NAME)
+    model.crf = Crf(trained, allowed=start > FORBIDDEN)
+    model.register_forward_hook(_attach)
+
+
+def _attach(model: Any, _: Any, output: Any) -> CrfOutput:
+    return CrfOutput(logits=output.logits, transitions=model.crf())
+
+
+def conditional_logits(emissions: Tensor, transitions: Tensor, target: Tensor) -> Tensor:
+    """Logits of every tag given the gold tags before it.
+
+    The probability of a sequence is the product of these, so their cross entropy, summed, is the
+    negative log-likelihood of the CRF.
+
+    Args:
+        emissions: (B, L, C), the logits of the tagger.
+        transitions: (C + 1, C + 1), as `Crf` gives them.
+        target: (B, L); −100 stands between two words and leaves no trace.
+    """
+    inside = target >= 0
+    after = _look_ahead(emissions, transitions, inside)
+    start = emissions.shape[-1]
+    place = torch.arange(target.shape[1], device=target.device)
+    last = torch.where(inside, place, -1).cummax(1).values
+    before = torch.cat([last.new_full((len(last), 1), -1), last[:, :-1]], 1)
+    tag = torch.where(before >= 0, target.gather(1, before.clamp(min=0)), start)
+    return emissions + (transitions[:, :start][tag] + after).to(emissions.dtype)
+
+
+def marginal_logits(emissions: Tensor, transitions: Tensor, inside: Tensor) -> Tensor:
+    """Logits whose softmax is the probability of each tag over all sequences.
+
+    Args:
+        emissions: (B, L, C), the logits of the tagger.
+        transitions: (C + 1, C + 1), as `Crf` gives them.
+        inside: (B, L), where there is a word.
+    """
+    after = _look_ahead(emissions, transitions, inside)
+    # The way to a word is the way from it in the sentence read backwards.
+    before = _look_ahead(emissions.flip(1), transitions.T, inside.flip(1)).flip(1)
+    return emissions + (before + after).to(emissions.dtype)
+
+
+def _look_ahead(emissions: Tensor, transitions: Tensor, inside: Tensor) -> Tensor:
+    """(B, L, C): the log of the sum over all that may follow a tag, to the end of the sentence."""
+    size, length = emissions.shape[-1], emissions.shape[1]
+    moves = transitions.double()
+    # A matrix for each word: from every tag to every tag. Between words all stays as it is.
+    steps = moves[:size, :size] + emissions.double().unsqueeze(2)
+    top = steps.detach().amax((-2, -1), keepdim=True)
+    same = torch.eye(size, dtype=steps.dtype, device=steps.device)
+    word = inside[..., None, None]
+    product = torch.where(word, (steps - top).exp(), same)
+    scale = torch.where(word, top, 0.0)
+    reach = 1
+    while reach < length:  # each matrix becomes the product of itself and of `reach` behind it
+        joined = product[:, :-reach] @ product[:, reach:]
+        top = joined.detach().amax((-2, -1), keepdim=True)
+        scale = torch.cat(
+            [scale[:, :-reach] + scale[:, reach:] + top.log(), scale[:, -reach:]], dim=1
+        )
+        product = torch.cat([joined / top, product[:, -reach:]], dim=1)
+        reach *= 2
+    end = moves[:size, size]
+    top = end.detach().amax()
+    ways = (product @ (end - top).exp()).log() + scale.squeeze(-1) + top
+    return torch.cat([ways[:, 1:], end.expand(len(ways), 1, size)], dim=1)
+
+
+@torch.no_grad()
+def best_tags(emissions: Tensor, transitions: Tensor, lengths: Tensor) -> Tensor:
+    """The most likely sequence of each sentence (Viterbi), (B, L); what is beyond its end is 0.
+
+    Args:
+        emissions: (B, L, C), words from the left on.
+        transitions: (C + 1, C + 1), as `Crf` gives them.
+        lengths: (B,), words in each sentence.
+    """
+    rows, longest, size = emissions.shape
+    moves = transitions.to(emissions)
+    back = torch.zeros(rows, longest, size, dtype=torch.long, device=emissions.device)
+    score = moves[size, :size] + emissions[:, 0]
+    for place in range(1, longest):
+        best, back[:, place] = (score.unsqueeze(2) + moves[:size, :size]).max(1)
+        score = torch.where((place < lengths)[:, None], best + emissions[:, place], score)
+    tags = torch.zeros(rows, longest, dtype=torch.long, device=emissions.device)
+    tag = (score + moves[:size, size]).argmax(1)
+    for place in reversed(range(longest)):
+        inside = place < lengths
+        tags[:, place] = torch.where(inside, tag, 0)
+        tag = torch.where(inside, back[:, place].gather(1, tag[:, None]).squeeze(1), tag)
+    return tags
