@@ -50,13 +50,13 @@ class Held(NamedTuple):
     """A fold as the model that was trained on the others sees it.
 
     Attributes:
-        index: The numbers of its examples among all.
+        numbers: The numbers of its examples among all.
         task: With the labels of the other folds.
         features: The examples, encoded.
         logits: What the model gives for them.
     """
 
-    index: list[int]
+    numbers: list[int]
     task: Task
     features: Features
     logits: Logits
@@ -172,7 +172,7 @@ def judge(parts: Iterator[Held]) -> tuple[list[Doubt], int]:
     unknown = 0
     for part in parts:
         doubts = part.task.find_doubts(part.logits, part.features)  # type: ignore[attr-defined]
-        found += [replace(one, example=part.index[one.example]) for one in doubts.found]
+        found += [replace(one, example=part.numbers[one.example]) for one in doubts.found]
         unknown += doubts.unknown
     return sorted(found, key=lambda one: (-one.score, one.example)), unknown
 
