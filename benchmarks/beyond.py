@@ -70,8 +70,8 @@ COLUMNS = (
 def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, dict[str, Any]]:
     """The variants of a grid, those of twice the epochs named so."""
     variants = dict(plan["variants"])
-    if name in plan["counted"]["grids"]:
-        variants |= plan["counted"]["variants"]
+    for some in plan["some"]:
+        variants |= some["variants"] if name in some["grids"] else {}
     for row, values in plan["twice"].items():
         variants[f"{row}, twice the epochs"] = {**values, "train.epochs": 2 * epochs}
     return variants
