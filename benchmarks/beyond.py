@@ -79,8 +79,8 @@ def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, d
 
 def list_jobs(options: argparse.Namespace) -> list[tuple[tuple[str, str, str], dict[str, Any]]]:
     """All runs in order, each with its grid, variant and seed."""
-    plan, grids = tomllib.loads((HERE / "beyond.toml").read_text("utf-8")), read_grids()
-    jobs = []
+    plan = tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))
+    grids, jobs = read_grids() | plan["held"], []
     for name in options.only or plan["order"]:
         if not is_there(grids[name], options.work):
             continue
@@ -145,7 +145,7 @@ def read_scores(path: Path, split: str) -> dict[str, dict[str, dict[str, float]]
 
 def make_table(path: Path = RESULTS, split: str = "test") -> str:
     """The gains as a table in Markdown."""
-    titles = read_grids()
+    titles = read_grids() | tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))["held"]
     heads = " | ".join(SHOWN.values())
     lines = [f"| data | CE | {heads} |", f"| --- |{' ---: |' * (1 + len(SHOWN))}"]
     for grid, variants in read_scores(path, split).items():
@@ -174,6 +174,8 @@ def find_gains(path: Path = RESULTS) -> list[dict[str, Any]]:
     plan, grids = tomllib.loads((HERE / "beyond.toml").read_text("utf-8")), read_grids()
     rows = []
     for grid, variants in read_scores(path, "test").items():
+        if grid not in plan["auto"]:
+            continue
         base, own = variants[BASELINE], variants[plan["auto"][grid]]
         seeds = sorted(own.keys() & base.keys())
         gains = [own[seed] - base[seed] for seed in seeds]

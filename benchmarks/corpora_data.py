@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from softf1.experiments.demo import write_corpus
+
 SEED = 2020
 FOLDS = 5
 MSRA = 11_112
@@ -47,7 +49,9 @@ class Preparer:
         self.fold_tweets()
 
     def chinese(self) -> None:
-        """MSRA, ResumeNER, UD 1.4, TNEWS."""
+        """MSRA, ResumeNER, UD 1.4, TNEWS; CMRC 2018 and HKCanCor to test the rules of `auto`."""
+        self.split_articles("cmrc2018/cmrc2018_dev.json", "cmrc2018")
+        write_corpus(self.out / "hkcancor")
         blocks = self.read_blocks("msra_ner/msra_train_bio")
         random.Random(SEED).shuffle(blocks)
         self.write("msra/msra_train_bio", blocks[:MSRA], "\n\n")
