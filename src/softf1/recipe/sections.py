@@ -18,17 +18,18 @@ AtLeastOne = Range(least=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskSection:
-    """`[task]`: what is learned from which files.
+    """`[task]`: the task and its data files.
 
     Attributes:
-        kind: tagging, mrc_ner, qa, pairs, classification, or one of another package.
+        kind: tagging, mrc_ner, qa, pairs, classification, or a task that a plugin adds.
         train: The training file, or hf:NAME.
-        dev: The file that chooses the best checkpoint; without it a share of train is put aside.
+        dev: The file that chooses the best checkpoint; without it a share of train is held out.
         test: The file that is scored once, at the end.
-        dev_share: The share of train that is put aside where there is no dev, evenly over labels.
-        drop_leaks: Take examples out of train whose text is in dev or test too.
-        folds: Cross-validation: all files together are cut into so many folds, evenly over labels.
-        fold: The fold that is test, from 0 up; the others are train.
+        dev_share: The share of train to hold out if there is no dev file, stratified by label.
+        drop_leaks: Remove examples from train whose text is also in dev or test.
+        folds: Number of folds for cross-validation: all files are joined and split into this
+            many folds, stratified by label.
+        fold: The fold to test on, from 0 up; the model trains on the others.
         options: Every other key: options of the task, such as format, unit or max_length.
     """
 
@@ -55,14 +56,14 @@ class TaskSection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoraSection:
-    """`[encoder.lora]`: two small matrices beside each linear layer are trained in its place.
+    """`[encoder.lora]`: train two small matrices next to each linear layer instead of its weights.
 
     Attributes:
-        rank: Width of the two matrices.
-        alpha: Their product counts alpha / rank times; by default twice the rank.
-        dropout: Dropout before the two matrices.
-        targets: The linear layers of the encoder that have them: all, or those of these names,
-            such as ["q_proj", "v_proj"].
+        rank: Rank of the update matrices.
+        alpha: The update is scaled by alpha / rank; by default alpha is twice the rank.
+        dropout: Dropout on the input of the update matrices.
+        targets: The linear layers to adapt: all, or a list of names such as
+            ["q_proj", "v_proj"].
     """
 
     rank: Annotated[int, AtLeastOne] = 8
@@ -79,15 +80,15 @@ class LoraSection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderSection:
-    """`[encoder]`: the network below the head.
+    """`[encoder]`: the network under the head.
 
     Attributes:
-        name: A Hub name, a folder, minilm, bilstm, textcnn, or one of another package.
-        dropout: Dropout of the encoder and its head; by default what the encoder says.
-        allow_pickle: Read weights of the old form, pytorch_model.bin, which may run code.
-        lora: Freeze the encoder and train small matrices beside its layers, and the head.
-        gradient_checkpointing: Compute the activations of each layer again in the backward pass
-            instead of keeping them: less memory, a third more time.
+        name: A Hub name, a folder, minilm, bilstm, textcnn, or an encoder that a plugin adds.
+        dropout: Dropout of the encoder and its head; by default that of the encoder's config.
+        allow_pickle: Load weights from pytorch_model.bin, an old format that can run code.
+        lora: Freeze the encoder and train LoRA matrices and the head.
+        gradient_checkpointing: Recompute the activations in the backward pass instead of storing
+            them: less memory, a third more time.
         options: Every other key: sizes of bilstm or textcnn, such as hidden_size or filters.
     """
 
@@ -106,18 +107,18 @@ class EncoderSection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossSection:
-    """`[loss]`: what is minimised.
+    """`[loss]`: what training minimises.
 
     Attributes:
-        name: A loss, several joined by a plus, such as ce+dice, or auto, which chooses the loss,
+        name: A loss, a sum of losses such as ce+dice, or auto, which chooses the loss,
             train.adversarial_relative and train.consistency by the task, its classes and metric.
-        weights: Class weights from the counts of the training data; wce, wfocal and la take
-            balanced where nothing is said.
-        statistics: How a loss over the batch sums over micro-batches and processes: exact sums
-            first and differentiates then, running keeps sums over past steps.
-        keys: The weight of each output of the task, such as start, end, span; 1 where not said.
-        options: Every other key: options of the loss; in a sum those of a part are a table of
-            its name, such as [loss.dice].
+        weights: Class weights from the counts in the training data; balanced by default for wce,
+            wfocal and la.
+        statistics: How a loss over the batch handles micro-batches and processes: exact sums over
+            all of them before it takes the gradient, running uses sums over past steps.
+        keys: The weight of each output of the task, such as start, end, span; 1 by default.
+        options: Every other key: options of the loss; in a sum, each loss has its own table, such
+            as [loss.dice].
     """
 
     name: str = "ce"
@@ -147,49 +148,49 @@ class LossSection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSection:
-    """`[train]`: how it is minimised.
+    """`[train]`: how the model is trained.
 
     Attributes:
         epochs: Passes over the training data; 0.5 is half of one.
-        max_steps: Optimizer steps at most; 0 is no limit.
+        max_steps: Maximum number of optimizer steps; 0 is no limit.
         batch_size: Examples in one optimizer step, over all processes and micro-batches.
-        batch_tokens: Padded tokens in one optimizer step, in place of batch_size; 0 is off.
-        accumulate: Micro-batches into which each process cuts its share of a step.
-        micro_tokens: Padded tokens of one forward pass at most, so that a few long texts do not
-            decide the memory: a step that has more is cut into micro-batches, its gradient stays
-            the same; by default 4096 on a CPU, 65536 elsewhere; 0 is off.
-        lr: The highest learning rate.
-        head_lr: The same for the layers above the encoder; by default lr.
-        weight_decay: Decay of AdamW; biases and norms have none.
-        betas: Decay of AdamW's two averages.
-        eps: Constant of AdamW.
+        batch_tokens: Padded tokens in one optimizer step, instead of batch_size; 0 is off.
+        accumulate: Number of micro-batches into which each process splits its share of a step.
+        micro_tokens: Maximum padded tokens in one forward pass, so that a few long texts do not
+            set the memory you need: larger steps are split into micro-batches with the same
+            gradient; by default 4096 on a CPU, 65536 elsewhere; 0 is off.
+        lr: The peak learning rate.
+        head_lr: The peak learning rate of the layers on top of the encoder; by default lr.
+        weight_decay: Weight decay of AdamW; biases and norms have none.
+        betas: The betas of AdamW.
+        eps: The epsilon of AdamW.
         schedule: How the learning rate falls after the warm-up.
-        warmup: Share of the steps over which the learning rate rises.
-        lr_end: Share of lr that is left at the end.
+        warmup: Fraction of the steps for the warm-up.
+        lr_end: Final learning rate, as a fraction of lr.
         power: Power of the polynomial schedule.
-        clip: Largest norm of the gradient; 0 is off.
-        precision: Type of the computation; auto is bf16 where the device has it.
-        compile: How steps are compiled; auto chooses what pays.
-        head_bias: Where output biases start: at the log class prior, or at 0.
-        sampler: How examples are drawn: each once, or classes balanced in the ways of the paper.
-        step_weights: What a step weighs: as much as it has targets, so that a target weighs the
-            same in long and in short rows, or the same as any other.
-        adversarial: Size ε of an adversarial step on the word embeddings; 0, and none but for
-            the loss auto, is off. 0.2 to 1 suits encoders of the BERT family.
-        adversarial_relative: The same in units of the embeddings' own scale, in place of
-            adversarial: one value for encoders whose embeddings differ in scale.
+        clip: Maximum gradient norm; 0 is off.
+        precision: Data type of the forward pass; auto is bf16 if the device supports it.
+        compile: How steps are compiled; auto uses CUDA graphs where they work.
+        head_bias: Initial output bias: the log class prior, or 0.
+        sampler: How examples are drawn: each once per epoch, or classes balanced as in the paper.
+        step_weights: Weight steps by their number of targets, so that a target in a short row
+            weighs the same as one in a long row, or weight all steps equally.
+        adversarial: Size ε of an adversarial step on the word embeddings; 0 is off, and so is
+            none, unless the loss is auto. 0.2 to 1 suits encoders of the BERT family.
+        adversarial_relative: The same, relative to the scale of the embeddings, instead of
+            adversarial: one value works for encoders whose embeddings differ in scale.
         adversarial_direction: Along the gradient, or in a random direction (a control).
-        consistency: Factor κ of the consistency term: every example is seen twice with other
-            dropout, and the two predictions are drawn together; 0, and none but for the loss
-            auto, is off.
-        seed: Of everything random.
-        deterministic: Use only operations of torch that give the same bits every time, and warn
-            where it has none: the same seed on the same GPU model and versions is meant to give
-            the same run, at the cost of speed. On a CPU runs repeat without it.
-        patience: Evaluations without gain before training stops; 0 is off.
-        eval_every: Epochs between two evaluations.
-        checkpoint_seconds: Seconds between two checkpoints.
-        trackers: Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow.
+        consistency: Factor κ of the consistency term, which runs every example twice with
+            different dropout and penalises differences between the two predictions; 0 is off,
+            and so is none, unless the loss is auto.
+        seed: The seed of all random numbers.
+        deterministic: Use only deterministic operations of torch, and warn if there is none: the
+            same seed on the same GPU model and versions should repeat a run, at the cost of
+            speed. On a CPU runs repeat without it.
+        patience: Stop after this many evaluations without improvement; 0 is off.
+        eval_every: Epochs between evaluations.
+        checkpoint_seconds: Seconds between checkpoints.
+        trackers: Where to log metrics besides metrics.jsonl: tensorboard, wandb, mlflow.
     """
 
     epochs: Annotated[float, Positive] = 3.0
@@ -235,14 +236,14 @@ class TrainSection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalSection:
-    """`[eval]`: how it is judged.
+    """`[eval]`: how the model is scored.
 
     Attributes:
         metric: The score that chooses the checkpoint; by default the task's primary metric.
         tune: Tune thresholds and biases on dev, and report those scores too.
-        target: What they are tuned for: f1 (as tune does), f2, precision>=0.95, recall>=0.9 or
-            cost:fp=1,fn=10; a table has a target for each label that it names.
-        batch_tokens: Padded tokens in one batch of an evaluation.
+        target: What to tune them for: f1 (as tune does), f2, precision>=0.95, recall>=0.9 or
+            cost:fp=1,fn=10; a table sets a target for each label that it names.
+        batch_tokens: Padded tokens in one evaluation batch.
     """
 
     metric: str | None = None
@@ -271,15 +272,15 @@ class EvalSection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """All that decides a run.
+    """All settings of a run.
 
     Attributes:
-        name: What the run is called; by default the name of the file.
-        task: What is learned from which files.
-        encoder: The network below the head.
-        loss: What is minimised.
-        train: How it is minimised.
-        eval: How it is judged.
+        name: The name of the run; by default the name of the file.
+        task: The task and its data files.
+        encoder: The network under the head.
+        loss: What training minimises.
+        train: How the model is trained.
+        eval: How the model is scored.
     """
 
     name: str
