@@ -16,11 +16,11 @@ FILE = Path(__file__).parent / "reference/commands.md"
 HEAD = (
     "# Commands\n\n"
     "`softf1 VERB …`, or `python -m softf1 VERB …`. "
-    "This page is made of the commands' own `--help`.\n\n"
-    "Exit code 0: done. 1: failed, such as a full disk. 2: bad input or usage, said in one line "
-    "with file, line and what was wanted; never a traceback. Progress goes to the error stream, "
-    "results to the output: bars and tables on a terminal, plain lines and tabs in a pipe. "
-    "Words of the form `key=value` come right after the recipe.\n\n"
+    "This page has the same text as `--help`.\n\n"
+    "Exit codes: 0 is success, 1 a failure such as a full disk, 2 bad input or usage, with a "
+    "one-line message that names the file, the line and what was expected. Progress goes to "
+    "standard error, results to standard output: bars and tables on a terminal, plain lines and "
+    "tabs in a pipe. Put `key=value` right after the recipe.\n\n"
 )
 
 

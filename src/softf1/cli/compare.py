@@ -1,4 +1,4 @@
-"""Which loss is better on your data: all tuned alike, same seeds, intervals you can defend."""
+"""Trains several losses with the same seeds and tuning, and tests which one is better."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 compare`."""
     parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe")
     parser.add_argument(
-        "values", nargs="*", metavar="key=value", help="changes to the recipe for every run"
+        "values", nargs="*", metavar="key=value", help="change keys of the recipe for every run"
     )
     parser.add_argument(
         "--losses",
         metavar="A,B,…",
-        help="rows beside ce, such as dice, dsc[decay=paper] or ce[train.adversarial=0.5] "
-        "(default: baselines and all)",
+        help="rows besides ce, such as dice, dsc[decay=paper] or ce[train.adversarial=0.5] "
+        "(default: ce+tuned, wce, la and the losses of the paper)",
     )
     add_grid_options(parser)
     parser.add_argument(
         "--max-seeds",
         type=int,
         metavar="N",
-        help="add seeds, up to N, to the rows whose interval they would narrow",
+        help="use up to N seeds for rows whose interval more seeds narrow",
     )
     parser.add_argument(
         "--width",
         type=float,
         metavar="POINTS",
-        help="half-width of the interval at which no more seeds are added",
+        help="stop adding seeds at this half-width of the interval",
     )
     parser.add_argument(
         "--no-controls",
         action="store_true",
-        help="no rows that were not asked for: majority, tfidf, matched compute, noise",
+        help="leave out the control rows: majority, tfidf, matched compute, noise",
     )
     parser.add_argument(
         "--tune",
         choices=("none", "small", "full"),
         default="small",
-        help="settings of each row tried on dev: none, 4 for a third of the steps, or 9; "
-        "then twice the epochs",
+        help="how many settings to try on dev for each row: none, small (4 short runs, the "
+        "default) or full (9); small and full also try twice the epochs",
     )
 
 

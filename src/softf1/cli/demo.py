@@ -1,4 +1,4 @@
-"""Compares losses on real data, names in spoken Cantonese, and writes a page about it."""
+"""Compares losses on real data (names in spoken Cantonese) and writes a report."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the verb."""
-    parser.add_argument("--seeds", type=int, default=3, help="runs for each loss (default: 3)")
-    parser.add_argument("--jobs", type=int, default=0, help="runs at a time; one a core by default")
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="the folder to write")
-    parser.add_argument("--force", action="store_true", help="start afresh in the folder")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds per loss (default: 3)")
+    parser.add_argument("--jobs", type=int, default=0, help="parallel runs (default: one per core)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/demo"), help="output folder (default: runs/demo)"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="delete the folder's results and start over"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 

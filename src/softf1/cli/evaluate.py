@@ -1,4 +1,4 @@
-"""Scores the model of a run on the test data of its recipe, or on any other labelled file."""
+"""Scores a trained model on the test data of its recipe, or on any labelled file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 evaluate`."""
-    parser.add_argument("folder", metavar="RUN", help="a run folder, or with --data a model folder")
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder with --data")
     parser.add_argument("--data", metavar="FILE", help="a labelled file (default: the recipe's)")
     parser.add_argument(
-        "--split", choices=("dev", "test"), help="of the recipe (default: test, else dev)"
+        "--split",
+        choices=("dev", "test"),
+        help="split of the recipe (default: test, or dev if there is no test)",
     )
-    parser.add_argument("--format", help="how to read FILE (default: as the training data)")
+    parser.add_argument("--format", help="format of FILE (default: that of the training data)")
     add_settings(parser)
     parser.add_argument(
-        "--abstain", action="store_true", help="leave out what is below its threshold or bar"
+        "--abstain", action="store_true", help="leave out predictions below their threshold"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_places(parser)
 
 

@@ -1,4 +1,4 @@
-"""Writes the model of a run as ONNX, compared with torch before it is given out."""
+"""Exports a trained model as ONNX, and checks the result against torch first."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 export`."""
     parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder")
-    parser.add_argument("--onnx", action="store_true", required=True, help="the format")
-    parser.add_argument("--out", metavar="FILE", help="the file (default: RUN/model.onnx)")
+    parser.add_argument(
+        "--onnx", action="store_true", required=True, help="export as ONNX (required)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="output file (default: RUN/model.onnx)")
 
 
 def run(options: argparse.Namespace) -> int:

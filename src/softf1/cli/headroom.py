@@ -1,4 +1,4 @@
-"""Says how much a run's score can win at most, and where: decision, ranking, labels, boundaries."""
+"""Shows how much a run's score could gain, and where: decision, ranking, labels, boundaries."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 headroom`."""
-    parser.add_argument("folder", metavar="RUN", help="a run folder, or with --data a model folder")
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder with --data")
     parser.add_argument("--data", metavar="FILE", help="a labelled file (default: the recipe's)")
     parser.add_argument(
-        "--split", choices=("dev", "test"), help="of the recipe (default: test, else dev)"
+        "--split",
+        choices=("dev", "test"),
+        help="split of the recipe (default: test, or dev if there is no test)",
     )
-    parser.add_argument("--format", help="how to read FILE (default: as the training data)")
+    parser.add_argument("--format", help="format of FILE (default: that of the training data)")
     add_settings(parser)
-    parser.add_argument("--examples", action="store_true", help="show examples behind each part")
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.add_argument("--examples", action="store_true", help="show examples for each part")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_places(parser)
 
 

@@ -1,4 +1,4 @@
-"""What there is to choose from: losses, tasks, formats, encoders and recipes, a line for each."""
+"""Lists losses, tasks, formats, encoders and recipes, one per line."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OF_THE_HUB = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 list`."""
-    parser.add_argument("what", nargs="?", choices=KINDS, help="one of them (default: all)")
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.add_argument("what", nargs="?", choices=KINDS, help="what to list (default: all)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Writes a recipe with comments for your files, after looking at them, and says what to run."""
+"""Looks at your files, writes a commented recipe for them, and says what to run next."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "data",
         nargs="+",
         metavar="DATA",
-        help="train, dev and test files, told apart by name or order; or hf:NAME",
+        help="train, dev and test files, recognised by name or order; or hf:NAME",
     )
     parser.add_argument(
         "--out",
         default="recipe.toml",
         metavar="FILE",
-        help="the recipe (default: recipe.toml; - prints it)",
+        help="where to write the recipe (default: recipe.toml; - prints it)",
     )
-    parser.add_argument("--format", help="how to read them (default: found by looking at the file)")
+    parser.add_argument("--format", help="format of the files (default: detected)")
     parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
-    parser.add_argument("--encoder", metavar="NAME", help="the encoder (default: one that fits)")
+    parser.add_argument(
+        "--encoder", metavar="NAME", help="the encoder (default: chosen for your data)"
+    )
     add_settings(parser)
 
 

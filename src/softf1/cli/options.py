@@ -27,10 +27,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of the reader, such as tag=3 or label=category",
+        help="set an option of the reader, such as tag=3 or label=category",
     )
     parser.add_argument(
-        "--encoding", metavar="NAME", help="of the files, such as latin-1 (default: UTF-8)"
+        "--encoding", metavar="NAME", help="encoding of the files, such as latin-1 (default: UTF-8)"
     )
 
 
@@ -58,15 +58,19 @@ def _setting(item: str) -> tuple[str, object]:
 
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--device", help="such as cpu or cuda:1 (default: a GPU if there is one)")
+    parser.add_argument("--device", help="cpu, cuda:1 … (default: a GPU if there is one)")
     parser.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16", "fp16"),
         default="auto",
-        help="auto: bf16 on a GPU that can, else fp32",
+        help="auto (default): bf16 on a GPU that supports it, else fp32",
     )
     parser.add_argument(
-        "--batch-tokens", type=int, default=16384, metavar="N", help="padded tokens of a batch"
+        "--batch-tokens",
+        type=int,
+        default=16384,
+        metavar="N",
+        help="padded tokens per batch (default: 16384)",
     )
 
 
@@ -92,20 +96,31 @@ def choose_places(options: argparse.Namespace) -> dict[str, Any]:
 def add_grid_options(parser: argparse.ArgumentParser) -> None:
     """Adds what all experiments over a grid have in common."""
     parser.add_argument(
-        "--seeds", type=int, default=5, metavar="N", help="runs of each (default 5)"
+        "--seeds", type=int, default=5, metavar="N", help="seeds per row (default 5)"
     )
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)"
-    )
-    parser.add_argument("--out", type=Path, metavar="GRID", help="folder (default: runs/NAME-VERB)")
-    parser.add_argument(
-        "--gain", type=float, default=0.5, metavar="POINTS", help="gain that matters (default 0.5)"
+        "--jobs", type=int, default=1, metavar="N", help="parallel runs (default 1)"
     )
     parser.add_argument(
-        "--on", choices=("here", "ray"), default="here", help="where runs go (ray: optional extra)"
+        "--out", type=Path, metavar="GRID", help="output folder (default: runs/NAME-VERB)"
     )
-    parser.add_argument("--no-models", action="store_true", help="keep no weights of the runs")
-    parser.add_argument("--force", action="store_true", help="start afresh in the folder of a grid")
+    parser.add_argument(
+        "--gain",
+        type=float,
+        default=0.5,
+        metavar="POINTS",
+        help="the smallest gain that matters to you (default 0.5)",
+    )
+    parser.add_argument(
+        "--on",
+        choices=("here", "ray"),
+        default="here",
+        help="where to train: this machine, or a Ray cluster (needs softf1[ray])",
+    )
+    parser.add_argument("--no-models", action="store_true", help="do not keep the weights")
+    parser.add_argument(
+        "--force", action="store_true", help="delete the grid in the folder and start over"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 

@@ -1,4 +1,4 @@
-"""Predicts on a file of any length: a line of JSON an example, in the order of the file."""
+"""Predicts on a file of any length; prints one line of JSON per example, in order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 predict`."""
     parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder")
-    parser.add_argument("input", metavar="INPUT", help="a file with labels or without, or -")
-    parser.add_argument("--format", help="how to read it (default: as the training data)")
-    add_settings(parser)
-    parser.add_argument("--out", metavar="FILE", help="write to FILE, there once it is complete")
     parser.add_argument(
-        "--abstain", action="store_true", help="leave out what is below its threshold or bar"
+        "input", metavar="INPUT", help="a file, with or without labels, or - for standard input"
     )
-    parser.add_argument("--on-error", choices=("raise", "skip"), default="raise")
+    parser.add_argument("--format", help="format of INPUT (default: that of the training data)")
+    add_settings(parser)
+    parser.add_argument(
+        "--out", metavar="FILE", help="write to FILE, which appears when it is complete"
+    )
+    parser.add_argument(
+        "--abstain", action="store_true", help="leave out predictions below their threshold"
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="stop at a bad record (default), or skip and count it",
+    )
     add_places(parser)
 
 

@@ -1,4 +1,4 @@
-"""Writes one HTML page of a grid or of runs: verdict, plots, changed examples, settings."""
+"""Writes one HTML page with verdict, plots, changed examples and settings of your runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "folders",
         nargs="+",
         metavar="RUN|GRID",
-        help="folders of runs, or the one of a comparison or sweep",
+        help="run folders, or the folder of one comparison or sweep",
     )
     parser.add_argument(
-        "--out", metavar="FILE.html", help="the page (default: report.html in the first folder)"
+        "--out", metavar="FILE.html", help="output file (default: report.html in the first folder)"
     )
 
 

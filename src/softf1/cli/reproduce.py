@@ -1,4 +1,4 @@
-"""Printed tables beside our own figures: without TABLE, lists them and what data is there."""
+"""Repeats the paper's tables; without TABLE, lists them and which data was found."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 reproduce`."""
-    parser.add_argument("table", nargs="?", help="such as 3, 8, figure1, news-test")
+    parser.add_argument("table", nargs="?", help="the table, such as 3, 8, figure1, news-test")
     parser.add_argument(
         "values",
         nargs="*",
         metavar="key=value",
-        help="changes to all recipes, such as encoder.name=minilm",
+        help="change keys of all recipes, such as encoder.name=minilm",
     )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="stands for data/ of recipes")
-    parser.add_argument("--dry-run", action="store_true", help="say what can be run; run nothing")
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="use FOLDER in place of data/ in the recipes"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would run; train nothing")
     add_grid_options(parser)
     parser.set_defaults(seeds=1)
 

@@ -1,4 +1,4 @@
-"""How imbalanced is a corpus: negatives, positives, their ratio, and what a batch sees."""
+"""Shows how imbalanced your data is: negatives, positives, their ratio, labels per batch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 stats`."""
     parser.add_argument(
-        "data", nargs="+", metavar="DATA", help="files, or hf:NAME; the first counts as train"
+        "data", nargs="+", metavar="DATA", help="files, or hf:NAME; the first is the training data"
     )
-    parser.add_argument("--format", help="how to read them (default: found by looking at the file)")
+    parser.add_argument("--format", help="format of the files (default: detected)")
     parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="examples a batch")
-    parser.add_argument("--on-error", choices=("raise", "skip"), default="raise")
+    parser.add_argument(
+        "--batch-size", type=int, default=32, metavar="N", help="examples per batch (default: 32)"
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="stop at a bad record (default), or skip and count it",
+    )
     add_settings(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Finds labels of your data that are likely to be wrong, and writes them down for you to review."""
+"""Finds labels in your data that are likely to be wrong, and lists them for you to review."""
 
 from __future__ import annotations
 
@@ -19,28 +19,45 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "data",
         nargs="+",
         metavar="DATA",
-        help="one to three files, or hf:NAME; or a recipe, whose files are all judged",
+        help="one to three files, or hf:NAME; or a recipe, to check all its files",
     )
-    parser.add_argument("--format", help="how to read them (default: found by looking at the file)")
-    parser.add_argument("--task", help="tagging, pairs or classification (default: found)")
-    parser.add_argument("--encoder", metavar="NAME", help="the encoder (default: one that fits)")
+    parser.add_argument("--format", help="format of the files (default: detected)")
+    parser.add_argument("--task", help="tagging, pairs or classification (default: detected)")
+    parser.add_argument(
+        "--encoder", metavar="NAME", help="the encoder (default: chosen for your data)"
+    )
     add_settings(parser)
-    parser.add_argument("--folds", type=int, default=5, metavar="N", help="models (default 5)")
-    parser.add_argument("--epochs", type=float, metavar="N", help="passes of each model")
-    parser.add_argument("--seed", type=int, metavar="N", help="of all models")
     parser.add_argument(
-        "--top", type=int, default=1000, metavar="N", help="suspects to list (default 1000)"
+        "--folds",
+        type=int,
+        default=5,
+        metavar="N",
+        help="number of folds, one model each (default 5)",
+    )
+    parser.add_argument("--epochs", type=float, metavar="N", help="epochs per model")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of all models")
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="number of suspects to list (default 1000)",
     )
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="models at a time (default 1)"
+        "--jobs", type=int, default=1, metavar="N", help="models to train in parallel (default 1)"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="folder (default: runs/NAME-suspects)"
+        "--out", type=Path, metavar="FOLDER", help="output folder (default: runs/NAME-suspects)"
     )
     parser.add_argument(
-        "--on", choices=("here", "ray"), default="here", help="where runs go (ray: optional extra)"
+        "--on",
+        choices=("here", "ray"),
+        default="here",
+        help="where to train: this machine, or a Ray cluster (needs softf1[ray])",
     )
-    parser.add_argument("--force", action="store_true", help="start afresh in the folder")
+    parser.add_argument(
+        "--force", action="store_true", help="delete the folder's results and start over"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 

@@ -1,4 +1,4 @@
-"""Trains over lists of values of any recipe keys: precision, recall and F1 against them."""
+"""Trains over a grid of values of any recipe keys; shows precision, recall and F1 for each."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "values",
         nargs="+",
         metavar="key=a,b,c",
-        help="values to go through, such as loss.alpha=0.1,0.3,0.5; one value holds for all",
+        help="values to try, such as loss.alpha=0.1,0.3,0.5; a single value applies to all",
     )
     parser.add_argument(
         "--complement",
         action="append",
         default=[],
         metavar="KEY:OTHER",
-        help="OTHER is 1 − KEY, such as loss.alpha:loss.beta",
+        help="set OTHER to 1 − KEY, such as loss.alpha:loss.beta",
     )
     add_grid_options(parser)
 

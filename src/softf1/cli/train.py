@@ -1,4 +1,4 @@
-"""Trains as a recipe says: a run folder with model, predictions and result comes out."""
+"""Trains a model with a recipe; writes a run folder with model, predictions and scores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "values",
         nargs="*",
         metavar="key=value",
-        help="changes to the recipe, such as train.lr=3e-5",
+        help="change keys of the recipe, such as train.lr=3e-5",
     )
-    parser.add_argument("--out", type=Path, help="the run folder; runs/NAME-LOSS-sSEED by default")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME-LOSS-sSEED)")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
     parser.add_argument(
-        "--force", action="store_true", help="start afresh in the folder of another run"
+        "--force", action="store_true", help="delete the run in the folder and start over"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="check recipe, data and memory; train nothing"
