@@ -25,7 +25,7 @@ SYMBOLS = {
     "cos": "cos",
     "max": "max",
 }
-OPERATORS = {"sum": "∑", "cdot": "⋅", "pm": "±"}
+OPERATORS = {"sum": "∑", "cdot": "⋅", "pm": "±", "in": "∈", "ne": "≠"}
 SPACES = {",": "0.17em", "quad": "1em", "qquad": "2em"}
 SIZES = ("bigl", "bigr")
 

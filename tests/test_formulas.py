@@ -32,6 +32,8 @@ def inside(formula):
         (r"\frac{1}{N}", "<mfrac><mrow><mn>1</mn></mrow><mrow><mi>N</mi></mrow></mfrac>"),
         (r"\sum_i x", "<munder><mo>∑</mo><mi>i</mi></munder><mi>x</mi>"),
         (r"\left[x\right]", "<mrow><mo>[</mo><mi>x</mi><mo>]</mo></mrow>"),
+        (r"i \in P", "<mi>i</mi><mo>∈</mo><mi>P</mi>"),
+        (r"j \ne i", "<mi>j</mi><mo>≠</mo><mi>i</mi>"),
         (r"\bar d", "<mover><mi>d</mi><mo>¯</mo></mover>"),
         ("a - b", "<mi>a</mi><mo>−</mo><mi>b</mi>"),
         (r"\text{ (one word) }", "<mtext>\u00a0(one\u00a0word)\u00a0</mtext>"),
