@@ -22,12 +22,12 @@ def test_encoding_keeps_up_with_the_tokenizer(tmp_path, monkeypatch):
     encoding.write_sentences(path, SENTENCES)
     monkeypatch.setattr(encoding, "SLICE", 2000)
     task, tokenizer = make_task("tagging", format="conll"), make_tokenizer("minilm")
-    tokenizer = encoding.tokenizer_rate(path)
+    fastest = encoding.tokenizer_rate(path)
     start = time.perf_counter()
     features = task.encode(task.read(path), tokenizer)
     rate = SENTENCES / (time.perf_counter() - start)
     assert len(features) == SENTENCES
-    assert rate > 0.6 * tokenizer
+    assert rate > 0.6 * fastest
 
 
 def test_features_take_less_than_600_bytes_a_sentence(bert, tmp_path):

@@ -23,8 +23,8 @@ def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) ->
     >>> average_precision([0.9, 0.8, 0.1], [True, False, True])
     0.833...
     """
-    values, right = np.asarray(scores, float), np.asarray(gold, bool)
-    if values.ndim != 1 or values.shape != right.shape:
+    values, right = np.asarray(scores, float).ravel(), np.asarray(gold, bool).ravel()
+    if values.shape != right.shape:
         raise ValueError(f"wanted scores and gold (items,), got {values.shape} and {right.shape}")
     if np.isnan(values).any():
         raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")

@@ -419,7 +419,8 @@ def _score_ranking(
         return {}
     scores = [[own.get(label, 0.0) for label in labels] for own in given if own]
     right = [[label in own for label in labels] for own in gold]
-    return {"average_precision": macro_average_precision(scores, right) if right else 0.0}
+    ranked = bool(right) and bool(np.isfinite(scores).all())  # a model that diverged ranks nothing
+    return {"average_precision": macro_average_precision(scores, right) if ranked else 0.0}
 
 
 @lru_cache(maxsize=100_000)  # most predictions are the same from run to run
