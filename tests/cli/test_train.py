@@ -91,9 +91,9 @@ def test_a_run_prints_its_scores_and_a_finished_one_says_when_that_was(recipe, c
     assert err[0].startswith("toy: tagging, bilstm")
     assert out.split()[:2] == ["f1", "precision"]
     assert "label  precision" in out
-    start = time.monotonic()
+    start = time.process_time()
     code, again, err = train(capsys, *words)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
     assert (code, err) == (0, [])
     today = rf"{datetime.now(UTC):%Y-%m-%d} \d\d:\d\d UTC"
     assert re.search(rf"run: finished before, on {today}; nothing was trained", again)
