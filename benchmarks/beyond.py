@@ -10,7 +10,7 @@ as each run ends: dev and test score, seconds. What the file has is not run agai
 here: these are leads, from which the rules of `auto` are made (by dev scores). `show` prints the
 gains over cross entropy, paired by seed, with the half of a 95% t interval over seeds alone, and
 `table` writes them into docs/howto/beat-cross-entropy.md, and what `auto` gains into
-results/gains.csv and the README.
+results/gains.csv, docs/results.md (all tasks, beside the paper) and the README (the first six).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from corpora import is_there, make_recipe, read_csv, read_grids
+from corpora_table import points, printed_gain
 from scipy.stats import t as student
 
 from softf1.experiments.grid import Job
@@ -41,8 +42,9 @@ RESULTS = HERE / "results" / "beyond.csv"
 PAGE = HERE.parent / "docs" / "howto" / "beat-cross-entropy.md"
 MARKS = "<!-- beyond -->\n", "<!-- end of beyond -->\n"
 README = HERE.parent / "README.md"
+SUMMARY = HERE.parent / "docs" / "results.md"
 GAINS = HERE / "results" / "gains.csv"
-README_MARKS = "<!-- gains -->\n", "<!-- end of gains -->\n"
+GAINS_MARKS = "<!-- gains -->\n", "<!-- end of gains -->\n"
 README_ROWS = 6
 SHOWN = {
     "ce, twice the epochs": "CE, twice the epochs",
@@ -197,13 +199,13 @@ def find_gains(path: Path = RESULTS) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: plan["order"].index(row["grid"]))
 
 
-def make_short_table(rows: list[dict[str, Any]]) -> str:
-    """The first tasks in the order of the plan, for the README."""
-    lines = [
-        "| data | CE | CE, twice the epochs | what `auto` picks | gain |",
-        "| --- | ---: | ---: | --- | ---: |",
-    ]
-    for row in rows[:README_ROWS]:
+def make_gains_table(rows: list[dict[str, Any]], *, paper: bool = False) -> str:
+    """What `auto` picks and gains on each task; on request beside the gain in the paper."""
+    grids = read_grids()
+    heads = ["data", "CE", "CE, twice the epochs", "what `auto` picks", "gain"]
+    lines = [heads + ["gain in the paper"] * paper]
+    lines.append(["---", "---:", "---:", "---", "---:"] + ["---:"] * paper)
+    for row in rows:
         gain = f"{float(row['gain']):+.1f}".replace("-", "−")
         more = f"{float(row['twice_the_epochs']):+.1f}".replace("-", "−")
         if row["half"]:
@@ -213,9 +215,11 @@ def make_short_table(rows: list[dict[str, Any]]) -> str:
             )
         else:
             gain += " (1 seed)"
-        picked = WORDS[row["variant"]]
-        lines.append(f"| {row['data']} | {float(row['ce']):.1f} | {more} | {picked} | {gain} |")
-    return "\n".join(lines) + "\n"
+        cells = [row["data"], f"{float(row['ce']):.1f}", more, WORDS[row["variant"]], gain]
+        if paper:
+            cells.append(points(printed_gain(grids[row["grid"]], "dsc")) or "–")
+        lines.append(cells)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def write_table(options: argparse.Namespace) -> None:
@@ -226,7 +230,8 @@ def write_table(options: argparse.Namespace) -> None:
         writer.writeheader()
         writer.writerows(rows)
     _put(PAGE, MARKS, make_table(options.out))
-    _put(README, README_MARKS, make_short_table(rows))
+    _put(SUMMARY, GAINS_MARKS, make_gains_table(rows, paper=True))
+    _put(README, GAINS_MARKS, make_gains_table(rows[:README_ROWS]))
 
 
 def _put(page: Path, marks: tuple[str, str], table: str) -> None:

@@ -21,7 +21,7 @@ from softf1.experiments.tables import find_table, is_printed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[1]
+PAGE = Path(__file__).parents[1] / "docs" / "corpora.md"
 NAMES = {
     "ce+tuned": "CE, tuned",
     "wce": "weighted CE",
@@ -287,14 +287,21 @@ def fill(path: Path, mark: str, text: str) -> None:
     path.write_text(f"{before}{start}\n{text}\n{end}{after}", "utf-8")
 
 
+TABLES = {
+    "corpora": overview,
+    "paper": short,
+    "details": details,
+    "balance": balance,
+    "sweeps": sweeps,
+}
+"""The tables of the page, by the marks that they stand between."""
+
+
 def main() -> None:
     """Write all tables."""
     rows = read_rows()
-    fill(ROOT / "docs" / "results.md", "corpora", overview(rows))
-    fill(ROOT / "docs" / "results.md", "paper", short(rows))
-    fill(ROOT / "docs" / "corpora.md", "details", details(rows))
-    fill(ROOT / "docs" / "corpora.md", "balance", balance(rows))
-    fill(ROOT / "docs" / "corpora.md", "sweeps", sweeps(rows))
+    for mark, make in TABLES.items():
+        fill(PAGE, mark, make(rows))
 
 
 if __name__ == "__main__":
