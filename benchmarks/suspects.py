@@ -131,7 +131,7 @@ def rank_texts(recipe: Recipe, folder: Path) -> Ranking:
         names = part.features.names["labels"]
         ids = np.array([part.task.labels.index(name) for name in names])
         gold[part.index] = ids[part.features["label"]]
-        for one in part.task.find_doubts(part.logits, part.features).found:
+        for one in part.task.find_suspects(part.logits, part.features).suspects:
             ranks["softf1"][part.index[one.example]] = one.score
     ranks["1 - p(given)"] = 1 - chance[np.arange(size), gold]
     if find_spec("cleanlab"):
@@ -164,7 +164,7 @@ def rank_words(recipe: Recipe, folder: Path, wrong: list[list[bool]]) -> dict[st
             gold[place], chance[place] = ids[a:b], own[a:b]
             words["1 - p(given)"][place] = 1 - own[np.arange(a, b), ids[a:b]]
             sentences["1 - p(given)"][place] = words["1 - p(given)"][place].max()
-        for one in part.task.find_doubts(part.logits, part.features).found:
+        for one in part.task.find_suspects(part.logits, part.features).suspects:
             place = part.index[one.example]
             sentences["softf1"][place] = max(sentences["softf1"][place], one.score)
             for mark in (*one.given, *one.suggested):

@@ -93,7 +93,7 @@ def test_what_precision_and_recall_traded_is_there(grid):
         assert row["means"]["dev"]["f1"] != f1
 
 
-def test_doubts_are_among_the_notes(grid):
+def test_caveats_are_among_the_notes(grid):
     path = grid / "grid.json"
     whole = path.read_text("utf-8")
     tuning = [{"loss": "dice", "score": 0.5, "share": 1 / 3}] * 4

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def show_comparison(comparison: Mapping[str, Any]) -> None:
     """Print the table, the labels and the verdict."""
-    from softf1.experiments.verdicts import name_score
+    from softf1.metrics.counts import name_score
 
     if not comparison["rows"]:
         print("No run is done, so there is nothing to compare.")

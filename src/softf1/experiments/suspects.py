@@ -1,8 +1,8 @@
 """`softf1 suspects`: labels of a corpus that models trained on the rest of it find unlikely.
 
-The examples are cut into folds. For each fold a model is trained on the others and judges the
-examples of this one, so that no model is asked about a text that it has seen. What its task doubts
-(`tasks/doubts.py`) is ranked over all folds and written to be reviewed.
+The examples are split into folds. For each fold a model is trained on the other folds and predicts
+the labels of this one, so no model predicts a text that it was trained on. The suspects of all
+folds (`tasks/suspects.py`) are ranked together and written to a file for review.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from softf1.experiments.grid import Execute
     from softf1.recipe import Recipe
     from softf1.tasks.base import Features, Logits, Task
-    from softf1.tasks.doubts import Doubt, Mark
+    from softf1.tasks.suspects import Mark, Suspect
 
 SCHEMA = 1
 FILE, REVIEW = "suspects.json", "suspects.csv"
@@ -47,13 +47,13 @@ RISKY = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Held(NamedTuple):
-    """A fold as the model that was trained on the others sees it.
+    """A fold with the predictions of the model that was trained on the others.
 
     Attributes:
-        numbers: The numbers of its examples among all.
+        numbers: Positions of its examples in the list of all examples.
         task: With the labels of the other folds.
         features: The examples, encoded.
-        logits: What the model gives for them.
+        logits: Their predicted logits.
     """
 
     numbers: list[int]
@@ -72,14 +72,14 @@ def find_suspects(
     force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Trains what is missing of the folds, judges every example, writes what is suspect.
+    """Trains the missing folds, predicts every example, and writes the suspects.
 
     Args:
-        recipe: Names the files, and what is trained on them.
+        recipe: The files, and how to train on them.
         folder: The folder of the folds; `suspects.json` and `suspects.csv` go there.
         execute: Executes the runs.
-        folds: How many models; each is trained on all examples but those of its fold.
-        top: Suspects that are written, the most likely errors first.
+        folds: How many models to train; each leaves out the examples of its own fold.
+        top: How many suspects to write, the likeliest errors first.
         force: Start afresh in a folder that holds other folds, or these.
         quiet: Show no progress.
 
@@ -95,7 +95,7 @@ def find_suspects(
         found, unknown = judge(parts)
         content = describe(grid, runs, examples, found[:top])
         content |= {"folds": folds, "found": len(found), "unknown": unknown}
-        content["kinds"] = dict(Counter(doubt.kind for doubt in found).most_common())
+        content["kinds"] = dict(Counter(suspect.kind for suspect in found).most_common())
         write_json(folder / FILE, content)
         write_review(folder / REVIEW, content["suspects"])
     return content
@@ -105,14 +105,14 @@ def read_examples(recipe: Recipe) -> list[tuple[str, Any]]:
     """All examples with their files, in the order in which they are cut into folds.
 
     Raises:
-        InputError: A file cannot be read, an example has no label, the task judges no labels, or
+        InputError: A file cannot be read, an example has no label, the task has no labels, or
             there are fewer texts than folds.
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
-    if not hasattr(task, "find_doubts"):
+    if not hasattr(task, "find_suspects"):
         raise InputError(
             f"wanted a task that labels texts or words, got {task.kind}: its answers have no "
-            "probability that could be doubted (names can be judged with --task tagging)"
+            "label that could be wrong (for names, use --task tagging)"
         )
     paths = {name: path for name in SPLITS if (path := getattr(recipe.task, name))}
     examples = {name: list(task.read(path, Problems())) for name, path in paths.items()}
@@ -123,7 +123,7 @@ def read_examples(recipe: Recipe) -> list[tuple[str, Any]]:
 
 
 def train_folds(grid: Grid, folds: int, *, quiet: bool) -> list[RunSpec]:
-    """Trains the model of each fold that is not there yet."""
+    """Trains the folds that are not finished yet."""
     recipe = grid.recipe
     runs = [
         RunSpec(
@@ -148,7 +148,7 @@ def train_folds(grid: Grid, folds: int, *, quiet: bool) -> list[RunSpec]:
 def predict_folds(
     grid: Grid, runs: Sequence[RunSpec], recipe: Recipe, examples: Sequence[Any]
 ) -> Iterator[Held]:
-    """What the model of each fold gives for the examples that it was not trained on."""
+    """Predicts the examples of each fold with the model that was not trained on them."""
     fold = find_folds(examples, recipe.task, recipe.task.train)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for number, run in enumerate(runs):
@@ -163,17 +163,17 @@ def predict_folds(
         yield Held(index, task, features, logits)
 
 
-def judge(parts: Iterator[Held]) -> tuple[list[Doubt], int]:
-    """The doubts of all folds, the most likely errors first; examples of unknown labels.
+def judge(parts: Iterator[Held]) -> tuple[list[Suspect], int]:
+    """Ranks the suspects of all folds, likeliest errors first; counts examples of unknown labels.
 
-    The number of an example is that among all.
+    A suspect's `example` is its position in the list of all examples.
     """
-    found: list[Doubt] = []
+    found: list[Suspect] = []
     unknown = 0
     for part in parts:
-        doubts = part.task.find_doubts(part.logits, part.features)  # type: ignore[attr-defined]
-        found += [replace(one, example=part.numbers[one.example]) for one in doubts.found]
-        unknown += doubts.unknown
+        suspects, new = part.task.find_suspects(part.logits, part.features)  # type: ignore[attr-defined]
+        found += [replace(one, example=part.numbers[one.example]) for one in suspects]
+        unknown += new
     return sorted(found, key=lambda one: (-one.score, one.example)), unknown
 
 
@@ -181,9 +181,9 @@ def describe(
     grid: Grid,
     runs: Sequence[RunSpec],
     examples: Sequence[tuple[str, Any]],
-    found: Sequence[Doubt],
+    found: Sequence[Suspect],
 ) -> dict[str, Any]:
-    """What `suspects.json` says of the folds and of each suspect."""
+    """The content of `suspects.json`: the folds and each suspect."""
     results = [grid.results[run.id] for run in runs]
     metric = results[0]["headline"]
     scores = [result["scores"]["test"][metric] for result in results]
@@ -205,8 +205,8 @@ def describe(
     }
 
 
-def describe_suspect(path: str, example: Any, doubt: Doubt, task: Task) -> dict[str, Any]:
-    """One suspect: where it stands, what is given there and what the model suggests."""
+def describe_suspect(path: str, example: Any, suspect: Suspect, task: Task) -> dict[str, Any]:
+    """One suspect: its place in the file, the given labels and the suggested ones."""
     shown = task.show(example)
     words = shown.get("words", [])
     texts = [shown[key] for key in ("text", "first", "second") if key in shown]
@@ -214,30 +214,30 @@ def describe_suspect(path: str, example: Any, doubt: Doubt, task: Task) -> dict[
         "file": path,
         "line": example.line,
         "id": example.id,
-        "kind": doubt.kind,
-        "given": [describe_mark(mark, words) for mark in doubt.given],
-        "suggested": [describe_mark(mark, words) for mark in doubt.suggested],
-        "score": doubt.score,
-        "pieces": cut_words(words, doubt) if words else [" ⇄ ".join(texts), "", ""],
+        "kind": suspect.kind,
+        "given": [describe_mark(mark, words) for mark in suspect.given],
+        "suggested": [describe_mark(mark, words) for mark in suspect.suggested],
+        "score": suspect.score,
+        "pieces": cut_words(words, suspect) if words else [" ⇄ ".join(texts), "", ""],
     }
 
 
 def describe_mark(mark: Mark, words: Sequence[str]) -> dict[str, Any]:
-    """A label, and the words that it stands on."""
+    """A label and the words it covers."""
     if mark.start is None:
         return {"label": mark.label}
     return {**mark._asdict(), "text": join_words(words[mark.start : mark.end])}
 
 
-def cut_words(words: Sequence[str], doubt: Doubt) -> list[str]:
-    """The sentence in three pieces: before what is doubted, the doubted words, and after them."""
-    marks = (*doubt.given, *doubt.suggested)
+def cut_words(words: Sequence[str], suspect: Suspect) -> list[str]:
+    """The sentence in three pieces: before, at and after the suspect words."""
+    marks = (*suspect.given, *suspect.suggested)
     start, end = min(mark.start or 0 for mark in marks), max(mark.end or 0 for mark in marks)
     return [join_words(part) for part in (words[:start], words[start:end], words[end:])]
 
 
 def write_review(path: Path, suspects: Sequence[dict[str, Any]]) -> None:
-    """Writes the file to review: a row a suspect, `decision` left empty."""
+    """Writes the review file: one row per suspect, with an empty `decision`."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -253,7 +253,7 @@ def write_review(path: Path, suspects: Sequence[dict[str, Any]]) -> None:
 
 
 def say_marks(marks: Sequence[dict[str, Any]]) -> str:
-    """Labels in words, each with what it stands on.
+    """Labels in words, each with the text it covers.
 
     >>> say_marks([{"label": "PER", "start": 1, "end": 3, "text": "Ann Lee"}])
     'PER: Ann Lee'

@@ -1,4 +1,4 @@
-"""Verdicts in words, and what makes a comparison doubtful though nothing failed."""
+"""Verdicts in words, and caveats: reasons not to trust a comparison that ran without errors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.experiments.statistics import LEVEL, examples_needed, seeds_needed
+from softf1.metrics.counts import name_score
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,23 +18,11 @@ if TYPE_CHECKING:
     from softf1.experiments.statistics import Difference
 
 
-NAMES = {"f1": "F1", "macro_f1": "macro F1", "exact": "exact match", "conlleval_f1": "F1"}
-"""How scores are called in a sentence; the others by their own name."""
-
 ALPHA = 1 - LEVEL
 
 LEANS = 0.1
 """Where the chance of the other sign is smaller, "no difference" would sound like a contradiction
 of the figure beside it."""
-
-
-def name_score(metric: str) -> str:
-    """The score's name in a sentence.
-
-    >>> name_score("macro_f1"), name_score("subset_accuracy")
-    ('macro F1', 'subset accuracy')
-    """
-    return NAMES.get(metric, metric.replace("_", " "))
 
 
 def name_gain(difference: Difference, metric: str) -> str:

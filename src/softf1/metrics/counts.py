@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 
 Average = Literal["micro", "macro", "weighted"]
 
+NAMES = {
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "exact": "exact match",
+    "conlleval_f1": "conlleval F1",
+}
+
+
+def name_score(metric: str) -> str:
+    """The name of a score in a sentence or a heading.
+
+    >>> name_score("macro_f1"), name_score("subset_accuracy")
+    ('macro F1', 'subset accuracy')
+    """
+    return NAMES.get(metric, metric.replace("_", " "))
+
 
 class Scores(NamedTuple):
     """Precision, recall, F-beta and how many gold items they rest on; 0/0 is 0."""

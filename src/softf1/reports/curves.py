@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from softf1.metrics.counts import name_score
 from softf1.reports.figures import NAMED, Figure, axis, named
-from softf1.reports.groups import name_score
 from softf1.reports.study import items_of, number, read_lines, section
 from softf1.reports.tables import Column, Table
 

@@ -27,9 +27,6 @@ SYMBOLS = (
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-_NAMES = {"f1": "F1", "macro_f1": "macro F1", "exact": "exact match"}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
     """The runs of one row, and how plots draw them.
@@ -156,12 +153,3 @@ def deviation(values: Iterable[float]) -> float | None:
         return None
     middle = math.fsum(known) / len(known)
     return math.sqrt(math.fsum((x - middle) ** 2 for x in known) / (len(known) - 1))
-
-
-def name_score(metric: str) -> str:
-    """A score as it is called in text.
-
-    >>> name_score("macro_f1"), name_score("subset_accuracy")
-    ('macro F1', 'subset accuracy')
-    """
-    return _NAMES.get(metric, metric.replace("_", " "))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from softf1.metrics.counts import name_score
 from softf1.reports.figures import Figure, axis, rows_of
-from softf1.reports.groups import mean, name_score
+from softf1.reports.groups import mean
 from softf1.reports.study import items_of, number, read_object, section
 from softf1.reports.tables import Column, Table, plain
 

@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from softf1.reports.groups import chosen_on, deviation, in_order, mean, name_score
+from softf1.metrics.counts import name_score
+from softf1.reports.groups import chosen_on, deviation, in_order, mean
 from softf1.reports.study import flatten, items_of, number, section
 from softf1.reports.tables import Column, Table, shorten, show
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.files import new_file
+from softf1.metrics.counts import name_score
 from softf1.reports.confusion import draw_confusion
 from softf1.reports.curves import (
     draw_loss,
@@ -21,7 +22,7 @@ from softf1.reports.curves import (
 )
 from softf1.reports.evidence import gather
 from softf1.reports.evidence import make_table as changes_table
-from softf1.reports.groups import chosen_on, group_runs, name_score, pick_best
+from softf1.reports.groups import chosen_on, group_runs, pick_best
 from softf1.reports.headroom import draw_headroom, make_examples, read_headroom, say_summary
 from softf1.reports.labels import (
     draw_frequency,

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from softf1.metrics.counts import name_score
 from softf1.reports.figures import NAMED, Figure, axis, named, rows_of
-from softf1.reports.groups import deviation, in_order, mean, name_score
+from softf1.reports.groups import deviation, in_order, mean
 from softf1.reports.study import flatten, number, section
 from softf1.reports.tables import Column, Table, plain, show
 

@@ -57,14 +57,14 @@ def make_context(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(one: dict[str, Any]) -> dict[str, Any]:
-    before, doubted, after = (str(piece) for piece in one["pieces"])
+    before, suspect, after = (str(piece) for piece in one["pieces"])
     return {
         **one,
         "slug": _slug(one["kind"]),
         "before": shorten(before, LONGEST, end=LONGEST // 2),
-        "doubted": shorten(doubted, LONGEST),
+        "suspect": shorten(suspect, LONGEST),
         "after": shorten(after, LONGEST),
-        "text": " ".join(filter(None, (before, doubted, after))),
+        "text": " ".join(filter(None, (before, suspect, after))),
     }
 
 

@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 from itertools import chain
 from statistics import median
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from softf1.metrics.counts import Mean
     from softf1.metrics.headroom import Best
     from softf1.tasks.base import Features, LineCounts, Logits, Predict, Prediction
-    from softf1.tasks.qa import QA
+    from softf1.tasks.nbest import Positions
 
 ANSWER = "answer"
 """The one label that an answer has."""
@@ -52,8 +52,48 @@ BOTH_LIKELY = math.log(0.25)
 """A further span is given where its start and its end are as likely as not, 0.5 · 0.5."""
 
 
+class Answering(Protocol):
+    """The attributes of a task that the functions here read; `QA` explains them."""
+
+    @property
+    def positions(self) -> Positions:
+        """What the logits of positions are: softmax or sigmoid."""
+
+    @property
+    def no_answer(self) -> bool:
+        """Whether a question may have no answer."""
+
+    @property
+    def several(self) -> bool:
+        """Whether an answer may have several spans."""
+
+    @property
+    def rules(self) -> str | None:
+        """How answers are scored."""
+
+    @property
+    def n_best(self) -> int:
+        """How many spans of a window are candidates."""
+
+    @property
+    def max_answer(self) -> int | None:
+        """Tokens of an answer at most, if the user set it."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of an answer at most otherwise."""
+
+    @property
+    def listed(self) -> int:
+        """How many candidates a prediction lists."""
+
+    @property
+    def null_threshold(self) -> float:
+        """How much better no answer must score to be given."""
+
+
 def find_answers(
-    logits: Logits, features: Features, examples: Sequence[QAExample], task: QA
+    logits: Logits, features: Features, examples: Sequence[QAExample], task: Answering
 ) -> list[Prediction]:
     """The best answer to every question, and how much better no answer would be."""
     start, end, count = _matrices(logits, len(features))
@@ -105,7 +145,7 @@ def _matrices(logits: Logits, windows: int) -> tuple[NDArray[Any], NDArray[Any],
     return out[0], out[1], count
 
 
-def _predict(name: str, candidates: list[Any], null: float, task: QA) -> Prediction:
+def _predict(name: str, candidates: list[Any], null: float, task: Answering) -> Prediction:
     best = candidates[0] if candidates else None
     above = null - best.score if best is not None else math.inf
     empty = best is None or (task.no_answer and above > task.null_threshold)
@@ -122,7 +162,7 @@ def _predict(name: str, candidates: list[Any], null: float, task: QA) -> Predict
     }
 
 
-def _confidence(candidates: list[Any], null: float, task: QA, *, empty: bool) -> float:
+def _confidence(candidates: list[Any], null: float, task: Answering, *, empty: bool) -> float:
     """The probability of what is answered.
 
     Softmax over positions: among the n best spans, and no answer where that is allowed, with the
@@ -139,7 +179,7 @@ def _confidence(candidates: list[Any], null: float, task: QA, *, empty: bool) ->
     return float(shares[-1 if empty else 0] / shares.sum())
 
 
-def choose_spans(predictions: list[Prediction], task: QA) -> list[Prediction]:
+def choose_spans(predictions: list[Prediction], task: Answering) -> list[Prediction]:
     """The best span and every further likely one that does not overlap one taken before."""
     out = []
     for item in predictions:
@@ -155,7 +195,7 @@ def choose_spans(predictions: list[Prediction], task: QA) -> list[Prediction]:
 
 
 def score_answers(
-    predictions: Sequence[Prediction], examples: Sequence[QAExample], task: QA
+    predictions: Sequence[Prediction], examples: Sequence[QAExample], task: Answering
 ) -> dict[str, Any]:
     """Exact match and F1 by the rules of the corpus."""
     rules = rules_of(task)
@@ -192,12 +232,12 @@ def _score_squad2(
     }
 
 
-def rules_of(task: QA) -> str:
+def rules_of(task: Answering) -> str:
     """The rules by which answers are scored."""
     return task.rules or ("squad2" if task.no_answer else "quoref" if task.several else "squad")
 
 
-def count_answer(line: Mapping[str, Any], task: QA) -> LineCounts:
+def count_answer(line: Mapping[str, Any], task: Answering) -> LineCounts:
     """What the answer to one question adds to the means behind the scores."""
     rules = rules_of(task)
     given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
@@ -205,7 +245,7 @@ def count_answer(line: Mapping[str, Any], task: QA) -> LineCounts:
 
 
 def list_answer_units(
-    predictions: Sequence[Prediction], examples: Sequence[QAExample], task: QA
+    predictions: Sequence[Prediction], examples: Sequence[QAExample], task: Answering
 ) -> Units:
     """The answers that were given, each exactly right or not; one context is one item."""
     contexts = {text: place for place, text in enumerate({one.context: 0 for one in examples})}
@@ -240,7 +280,7 @@ def _count_texts(
     return {"exact": scores.exact, "f1": scores.f1}
 
 
-def measure_answers(lines: Sequence[Mapping[str, Any]], task: QA) -> Headroom:
+def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Headroom:
     """What better decisions, rankings and boundaries of answers win."""
     rules = rules_of(task)
 

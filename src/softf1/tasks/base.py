@@ -18,7 +18,7 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
 Experiments ask a task six things more, which one of another package may leave out:
 `headroom(lines, …)`, how much its score can win at most, and where;
 `count_line(line)`, what a line of predictions adds to the sums behind the scores;
-`find_doubts(logits, features)`, labels of the data that the model finds unlikely;
+`find_suspects(logits, features)`, labels of the data that the model finds unlikely;
 `line_group(line)`, what lines that are no independent examples have in common;
 `fit_majority(train)`, a function that gives every example the most frequent answer; and
 `chooses_position`, whether an output is a softmax over the positions of a text.

@@ -33,7 +33,6 @@ from softf1.tasks.card import (
     describe_place,
     list_values,
 )
-from softf1.tasks.doubts import Doubts, doubt_label_sets, doubt_labels
 from softf1.tasks.headroom import Headroom, measure_labels
 from softf1.tasks.labels import (
     check_label_target,
@@ -61,6 +60,7 @@ from softf1.tasks.rows import (
     text_lengths,
 )
 from softf1.tasks.sentences import Numbering, chunks
+from softf1.tasks.suspects import Suspects, find_suspect_label_sets, find_suspect_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -408,14 +408,14 @@ class Classification:
         """A threshold or a bias, a threshold a label, and the ranking."""
         return measure_labels(lines, self)
 
-    def find_doubts(self, logits: Logits, features: Features) -> Doubts:
+    def find_suspects(self, logits: Logits, features: Features) -> Suspects:
         """Texts whose given label or labels the model finds unlikely."""
         rows = by_item(logits, "logits", len(features))
         chance = probabilities(rows, multi_label=self.multi_label)
         index = np.arange(len(features))
         gold = make_targets(features, index, self.labels, multi_label=self.multi_label)
-        doubt = doubt_label_sets if self.multi_label else doubt_labels
-        return doubt(chance, gold, self.labels)
+        find = find_suspect_label_sets if self.multi_label else find_suspect_labels
+        return find(chance, gold, self.labels)
 
     def fit_majority(self, train: Sequence[Example]) -> Predict:
         """The most frequent label for every text; of several, those that most texts have."""

@@ -30,7 +30,6 @@ from softf1.tasks.base import (
     read_examples,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars, describe_biases
-from softf1.tasks.doubts import Doubts, doubt_tags
 from softf1.tasks.headroom import (
     NO_LOGITS,
     Headroom,
@@ -41,6 +40,7 @@ from softf1.tasks.headroom import (
 from softf1.tasks.labels import F1, check_named, probabilities, tune_classes, tune_spans
 from softf1.tasks.rows import assemble, model_inputs, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
+from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
     by_word,
     check_tags,
@@ -441,7 +441,7 @@ class Tagging:
         then = [read_sentence(line, own, scheme) for line, own in zip(lines, tags, strict=True)]
         return measure_spans(sentences, best, what=what, then=then)
 
-    def find_doubts(self, logits: Logits, features: Features) -> Doubts:
+    def find_suspects(self, logits: Logits, features: Features) -> Suspects:
         """Spans, or words where tags make up none, whose given tags the model finds unlikely."""
         rows = by_word(logits["logits"], logits, features)
         if self.decoder != "argmax":
@@ -450,7 +450,7 @@ class Tagging:
         chance = probabilities(rows, multi_label=False)
         gold = self.label_ids(features)[features["tag"]]
         whole = self.spans is not None
-        return doubt_tags(chance, gold, features["sentence"], self.labels, spans=whole)
+        return find_suspect_tags(chance, gold, features["sentence"], self.labels, spans=whole)
 
     def fit_majority(self, train: Sequence[TaggedSentence]) -> Predict:
         """Every word gets the most frequent tag of the training data."""

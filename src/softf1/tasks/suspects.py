@@ -1,13 +1,13 @@
 """Labels that a model finds unlikely: what may be wrong in the data, and how likely it is.
 
-A model that was not trained on an example gives it probabilities. Where its own reading differs
-from the given one, that is a doubt. The score is
+A model that was not trained on an example predicts its labels. Where the prediction differs from
+the given label, the label is a suspect, with the score
 
     score = 1 − p(given)
 
-and of a span the largest over the words of both readings: one tag that cannot be is enough. The
-product over the words, against that of the model's own reading, ranks errors worse: it grows with
-the length of a span (benchmarks/suspects.py).
+For a span, take the highest score over the words of the given and the predicted span: one
+impossible tag is enough. The ratio of the two products over the words ranks errors worse, because
+it grows with the length of a span (benchmarks/suspects.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MISSING_SPAN, EXTRA_SPAN, WRONG_BOUNDARY = "missing span", "extra span", "wrong 
 
 
 class Mark(NamedTuple):
-    """A label, and the words or characters that have it; without these it is the whole text's."""
+    """A label and the words or characters it covers; without a start it covers the whole text."""
 
     label: str
     start: int | None = None
@@ -42,15 +42,15 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """Something in one example that may be wrong.
+class Suspect:
+    """A label or span of one example that may be wrong.
 
     Attributes:
         example: The number of the example.
         kind: What may be wrong: a label, the boundary of a span, a span that is missing or extra.
-        given: What the file says.
-        suggested: What the model says.
-        score: From 0 to 1, how unlikely the model finds what is given.
+        given: The labels in the file.
+        suggested: The labels that the model predicts.
+        score: 1 − the probability of the given label, from 0 to 1.
     """
 
     example: int
@@ -60,29 +60,32 @@ class Doubt:
     score: float
 
 
-class Doubts(NamedTuple):
-    """What a model doubts, and how many examples have labels that it could not know."""
+class Suspects(NamedTuple):
+    """The suspects, and the number of examples with labels that training never saw."""
 
-    found: list[Doubt]
+    suspects: list[Suspect]
     unknown: int
 
 
-def doubt_labels(chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]) -> Doubts:
-    """Doubts about the one label of each text.
+def find_suspect_labels(
+    chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]
+) -> Suspects:
+    """Finds texts whose given label is not the one predicted, for one label per text.
 
     Args:
         chance: Probabilities (texts, C).
         gold: (texts,), −100 for a label that training never saw.
         labels: Their names.
 
-    >>> doubts = doubt_labels(np.array([[0.2, 0.8], [0.9, 0.1]]), np.array([0, 0]), ["ham", "spam"])
-    >>> [(one.example, one.given[0].label, round(one.score, 2)) for one in doubts.found]
+    >>> chance = np.array([[0.2, 0.8], [0.9, 0.1]])
+    >>> found, _ = find_suspect_labels(chance, np.array([0, 0]), ["ham", "spam"])
+    >>> [(one.example, one.given[0].label, round(one.score, 2)) for one in found]
     [(0, 'ham', 0.8)]
     """
     known = np.flatnonzero(gold >= 0)
     best = chance.argmax(-1)
     found = [
-        Doubt(
+        Suspect(
             example=row,
             kind=WRONG_LABEL,
             given=(Mark(labels[gold[row]]),),
@@ -91,13 +94,15 @@ def doubt_labels(chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]
         )
         for row in known[best[known] != gold[known]].tolist()
     ]
-    return Doubts(found, len(gold) - len(known))
+    return Suspects(found, len(gold) - len(known))
 
 
-def doubt_label_sets(chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]) -> Doubts:
-    """Doubts about each label of each text, where a text has any number of them.
+def find_suspect_label_sets(
+    chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]
+) -> Suspects:
+    """Finds missing and extra labels, for texts with any number of labels.
 
-    A label that training never saw is no column here, so it is not doubted.
+    A label that training never saw has no column, so it is never a suspect.
 
     Args:
         chance: Probabilities (texts, C).
@@ -106,7 +111,7 @@ def doubt_label_sets(chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[
     """
     given = gold > 0
     found = [
-        Doubt(
+        Suspect(
             example=row,
             kind=EXTRA_LABEL if given[row, column] else MISSING_LABEL,
             given=(Mark(labels[column]),) if given[row, column] else (),
@@ -115,29 +120,29 @@ def doubt_label_sets(chance: NDArray[Any], gold: NDArray[Any], labels: Sequence[
         )
         for row, column in np.argwhere((chance >= 0.5) != given).tolist()
     ]
-    return Doubts(found, 0)
+    return Suspects(found, 0)
 
 
-def doubt_tags(
+def find_suspect_tags(
     chance: NDArray[Any],
     gold: NDArray[Any],
     at: NDArray[Any],
     labels: Sequence[str],
     *,
     spans: bool,
-) -> Doubts:
-    """Doubts about the spans of each sentence, or about each word where tags make up none.
+) -> Suspects:
+    """Finds spans whose given tags differ from the predicted ones; words where tags form no spans.
 
     Args:
         chance: Probabilities (words, C).
         gold: (words,), −100 for a tag that training never saw.
-        at: Where each sentence begins, and the end of the last.
+        at: The first word of each sentence, and the end of the last.
         labels: The tags.
-        spans: Whether tags make up spans.
+        spans: Whether the tags form spans.
     """
     best = chance.argmax(-1)
     list_places = _list_spans if spans else _list_words
-    found: list[Doubt] = []
+    found: list[Suspect] = []
     unknown = 0
     for number, (a, b) in enumerate(pairwise(at.tolist())):
         own, said, rows = gold[a:b], best[a:b], np.arange(a, b)
@@ -153,13 +158,13 @@ def doubt_tags(
             score = float(1 - chance[rows[part], own[part]].min())
             kind = name_difference(theirs, ours)
             found.append(
-                Doubt(example=number, kind=kind, given=theirs, suggested=ours, score=score)
+                Suspect(example=number, kind=kind, given=theirs, suggested=ours, score=score)
             )
-    return Doubts(found, unknown)
+    return Suspects(found, unknown)
 
 
 def name_difference(given: Sequence[Mark], suggested: Sequence[Mark]) -> str:
-    """The kind of a doubt about spans.
+    """The kind of error between given and suggested spans.
 
     >>> name_difference([Mark("PER", 0, 1)], [Mark("PER", 0, 2)])
     'wrong boundary'
@@ -171,14 +176,14 @@ def name_difference(given: Sequence[Mark], suggested: Sequence[Mark]) -> str:
 
 
 def _list_words(given: Sequence[str], predicted: Sequence[str]) -> Iterator[tuple[Marks, Marks]]:
-    """Each word whose two tags differ."""
+    """Words whose given and predicted tags differ."""
     for place, (theirs, ours) in enumerate(zip(given, predicted, strict=True)):
         if theirs != ours:
             yield (Mark(theirs, place, place + 1),), (Mark(ours, place, place + 1),)
 
 
 def _list_spans(given: Sequence[str], predicted: Sequence[str]) -> Iterator[tuple[Marks, Marks]]:
-    """The spans that only one of two readings has; those that overlap are one difference."""
+    """Spans that are only given or only predicted; overlapping ones form one suspect."""
     theirs, ours = set(decode_lenient(given)), set(decode_lenient(predicted))
     held: list[tuple[int, int, str]] = []
     end = 0

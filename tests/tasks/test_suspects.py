@@ -1,9 +1,14 @@
-"""What a model doubts of given labels: the right kind, the right place, the right score."""
+"""Labels that may be wrong: the right kind, the right place, the right score."""
 
 import numpy as np
 import pytest
 
-from softf1.tasks.doubts import Mark, doubt_label_sets, doubt_labels, doubt_tags
+from softf1.tasks.suspects import (
+    Mark,
+    find_suspect_label_sets,
+    find_suspect_labels,
+    find_suspect_tags,
+)
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 
@@ -15,10 +20,10 @@ def sure(*tags, chance=0.9):
     return rows
 
 
-def doubt(given, predicted, **options):
+def suspects_of(given, predicted, **options):
     gold = np.array([TAGS.index(tag) if tag in TAGS else -100 for tag in given])
     at = np.array([0, len(given)])
-    return doubt_tags(sure(*predicted, **options), gold, at, TAGS, spans=True)
+    return find_suspect_tags(sure(*predicted, **options), gold, at, TAGS, spans=True)
 
 
 @pytest.mark.parametrize(
@@ -32,60 +37,60 @@ def doubt(given, predicted, **options):
     ],
 )
 def test_a_difference_of_spans_has_its_kind(given, predicted, kind):
-    doubts = doubt(given.split(), predicted.split())
-    assert [one.kind for one in doubts.found] == [kind]
+    result = suspects_of(given.split(), predicted.split())
+    assert [one.kind for one in result.suspects] == [kind]
 
 
-def test_a_doubt_says_both_readings_and_how_unlikely_the_given_one_is():
-    (one,) = doubt(["B-PER", "O", "O"], ["B-PER", "I-PER", "O"], chance=0.7).found
+def test_a_suspect_says_both_readings_and_how_unlikely_the_given_one_is():
+    (one,) = suspects_of(["B-PER", "O", "O"], ["B-PER", "I-PER", "O"], chance=0.7).suspects
     assert one.given == (Mark("PER", 0, 1),)
     assert one.suggested == (Mark("PER", 0, 2),)
     # O of the second word has 0.1, B-PER of the first 0.7: the least of them counts.
     assert one.score == pytest.approx(0.9)
 
 
-def test_spans_apart_are_doubts_of_their_own_and_equal_ones_are_none():
-    doubts = doubt(["B-PER", "O", "B-LOC", "O"], ["B-LOC", "O", "B-LOC", "B-PER"])
-    assert [(one.kind, one.suggested[0].start) for one in doubts.found] == [
+def test_spans_apart_are_suspects_of_their_own_and_equal_ones_are_none():
+    result = suspects_of(["B-PER", "O", "B-LOC", "O"], ["B-LOC", "O", "B-LOC", "B-PER"])
+    assert [(one.kind, one.suggested[0].start) for one in result.suspects] == [
         ("wrong label", 0),
         ("missing span", 3),
     ]
 
 
-def test_a_tag_that_training_never_saw_is_not_doubted():
-    doubts = doubt(["B-GPE", "O", "O"], ["B-LOC", "O", "B-PER"])
-    assert [one.kind for one in doubts.found] == ["missing span"]
-    assert doubts.unknown == 1
+def test_a_tag_that_training_never_saw_is_no_suspect():
+    result = suspects_of(["B-GPE", "O", "O"], ["B-LOC", "O", "B-PER"])
+    assert [one.kind for one in result.suspects] == ["missing span"]
+    assert result.unknown == 1
 
 
 def test_the_example_is_numbered_by_its_sentence():
     gold, at = np.array([0, 0, 0]), np.array([0, 2, 3])
-    doubts = doubt_tags(sure("O", "O", "B-LOC"), gold, at, TAGS, spans=True)
-    assert [(one.example, one.suggested) for one in doubts.found] == [(1, (Mark("LOC", 0, 1),))]
+    result = find_suspect_tags(sure("O", "O", "B-LOC"), gold, at, TAGS, spans=True)
+    assert [(one.example, one.suggested) for one in result.suspects] == [(1, (Mark("LOC", 0, 1),))]
 
 
-def test_plain_tags_are_doubted_word_by_word():
+def test_plain_tags_are_suspects_word_by_word():
     chance = np.array([[0.9, 0.1], [0.2, 0.8]])
-    doubts = doubt_tags(chance, np.array([1, 0]), np.array([0, 2]), ["N", "V"], spans=False)
-    assert [(one.kind, one.given, one.suggested) for one in doubts.found] == [
+    result = find_suspect_tags(chance, np.array([1, 0]), np.array([0, 2]), ["N", "V"], spans=False)
+    assert [(one.kind, one.given, one.suggested) for one in result.suspects] == [
         ("wrong label", (Mark("V", 0, 1),), (Mark("N", 0, 1),)),
         ("wrong label", (Mark("N", 1, 2),), (Mark("V", 1, 2),)),
     ]
-    assert [one.score for one in doubts.found] == pytest.approx([0.9, 0.8])
+    assert [one.score for one in result.suspects] == pytest.approx([0.9, 0.8])
 
 
-def test_one_label_is_doubted_where_another_is_likelier():
+def test_one_label_is_a_suspect_where_another_is_likelier():
     chance = np.array([[0.6, 0.2, 0.2], [0.1, 0.2, 0.7], [0.1, 0.1, 0.8]])
-    doubts = doubt_labels(chance, np.array([0, 1, -100]), ["a", "b", "c"])
-    (one,) = doubts.found
+    result = find_suspect_labels(chance, np.array([0, 1, -100]), ["a", "b", "c"])
+    (one,) = result.suspects
     assert (one.example, one.given, one.suggested) == (1, (Mark("b"),), (Mark("c"),))
     assert one.score == pytest.approx(0.8)
-    assert doubts.unknown == 1
+    assert result.unknown == 1
 
 
-def test_of_several_labels_each_is_doubted_alone():
+def test_of_several_labels_each_is_a_suspect_alone():
     chance, gold = np.array([[0.9, 0.3, 0.2]]), np.array([[0, 1, 0]])
-    found = doubt_label_sets(chance, gold, ["a", "b", "c"]).found
+    found = find_suspect_label_sets(chance, gold, ["a", "b", "c"]).suspects
     assert [(one.kind, one.given, one.suggested) for one in found] == [
         ("missing label", (), (Mark("a"),)),
         ("extra label", (Mark("b"),), ()),
