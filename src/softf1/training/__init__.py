@@ -1,1 +1,1 @@
-"""Training: recipes, batches, the one loop, checkpoints, evaluation and model folders."""
+"""Training: batches, one loop for every task, checkpoints, evaluation and model folders."""

@@ -104,13 +104,13 @@ def perturb_embeddings(
 def find_step(
     weight: Tensor, gradient: Tensor, epsilon: float, *, relative: bool, direction: Direction
 ) -> Tensor:
-    """Returns r, of this process's part of the matrix; nothing waits for a GPU."""
+    """Returns r for the rows of the matrix on this process, without synchronising with the GPU."""
     norm = total_norm(gradient)
     step = local(gradient)
     if direction == "random":
         noise = torch.randn_like(step) * step.any(-1, keepdim=True)
         squares = noise.square().sum()
-        if hasattr(gradient, "full_tensor"):  # other parts of the matrix are elsewhere
+        if hasattr(gradient, "full_tensor"):  # other processes hold the rest of the matrix
             distributed.all_reduce(squares)
         step, length = noise, squares.sqrt()
     else:
@@ -123,9 +123,9 @@ def find_step(
 
 @contextmanager
 def trace_embeddings(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Has the gradient of frozen word embeddings too, which the list holds on leaving.
+    """Records the gradient of frozen word embeddings; the list holds it on exit.
 
-    Where they are trained nothing happens, and the list stays empty: their own gradient serves.
+    If the embeddings are trained, the list stays empty: use their own gradient.
     """
     weight = find_embeddings(model)
     traced: list[Tensor] = []
@@ -146,13 +146,13 @@ def trace_embeddings(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def total_norm(tensor: Tensor) -> Tensor:
-    """The norm over all of a tensor, of one that is split over processes too."""
+    """Returns the norm of a whole tensor, even if it is sharded over processes."""
     norm = torch.linalg.vector_norm(tensor.float() if tensor.dtype.itemsize < 4 else tensor)
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
     return whole
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds; all of it where it is not split."""
+    """Returns the shard of a tensor on this process, or the tensor if it is not sharded."""
     own: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return own

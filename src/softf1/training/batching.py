@@ -1,4 +1,4 @@
-"""Which items form which optimizer step, and which part of a step each rank and pass has.
+"""Batch sampling: which items form each optimizer step, micro-batch and rank.
 
 The items of an epoch are drawn, cut into large pools, each sorted by length and cut into steps, and
 the steps are shuffled: rows of a step are about equally long, steps come in any order. All of it
@@ -48,11 +48,11 @@ _CANDIDATES = 128
 
 
 class MicroBatch(NamedTuple):
-    """The items of one forward pass.
+    """The items of one forward pass on one rank.
 
     Attributes:
-        items: Numbers of the items, longest first; none for a rank without data.
-        width: Ids in a row.
+        items: Indices of the items, longest first; empty on a rank without data.
+        width: Token ids per row, padding included.
         rows: Rows to pad to, the same for all micro-batches of this width.
     """
 
@@ -62,7 +62,7 @@ class MicroBatch(NamedTuple):
 
 
 class BatchSampler:
-    """The steps of every epoch.
+    """Samples the optimizer steps of every epoch.
 
     Args:
         lengths: Ids in each item's row.
@@ -72,7 +72,7 @@ class BatchSampler:
         micro_tokens: Padded ids of one forward pass at most, where it is not 0: a rank cuts its
             share of a step that has more into as many micro-batches as it takes. A row that is
             longer has a pass of its own.
-        sampler: What an epoch holds, as in the table above.
+        sampler: Which items an epoch holds, as in the table above.
         strata: A number for each item, for samplers other than "shuffle".
         seed: The same seed gives the same steps.
         world: How many ranks there are.
@@ -125,13 +125,13 @@ class BatchSampler:
 
     @property
     def splits(self) -> bool:
-        """Whether some step has more than `micro_tokens`."""
+        """Whether some step exceeds `micro_tokens` and must be split."""
         return any(self._rows(width) > rows for rows, width in self.shapes)
 
     def epoch(self, n: int) -> list[list[MicroBatch]]:
-        """This rank's micro-batches of each optimizer step; as many of either as other ranks have.
+        """Yields this rank's micro-batches of each step; all ranks have equally many of both.
 
-        There is at least one a step; without data it has no items.
+        Every step has at least one micro-batch; on a rank without data it has no items.
         """
         random = np.random.default_rng([self.seed, n])
         order = draw_items(self.sampler, len(self.lengths), self.strata, random)
@@ -139,7 +139,7 @@ class BatchSampler:
         return [self._deal(steps[i]) for i in random.permutation(len(steps)).tolist()]
 
     def _by_size(self, order: Ints, random: np.random.Generator) -> Iterator[Ints]:
-        """Steps of `batch_size` items; the one that is not full is at a random place."""
+        """Steps of `batch_size` items; the incomplete one comes at a random position."""
         size = self.batch_size
         for pool in _pools(order, POOL * size):
             items = self._sort(pool)
@@ -150,7 +150,7 @@ class BatchSampler:
             yield from np.split(items, np.cumsum(sizes)[:-1])
 
     def _by_tokens(self, order: Ints) -> Iterator[Ints]:
-        """Steps of `batch_tokens` padded ids; what does not fill one goes to the next pool."""
+        """Steps of `batch_tokens` padded ids; items left over go to the next pool."""
         left = order[:0]
         for pool in _pools(order, POOL * self._size(int(self._width.mean()))):
             items = self._sort(np.concatenate([left, pool]))
@@ -159,18 +159,18 @@ class BatchSampler:
         yield left
 
     def _sort(self, items: Ints) -> Ints:
-        """Longest first; equally long ones stay in random order."""
+        """Sorts items by length, longest first; ties stay in random order."""
         return items[np.argsort(-self.lengths[items], kind="stable")]
 
     def _size(self, width: int) -> int:
-        """Items of a full step."""
+        """The number of items in a full step."""
         return max(1, self.batch_tokens // width) if self.batch_tokens else self.batch_size
 
     def _rows(self, width: int) -> int:
         return -(-self._size(width) // (self.world * self.accumulate))
 
     def _most_rows(self, width: int) -> int:
-        """Rows of one forward pass at most."""
+        """The maximum number of rows in one forward pass."""
         rows = self._rows(width)
         return max(1, min(rows, self.micro_tokens // width)) if self.micro_tokens else rows
 
@@ -188,7 +188,7 @@ class BatchSampler:
         ]
 
     def _split(self, items: Ints) -> list[MicroBatch]:
-        """The same in passes of `micro_tokens`; cut over all ranks, so that each has as many."""
+        """Splits a step into passes of `micro_tokens`, the same number on every rank."""
         parts = _cut(items, self._width, lambda width: self._most_rows(width) * self.world)
         return [
             MicroBatch(
@@ -211,7 +211,7 @@ def eval_batches(
     rank: int = 0,
     max_buckets: int = MAX_BUCKETS,
 ) -> list[MicroBatch]:
-    """Every item exactly once over all ranks, longest first, in rows of few widths.
+    """Batches for evaluation: every item once over all ranks, longest first, in few widths.
 
     A micro-batch has up to `batch_tokens` padded ids. Every rank has the same number of them, as
     sharded models need; the last may have no items.
@@ -262,7 +262,7 @@ def draw_items(
 
 
 def _stratum_sizes(sampler: Sampler, sizes: Ints, random: np.random.Generator) -> Ints:
-    """How many items of each stratum."""
+    """How many items to draw from each stratum."""
     if sampler == "oversample":
         return np.full_like(sizes, sizes.max())
     if sampler == "undersample":
@@ -273,20 +273,20 @@ def _stratum_sizes(sampler: Sampler, sizes: Ints, random: np.random.Generator) -
 
 
 def _draw(members: Ints, count: int, random: np.random.Generator) -> Ints:
-    """`count` of them: all equally often, but for a random rest."""
+    """Draws `count` members: each equally often, and a random subset once more."""
     times, rest = divmod(count, len(members))
     return np.concatenate([*[members] * times, random.permutation(members)[:rest]])
 
 
 def find_strata(task: Any, features: Features) -> Ints:
-    """The stratum of every item, by which samplers balance; −1 where there is nothing to learn."""
+    """The stratum of every item, for samplers that balance; −1 for an item without a target."""
     if not hasattr(task, "strata"):
         raise InputError(f"task {task.kind} has no strata: wanted sampler shuffle")
     return np.asarray(task.strata(features), np.int64)
 
 
 def make_buckets(lengths: Ints, *, most: int = MAX_BUCKETS, max_width: int | None = None) -> Ints:
-    """The widths, `most` of them at most, that pad these lengths the least in all.
+    """Chooses at most `most` bucket widths that need the least padding for these lengths.
 
     They are multiples of 8 (of more where rows are very long), but for the last, which never
     exceeds `max_width` (default: the longest row). With `most` = 0 every length is a width.
@@ -312,7 +312,7 @@ def make_buckets(lengths: Ints, *, most: int = MAX_BUCKETS, max_width: int | Non
 
 
 def _choose_widths(widths: Ints, lengths: Ints, most: int) -> list[int]:
-    """Which widths to keep, by dynamic programming over the number kept and the highest of them.
+    """Chooses the widths by dynamic programming over their number and the largest of them.
 
     Rows longer than width i and not longer than width j are padded to j: that costs (how many) · j.
     """
@@ -336,7 +336,7 @@ def _pools(order: Ints, size: int) -> Iterator[Ints]:
 
 
 def _cut(items: Ints, width: Ints, size: Callable[[int], int]) -> Iterator[Ints]:
-    """Parts of sorted items, each as large as `size` says of the width of its first."""
+    """Splits sorted items; `size` gives the number of items for the width of the first one."""
     start, widths = 0, width[items]
     while start < len(items):
         stop = start + size(int(widths[start]))

@@ -1,4 +1,4 @@
-"""What a training is built of: model, batch sampler, loss and optimizer, as the recipe says."""
+"""Builds model, batch sampler, loss and optimizer from a recipe."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from softf1.training.processes import Processes
 
 MICRO_TOKENS = {"cpu": 4096}
-"""Padded tokens of a forward pass at most by the kind of device, where the recipe does not say."""
+"""Default of `train.micro_tokens` by device type: padded tokens per forward pass at most."""
 
 MICRO_TOKENS_ELSEWHERE = 65536
 
 
 def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, list[str]]:
-    """The recipe with what `loss.name = "auto"` chooses for these data, and a line that says so."""
+    """Resolves `loss.name = "auto"` for these data; also returns a line that gives the choice."""
     if recipe.loss.name != AUTO:
         return recipe, []
     task, train = datasets.task, recipe.train
@@ -59,9 +59,9 @@ def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, list[str]]:
 
 
 def uses_graphs(recipe: Recipe, processes: Processes, precision: str) -> bool:
-    """Whether steps are replayed as CUDA graphs; refuses what the recipe asks for in vain.
+    """Whether steps run as CUDA graphs; raises if the recipe asks for graphs that cannot be used.
 
-    Gradient checkpointing is not captured: it reads the state of the random generator.
+    Gradient checkpointing cannot be captured: it reads the state of the random generator.
     """
     train = recipe.train
     if processes.sharded and precision == "fp16":
@@ -84,7 +84,7 @@ def uses_graphs(recipe: Recipe, processes: Processes, precision: str) -> bool:
 def make_batch_sampler(
     recipe: Recipe, datasets: Datasets, processes: Processes, *, graphs: bool
 ) -> BatchSampler:
-    """Cuts the training data into steps."""
+    """Makes the batch sampler for the training data."""
     train, features = recipe.train, datasets.features["train"]
     micro_tokens = train.micro_tokens
     if micro_tokens is None:
@@ -101,8 +101,8 @@ def make_batch_sampler(
         seed=train.seed,
         world=processes.world,
         rank=processes.rank,
-        # A bucket is a graph to capture. Where tokens cut the steps, buckets decide what is in
-        # them, and that must not depend on the device.
+        # Each bucket is one graph to capture. With batch_tokens the buckets decide which items
+        # form a step, and that must not depend on the device.
         max_buckets=MAX_BUCKETS if train.batch_tokens or graphs else 0,
     )
 
@@ -117,16 +117,16 @@ def make_stepper(
     precision: str,
     graphs: bool,
 ) -> Stepper:
-    """Makes model, loss and optimizer, on their device.
+    """Makes model, loss and optimizer, and puts them on their device.
 
     Args:
         recipe: What to train.
         datasets: What to train on.
-        processes: Who else is there.
-        batch_sampler: Cuts the training data; left as it is unless the loss wants whole steps.
+        processes: This process and the others of the training.
+        batch_sampler: The steps; changed only if the loss needs each step in one piece.
         steps: Steps of the training.
-        precision: Type of the computation.
-        graphs: Replay steps as CUDA graphs.
+        precision: Precision of the computation, such as bf16.
+        graphs: Whether steps run as CUDA graphs.
     """
     train, device = recipe.train, processes.device
     model = make_model(recipe, datasets)
@@ -180,7 +180,7 @@ def _make_objective(
     *,
     steps: int,
 ) -> Objective:
-    """The loss, exact over micro-batches where there may be several."""
+    """Makes the loss, exact over micro-batches if a step may have several."""
     train, task, features = recipe.train, datasets.task, datasets.features["train"]
     counts, keys = task.class_counts(features), tuple(task.heads(model))
     expected = None
@@ -203,7 +203,7 @@ def _make_objective(
         except InputError:
             if several or train.micro_tokens:
                 raise
-            # Nobody asked for micro-batches. Hard-negative mining looks at a whole step.
+            # The user did not ask for micro-batches, and hard-negative mining needs the whole step.
             batch_sampler.micro_tokens = 0
     return objective.to(processes.device)
 
@@ -211,7 +211,7 @@ def _make_objective(
 def _items_per_step(batch_sampler: BatchSampler, processes: Processes) -> float:
     epoch = batch_sampler.epoch(0)
     own = sum(len(micro.items) for step in epoch for micro in step)
-    (total,) = processes.add([own])  # shares differ, and may be nothing
+    (total,) = processes.add([own])  # ranks have shares of different size, perhaps empty ones
     return total / len(epoch)
 
 
@@ -224,7 +224,7 @@ def find_first_loss(
     autocast: Callable[[], AbstractContextManager[Any]],
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of the first micro-batch, to differentiate and to show."""
+    """The loss of the first micro-batch: the value to differentiate and the value to show."""
     task, features = datasets.task, datasets.features["train"]
     micro = batch_sampler.epoch(0)[0][0]
     batch = collate_rows(task, features, micro, datasets.tokenizer)
@@ -235,7 +235,7 @@ def find_first_loss(
 
 
 def make_model(recipe: Recipe, datasets: Datasets) -> nn.Module:
-    """Encoder and head on the CPU, the same for the same seed."""
+    """Makes encoder and head on the CPU; the same seed gives the same weights."""
     torch.manual_seed(recipe.train.seed)
     task, name = datasets.task, recipe.encoder.name
     options = dict(recipe.encoder.options)
@@ -253,7 +253,7 @@ def make_model(recipe: Recipe, datasets: Datasets) -> nn.Module:
 
 
 def checkpoint_gradients(model: nn.Module) -> None:
-    """Has the encoder compute activations again in the backward pass instead of keeping them."""
+    """Turns on gradient checkpointing: activations are recomputed in the backward pass."""
     for part in cast("list[Any]", find_encoders(model)):
         try:
             part.gradient_checkpointing_enable()
@@ -261,16 +261,16 @@ def checkpoint_gradients(model: nn.Module) -> None:
             kind = type(part).__name__
             message = f"encoder.gradient_checkpointing: {kind} cannot compute its layers again"
             raise InputError(message) from error
-        # It makes the embeddings want a gradient, for a way of checkpointing that is not used.
+        # Enabling makes the embeddings require a gradient, which only the reentrant variant needs.
         part.disable_input_require_grads()
         for module in part.modules():
             if hasattr(module, "config"):
-                # The cache is for generating text, and checkpointing does not allow it.
+                # The key-value cache is for generation; checkpointing does not allow it.
                 module.config.use_cache = False
 
 
 def set_dropout(model: nn.Module, share: float) -> None:
-    """Every dropout of the model, attention's own too, and its configuration."""
+    """Sets every dropout of the model, in attention and in the configuration too."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = share
@@ -279,7 +279,7 @@ def set_dropout(model: nn.Module, share: float) -> None:
 
 
 def _set_shares(holder: Any, share: float) -> None:
-    """Attention and recurrent layers keep their dropout as a number."""
+    """Sets the dropout of attention and recurrent layers, which store it as a number."""
     for name, value in list(vars(holder).items() if holder is not None else ()):
         if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
             setattr(holder, name, share)
@@ -287,11 +287,11 @@ def _set_shares(holder: Any, share: float) -> None:
 
 @torch.no_grad()
 def start_heads(model: nn.Module, datasets: Datasets, *, prior: bool) -> None:
-    """Output biases at the log class prior, or at 0; softmax over positions has no classes."""
+    """Sets output biases to the log class prior, or to 0; positions have no class prior."""
     counts = datasets.task.class_counts(datasets.features["train"])
     for key, (layer, rows) in datasets.task.heads(model).items():
         bias = cast("Tensor | None", layer.bias)
-        if bias is None:  # in some decoders
+        if bias is None:  # some decoders have no bias
             continue
         bias[rows] = 0.0
         if prior and key in counts:
@@ -301,7 +301,7 @@ def start_heads(model: nn.Module, datasets: Datasets, *, prior: bool) -> None:
 
 @contextmanager
 def quiet_transformers(encoder: str | Path | None = None) -> Iterator[None]:
-    """Without the progress bars and reports of transformers, which have no place in our output.
+    """Silences the progress bars and reports of transformers.
 
     Args:
         encoder: What is loaded inside. Encoders from scratch do without transformers, and it

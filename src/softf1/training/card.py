@@ -1,4 +1,4 @@
-"""The model card: what a model is, how good, how it is used, and where not to trust it."""
+"""The model card: what the model does, its scores, how to use it, and its limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METRICS = {
     "subset_accuracy": ("accuracy", "subset accuracy"),
     "exact": ("exact_match", "exact match"),
 }
-"""Scores that the Hub has a name for: (its metric, what we call it)."""
+"""Scores that the Hub knows: (name on the Hub, our name)."""
 
 
 def write_card(
@@ -48,7 +48,7 @@ def write_card(
 
 
 def _task_text(task: Task, *, pieces: bool, folded: bool) -> CardText:
-    """What the task says; of one from another package that says nothing, what is known of it."""
+    """The task's own text for the card, or a generic text if the task has none."""
     if hasattr(task, "card"):
         return task.card(pieces=pieces, folded=folded)
     decision = f"The task `{task.kind}` decides, as `softf1 predict` does."
@@ -60,7 +60,7 @@ def _has_bias(task: Task, model: Any) -> bool:
 
 
 def front_matter(task: Task, result: Mapping[str, Any], *, pipeline: str | None, own: bool) -> str:
-    """What the Hub reads: the task, tags, metrics and the scores."""
+    """The YAML front matter that the Hub reads: task, tags, metrics and scores."""
     from huggingface_hub import EvalResult, ModelCardData
 
     name = str(result.get("name", "model"))
@@ -155,7 +155,7 @@ def _usage(text: CardText, *, own: bool) -> Iterator[str]:
 
 
 def _points(result: Mapping[str, Any]) -> Iterator[str]:
-    """The operating points that were chosen on dev."""
+    """The section about operating points that were chosen on dev."""
     points = result.get("operating_points", [])
     if not points:
         return
@@ -208,7 +208,7 @@ def _counts(counts: Mapping[str, Any]) -> str:
 
 
 def recipe_text(recipe: Recipe | str) -> str:
-    """The recipe as TOML, with the names of files but not where they were."""
+    """The recipe as TOML, with file names but without their folders."""
     if isinstance(recipe, str):
         return recipe
     paths = {split: getattr(recipe.task, split) for split in ("train", "dev", "test")}

@@ -1,4 +1,4 @@
-"""Checkpoints: folders of safetensors and JSON that are whole or not there.
+"""Checkpoints: folders of safetensors and JSON, written completely or not at all.
 
     checkpoints/
       step-00000120/  model.safetensors  optimizer.safetensors  random.safetensors  state.json
@@ -67,14 +67,14 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What was saved.
+    """A loaded checkpoint.
 
     Attributes:
-        step: The optimizer steps that were done.
-        state: As it was given.
-        tensors: By the names of their files; on ranks other than 0 there are none behind a name.
-        path: Its folder.
-        warnings: One sentence for each newer checkpoint that was damaged.
+        step: Optimizer steps done.
+        state: The JSON state, as given to `save_checkpoint`.
+        tensors: Tensors by file name; empty on ranks other than 0.
+        path: The folder of the checkpoint.
+        warnings: One sentence for each newer checkpoint that is damaged.
     """
 
     step: int
@@ -96,16 +96,17 @@ def save_checkpoint(
 
     Args:
         folder: Where checkpoints are.
-        step: Its name; one of the same step is replaced, later ones belong to another past and go.
-        tensors: A safetensors file each; they may be on any device.
+        step: Names the checkpoint. One of the same step is replaced; those of later steps are stale
+            and removed.
+        tensors: One safetensors file per entry; the tensors may be on any device.
         state: What JSON can hold; tuples come back as lists.
-        keep: How many there may be, this one included.
+        keep: How many checkpoints to keep, this one included.
 
     Returns:
         Its folder.
 
     Raises:
-        OSError: It could not be written, on a full disk for one; the others are as they were.
+        OSError: It could not be written, for example on a full disk; other checkpoints are intact.
     """
     final = folder / f"step-{step:08d}"
     error = share(None if own_rank() else _save(final, tensors, state, keep))
@@ -117,7 +118,7 @@ def save_checkpoint(
 def _save(
     final: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int
 ) -> OSError | None:
-    """Write a checkpoint; the error is given back: all ranks raise it, rather than wait."""
+    """Writes a checkpoint; returns an error, so that all ranks can raise it."""
     folder = final.parent
     try:
         _tidy(folder)
@@ -135,12 +136,12 @@ def _save(
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest whole checkpoint; None where there is none at all.
+    """Loads the newest undamaged checkpoint; None if there is no checkpoint.
 
-    A damaged one is named in `warnings` and put aside, to be removed by the next save.
+    Damaged ones are listed in `warnings` and removed by the next save.
 
     Raises:
-        InputError: All of them are damaged.
+        InputError: All checkpoints are damaged.
     """
     newest = share(None if own_rank() else _find_newest(folder))
     if isinstance(newest, Exception):
@@ -156,9 +157,9 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _find_newest(folder: Path) -> tuple[Path, dict[str, Any], list[str]] | Exception | None:
-    """The folder and the content of the newest whole checkpoint, and what is wrong with others.
+    """Finds the newest undamaged checkpoint; also returns what is wrong with newer ones.
 
-    Errors are given back: all ranks raise them, rather than wait for rank 0.
+    Errors are returned, so that all ranks can raise them instead of waiting for rank 0.
     """
     damaged: dict[Path, str] = {}
     try:
@@ -178,7 +179,7 @@ def _find_newest(folder: Path) -> tuple[Path, dict[str, Any], list[str]] | Excep
 
 
 def _put_aside(damaged: Mapping[Path, str], used: Path) -> list[str]:
-    """Take damaged checkpoints out of the count of those to keep; a sentence for each."""
+    """Renames damaged checkpoints, so that they do not count; returns one sentence for each."""
     for path in damaged:
         path.rename(path.with_name(f"{_DAMAGED}{path.name}"))
     return [f"{path} is damaged ({why}): {used.name} is used" for path, why in damaged.items()]
@@ -208,14 +209,14 @@ def _step(path: Path) -> int:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what a killed process left half done."""
+    """Removes unfinished checkpoints of killed processes."""
     sweep(folder)
     for path in folder.glob(f"{PREFIX}step-*{REPLACED}"):
         restore(folder / path.name.removeprefix(PREFIX).removesuffix(REPLACED))
 
 
 def _prune(folder: Path, *, newest: int, keep: int) -> None:
-    """Keep the newest; a folder loses its name before its files, lest it look damaged."""
+    """Removes all but the newest; each folder is renamed first, so that it never looks damaged."""
     later = [path for path in _list(folder) if _step(path) > newest]
     earlier = [path for path in _list(folder) if _step(path) <= newest]
     for path in [*later, *earlier[keep:], *folder.glob(f"{_DAMAGED}*")]:
@@ -225,7 +226,7 @@ def _prune(folder: Path, *, newest: int, keep: int) -> None:
 def write_state(
     path: Path, *, step: int, files: Mapping[str, Any], state: Mapping[str, Any]
 ) -> None:
-    """Write the state of a checkpoint and what its files must be like."""
+    """Writes the state of a checkpoint, with size and checksum of its files."""
     content = {"schema": SCHEMA, "step": step, "files": files, "state": to_json(state)}
     text = json.dumps(content | {"sha256": _hash(content)}, indent=1, allow_nan=False)
     with path.open("xb") as file:
@@ -234,7 +235,7 @@ def write_state(
 
 
 def read_state(path: Path) -> dict[str, Any] | str:
-    """The content, or what is wrong with it.
+    """Reads the state of a checkpoint; returns what is wrong if it is damaged.
 
     Raises:
         InputError: A later version of this package wrote it.
@@ -258,7 +259,7 @@ def _hash(content: Mapping[str, Any]) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """What JSON can hold: numbers of numpy and torch as Python's, infinities and NaN by name.
+    """Converts to JSON types: numpy and torch numbers to Python's, infinities and NaN to names.
 
     >>> to_json({"best": float("-inf"), "betas": (0.9, 0.99)})
     {'best': {'$float': '-inf'}, 'betas': [0.9, 0.99]}
@@ -277,7 +278,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The reverse.
+    """The inverse of `to_json`.
 
     >>> from_json({"best": {"$float": "-inf"}})
     {'best': -inf}
@@ -290,8 +291,8 @@ def from_json(value: Any) -> Any:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Write tensors of any device, one after another; returns the file's `size` and `sha256`."""
-    # Larger numbers first, so that each starts at a multiple of its size.
+    """Writes tensors from any device one by one; returns the file's `size` and `sha256`."""
+    # Wider dtypes first, so that each tensor is aligned to its item size.
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     head = _make_header(order, tensors)
     with path.open("xb") as file, ThreadPoolExecutor(1) as pool:
@@ -340,7 +341,7 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def check_file(path: Path, known: Mapping[str, Any]) -> str | None:
-    """What is wrong with a file, if anything."""
+    """Returns what is wrong with a file; None if it is intact."""
     if not path.is_file():
         return f"{path.name} is missing"
     size = path.stat().st_size

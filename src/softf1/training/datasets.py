@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from softf1.tasks.base import Features, Task
 
 SPLIT_SEED = 2020
-"""The dev part of a training file is the same for every seed, so that seeds can be compared."""
+"""Seed of the dev split: the same for every run, so that seeds are compared on the same data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Datasets:
-    """Train, dev and test, and what is learned from them before there is a model.
+    """Train, dev and test, encoded, and the task fitted to them.
 
     Attributes:
-        task: With the labels of the training part.
-        tokenizer: Text to ids.
-        examples: Of `train`, `dev` and, where there is one, `test`.
+        task: The task, with the labels of the training data.
+        tokenizer: The tokenizer of the encoder.
+        examples: Examples of `train`, `dev` and, if given, `test`.
         features: The same, encoded.
         sources: Path, hash and number of examples of each part.
-        notes: What a user should be told of the files.
+        notes: Remarks about the files for the user.
     """
 
     task: Task
@@ -48,24 +48,24 @@ class Datasets:
 
 
 class DatasetCache:
-    """The last datasets: runs of a grid differ in loss and seed, not in what they read."""
+    """Keeps the last datasets in memory: runs of a grid differ in loss and seed, not in data."""
 
     def __init__(self) -> None:
         self.key: object = None
         self.held: Datasets | None = None
 
     def load(self, recipe: Recipe) -> Datasets:
-        """What `load_datasets` gives; from memory where task, encoder and files are the same."""
+        """Same as `load_datasets`; from memory if task, encoder and files are unchanged."""
         state = identify(recipe)
         key = (recipe.task, recipe.encoder, state["data"], state["encoder_files"])
         if self.held is None or key != self.key:
-            self.held = None  # not two at once
+            self.held = None  # free the old datasets before loading new ones
             self.key, self.held = key, load_datasets(recipe)
         return self.held
 
 
 def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = None) -> Datasets:
-    """Reads and encodes the files of a recipe, or examples that are at hand.
+    """Reads and encodes the files of a recipe, or given examples.
 
     Args:
         recipe: Names files, task and encoder.
@@ -83,12 +83,12 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
 
 
 def check_files(recipe: Recipe) -> None:
-    """Refuses files that cannot be read, have nothing in them or leave nothing for dev."""
+    """Raises if a file cannot be read, is empty, or leaves no examples for dev."""
     read_parts(recipe)
 
 
 def read_parts(recipe: Recipe) -> dict[str, list[Any]]:
-    """The examples of train, dev and, where there is one, test, as runs have them."""
+    """Reads and splits the examples of train, dev and, if there is one, test."""
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _read(recipe, task)
     divide(examples, sources, recipe.task)
@@ -99,7 +99,7 @@ def read_parts(recipe: Recipe) -> dict[str, list[Any]]:
 def check_gold(
     task: Task, examples: Mapping[str, Sequence[Any]], sources: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Refuses examples that could not be scored: now, not after the last step."""
+    """Raises if an example has no gold label, before training instead of at the end."""
     check = getattr(task, "check_gold", None)  # tasks of other packages may have none
     if check is not None:
         check({name: (sources[name]["path"], own) for name, own in examples.items()})
@@ -108,10 +108,10 @@ def check_gold(
 def divide(
     examples: dict[str, list[Any]], sources: dict[str, dict[str, Any]], section: TaskSection
 ) -> list[str]:
-    """Takes dev from train where there is none, and counts; no part may be empty.
+    """Splits dev from train if there is none, and counts examples; no part may be empty.
 
     Returns:
-        A sentence about texts that stand in two parts, where there are any.
+        A sentence about texts that are in two parts, if there are any.
     """
     if not examples.get("train"):
         path = sources.get("train", {}).get("path")
@@ -156,7 +156,7 @@ def find_folds(
 
 
 def find_leaks(examples: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Says which parts have texts in common, and how many."""
+    """Describes how many texts each two parts share."""
     hashes = {name: TextHashes(map(text_of, own)) for name, own in examples.items()}
     cure = "; task.drop_leaks = true takes them out of train"
     return [
@@ -165,7 +165,7 @@ def find_leaks(examples: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def drop_leaks(examples: dict[str, list[Any]]) -> list[str]:
-    """Takes the examples out of train whose text is in dev or test; says how many they were."""
+    """Removes training examples whose text is also in dev or test; says how many."""
     others = {text_of(e) for name, own in examples.items() if name != "train" for e in own}
     kept = [example for example in examples["train"] if text_of(example) not in others]
     dropped = len(examples["train"]) - len(kept)
@@ -193,7 +193,7 @@ def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, d
 
 
 def split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:
-    """Takes dev from train, evenly over labels; no text is in both (`put_aside`)."""
+    """Splits dev from train, stratified by label; no text is in both (`put_aside`)."""
     train = examples["train"]
     aside = put_aside(train, share, seed=SPLIT_SEED)
     if not aside.any():

@@ -1,4 +1,4 @@
-"""Everything that can be checked before a training: recipe, files, labels, loss, memory, time."""
+"""`--dry-run`: checks recipe, files, labels and loss, and estimates memory and time."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from softf1.training.datasets import Datasets
 
 BYTES_A_WEIGHT = 16
-"""Weight, gradient and AdamW's two averages, in float32."""
+"""Bytes per trained parameter: weight, gradient and AdamW's two averages, in float32."""
 
 BYTES_FROZEN = 4
-"""The weight alone."""
+"""Bytes per frozen parameter: the weight only."""
 
 COPIES_A_LAYER = 17
 """Numbers of the size of the hidden state that a transformer layer keeps for its backward pass."""
 
 OUTLIER = 4.0
-"""A row that is as many times as long as 99% of the rows is named."""
+"""A row is an outlier if it is this many times as long as 99% of the rows."""
 
 UNTIMED = {"cpu": 0, "cuda": 3}
-"""Steps before the one that is timed; a GPU captures a graph at the third of a shape."""
+"""Warm-up steps before timing; a GPU captures a graph at the third step of a shape."""
 
 FORWARD = 1 / 3
-"""A forward pass, as part of a step."""
+"""Time of a forward pass as a share of a training step."""
 
 READ, SAMPLE = 20_000, 500
 """Examples that an estimate reads at most, and how many of these, evenly spread, it encodes."""
@@ -55,7 +55,7 @@ tokens at least."""
 
 
 def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: bool = False) -> str:
-    """Builds all that a training needs and runs its first batch; says what would be done."""
+    """Builds the training and runs its first batch; returns lines that describe the run."""
     if look(folder, identify(recipe), resume=resume, force=force) is not None:
         return f"{folder} is finished: there is nothing to do"
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
@@ -82,10 +82,10 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
 
 
 def describe_cost(recipe: Recipe, examples: int) -> str:
-    """A line with time and memory of a run, from a sample of train and one small step.
+    """Estimates time and memory of a run in one line, from a sample of train and one small step.
 
-    It takes seconds, also where the file is long, and loads nothing from the Hub; where it can say
-    nothing, it says why.
+    It takes seconds, even for a large file, and downloads nothing; if there is no estimate, the
+    line says why.
 
     Args:
         recipe: What would be trained.
@@ -114,16 +114,16 @@ def describe_cost(recipe: Recipe, examples: int) -> str:
 
 
 def _read_sample(recipe: Recipe, examples: int) -> dict[str, list[Any]]:
-    """Examples of train; from all over the file, since labels may be in order."""
+    """Reads a sample of train, spread over the whole file, since labels may be sorted."""
     task = make_task(recipe.task.kind, **recipe.task.options)
     read = min(examples, READ)
     found = list(islice(task.read(str(recipe.task.train)), 0, read, max(1, read // SAMPLE)))
-    # Where dev is a file of its own, a tenth of the size of train is a good guess.
+    # If dev is a separate file, guess a tenth of the size of train.
     return {"train": found} | ({"dev": found[::10]} if recipe.task.dev else {})
 
 
 def estimate_memory(trainer: Trainer) -> tuple[int, int]:
-    """Bytes of weights and optimizer, and of the largest step."""
+    """Estimates the bytes of weights and optimizer, and of the largest step."""
     model, (total, trained) = trainer.stepper.model, trainer.count_parameters()
     fixed = BYTES_A_WEIGHT * trained + BYTES_FROZEN * (total - trained)
     shapes = trainer.batch_sampler.shapes
@@ -131,7 +131,7 @@ def estimate_memory(trainer: Trainer) -> tuple[int, int]:
 
 
 def find_outliers(datasets: Datasets) -> list[str]:
-    """A sentence about the longest row of train where it is far longer than others."""
+    """A note about the longest training row, if it is far longer than the others."""
     lengths = datasets.features["train"]["length"]
     usual, longest = float(np.quantile(lengths, 0.99, method="lower")), int(lengths.max())
     if longest < OUTLIER * usual:
@@ -146,13 +146,13 @@ def find_outliers(datasets: Datasets) -> list[str]:
 
 
 def estimate_seconds(trainer: Trainer, *, most_tokens: int | None = None) -> float:
-    """Times a step of usual size on this machine, and reckons what all of them take.
+    """Times a step of typical size on this machine and extrapolates to the whole training.
 
-    The weights change by it: a dry run has no further use for them.
+    This changes the weights, which a dry run does not need afterwards.
 
     Args:
         trainer: What would be trained.
-        most_tokens: A step with more is cut, to be quick.
+        most_tokens: A longer step is shortened to this, to save time.
     """
     epoch = trainer.batch_sampler.epoch(0)
     sizes = np.array([_padded(step) for step in epoch])
@@ -181,7 +181,7 @@ def estimate_seconds(trainer: Trainer, *, most_tokens: int | None = None) -> flo
 
 
 def _cut(step: list[MicroBatch], most_tokens: int) -> list[MicroBatch]:
-    """The first micro-batch, with as many rows as have `most_tokens`, one at least."""
+    """The first micro-batch, limited to rows of `most_tokens` in total, at least one row."""
     first = step[0]
     rows = max(1, min(first.rows, most_tokens // first.width))
     return [first._replace(items=first.items[:rows], rows=rows)]
@@ -197,13 +197,13 @@ def _wait(device: torch.device) -> None:
 
 
 def activation_bytes(model: nn.Module, width: int) -> int:
-    """About what a token takes in a training step: activations of every layer, and attention."""
+    """Estimates the bytes per token of a training step: activations of all layers and attention."""
     config = getattr(model, "config", None)
     hidden = int(getattr(config, "hidden_size", 256) or 256)
     layers = int(getattr(config, "num_hidden_layers", 1) or 1)
     heads = int(getattr(config, "num_attention_heads", 0) or 0)
     a_layer = COPIES_A_LAYER * hidden + 2 * heads * width
-    # With gradient checkpointing the input of each layer is kept, and one layer at a time is whole.
+    # Gradient checkpointing keeps the input of each layer, and one whole layer at a time.
     again = getattr(model, "is_gradient_checkpointing", False)
     return 4 * (layers * hidden + a_layer if again else layers * a_layer)
 

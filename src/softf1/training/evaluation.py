@@ -1,7 +1,7 @@
-"""A model over a whole file: logits of every item once, predictions, scores, lines of JSON.
+"""Evaluation of a model on a whole dataset: logits, predictions, scores, a predictions file.
 
-The device is kept busy: batches are put together by another thread, results come back while the
-next batch runs, and the host waits for a result only when a later batch is already queued.
+The device is kept busy: another thread collates batches, results are copied back while the next
+batch runs, and the host waits for a result only when a later batch is already queued.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from softf1.training.datasets import Datasets
 
 QUEUED = 2
-"""Batches that run before the host waits for the first."""
+"""Batches in flight before the host waits for the first result."""
 
 TRIED = 200
-"""Dev examples with which `eval.metric` is looked for, from all over the file."""
+"""How many dev examples `check_metric` scores, spread over the whole file."""
 
 
 class Evaluated(NamedTuple):
-    """Predictions in the order of the examples, and their scores; nothing but on rank 0."""
+    """Predictions in the order of the examples, and their scores; empty on ranks other than 0."""
 
     predictions: list[Prediction]
     scores: dict[str, Any]
@@ -60,27 +60,26 @@ def predict_logits(
     rank: int = 0,
     step: Callable[..., Any] | None = None,
 ) -> Logits:
-    """The logits of every item, for `task.decode` and `task.tune`.
+    """Computes the logits of every item, for `task.decode` and `task.tune`.
 
     Args:
-        model: Any model of the task, wrapped by DDP or FSDP or not; left in the mode it was in.
-        task: Collates and gathers.
+        model: A model of the task, plain or wrapped by DDP or FSDP; its mode is restored.
+        task: The task, which collates batches and gathers logits.
         features: Encoded examples.
         tokenizer: The encoder's own.
         device: Where the model is.
         batch_tokens: Padded tokens of a batch.
-        autocast: Makes the context of a forward.
-        world: How many processes share the items.
-        rank: Which of them this is.
-        step: Called in place of the model, with the same inputs and always with as many rows as
-            a full batch of that width, such as a captured graph; its next call may overwrite what
-            it gave.
+        autocast: Returns the autocast context of a forward pass.
+        world: Number of processes that share the items.
+        rank: Number of this process.
+        step: Called instead of the model, such as a captured graph. It gets the same inputs, always
+            with the rows of a full batch of that width; its next call may overwrite its output.
 
     Returns:
-        The joined parts of all ranks on rank 0, each item once; an empty dict on the others.
+        The logits of all items on rank 0, each item once; an empty dict on other ranks.
     """
     target = torch.device(device)
-    run = step or unwrap(model)  # DDP's own forward would send buffers round
+    run = step or unwrap(model)  # DDP's forward would broadcast buffers
 
     def make(micro: MicroBatch) -> tuple[Batch, dict[str, Tensor]]:
         items = micro.items if len(micro.items) else np.zeros(1, np.int64)
@@ -92,16 +91,16 @@ def predict_logits(
         return batch, {k: v.pin_memory() if target.type == "cuda" else v for k, v in inputs.items()}
 
     parts: list[Logits] = []
-    # As many on every rank, since all shards of a model run at once.
+    # The same number on every rank, since all shards of a model must run together.
     work = eval_batches(features["length"], batch_tokens=batch_tokens, world=world, rank=rank)
-    # On a CPU a second thread would only take cores from the first, and nothing runs ahead.
+    # On a CPU a second thread would only compete for cores, and nothing runs ahead.
     queued, ahead = (QUEUED, prefetch) if target.type == "cuda" else (0, map)
     waiting: deque[Callable[[], Logits]] = deque()
     with evaluating(model), no_gradients(model):
         for micro, (batch, inputs) in zip(work, ahead(make, work), strict=True):
             with autocast():
                 output = run(**{k: v.to(target, non_blocking=True) for k, v in inputs.items()})
-            if len(micro.items):  # others only keep this rank in step
+            if len(micro.items):  # a batch without items only keeps this rank in step
                 waiting.append(bring(output, batch, task))
             if len(waiting) > queued:
                 parts.append(waiting.popleft()())
@@ -110,7 +109,7 @@ def predict_logits(
 
 
 def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Logits]:
-    """Start to copy the rows of a batch to the host; calling the result waits for them."""
+    """Starts copying the rows of a batch to the host; call the result to wait for them."""
     rows = len(batch.items)
     tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}
     here = {key: value[:rows].to("cpu", non_blocking=True) for key, value in tensors.items()}
@@ -128,7 +127,7 @@ def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Logits]:
 
 
 def gather_ranks(parts: list[Logits], *, world: int, rank: int) -> Logits:
-    """The parts of all ranks put together on rank 0."""
+    """Joins the logits of all ranks on rank 0."""
     if world == 1:
         return join(parts)
     mine = join(parts) if parts else None
@@ -145,7 +144,7 @@ def evaluate(
     tokenizer: Tokenizer,
     **how: Any,
 ) -> Evaluated:
-    """Predict and score all examples; `how` is what `predict_logits` takes."""
+    """Predicts and scores all examples; `how` goes to `predict_logits`."""
     logits = predict_logits(model, task, features, tokenizer, **how)
     if how.get("rank", 0) != 0:
         return Evaluated([], {})
@@ -156,7 +155,7 @@ def evaluate(
 def write_predictions(
     path: Path, task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]
 ) -> None:
-    """Write a line of JSON an example; the file is there as a whole or not at all."""
+    """Writes one line of JSON per example; the file is written completely or not at all."""
     with new_file(path) as file:
         for example, prediction in zip(examples, predictions, strict=True):
             file.write(format_line(task, example, prediction))
@@ -164,7 +163,7 @@ def write_predictions(
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Every module in evaluation mode inside, in its own mode again after."""
+    """Context with every module in evaluation mode; restores each module's own mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -175,7 +174,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def no_gradients(model: nn.Module) -> AbstractContextManager[Any]:
-    """Inference mode; but what FSDP gathers in it could not be trained with again."""
+    """Inference mode; with FSDP only `no_grad`, since gathered weights must stay trainable."""
     if not distributed.is_available() or not distributed.is_initialized():
         return torch.inference_mode()
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
@@ -186,7 +185,7 @@ def no_gradients(model: nn.Module) -> AbstractContextManager[Any]:
 
 
 def read_score(scores: Mapping[str, Any], metric: str) -> float:
-    """The score of that name.
+    """Returns the score of that name.
 
     >>> read_score({"f1": 0.5, "labels": {}}, "f1")
     0.5
@@ -199,9 +198,9 @@ def read_score(scores: Mapping[str, Any], metric: str) -> float:
 
 
 def check_metric(recipe: Recipe, datasets: Datasets, model: nn.Module) -> None:
-    """Looks for `eval.metric` among the scores of some dev examples, before a long training.
+    """Checks before a long training that `eval.metric` exists, by scoring a few dev examples.
 
-    The model is the one that was just made, on the CPU; what it predicts does not matter.
+    It uses the untrained model on the CPU; the predictions themselves do not matter.
     """
     if recipe.eval.metric is None:
         return

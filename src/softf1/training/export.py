@@ -1,4 +1,4 @@
-"""A trained model as ONNX, compared with torch on several shapes before it is given out."""
+"""Exports a trained model to ONNX and compares it with torch on several shapes."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 SHAPES = ((1, 1), (1, 7), (3, 16), (5, 33))
-"""Rows and ids in a row at which the two are compared."""
+"""(rows, ids per row) of the inputs on which ONNX and torch are compared."""
 CLOSE = 1e-4
 LARGEST = 2**31 - 2**24
-"""Bytes of weights that one ONNX file can hold; more go to a file beside it."""
+"""Bytes of weights that fit into one ONNX file; larger weights go to a second file."""
 
 
 class Exported(NamedTuple):
-    """What was written.
+    """The exported model.
 
     Attributes:
         path: The ONNX file.
         inputs: Names of its inputs, (batch, sequence) and perhaps more.
         outputs: Names of its outputs.
-        difference: The largest one between torch and onnxruntime.
+        difference: The largest difference between torch and onnxruntime.
     """
 
     path: Path
@@ -56,14 +56,14 @@ class Exported(NamedTuple):
 
 
 def export_onnx(run: Path | str, out: Path | str | None = None) -> Exported:
-    """Write the model of a run as ONNX, with any number of rows and of ids in a row.
+    """Exports the model of a run to ONNX, with dynamic numbers of rows and ids per row.
 
     Args:
         run: A run or a model folder.
         out: The file; None is `model.onnx` in the folder.
 
     Raises:
-        InputError: A package is missing, the exporter refuses the model, or what it made differs.
+        InputError: A package is missing, the exporter fails, or the exported model differs.
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -97,7 +97,7 @@ def _write(loaded: Loaded, run: Path, out: Path | None) -> Exported:
 
 
 def check_target(path: Path) -> None:
-    """Refuses to replace anything but what was exported before."""
+    """Raises if the target exists and is not an earlier export."""
     parts = [part for part in (path, path.with_name(f"{path.name}.data")) if part.exists()]
     if not parts:
         return
@@ -112,7 +112,7 @@ def check_target(path: Path) -> None:
 
 
 def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:
-    """Random inputs of a shape; the last row is half as long."""
+    """Random inputs of this shape; the last row is half as long as the others."""
     model, _, tokenizer = loaded
     config: Any = model.config
     random = torch.Generator().manual_seed(rows * 1000 + width)
@@ -135,7 +135,7 @@ def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:
 
 
 def _export(loaded: Loaded, outputs: list[str], folder: Path) -> Any:
-    """Let the exporter of torch trace the model; all that it prints is kept from the user."""
+    """Exports the model with torch's exporter, without its printed output."""
     inputs = sample(loaded, 2, 8)
     batch, sequence = torch.export.Dim("batch"), torch.export.Dim("sequence")
     try:
@@ -154,7 +154,7 @@ def _export(loaded: Loaded, outputs: list[str], folder: Path) -> Any:
 
 
 def add_metadata(program: Any, loaded: Loaded) -> None:
-    """Write into the file what its numbers mean, and what was tuned that is not in them."""
+    """Adds labels and tuned decisions to the metadata of the file."""
     task, config = loaded.task, loaded.model.config
     about = {"softf1": __version__, "task": task.kind}
     about["labels"] = json.dumps(getattr(task, "labels", ()), ensure_ascii=False)
@@ -164,7 +164,7 @@ def add_metadata(program: Any, loaded: Loaded) -> None:
 
 
 def compare(loaded: Loaded, path: Path) -> float:
-    """The largest difference between the file in onnxruntime and the model in torch."""
+    """Returns the largest difference between onnxruntime and torch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -189,13 +189,13 @@ def compare(loaded: Loaded, path: Path) -> float:
 
 
 def _apart(got: NDArray[Any], wanted: NDArray[Any], mask: NDArray[np.bool_]) -> Any:
-    """The largest difference, but for what is said of padding, where kernels differ."""
+    """Returns the largest difference outside of padding, where kernels may differ."""
     apart = np.abs(got - wanted)
     return np.max(apart[mask] if apart.shape[:2] == mask.shape else apart)
 
 
 class Tensors(nn.Module):
-    """A model with inputs in order that gives its tensors alone, no memories as XLNet does."""
+    """Wraps a model to take inputs by position and return tensors only (no XLNet memories)."""
 
     def __init__(self, model: nn.Module, names: list[str]):
         super().__init__()
@@ -208,9 +208,9 @@ class Tensors(nn.Module):
 
 
 def replace_lstms(model: nn.Module) -> nn.Module:
-    """A copy of the model with ONNX's LSTM for torch's; the model itself where it has none.
+    """Copies the model with ONNX LSTMs in place of torch's; returns it as is if it has none.
 
-    torch's exporter would write out every step of a fixed length.
+    torch's exporter would unroll every step of a fixed length.
     """
     names = [name for name, module in model.named_modules() if isinstance(module, nn.LSTM)]
     if not names:
@@ -224,7 +224,7 @@ def replace_lstms(model: nn.Module) -> nn.Module:
 
 
 class OnnxLstm(nn.Module):
-    """One layer one way, batch first; runs in an export only.
+    """An LSTM of one layer and direction, batch first; used in an export only.
 
     torch keeps the gates as input, forget, cell, output, ONNX as input, output, forget, cell.
     """
@@ -257,7 +257,7 @@ class OnnxLstm(nn.Module):
 
 
 def _gates(lstm: nn.LSTM, name: str) -> Tensor:
-    """The rows of a weight or bias in ONNX's order."""
+    """Reorders the rows of a weight or bias to ONNX's gate order."""
     entry, forget, cell, out = lstm.get_parameter(name).detach().chunk(4)
     return torch.cat([entry, out, forget, cell])
 
@@ -269,7 +269,7 @@ def _run(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what went wrong first."""
+    """The first line of the original error in a chain."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -278,7 +278,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings, logs or printing inside."""
+    """Context without warnings, logs or printed output."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

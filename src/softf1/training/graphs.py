@@ -1,4 +1,4 @@
-"""Steps as CUDA graphs: a small encoder is bound by kernel launches, and a graph is one launch.
+"""Training steps as CUDA graphs: small encoders are bound by kernel launches, a graph is one.
 
 A step, from the forward pass to the update of the weights, is captured once for each shape of batch
 and replayed from then on. A shape is captured when it comes for the third time: before that it runs
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
 MOST = 48
-"""Graphs kept at once."""
+"""Graphs kept in memory at the same time."""
 
 SEEN_BEFORE = 2
 
 
 @dataclass(frozen=True)
 class Captured:
-    """A graph and the batch that it reads."""
+    """A CUDA graph and the batch it reads from."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch
 
 
 class GraphStepper(Stepper):
-    """Steps that are replayed.
+    """Runs steps and replays them as CUDA graphs.
 
     Attributes:
-        seconds: What capturing took.
+        seconds: Time spent on capturing.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -58,7 +58,7 @@ class GraphStepper(Stepper):
             self.run = CastOnce(self.model, half)
 
     def step(self, batches: Sequence[Batch]) -> None:
-        """Replays the step of this shape, captures it first, or runs it as it is."""
+        """Replays, captures or runs the step, depending on how often its shape was seen."""
         captured = self._find_graph(batches[0]) if len(batches) == 1 else None
         if captured is None:
             super().step(batches)
@@ -86,7 +86,7 @@ class GraphStepper(Stepper):
         graph = torch.cuda.CUDAGraph()
         self.model.train()
         self.optimizer.zero_grad()
-        # The thread that puts batches together may pin memory in the meantime.
+        # The thread that collates batches may pin memory during the capture.
         mode = "thread_local"
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode=mode):
             self.update(self.gradient([own]))
@@ -96,28 +96,28 @@ class GraphStepper(Stepper):
 
 
 def shapes_of(batch: Batch) -> Hashable:
-    """What two batches must share to be read by one graph."""
+    """The shapes and types that batches of one graph share."""
     return tuple((k, tuple(v.shape), v.dtype) for part in read(batch) for k, v in part.items())
 
 
 def read(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """What a step depends on: inputs, targets, and places that are masks of the logits."""
+    """The tensors a step reads: inputs, targets, and boolean places, which mask the logits."""
     masks = {name: place for name, place in batch.places.items() if place.dtype == torch.bool}
     return batch.inputs, batch.targets, masks
 
 
 def fill(own: Batch, batch: Batch) -> None:
-    """Copies a batch into the one that a graph reads."""
+    """Copies a batch into the tensors that a graph reads."""
     for ours, theirs in zip(read(own), read(batch), strict=True):
         for key, value in theirs.items():
             ours[key].copy_(value, non_blocking=True)
 
 
 class CastOnce(nn.Module):
-    """Calls a model with its linear layers in half precision; to be used inside autocast.
+    """Calls a model with its linear layers cast to half precision; for use inside autocast.
 
-    Autocast turns each weight and bias to half precision in a kernel of its own, and its gradient
-    back in another: two hundred launches a step for six layers. The numbers are the same here.
+    Autocast casts each weight and bias in a kernel of its own, and each gradient back in another:
+    two hundred launches per step for six layers. The results are the same.
 
     >>> model = nn.Linear(2, 2)
     >>> half = CastOnce(model, torch.bfloat16)
@@ -132,11 +132,11 @@ class CastOnce(nn.Module):
         linear = {id(p) for m in model.modules() if type(m) is nn.Linear for p in m.parameters()}
         named = {name: p for name, p in model.named_parameters() if id(p) in linear}
         self.names = [name for name, p in named.items() if p.requires_grad]
-        # What is frozen never changes, and is cast once for all steps.
+        # Frozen weights never change: cast them once for all steps.
         self.frozen = {n: p.detach().to(dtype) for n, p in named.items() if not p.requires_grad}
 
     def forward(self, **inputs: Any) -> Any:
-        """What the model gives."""
+        """Returns the model's output."""
         parameters = dict(self.model.named_parameters())
         half = Cast.apply(self.dtype, *(parameters[n] for n in self.names))  # type: ignore[no-untyped-call]
         chosen = self.frozen | dict(zip(self.names, half, strict=True))
@@ -144,17 +144,17 @@ class CastOnce(nn.Module):
 
 
 class Cast(torch.autograd.Function):
-    """Tensors to another type and their gradients back, a launch or two each way."""
+    """Casts tensors to another dtype and their gradients back, in one or two launches each way."""
 
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Copies in the other type."""
+        """Returns copies in the other dtype."""
         ctx.dtypes = [tensor.dtype for tensor in tensors]
         return tuple(copy_all(tensors, [dtype] * len(tensors)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Gradients in the type of the tensors; none where there is none."""
+        """Returns gradients in the dtype of the tensors."""
         there = [g for g in gradients if g is not None]
         types = [d for d, g in zip(ctx.dtypes, gradients, strict=True) if g is not None]
         made = iter(copy_all(there, types))
@@ -162,7 +162,7 @@ class Cast(torch.autograd.Function):
 
 
 def copy_all(tensors: Any, dtypes: list[torch.dtype]) -> list[Tensor]:
-    """Copies of all tensors in other types."""
+    """Copies all tensors to the given dtypes."""
     out = [torch.empty_like(t, dtype=dtype) for t, dtype in zip(tensors, dtypes, strict=True)]
     torch._foreach_copy_(out, list(tensors))
     return out

@@ -1,4 +1,4 @@
-"""`headroom.json`: how much a run's score can win at most, and where; written and read."""
+"""`headroom.json`: how many points a run could still win, and where."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = 1
 def measure(
     task: Task, logits: Logits, features: Features, examples: Sequence[Any], *, split: str | None
 ) -> dict[str, Any] | None:
-    """The headroom of a model on some examples; None where its task has nothing to say."""
+    """Measures the headroom of a model on some examples; None if its task does not support it."""
     if not hasattr(task, "headroom"):
         return None
     predictions = task.decode(logits, features, examples)
@@ -40,13 +40,13 @@ def measure(
 
 
 def write_headroom(folder: Path, content: dict[str, Any]) -> None:
-    """Write the file, whole or not at all."""
+    """Writes the file, completely or not at all."""
     with new_file(folder / FILE) as file:
         file.write(json.dumps(finite(content), ensure_ascii=False, indent=1).encode() + b"\n")
 
 
 def read_headroom(folder: Path) -> dict[str, Any] | None:
-    """The content of the file; None where there is none."""
+    """Reads the file; None if there is none."""
     path = folder / FILE
     if not path.is_file():
         return None
@@ -68,9 +68,9 @@ def find_headroom(
     options: Any = None,
     **how: Any,
 ) -> dict[str, Any]:
-    """The headroom of a run: from its file, else from its model and data, else from predictions.
+    """Finds the headroom of a run: from its file, else from model and data, else from predictions.
 
-    What was computed for the part that the run is judged by is kept in its folder.
+    A new result for the split that the run is judged by is saved in its folder.
 
     Args:
         run: A run folder; a model folder needs `data`.
@@ -78,11 +78,11 @@ def find_headroom(
         split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
         format: Another format than that of training.
         options: Of the reader.
-        how: Device and what `predict_logits` takes beside it.
+        how: The device and other arguments of `predict_logits`.
 
     Raises:
-        InputError: There is no run, its task has nothing to say, or neither model and data nor
-            predictions are there.
+        InputError: There is no run, its task does not support headroom, or neither model and data
+            nor predictions exist.
     """
     folder, own = Path(run), data is None and format is None and not options
     known = read_headroom(folder) if own else None
@@ -121,7 +121,7 @@ def _judged(folder: Path) -> str:
 def _from_predictions(
     folder: Path, task: Any, split: str | None, error: InputError
 ) -> dict[str, Any]:
-    """What lines of predictions alone can say; `error` is why there are no logits."""
+    """Measures headroom from a predictions file alone; `error` is why there are no logits."""
     part = split or _judged(folder)
     result = read_result(folder) or {}
     kind = ".tuned" if part in (result.get("tuned") or {}) else ""

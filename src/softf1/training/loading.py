@@ -1,4 +1,4 @@
-"""Micro-batches as tensors: rows padded to a constant number, put together ahead in a thread."""
+"""Collates micro-batches to tensors with a constant number of rows, ahead of time in a thread."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 Made = tuple[list[U], Exception | None]
-"""A result, an error in its place, or neither: the end."""
+"""A result, an error, or neither at the end."""
 
 
 def collate_rows(
     task: Task, features: Features, micro: MicroBatch, tokenizer: Tokenizer, epoch: int = 0
 ) -> Batch:
-    """The micro-batch as tensors of `micro.rows` rows, of which the further ones count nowhere.
+    """Collates a micro-batch to `micro.rows` rows; the extra rows are padding.
 
-    They repeat the first row, so that no row is without a token, and all their targets are
-    ignored: neither loss nor gradient knows them. `items` and `places` are those of the real rows,
-    so that `gather` finds these alone; a place of booleans is a mask of the logits and grows with
-    them. Without items there are only rows that count nowhere, of the shortest item.
+    Padding rows repeat the first row, so that no row is without a token, and all their targets
+    are ignored, so they change neither loss nor gradient. `items` and `places` are those of the
+    real rows, so that `gather` returns these only; a boolean place is a mask of the logits and is
+    padded with them. A micro-batch without items has padding rows only, of the shortest item.
     """
     empty = not len(micro.items)
     items = [int(features["length"].argmin())] if empty else micro.items.tolist()
@@ -52,7 +52,7 @@ def collate_rows(
 
 
 def repeat_first(value: Tensor, more: int) -> Tensor:
-    """More rows, copies of the first, so that nothing odd is in them.
+    """Pads a batch with copies of its first row.
 
     >>> repeat_first(torch.tensor([[1, 2]]), 1)
     tensor([[1, 2],
@@ -74,7 +74,7 @@ def _place(value: Tensor, more: int, *, empty: bool) -> Tensor:
 
 
 def pin_batch(batch: Batch) -> Batch:
-    """The batch in memory that a GPU copies from without waiting."""
+    """Moves the batch to pinned memory, for asynchronous copies to a GPU."""
 
     def pin(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: value.pin_memory() for name, value in tensors.items()}
@@ -85,7 +85,7 @@ def pin_batch(batch: Batch) -> Batch:
 def prefetch(make: Callable[[T], U], work: Iterable[T], *, depth: int = 2) -> Iterator[U]:
     """Like `map(make, work)`, with up to `depth` results made ahead in a background thread.
 
-    An exception comes out in its place, after the results before it. Closing the iterator, or
+    An exception is raised after the results before it. Closing the iterator, or
     dropping it, ends the thread as soon as the `make` in progress returns.
 
     >>> list(prefetch(lambda x: x * x, range(4)))
@@ -108,10 +108,10 @@ def _consume(make: Callable[[T], U], work: Iterable[T], depth: int) -> Iterator[
                 raise error
             if not result:
                 return
-            yield result.pop()  # not held here while the caller works with it
+            yield result.pop()  # no reference here while the caller works with it
     finally:
         stop.set()
-        _drain(made)  # the thread may wait for room; one more result fits, then it sees `stop`
+        _drain(made)  # the thread may wait for space; after one more result it sees `stop`
         thread.join()
 
 

@@ -1,4 +1,4 @@
-"""Monitors a training and says in words what goes wrong and what to try."""
+"""Monitors a training: warns of problems and says what to try."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 OUTSIDE = "O"
 SECOND = 2.0
-"""Epochs after which predicting nothing is a collapse; one epoch of a rare label may be too few."""
+"""Epochs before empty predictions count as a collapse; a rare label may need more than one."""
 MOST_SKIPPED = 50
-"""Steps in a row without an update before a training gives up."""
+"""Training stops after this many skipped steps in a row."""
 
 
 class Monitor:
-    """Collects warnings; each is given once.
+    """Collects warnings and reports each of them once.
 
     Attributes:
-        task: What is trained; knows a collapse of its predictions.
-        warnings: What was said so far.
+        task: The task, which recognises collapsed predictions.
+        warnings: Warnings so far.
         advice: What to try against a collapse.
     """
 
@@ -36,12 +36,12 @@ class Monitor:
         self.advice = advise(loss, outside=OUTSIDE in getattr(task, "labels", ()))
 
     def watch_steps(self, *, skipped: float, run: float, loss: float) -> list[str]:
-        """Looks at some steps; raises where nothing is learned any more.
+        """Checks the last steps; raises if too many were skipped in a row.
 
         Args:
             skipped: Steps since the last call whose gradient was not finite.
-            run: How many in a row there were, up to the last step.
-            loss: Mean of the others.
+            run: How many of them in a row, up to the last step.
+            loss: Mean loss of the others.
         """
         if run >= MOST_SKIPPED:
             raise RunError(
@@ -60,18 +60,18 @@ class Monitor:
     def watch_predictions(
         self, predictions: Sequence[Prediction], *, epoch: float, last: bool = False
     ) -> list[str]:
-        """Looks at what was predicted on dev; early in a training nothing may be."""
+        """Checks the predictions on dev for a collapse; early on they may still be empty."""
         problem = self._find_collapse(predictions)
         if problem is None or (epoch < SECOND and not last):
             return []
         return self._once(self._word(problem, epoch))
 
     def settle(self, predictions: Sequence[Prediction], *, score: float, epoch: float) -> bool:
-        """Looks at the model that is kept: says whether it collapsed, and nothing else stays said.
+        """Checks the model that is kept; replaces earlier collapse warnings by the final verdict.
 
         Args:
-            predictions: On dev.
-            score: Of these, from 0 to 1; at 1 they are one class because all of dev is.
+            predictions: Its predictions on dev.
+            score: Their score from 0 to 1; at 1 a single class is right, since dev has no other.
             epoch: When the model was saved.
         """
         problem = self._find_collapse(predictions) if score < 1 else None
@@ -81,7 +81,7 @@ class Monitor:
         return problem is not None or score == 0
 
     def _find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
-        known = predictions and hasattr(self.task, "find_collapse")  # one of another package
+        known = predictions and hasattr(self.task, "find_collapse")  # a task of another package
         return self.task.find_collapse(predictions) if known else None
 
     def _word(self, problem: str, epoch: float) -> str:
@@ -98,11 +98,11 @@ class Monitor:
 
 
 def advise(loss: LossSection, *, outside: bool) -> str:
-    """What to try against a collapse, of what the loss does not have yet.
+    """Lists remedies against a collapse that the recipe does not use yet.
 
     Args:
-        loss: What is minimised. The push of a ratio, which is a loss with the option `over`,
-            vanishes on what is far off, so that a bad start lasts.
+        loss: The recipe's `[loss]`. The gradient of a ratio (a loss with the option `over`)
+            vanishes for confident errors, so a bad start is hard to leave.
         outside: Whether one of the labels is O.
 
     >>> from softf1.recipe import LossSection

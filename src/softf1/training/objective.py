@@ -1,4 +1,4 @@
-"""What training minimises: the losses of all targets of a task, over micro-batches and ranks."""
+"""The training objective: a weighted sum of losses over the outputs of a task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Counts = dict[str, "NDArray[np.int64]"]
 class Objective(nn.Module):
     """Σ weight · loss over the target keys of a task.
 
-    One micro-batch on one rank is the whole: call `whole`. Otherwise `count` all micro-batches,
+    If a step is one micro-batch on one rank, call `whole`. Otherwise `count` all micro-batches,
     `collect` (or `collect_counts`) each where `needs_statistics`, `reduce`, call `part` with each,
     `finish`.
 
@@ -38,8 +38,8 @@ class Objective(nn.Module):
     With `consistency`, the model sees every example twice, with other dropout (`prepare`).
 
     Attributes:
-        windows: A loss for each key, exact over micro-batches and ranks.
-        weights: The factor of each key.
+        windows: One `WindowLoss` per key, exact over micro-batches and ranks.
+        weights: The weight of each key.
         counts: How often each class of a key occurs, where it has classes.
         expected: Targets of an average step; None weighs all steps the same.
         consistency: The factor of the consistency term; 0 shows the model every example once.
@@ -66,7 +66,7 @@ class Objective(nn.Module):
         self.windows: dict[str, WindowLoss] = {}
 
     def open_windows(self) -> None:
-        """Makes the losses exact over micro-batches and ranks; some losses refuse."""
+        """Makes the losses exact over micro-batches and ranks; raises if one cannot be."""
         try:
             made = {k: WindowLoss(v, statistics=self.statistics) for k, v in self.losses.items()}
         except (TypeError, ValueError) as error:
@@ -76,7 +76,7 @@ class Objective(nn.Module):
         self.windows = made
 
     def prepare(self, batch: Batch) -> Batch:
-        """The batch as the model is to see it: with consistency, every example twice."""
+        """Prepares a batch for the model: with consistency, every example twice."""
         if not self.consistency:
             return batch
         masks = {name: place for name, place in batch.places.items() if place.dtype == torch.bool}
@@ -88,12 +88,12 @@ class Objective(nn.Module):
 
     @property
     def needs_logits(self) -> bool:
-        """Whether the first pass is a forward pass; otherwise the targets tell enough."""
+        """Whether the first pass needs logits; otherwise the targets are enough."""
         return any(window.needs_logits for window in self.windows.values())
 
     @property
     def needs_statistics(self) -> bool:
-        """Whether there is a first pass at all."""
+        """Whether a first pass is needed at all."""
         return any(window.needs_statistics for window in self.windows.values())
 
     def whole(
@@ -101,17 +101,17 @@ class Objective(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Returns the loss of a step that is one micro-batch on one rank.
 
-        Twice: weighed, to differentiate, and as it is, to show.
+        Returns two values: the weighted loss to differentiate, and the plain one to show.
 
         Args:
-            logits: Of the prepared batch.
-            targets: Of the batch, every example once.
+            logits: Logits of the prepared batch.
+            targets: Targets of the batch, every example once.
         """
         value = self._sum({k: self.losses[k](logits[k], y) for k, y in targets.items()})
         return self._weigh(value, count_targets(targets)), value.detach()
 
     def count(self, batches: Sequence[Batch]) -> None:
-        """Before both passes: how many targets the step has, over all ranks."""
+        """Counts the targets of the step over all ranks; call before both passes."""
         if self.expected is None:
             return
         self.kept = torch.stack([count_targets(batch.targets) for batch in batches]).sum()
@@ -119,27 +119,27 @@ class Objective(nn.Module):
             distributed.all_reduce(self.kept)
 
     def collect(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> None:
-        """First pass, from logits."""
+        """First pass: adds the statistics of a micro-batch, from its logits."""
         for key, target in targets.items():
             self.windows[key].collect(logits[key], target)
 
     def collect_counts(self, batch: Batch) -> None:
-        """First pass, from the targets alone."""
+        """First pass: adds the statistics of a micro-batch, from its targets only."""
         for key, target in batch.targets.items():
             self.windows[key].collect_counts(target, self._shape(key, target, batch))
 
     def reduce(self) -> None:
-        """Between the passes, on every rank."""
+        """Sums the statistics over ranks; call on every rank between the passes."""
         for window in self.windows.values():
             window.reduce()
 
     def part(self, logits: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Tensor:
-        """Second pass: this micro-batch's gradient of the whole step."""
+        """Second pass: the part of the step's loss that this micro-batch differentiates."""
         value = self._sum({k: self.windows[k](logits[k], y) for k, y in targets.items()})
         return value if self.kept is None else self._weigh(value, self.kept)
 
     def finish(self) -> Tensor:
-        """Returns the value of the whole step."""
+        """Returns the loss of the whole step."""
         self.kept = None
         return self._sum({key: window.finish() for key, window in self.windows.items()})
 
@@ -148,12 +148,12 @@ class Objective(nn.Module):
         return {k: w.get_extra_state().tolist() for k, w in self.windows.items()}
 
     def go_on(self, running: Mapping[str, list[list[float]]]) -> None:
-        """Goes on with the running statistics of a checkpoint."""
+        """Restores the running statistics of a checkpoint."""
         for key in running.keys() & self.windows.keys():  # there are none in one piece
             self.windows[key].set_extra_state(torch.tensor(running[key]))
 
     def advance(self) -> None:
-        """Moves schedules of losses on by one step."""
+        """Advances the schedules of losses by one step."""
         for loss in self.losses.values():
             getattr(loss, "advance", lambda: None)()
 
@@ -164,7 +164,7 @@ class Objective(nn.Module):
         return torch.stack([self.weights.get(k, 1.0) * v for k, v in values.items()]).sum()
 
     def _shape(self, key: str, target: Tensor, batch: Batch) -> tuple[int, ...]:
-        """The shape of the logits that the model will give."""
+        """The shape of the logits that belong to these targets."""
         counts, (first, *rest) = self.counts.get(key), target.shape
         rows = (2 * first if self.consistency else first, *rest)
         if counts is None:  # softmax over positions
@@ -176,7 +176,7 @@ class Objective(nn.Module):
 
 
 def count_targets(targets: Mapping[str, Tensor]) -> Tensor:
-    """How many targets are not ignored.
+    """Counts the targets that are not ignored.
 
     >>> count_targets({"tags": torch.tensor([[1, -100], [0, 2]])})
     tensor(3)
@@ -234,7 +234,7 @@ def make_objective(
 def _is_over_batch(loss: nn.Module) -> bool:
     try:
         return has_batch_level(loss)
-    except TypeError:  # of another package: nobody knows
+    except TypeError:  # a loss of another package may not say
         return False
 
 
@@ -255,7 +255,7 @@ def _weight(section: LossSection, counts: NDArray[np.int64] | None, key: str) ->
 
 
 def _named_classes(options: dict[str, Any], labels: tuple[str, ...]) -> dict[str, Any]:
-    """Labels in `exclude` as indices, in the tables of a compound loss too."""
+    """Replaces label names in `exclude` by indices, in the tables of a compound loss too."""
     return {
         k: _indices(v, labels) if k == "exclude" else _inside(v, labels) for k, v in options.items()
     }

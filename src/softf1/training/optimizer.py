@@ -1,4 +1,4 @@
-"""AdamW with its groups, and the learning rate over training."""
+"""AdamW, its parameter groups, and the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class AdamW(torch.optim.AdamW):
-    """AdamW without torch's decorators for the compiler, which steps here never see.
+    """AdamW without torch's compiler decorators, which are not needed here.
 
-    They import the compiler at the first call, which takes longer than a short training.
+    The decorators import the compiler at the first call, which takes longer than a short training.
     """
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
@@ -32,10 +32,10 @@ class AdamW(torch.optim.AdamW):
 def parameter_groups(model: nn.Module, task: Task, train: TrainSection) -> list[dict[str, Any]]:
     """Parameters in up to four groups: encoder and head, with and without decay.
 
-    Vectors (biases, scales of norms) have no decay. The head is all that the pretrained encoder
-    does not have; of a model without one, the output layers. What LoRA leaves frozen is in none.
-    What no loss reaches is there: it never has a gradient, and the groups are the same whoever
-    freezes it.
+    Vectors (biases, scales of norms) have no decay. The head is everything outside the pretrained
+    encoder; in a model from scratch, the output layers. Parameters that LoRA freezes are in no
+    group. Parameters that no loss reaches are included: they never get a gradient, and so the
+    groups do not depend on whether somebody froze them.
     """
     head = _head_parameters(model, task)
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
@@ -58,7 +58,7 @@ def parameter_groups(model: nn.Module, task: Task, train: TrainSection) -> list[
 def make_optimizer(
     groups: list[dict[str, Any]], train: TrainSection, *, fused: bool, capturable: bool
 ) -> AdamW:
-    """AdamW over the groups; for CUDA graphs its rate and step count live on the device."""
+    """Makes AdamW over the groups; for CUDA graphs its rate and step count are on the device."""
     rate: Any = train.lr
     if capturable:
         device = groups[0]["params"][0].device
@@ -76,7 +76,7 @@ def make_optimizer(
 
 
 def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Each group's peak rate times `factor`, in place where a graph reads it."""
+    """Sets each group's rate to its peak rate times `factor`, in place if a graph reads it."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], torch.Tensor):
             group["lr"].fill_(group["peak"] * factor)
@@ -85,7 +85,7 @@ def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
 
 
 def rate_factor(step: int, *, steps: int, train: TrainSection) -> float:
-    """The share of the peak rate at a step, counted from 0.
+    """Returns the factor of the peak learning rate at a step, counted from 0.
 
     >>> from softf1.recipe import TrainSection
     >>> train = TrainSection(schedule="linear", warmup=0.2)
@@ -106,7 +106,7 @@ def rate_factor(step: int, *, steps: int, train: TrainSection) -> float:
 
 
 def count_steps(train: TrainSection, per_epoch: int) -> int:
-    """Optimizer steps of a training without early stopping."""
+    """Counts the optimizer steps of a training without early stopping."""
     steps = max(1, round(train.epochs * per_epoch))
     return min(steps, train.max_steps) if train.max_steps else steps
 

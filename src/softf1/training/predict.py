@@ -1,4 +1,4 @@
-"""A trained model on files: predictions in chunks, whatever the length of a file, and scores."""
+"""Predicts and scores files with a trained model, in chunks, so files may have any length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 STDIN = "/dev/stdin"
 CHUNK = 1000
-"""Examples that are in memory at once; twice as many while the next chunk is made ready."""
+"""Examples per chunk; two chunks are in memory while the next one is prepared."""
 
 
 def predict_lines(
@@ -46,13 +46,13 @@ def predict_lines(
     chunk: int = CHUNK,
     abstain: bool = False,
 ) -> Iterator[bytes]:
-    """A line of JSON for every example, in their order.
+    """Yields one line of JSON per example, in order.
 
     Args:
         loaded: Model, task and tokenizer; the model is on the device already.
-        examples: What `read_input` gives; taken as they are needed.
+        examples: Examples, as from `read_input`; consumed lazily.
         device: Where the model is.
-        autocast: Makes the context of a forward.
+        autocast: Returns the autocast context of a forward pass.
         batch_tokens: Padded tokens of a batch.
         chunk: Examples that are encoded at once.
         abstain: Leave out what does not reach its threshold or bar.
@@ -66,24 +66,24 @@ def predict_lines(
 
 
 def abstention(task: Any) -> Callable[[Prediction], Prediction]:
-    """What leaves out of a prediction what does not reach its threshold or bar."""
+    """Returns the function that drops low-confidence parts of a prediction."""
     if not getattr(task, "abstains", False):
         raise InputError(
-            "wanted a model with thresholds or bars to abstain by (train it with eval.target, such "
+            "wanted a model with confidence thresholds to abstain (train it with eval.target, such "
             'as "precision>=0.95"), got one without'
         )
     change: Callable[[Prediction], Prediction] = task.abstain
     return change
 
 
-BELOW = "this model has bars for its target: --abstain leaves out what is below"
-"""What a user of a model with bars is told who does not abstain."""
+BELOW = "this model has confidence thresholds: --abstain leaves out what is below them"
+"""Note for users of such a model who do not pass `--abstain`."""
 
 
 def predict_chunks(
     loaded: Loaded, examples: Iterable[Any], *, chunk: int = CHUNK, **how: Any
 ) -> Iterator[tuple[list[Any], list[Prediction]]]:
-    """Examples and their predictions, some at a time; the next ones are encoded meanwhile."""
+    """Yields chunks of examples and their predictions; encodes the next chunk in the background."""
     model, task, tokenizer = loaded
 
     def encode(own: list[Any]) -> tuple[list[Any], Features]:
@@ -95,7 +95,7 @@ def predict_chunks(
 
 
 def cut(examples: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of `size` examples; queries about one sentence stay together, as decoding needs.
+    """Yields lists of `size` examples; queries about one sentence stay in one list, for decoding.
 
     >>> list(cut("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
@@ -123,10 +123,10 @@ def read_input(
     options: Mapping[str, Any] | None = None,
     problems: Problems | None = None,
 ) -> Iterator[Any]:
-    """The examples of a file to predict on, with labels or without.
+    """Reads the examples of a file to predict on, labelled or not.
 
     Args:
-        task: Reads as it did in training, unless told otherwise here.
+        task: The task; it reads as in training unless `format` or `options` are given.
         path: A file, or `-` for the standard input, whose format must be known.
         format: Another format than that of training.
         options: Of the reader; where they or `format` are given, those of training are not used.
@@ -157,7 +157,7 @@ def read_input(
 
 
 def _advise(task: Task, path: Path | str, error: InputError) -> InputError:
-    """The error, with the way to read lines of plain text where the file has such."""
+    """Adds a hint to the error if the file looks like lines of plain text."""
     first = read_start(path).partition("\n")[0]
     plain = " " in first.strip() and not set(first) & set("\t{[,;")
     if isinstance(error, RecordError) or task.kind not in FORMATS["plain"].tasks or not plain:
@@ -171,7 +171,7 @@ def reading_as(
     format: str | None,  # noqa: A002 - as in recipes
     options: Mapping[str, Any] | None,
 ) -> Task:
-    """The task with another format of files or other options of their reader, if any are given."""
+    """The task with another file format or other reader options, if given."""
     if format is None and not options:
         return task
     same = {} if format is not None else task.reader
@@ -188,7 +188,7 @@ def _read(task: Task, path: Path | str, problems: Problems) -> Iterator[Any]:
 
 
 def _without_labels(task: Task, path: Path | str) -> Task | None:
-    """How else to read a file that does not read as in training: what it lacks may be labels."""
+    """The task set to read the file without labels; None if that would not help."""
     if "label" in task.reader:
         kept = {key: value for key, value in task.reader.items() if key != "label"}
         return _with_reader(task, task.format, kept)
@@ -206,9 +206,9 @@ class Rescored(NamedTuple):
         data: The file.
         split: Which part of the recipe's data it is, if it is one.
         examples: How many it has.
-        headline: The score that decides.
-        scores: What the task scores.
-        notes: What a user should know, such as labels that training never saw.
+        headline: The primary metric.
+        scores: The scores of the task.
+        notes: Remarks for the user, such as labels that training never saw.
     """
 
     data: str
@@ -230,7 +230,7 @@ def rescore(
     device: Any = "cpu",
     **how: Any,
 ) -> Rescored:
-    """Evaluate the model of a run, thresholds and biases included; the run itself is left alone.
+    """Evaluates the model of a run with its thresholds and biases; does not change the run.
 
     Args:
         run: A run folder; a model folder needs `data`.
@@ -240,7 +240,7 @@ def rescore(
         options: Of the reader.
         abstain: Leave out what does not reach its threshold or bar.
         device: Where to compute.
-        how: What `predict_logits` takes beside it.
+        how: Other arguments of `predict_logits`.
     """
     model, task, tokenizer = load_model(run)
     path, part, examples, found = read_labelled(
@@ -269,7 +269,7 @@ def read_labelled(
     format: str | None = None,  # noqa: A002 - as in recipes
     options: Mapping[str, Any] | None = None,
 ) -> tuple[str, str | None, list[Any], list[str]]:
-    """File, part of the recipe's data, examples to score by, and notes; as `rescore` is told."""
+    """Reads the labelled file that `rescore` asks for: path, split, examples and notes."""
     recipe, problems = find_recipe(run), Problems()
     reader = reading_as(task, format=format, options=options)
     part: str | None = None
@@ -284,7 +284,7 @@ def read_labelled(
 
 
 def find_recipe(run: Path | str) -> Recipe | None:
-    """The recipe of a run; a model folder has none."""
+    """Reads the recipe of a run; None for a model folder."""
     path = Path(run) / "recipe.toml"
     return read_recipe(path) if path.is_file() else None
 
@@ -292,7 +292,7 @@ def find_recipe(run: Path | str) -> Recipe | None:
 def read_part(
     recipe: Recipe, task: Task, split: str | None, problems: Problems
 ) -> tuple[str, str, list[Any]]:
-    """File, name and examples of the part of a recipe's data that a run is judged by."""
+    """Reads the split that a run is judged by: path, name and examples."""
     if recipe.task.folds is not None:
         name = split or "test"
         return recipe.task.train, name, read_parts(recipe)[name]
@@ -311,7 +311,7 @@ def read_part(
 
 
 def as_json(run: Path | str, scored: Rescored) -> dict[str, Any]:
-    """What `softf1 evaluate --json` prints."""
+    """The output of `softf1 evaluate --json`."""
     return {
         "schema": SCHEMA,
         "run": str(run),

@@ -1,4 +1,4 @@
-"""The processes of a training: one, or many that accelerate or torchrun launched."""
+"""The processes of a training: a single one, or several launched by accelerate or torchrun."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ LAUNCHED = ("WORLD_SIZE", "LOCAL_RANK", "RANK", "ACCELERATE_MIXED_PRECISION", *M
 """Variables that launchers set: torchrun, `accelerate launch`, and MPI of three kinds."""
 
 CUBLAS, CUBLAS_FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-"""The variable that fixes cuBLAS's workspace, without which its sums may change order."""
+"""The variable that fixes cuBLAS's workspace; otherwise the order of sums may change."""
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Processes:
-    """This process among its like: where it computes, what it shares.
+    """This process in a distributed training, and what the processes exchange.
 
     Attributes:
-        device: Where this process computes.
-        rank: Which of the processes it is; 0 writes files.
-        world: How many there are.
+        device: The device of this process.
+        rank: The number of this process; rank 0 writes files.
+        world: The number of processes.
         sharded: Weights are split over processes (FSDP) instead of copied to each (DDP).
     """
 
     def __init__(self, *, trackers: tuple[str, ...] = (), folder: Path | None = None) -> None:
         _check_trackers(trackers)
-        # It takes seconds to import, and one process that nobody launched needs none of it.
+        # accelerate takes seconds to import, and a single process does not need it.
         launched = any(name in os.environ for name in LAUNCHED)
         needed = launched or trackers or torch.accelerator.is_available()
         self.accelerator = _make_accelerator(trackers, folder) if needed else None
@@ -59,7 +59,7 @@ class Processes:
         self.sharded = asked and self.world > 1
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model on its device, its gradients averaged over the processes."""
+        """Puts the model on its device and wraps it to average gradients over processes."""
         model = model.to(self.device)
         if self.world == 1:
             return model
@@ -68,8 +68,8 @@ class Processes:
         on = [self.device] if self.device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(model, device_ids=on)
 
-    def any(self, flag: bool) -> bool:  # noqa: FBT001 - what is asked
-        """Whether the flag is up on any process; all must ask."""
+    def any(self, flag: bool) -> bool:  # noqa: FBT001 - the flag is the question
+        """Whether the flag is True on any process; all processes must call this."""
         if self.world == 1:
             return flag
         told = torch.tensor(int(flag), device=self.device)
@@ -77,7 +77,7 @@ class Processes:
         return bool(told.item())
 
     def add(self, numbers: Sequence[int]) -> list[int]:
-        """The sums over all processes; all must ask."""
+        """Sums values over all processes; all processes must call this."""
         if self.world == 1:
             return list(numbers)
         total = torch.tensor(numbers, device=self.device)
@@ -86,7 +86,7 @@ class Processes:
         return sums
 
     def agree(self, decide: Callable[[], T]) -> T:
-        """What rank 0 decides, on all ranks, or its error: none waits for one that has failed."""
+        """Runs a decision on rank 0 and shares its result, or its error, with all ranks."""
         decided: T | Exception | None = None
         if self.main:
             try:
@@ -99,42 +99,42 @@ class Processes:
         return cast("T", decided)
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Waits until all processes are here."""
         if self.accelerator is not None:
             self.accelerator.wait_for_everyone()
 
     def start_trackers(self, config: Mapping[str, Any]) -> None:
-        """Opens TensorBoard, MLflow, W&B where the recipe names them."""
+        """Starts the trackers of the recipe: TensorBoard, MLflow, W&B."""
         if self.accelerator is None or not self.accelerator.log_with:
             return
         try:
             self.accelerator.init_trackers("softf1", config=flat(config))
-        except Exception as error:  # whatever a service without a key or a network raises
+        except Exception as error:  # trackers raise anything without a key or a network
             reason = str(error).strip().partition("\n")[0]
             raise RunError(f"train.trackers: {reason or type(error).__name__}") from error
 
     def track(self, values: Mapping[str, float], step: int) -> None:
-        """Gives the trackers some numbers."""
+        """Logs numbers to the trackers."""
         if self.accelerator is not None and self.accelerator.log_with:
             self.accelerator.log(dict(values), step=step)
 
     def end(self) -> None:
-        """Closes the trackers; accelerate's own way would end the processes' connection too."""
+        """Closes the trackers; accelerate's own method would close the process group too."""
         for tracker in self.accelerator.trackers if self.accelerator is not None else ():
             tracker.finish()
 
 
 @contextmanager
 def repeatable(*, on: bool) -> Iterator[None]:
-    """Only operations that give the same bits every time inside, where torch has them.
+    """Context with deterministic operations only, as far as torch has them.
 
-    It warns of each that has no such form and goes on. Enter it before CUDA starts, since cuBLAS
-    chooses its workspace then.
+    torch warns of each operation without a deterministic form. Enter it before CUDA starts, since
+    cuBLAS chooses its workspace then.
     """
     if not on:
         yield
         return
-    cuda: Any = torch.cuda  # parts of it have no types
+    cuda: Any = torch.cuda  # torch.cuda is partly untyped
     if not cuda.is_initialized():
         os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
     elif CUBLAS not in os.environ:
@@ -148,7 +148,7 @@ def repeatable(*, on: bool) -> Iterator[None]:
     only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
     efficient, cudnn = flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)  # noqa: FBT003 - torch's own
-    # Their backward passes add in any order; the ways that are left do not.
+    # The backward passes of these attention kernels add in any order; the others do not.
     flags.enable_mem_efficient_sdp(False)  # noqa: FBT003
     flags.enable_cudnn_sdp(False)  # noqa: FBT003
     try:
@@ -160,7 +160,7 @@ def repeatable(*, on: bool) -> Iterator[None]:
 
 
 def count_ranks() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     on = distributed.is_available() and distributed.is_initialized()
     return distributed.get_world_size() if on else 1
 
@@ -171,13 +171,13 @@ def own_rank() -> int:
 
 
 def leave() -> None:
-    """Ends the connection of the processes, at the end of a program."""
+    """Closes the process group at the end of a program."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 def share(value: T) -> T:
-    """What rank 0 has; every rank must call it.
+    """Returns the value of rank 0 on every rank; every rank must call it.
 
     >>> share("alone")
     'alone'
@@ -190,7 +190,7 @@ def share(value: T) -> T:
 
 
 def gather(value: T) -> list[T]:
-    """What each rank has, on every rank.
+    """Returns the values of all ranks on every rank.
 
     >>> gather("alone")
     ['alone']
@@ -204,7 +204,7 @@ def gather(value: T) -> list[T]:
 
 @contextmanager
 def _hidden(variable: str) -> Iterator[None]:
-    """The environment without a variable."""
+    """Context in which an environment variable is unset."""
     value = os.environ.pop(variable, None)
     try:
         yield
@@ -217,8 +217,8 @@ def _make_accelerator(trackers: tuple[str, ...], folder: Path | None) -> Any:
     from accelerate import Accelerator
 
     try:
-        with _hidden(FSDP):  # we shard on our own, and accelerate's way wants GPUs
-            # Without a word it takes several processes without a GPU for one each.
+        with _hidden(FSDP):  # we shard ourselves, and accelerate's FSDP needs GPUs
+            # Otherwise it silently treats several CPU processes as separate trainings.
             return Accelerator(
                 cpu=not torch.accelerator.is_available(),
                 log_with=list(trackers) or None,
@@ -229,7 +229,7 @@ def _make_accelerator(trackers: tuple[str, ...], folder: Path | None) -> Any:
 
 
 def _check_trackers(names: tuple[str, ...]) -> None:
-    """Accelerate itself would go on without those that it cannot find."""
+    """Raises for unknown or missing trackers, which accelerate would silently skip."""
     if not names:
         return
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
@@ -243,7 +243,7 @@ def _check_trackers(names: tuple[str, ...]) -> None:
 
 
 def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested tables as one with dotted names, and texts for what trackers do not take.
+    """Flattens nested tables to dotted names; converts values that trackers do not take to text.
 
     >>> flat({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
     {'train.lr': 0.1, 'train.betas': '[0.9, 0.99]'}
@@ -258,7 +258,7 @@ def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def choose_precision(wanted: str, device: torch.device) -> str:
-    """`auto` as what the device does well.
+    """Resolves the precision `auto` for a device.
 
     >>> choose_precision("auto", torch.device("cpu"))
     'fp32'
@@ -274,17 +274,17 @@ def choose_precision(wanted: str, device: torch.device) -> str:
 def make_autocast(
     precision: str, device: torch.device
 ) -> Callable[[], AbstractContextManager[Any]]:
-    """Makes the context of a forward pass."""
+    """Returns a function that makes the autocast context of a forward pass."""
     if precision == "fp32":
         return nullcontext
     return partial(torch.autocast, device.type, dtype=DTYPES[precision])
 
 
 def shard(model: nn.Module) -> nn.Module:
-    """Splits the weights over the processes, layer by layer (FSDP2)."""
+    """Shards the weights over the processes, layer by layer (FSDP2)."""
     from torch.distributed.fsdp import fully_shard
 
-    # It warns of changes in place to what a model gives: there are none here.
+    # It warns of in-place changes to a model's outputs, which do not happen here.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     layers = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
     for layer in max(layers, key=len, default=()):
@@ -294,7 +294,7 @@ def shard(model: nn.Module) -> nn.Module:
 
 
 def freeze_unused(model: nn.Module, loss: torch.Tensor) -> None:
-    """Parameters that a loss never reaches (a pooler, say) wait for no gradient: DDP would."""
+    """Freezes parameters that no loss reaches, such as a pooler; DDP would wait for them."""
     loss.backward()  # type: ignore[no-untyped-call]
     for parameter in model.parameters():
         if parameter.grad is None:

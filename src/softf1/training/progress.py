@@ -1,4 +1,4 @@
-"""What is told of a training: a bar on a terminal, plain lines in a pipe, and `metrics.jsonl`."""
+"""Progress of a training: a bar on a terminal, plain lines in a pipe, and `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLAIN_SECONDS = 15.0
-"""Between two plain lines about steps."""
+"""Seconds between two plain lines about steps."""
 
 
 class Display(Protocol):
-    """Is told what happens."""
+    """Shows the progress of a training."""
 
     def start(self, *, step: int, steps: int, about: str) -> None:
-        """The training begins, or goes on at a step."""
+        """Called when training starts, or resumes at a step."""
 
     def advance(self, values: Mapping[str, Any]) -> None:
-        """Some steps are done: step, epoch, loss, tokens_per_second, memory, score, left."""
+        """Called with new values: step, epoch, loss, tokens_per_second, memory, score, left."""
 
     def say(self, message: str) -> None:
-        """Something to read: an evaluation, a warning."""
+        """Shows a message, such as an evaluation or a warning."""
 
     def stop(self) -> None:
-        """The training has ended."""
+        """Called when training ends."""
 
 
 class Silent:
@@ -55,28 +55,28 @@ class Silent:
 
 
 class Plain:
-    """A line now and then, on standard error."""
+    """Prints a line every few seconds, on standard error."""
 
     def __init__(self) -> None:
         self.steps, self.next = 0, 0.0
 
     def start(self, *, step: int, steps: int, about: str) -> None:
-        """Says what begins."""
+        """Prints what is trained."""
         self.steps, self.next = steps, monotonic() + PLAIN_SECONDS
         self.say(about if not step else f"{about}; going on at step {step:,}")
 
     def advance(self, values: Mapping[str, Any]) -> None:
-        """A line after some seconds."""
+        """Prints a line if the last one was some seconds ago."""
         if monotonic() >= self.next:
             self.next = monotonic() + PLAIN_SECONDS
             self.say(f"step {values['step']:,}/{self.steps:,} · {format_values(values)}")
 
     def say(self, message: str) -> None:
-        """A line."""
+        """Prints a line."""
         print(printable(message), file=sys.stderr, flush=True)
 
     def stop(self) -> None:
-        """Nothing is left open."""
+        """Does nothing."""
 
 
 class Bar:
@@ -111,20 +111,20 @@ class Bar:
         )
 
     def say(self, message: str) -> None:
-        """A line above the bar."""
+        """Prints a line above the bar."""
         self.progress.console.print(printable(message), markup=False, highlight=False)
 
     def stop(self) -> None:
-        """Leaves the bar as it is."""
+        """Stops the bar and leaves it on the screen."""
         self.progress.stop()
 
 
 class MetricsLog:
-    """`metrics.jsonl`: a line for every event, and nothing of what a resumed run does again.
+    """Writes `metrics.jsonl`, one line per event; a resumed run drops what it will repeat.
 
     Args:
-        path: The file; None writes nothing, as on processes other than the first.
-        size: Bytes that are kept of what is there.
+        path: The file; None writes nothing, as on ranks other than 0.
+        size: Bytes of the existing file to keep.
     """
 
     def __init__(self, path: Path | None, *, size: int = 0) -> None:
@@ -143,28 +143,28 @@ class MetricsLog:
 
     @property
     def size(self) -> int:
-        """Bytes written so far, on the disk."""
+        """Bytes written so far; flushes them to disk."""
         if self.file is None:
             return 0
         sync(self.file)
         return self.file.tell()
 
     def close(self) -> None:
-        """Closes the file, whose lines are then on the disk."""
+        """Flushes and closes the file."""
         if self.file is not None:
             sync(self.file)
             self.file.close()
 
 
 def choose_display(*, quiet: bool, main: bool) -> Display:
-    """A bar on a terminal, lines elsewhere; one process speaks for all."""
+    """Chooses a bar on a terminal and plain lines elsewhere; only rank 0 shows progress."""
     if quiet or not main:
         return Silent()
     return Bar() if sys.stderr.isatty() else Plain()
 
 
 def format_values(values: Mapping[str, Any], *, epoch: bool = True) -> str:
-    """The numbers of a moment in one line.
+    """Formats current values in one line.
 
     >>> format_values({"epoch": 0.5, "loss": 0.25, "tokens_per_second": 1234, "memory": 2**30,
     ...           "score": 0.5, "headline": "f1", "left": 75})
@@ -182,7 +182,7 @@ def format_values(values: Mapping[str, Any], *, epoch: bool = True) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Minutes and seconds, hours before them where there are any.
+    """Formats seconds as minutes and seconds, with hours if there are any.
 
     >>> format_seconds(3661), format_seconds(59.4)
     ('1:01:01', '0:59')
@@ -193,7 +193,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes that were in use at most: on the GPU, or of this process."""
+    """Peak memory in bytes: of the GPU, or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -201,7 +201,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def format_bytes(size: float) -> str:
-    """A size to read: GiB, and MiB below one of them.
+    """Formats a size in GiB, or in MiB below 1 GiB.
 
     >>> format_bytes(3 * 2**29), format_bytes(3 * 2**19)
     ('1.5 GiB', '1.5 MiB')

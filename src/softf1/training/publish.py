@@ -1,9 +1,9 @@
 """Model folders: weights, tokenizer, task and model card, for softf1 and for plain transformers.
 
-A tuned threshold or bias that is added to a logit is added to the bias of the head when the model
-is written, so that whoever loads it, a pipeline of transformers for one, gets the tuned answers.
-softf1 puts the trained bias back when it loads the folder and adds the same in its task, where it
-can be seen and left out. What cannot be part of a bias is in the config, under `softf1_decision`.
+Tuned thresholds and biases that shift a logit are added to the head's bias when the model is
+written, so a plain pipeline of transformers gives the tuned predictions too. When softf1 loads the
+folder, it restores the trained bias and applies the shift in the task, where you can see it and
+leave it out. Decisions that no bias can express are in the config, under `softf1_decision`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 
 
 class Loaded(NamedTuple):
-    """All that is needed to predict; the model is in evaluation mode, in float32, on the CPU."""
+    """A loaded model with task and tokenizer; in evaluation mode, in float32, on the CPU."""
 
     model: nn.Module
     task: Task
@@ -55,31 +55,31 @@ def publish_model(
     recipe: Recipe | str,
     result: Mapping[str, Any],
 ) -> None:
-    """Write a model folder; it takes the place of an older one once it is complete.
+    """Writes a model folder; it replaces an older one once it is complete.
 
-    What was tuned is in the saved weights, where it can be: `fold_decision`.
+    Tuned decisions become part of the saved weights where possible: `fold_decision`.
 
     Args:
-        folder: Where to, `model` of a run.
-        model: As `task.build_model` made it, not wrapped.
-        task: With its labels, thresholds and biases.
-        tokenizer: Tokenizer or vocabulary.
-        recipe: For the card, as a value or as TOML.
-        result: What `result.json` holds, for the card.
+        folder: The folder to write, such as `model` of a run.
+        model: The model from `task.build_model`, not wrapped.
+        task: The task, with labels, thresholds and biases.
+        tokenizer: The tokenizer or vocabulary.
+        recipe: For the model card, as a value or as TOML.
+        result: The content of `result.json`, for the model card.
     """
     with new_folder(Path(folder)) as made:
         try:
             with quiet_transformers(), fold_decision(model, task) as plain_bias:
                 model.save_pretrained(made)
                 tokenizer.save_pretrained(made)
-        except SafetensorError as error:  # of a full disk, too
+        except SafetensorError as error:  # a full disk, too
             raise RunError(f"{folder}: the model could not be written: {error}") from error
         save_task(task, made, plain_bias=plain_bias, files=_describe_files(made))
         write_card(made, task=task, model=model, recipe=recipe, result=result)
 
 
 def find_model(folder: Path | str) -> Path:
-    """The model folder of a run, or the folder itself where it is one."""
+    """Returns the model folder of a run, or the folder itself if it is one."""
     path = Path(folder).resolve()
     for one in (path / "model", path):
         if (one / FILE).is_file():
@@ -93,13 +93,13 @@ def find_model(folder: Path | str) -> Path:
 
 
 def load_model(folder: Path | str) -> Loaded:
-    """The model of a run or of a model folder; no code from the folder is ever run.
+    """Loads the model of a run or of a model folder; never runs code from the folder.
 
-    Its logits are those of the training: what was tuned is in the task, which decides by it.
-    `replace(task, thresholds=(), biases=())` decides without.
+    Its logits are those of training; tuned thresholds and biases are in the task.
+    `replace(task, thresholds=(), biases=())` decides without them.
 
     Raises:
-        InputError: The folder is no model of softf1, or it is damaged.
+        InputError: The folder is not a model of softf1, or it is damaged.
     """
     path = find_model(folder)
     try:
@@ -112,7 +112,7 @@ def load_model(folder: Path | str) -> Loaded:
         _check_ids(tokenizer, model, path)
         _check_head(model, task, path)
         unfold_decision(model, task, load_plain_bias(path))
-    except Exception as error:  # whatever files that were changed by hand lead to
+    except Exception as error:  # files changed by hand can raise anything
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if str(path) in reason:
             raise InputError(reason) from error
@@ -122,11 +122,11 @@ def load_model(folder: Path | str) -> Loaded:
 
 @contextmanager
 def fold_decision(model: Any, task: Task) -> Iterator[dict[str, list[float]]]:
-    """The model with what was tuned in the bias of its heads, or in its config, while inside.
+    """Context in which tuned decisions are part of the model: in head biases, or in its config.
 
     Args:
-        model: With trained biases; it has them again afterwards.
-        task: With thresholds and biases; one of another package may have no `shifts`.
+        model: The model with trained biases, which are restored on exit.
+        task: The task with thresholds and biases; one of another package may have no `shifts`.
 
     Yields:
         The trained bias of each head that was changed, by key.
@@ -136,7 +136,7 @@ def fold_decision(model: Any, task: Task) -> Iterator[dict[str, list[float]]]:
     able = {key: shift for key, shift in shifts.items() if heads[key].layer.bias is not None}
     plain = {key: heads[key].layer.bias[heads[key].rows].detach().clone() for key in able}
     decision = _left_over(task, folded=len(able) == len(shifts))
-    vars(model.config).pop(DECISION, None)  # of a model that this one was trained from
+    vars(model.config).pop(DECISION, None)  # left by a model that this one was fine-tuned from
     if decision:
         setattr(model.config, DECISION, decision)
     _set_biases(model, task, {k: plain[k].double().cpu() + torch.tensor(able[k]) for k in able})
@@ -148,7 +148,7 @@ def fold_decision(model: Any, task: Task) -> Iterator[dict[str, list[float]]]:
 
 
 def unfold_decision(model: nn.Module, task: Task, plain_bias: Mapping[str, list[float]]) -> None:
-    """Puts the trained biases back into a loaded model."""
+    """Restores the trained biases of a loaded model."""
     _set_biases(model, task, {key: torch.tensor(value) for key, value in plain_bias.items()})
 
 
@@ -163,7 +163,7 @@ def _set_biases(model: nn.Module, task: Task, values: Mapping[str, torch.Tensor]
 
 
 def _left_over(task: Any, *, folded: bool) -> dict[str, Any]:
-    """What was tuned and is in no bias: bars, a threshold of no answer, or for want of a bias."""
+    """Tuned decisions that no bias can express: confidence thresholds, the no-answer threshold."""
     bars = {"bars": dict(task.bars)} if getattr(task, "bars", {}) else {}
     if getattr(task, "no_answer", False):
         return bars | {"null_threshold": task.null_threshold}
@@ -176,13 +176,13 @@ def _left_over(task: Any, *, folded: bool) -> dict[str, Any]:
 
 
 def _describe_files(folder: Path) -> dict[str, Any]:
-    """Size and checksum of the weights and of the tokenizer."""
+    """Size and checksum of weights and tokenizer."""
     paths = sorted([*folder.glob("*.safetensors"), *folder.glob(TOKENIZER)])
     return {path.name: describe_file(path) for path in paths}
 
 
 def _check_files(folder: Path) -> None:
-    """Weights that were damaged or exchanged would change predictions without a word."""
+    """Raises if weights or tokenizer changed: predictions would silently differ."""
     for name, known in read_files(folder).items():
         wrong = check_file(folder / name, known)
         if wrong:
@@ -194,13 +194,13 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """The tokenizer is in the folder: transformers would make up an empty one."""
+    """Raises if the tokenizer is missing: transformers would silently make an empty one."""
     if isinstance(tokenizer, FastTokenizer) and not (folder / TOKENIZER).is_file():
         raise InputError("wanted a tokenizer, got none", path=folder / TOKENIZER)
 
 
 def _check_ids(tokenizer: Any, model: Any, folder: Path) -> None:
-    """Every id of a vocabulary has its vector."""
+    """Raises if the vocabulary has ids without an embedding."""
     for name, sizes in (
         ("words", ["vocab_size"]),
         ("characters", ["char_vocab_size", "vocab_size"]),
@@ -213,7 +213,7 @@ def _check_ids(tokenizer: Any, model: Any, folder: Path) -> None:
 
 
 def _check_head(model: nn.Module, task: Task, folder: Path) -> None:
-    """The head is in the file: transformers would make up what is not."""
+    """Raises if the head's weights are missing: transformers would initialise them randomly."""
     heads = {id(head.layer.weight): key for key, head in task.heads(model).items()}
     wanted = {name for name, weight in model.named_parameters() if id(weight) in heads}
     missing = sorted(wanted - _stored(folder))
@@ -222,7 +222,7 @@ def _check_head(model: nn.Module, task: Task, folder: Path) -> None:
 
 
 def _stored(folder: Path) -> set[str]:
-    """The names of the weights of a folder, in one file or in several."""
+    """Names of the weights in a folder, in one file or several."""
     index = folder / f"{WEIGHTS}.index.json"
     if index.is_file():
         return set(json.loads(index.read_text("utf-8"))["weight_map"])

@@ -1,4 +1,4 @@
-"""The end of a run: the best weights evaluated and written, and what a command prints of it."""
+"""The end of a run: evaluates and writes the best weights, and formats the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHOWN = ("precision", "recall", "f1")
 
 
 def conclude(trainer: Trainer) -> dict[str, Any]:
-    """Scores the best weights, writes predictions and model; gives the content of the result."""
+    """Scores the best weights and writes predictions and model; returns the result."""
     start = monotonic()
     trainer.take_best()
     parts: list[str] = [name for name in ("dev", "test") if name in trainer.datasets.examples]
@@ -85,7 +85,7 @@ def _is_finite(logits: Logits) -> bool:
 
 
 def _write_headroom(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> None:
-    """Of the part that the run is judged by, as the saved model decides."""
+    """Writes the headroom on the split that the run is judged by."""
     name, own = list(logits.items())[-1]
     if not _is_finite(own):
         return
@@ -96,7 +96,7 @@ def _write_headroom(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> 
 
 
 def _settle(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:
-    """Whether the model that is kept gives nothing, or one class alone, on dev."""
+    """Whether the final model collapsed: predicts nothing, or a single class, on dev."""
     task, features = trainer.datasets.task, trainer.datasets.features["dev"]
     predictions = task.decode(logits, features, trainer.datasets.examples["dev"])
     score = read_score(scores, trainer.metric)
@@ -104,7 +104,7 @@ def _settle(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:
 
 
 def _plain_model(trainer: Trainer) -> nn.Module:
-    """The model with the best weights; of one that is sharded, another that is not."""
+    """The model with the best weights; a sharded model is gathered into a plain one."""
     if not trainer.processes.sharded:
         return unwrap(trainer.stepper.model)
     with quiet_transformers():
@@ -176,7 +176,7 @@ def _score(
 
 
 def _class_counts(trainer: Trainer) -> dict[str, Any]:
-    """Targets of each class, by label; of one output alone, negative and positive ones."""
+    """Number of targets by class; negative and positive targets for a single output."""
     task = trainer.datasets.task
     labels: tuple[str, ...] = getattr(task, "labels", ())
     known = task.class_counts(trainer.datasets.features["train"])
@@ -184,7 +184,7 @@ def _class_counts(trainer: Trainer) -> dict[str, Any]:
 
 
 def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]:
-    """Counts by name; of several sigmoids the positive ones.
+    """Counts by class name; for several sigmoid outputs, the positive targets.
 
     >>> import numpy as np
     >>> name_counts(np.array([[9, 1]]), ())
@@ -200,7 +200,7 @@ def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]
 
 
 def default_folder(recipe: Recipe) -> Path:
-    """Where a run goes unless a user says otherwise.
+    """The default folder of a run.
 
     >>> from softf1.recipe import build_recipe
     >>> recipe = build_recipe({"name": "mine", "task": {"kind": "tagging", "train": "a.txt"},
@@ -212,7 +212,7 @@ def default_folder(recipe: Recipe) -> Path:
 
 
 def format_result(result: Mapping[str, Any], folder: Path) -> str:
-    """Scores, the labels of the last part, time and what to read next."""
+    """Formats scores, labels of the last split, time and the folder."""
     blocks = [format_scores(result)]
     last = list(result["scores"].values())[-1]
     if "labels" in last:
@@ -230,7 +230,7 @@ def format_result(result: Mapping[str, Any], folder: Path) -> str:
 
 
 def format_finished(result: Mapping[str, Any], folder: Path) -> str:
-    """When a run was finished before, and its headline: nothing was trained now."""
+    """Says that a run was finished before, when, and its primary metric."""
     headline = result["headline"]
     scores = [f"{part} {headline} {100 * one[headline]:.2f}" for part, one in lines_of(result)]
     return (
@@ -240,13 +240,13 @@ def format_finished(result: Mapping[str, Any], folder: Path) -> str:
 
 
 def lines_of(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The scores of each part of the data, tuned ones last."""
+    """The scores of each split, tuned ones last."""
     tuned = {f"{name} tuned": scores for name, scores in result.get("tuned", {}).items()}
     return [*result["scores"].items(), *tuned.items()]
 
 
 def format_scores(result: Mapping[str, Any]) -> str:
-    """A line for each part of the data, tuned ones too; the score that decided comes first.
+    """Formats one line per split, tuned scores too; the primary metric comes first.
 
     >>> print(format_scores({"headline": "f1", "scores": {"dev": {"precision": 1, "f1": 0.5}}}))
            f1  precision
@@ -262,7 +262,7 @@ def format_scores(result: Mapping[str, Any]) -> str:
 
 
 def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
-    """Precision, recall and F1 of each label, the most frequent first."""
+    """Formats precision, recall and F1 of each label, the most frequent first."""
     ordered = sorted(labels.items(), key=lambda item: (-item[1]["support"], item[0]))
     table = [
         [printable(name), *(f"{100 * own[column]:.2f}" for column in SHOWN), f"{own['support']:,}"]
@@ -272,7 +272,7 @@ def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def format_table(head: list[str], lines: list[list[str]]) -> str:
-    """Columns side by side, the first to the left, numbers to the right."""
+    """Aligns columns: the first to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
     return "\n".join(
         "  ".join(

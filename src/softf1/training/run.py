@@ -1,4 +1,4 @@
-"""A run: a recipe in, a folder with model, predictions and result out."""
+"""Runs a recipe: trains, evaluates, and writes a run folder."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """What became of a run.
+    """The outcome of a run.
 
     Attributes:
         result: The content of `result.json`.
-        trained: Whether it was trained now; it was finished before otherwise.
+        trained: Whether it was trained now; False if it was finished before.
     """
 
     result: dict[str, Any]
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 class CachingTrainer:
-    """Trains one recipe after the other; what several of them read is read and encoded once."""
+    """Trains recipes one after another and keeps the last datasets in memory."""
 
     def __init__(self) -> None:
         self.cache = DatasetCache()
@@ -49,7 +49,7 @@ class CachingTrainer:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Says in one line that the memory of the computer or of the GPU was too small."""
+    """Turns out-of-memory errors of the host or the GPU into one line with advice."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -62,7 +62,7 @@ def memory_errors() -> Iterator[None]:
 
 
 def train_run(recipe: Recipe, folder: Path | str, **how: Any) -> dict[str, Any]:
-    """Trains as the recipe says; gives the content of `result.json`.
+    """Trains a recipe; returns the content of `result.json`.
 
     Args:
         recipe: What to train.
@@ -82,19 +82,19 @@ def train_or_find(
     data: Mapping[str, Sequence[Any]] | None = None,
     load: Callable[[Recipe], Datasets] = load_datasets,
 ) -> Outcome:
-    """Trains as the recipe says, unless that was done before.
+    """Trains a recipe, unless the folder already has its result.
 
     Args:
         recipe: What to train.
         folder: The run folder. One that is finished gives its result at once.
-        resume: Go on from the last checkpoint, where there is one.
-        force: Start afresh in a folder that holds another run, or this one.
+        resume: Continue from the last checkpoint, if there is one.
+        force: Delete what an earlier run left in the folder, and start again.
         quiet: Show nothing.
         data: Examples of train, dev and test instead of the recipe's files.
         load: Reads and encodes the recipe's files.
 
     Raises:
-        InputError: The folder is no run of softf1, or one of another recipe, other files or
+        InputError: The folder is not a run of softf1, or a run of another recipe, other files or
             other versions.
     """
     folder, how = Path(folder), {"resume": resume, "force": force}
@@ -129,7 +129,7 @@ def _train_or_find(
         identity = processes.agree(lambda: identify_again(identity, recipe, data, datasets))
         for note in (*chosen, *(f"note: {note}" for note in datasets.notes)):
             display.say(note)
-        # Not before here: a folder with nothing but a mistake in its recipe is nobody's.
+        # Only now: a recipe or data error above must not leave a claimed folder behind.
         done = processes.agree(lambda: claim(folder, settled, identity, held, **how))
         if done is not None:
             return Outcome(done, trained=False)
@@ -145,7 +145,7 @@ def identify_again(
     data: Mapping[str, Sequence[Any]] | None,
     datasets: Datasets,
 ) -> dict[str, Any]:
-    """The identity once all is loaded: an encoder may have been downloaded, a file changed."""
+    """Identifies the run again after loading: an encoder may be downloaded now, a file changed."""
     now = identify(recipe, data)
     loaded = {**now, "data": {name: datasets.sources[name] for name in now["data"]}}
     changes = list_changes(identity, now) or list_changes(loaded, now)

@@ -1,8 +1,9 @@
-"""The folder of a run: what decides its result, whose it is, who works in it, when it is finished.
+"""The folder of a run: its identity, its lock, and whether it is finished.
 
-A folder says what its run was made of (recipe, content of files, versions), in `result.json` and
-before the end in the checkpoints. The same command later is about that run only if all of it is
-still the same. Files are hashed anew each time (about 1 GiB a second): no time stamp is trusted.
+A run is identified by its recipe, the content of its files and the versions of its packages. The
+identity is in `result.json`, and before that in the checkpoints; the same command continues or
+returns that run only if the identity is unchanged. Files are hashed every time (about 1 GiB per
+second), since time stamps cannot be trusted.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ SCHEMA = 1
 
 SPLITS = ("train", "dev", "test")
 DECISIVE = ("softf1", "torch", "transformers")
-"""Packages of which another version may give another result."""
+"""Packages whose version may change the result."""
 
 READ = (".json", ".safetensors", ".bin", ".txt", ".model", ".vocab", ".tiktoken")
-"""Ends of the names of config, weights and tokenizer in the folder of an encoder."""
+"""Suffixes of config, weights and tokenizer files in the folder of an encoder."""
 
 SHOWN = 3
-"""Changes that are named; of the others it is said how many there are."""
+"""How many changes a message lists; it only counts the others."""
 
 WAYS = "--out names another folder, --force starts afresh"
 
@@ -59,17 +60,17 @@ WAYS = "--out names another folder, --force starts afresh"
 def look(
     folder: Path, identity: Mapping[str, Any], *, resume: bool = False, force: bool = False
 ) -> dict[str, Any] | None:
-    """The result of a finished run, None where there is something to do; changes nothing.
+    """Returns the result of a finished run, or None if there is something to do; changes nothing.
 
     Args:
         folder: The run folder.
-        identity: What the run is made of, as `identify` gives it.
-        resume: Go on with what was begun.
-        force: Start afresh whatever run this is.
+        identity: The identity of the run, from `identify`.
+        resume: Continue an unfinished run.
+        force: Start again whatever run the folder holds.
 
     Raises:
-        InputError: The folder is no run of ours, it is one of other inputs, or it was begun and
-            neither `resume` nor `force` is said.
+        InputError: The folder is not a run of softf1, is a run of other inputs, or holds an
+            unfinished run and neither `resume` nor `force` is given.
     """
     done, begun = read_result(folder), _read(folder / CHECKPOINTS / RUN)
     run = done or begun
@@ -92,7 +93,7 @@ def look(
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """The result of a finished run, None where there is none."""
+    """Reads the result of a finished run; None if there is none."""
     return _read(folder / RESULT)
 
 
@@ -100,7 +101,7 @@ def finished_on(folder: Path, result: Mapping[str, Any]) -> str:
     """When a run was finished, in words."""
     try:
         moment = datetime.fromisoformat(str(result["finished"]))
-    except (KeyError, ValueError):  # written before results said it
+    except (KeyError, ValueError):  # from a version without this entry
         moment = datetime.fromtimestamp((folder / RESULT).stat().st_mtime, UTC)
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
@@ -114,12 +115,12 @@ def claim(
     resume: bool = False,
     force: bool = False,
 ) -> dict[str, Any] | None:
-    """Makes the folder this run's, and this process the only one in it while `held` is open.
+    """Locks the folder for this run while `held` is open, and checks it again.
 
-    Another process may have been here since the first look, so there is a second one.
+    The second check is needed because another process may have changed it since `look`.
 
     Returns:
-        The result where that process has finished the same run; None where it is to be trained.
+        The result if another process has finished the same run; None if it must be trained.
     """
     _lock(folder / CHECKPOINTS / LOCK, held)
     done = look(folder, identity, resume=resume, force=force)
@@ -135,9 +136,9 @@ def claim(
 
 
 def finish(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes the result, which makes the run finished, and removes what only going on needs."""
+    """Writes the result, which marks the run as finished, and removes the checkpoints."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    # Of the recipe as it was asked for: what `auto` chose is not in it.
+    # The identity of the recipe as given, not of what `auto` chose.
     result |= {key: identity[key] for key in ("hash", "encoder_files")} | {"finished": now}
     _write(folder / RESULT, result)
     clear(folder)
@@ -145,23 +146,23 @@ def finish(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]) ->
 
 
 def tidy(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Removes the checkpoints of a finished run, left by a process that was killed at its end."""
-    sweep(folder)  # it may have been killed while it removed them
+    """Removes checkpoints that a process killed at the very end left in a finished run."""
+    sweep(folder)  # the process may have been killed while it removed them
     if not (folder / CHECKPOINTS).is_dir():
         return
-    with suppress(InputError), ExitStack() as held:  # somebody is at work: it is theirs
+    with suppress(InputError), ExitStack() as held:  # another process is at work in the folder
         _lock(folder / CHECKPOINTS / LOCK, held)
         if look(folder, identity, resume=True) is not None:
             clear(folder)
 
 
 def clear(folder: Path) -> None:
-    """Removes the checkpoints; only who holds the lock may."""
+    """Removes the checkpoints; call it only while holding the lock."""
     remove_folder(folder / CHECKPOINTS)
 
 
 def _empty(folder: Path) -> None:
-    """Removes what a run left, the result first; what others put there stays."""
+    """Removes the files of a run, the result first; other files stay."""
     for name in (RESULT, "headroom.json", "metrics.jsonl", ERROR):
         (folder / name).unlink(missing_ok=True)
     for path in folder.glob("predictions.*.jsonl"):
@@ -171,7 +172,7 @@ def _empty(folder: Path) -> None:
 
 
 def _refuse_others(folder: Path) -> None:
-    """Refuses a folder with anything in it that no run of ours has left there."""
+    """Raises if the folder has files that are not from a run of softf1."""
     if folder.exists() and not folder.is_dir():
         raise InputError("wanted a folder, got a file; give another --out", path=folder)
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -204,7 +205,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _lock(path: Path, held: ExitStack) -> None:
-    """Takes the lock, which ends with the process however that ends."""
+    """Takes the lock; the system releases it when the process ends, however it ends."""
     while True:
         make_folder(path.parent)
         with suppress(FileNotFoundError):  # another process has just finished here
@@ -225,13 +226,13 @@ def identify(
     hash_data: Callable[[str], str | None] | None = None,
     hash_encoder: Callable[[str], dict[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """Returns what decides the result of a run, under the names that `result.json` has.
+    """Returns everything that decides the result of a run, with the keys of `result.json`.
 
     Args:
         recipe: What is trained.
         given: Examples of train, dev and test instead of the recipe's files.
-        hash_data: Hashes a data file; for many runs over the same files, one that remembers.
-        hash_encoder: Hashes the files of an encoder, likewise.
+        hash_data: Hashes a data file; pass a cached function for many runs over the same files.
+        hash_encoder: Hashes the files of an encoder; may be cached too.
     """
     if given is None:
         paths = {name: path for name in SPLITS if (path := getattr(recipe.task, name))}
@@ -248,7 +249,7 @@ def identify(
 
 
 def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns what is different now, in words; what either side does not know is not compared.
+    """Lists in words what changed; entries that one side lacks are not compared.
 
     >>> before = {"hash": "a", "data": {"train": {"sha256": "1"}}, "versions": {"torch": "2.11"}}
     >>> now = {"hash": "a", "data": {"train": {"sha256": "2"}}, "versions": {"torch": "2.12"},
@@ -279,18 +280,18 @@ def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def say_changes(changes: Sequence[str]) -> str:
-    """Returns the changes as one sentence that ends with what can be done."""
+    """Returns the changes as one sentence that ends with the options to continue."""
     return f"{_shorten(changes, '; ')}: {WAYS}"
 
 
 def hash_path(path: str) -> str | None:
-    """Returns the hash of a data file; None of what is no file on this machine (`hf:NAME`)."""
-    is_file = os.path.isfile(path)  # noqa: PTH113 - False of a name that is too long, too
+    """Returns the hash of a data file; None for what is not a local file (`hf:NAME`)."""
+    is_file = os.path.isfile(path)  # noqa: PTH113 - False for too long names, too
     return hash_file(path) if is_file else None
 
 
 def hash_examples(examples: Iterable[Any]) -> str:
-    """Returns the hash of examples that were never in a file."""
+    """Returns the hash of examples that were given in memory."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr(example).encode() + b"\n")
@@ -298,9 +299,9 @@ def hash_examples(examples: Iterable[Any]) -> str:
 
 
 def hash_encoder_files(name: str) -> dict[str, str]:
-    """Returns hashes of an encoder's files, or of a Hub name the commit that is in the cache.
+    """Returns the hashes of an encoder's files; for a Hub name, the commit in the cache.
 
-    It is empty where nothing is known: an encoder from scratch, or one not downloaded yet.
+    The result is empty for an encoder from scratch, or one that is not downloaded yet.
     """
     if name in list_encoders():
         return {}
@@ -313,7 +314,7 @@ def hash_encoder_files(name: str) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of what a result depends on."""
+    """Returns the versions of the packages that a result depends on."""
     return {
         "softf1": __version__,
         "torch": torch.__version__,
@@ -327,7 +328,7 @@ def _find_commit(name: str) -> str | None:
 
     try:
         config = try_to_load_from_cache(name, "config.json")
-    except ValueError:  # no name of the Hub; loading it says so
+    except ValueError:  # not a valid Hub name; loading it raises
         return None
     return Path(config).parent.name if isinstance(config, str) else None
 
@@ -364,5 +365,5 @@ def _differ(before: Any, now: Any) -> bool:
 
 
 def _of(value: Any) -> dict[str, Any]:
-    """The object, and an empty one for anything else: files may have been changed by hand."""
+    """The object if it is a dict, else an empty one: files may have been edited by hand."""
     return value if isinstance(value, dict) else {}

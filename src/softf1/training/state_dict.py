@@ -1,4 +1,4 @@
-"""What a model, an optimizer and random generators know, as tensors by name, and back.
+"""State of model, optimizer and random generators as named tensors: saving and loading.
 
 Models may be plain, compiled, in DistributedDataParallel or sharded with `fully_shard` (FSDP of
 version 2): names and tensors are those of the plain model, so that a run goes on with another
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 _OWN = {"params", "fused", "capturable", "foreach", "differentiable"}
-"""How this process computes, which may be on another device than the one that saved."""
+"""Optimizer options of this process, which may run on another device than the one that saved."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers of any module, of those that are shared only the first.
+    """Returns the parameters and buffers of a module; shared tensors only once.
 
     Extra state must be a tensor, as that of `WindowLoss` is.
     """
@@ -50,7 +50,7 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy the tensors into the module; every one must be there and fit."""
+    """Copies the tensors into the module; names and shapes must match."""
     entries, spread = _entries(model), _Spread(model, tensors)
     first = {id(value): _plain(name) for name, value in reversed(entries.items())}
     _check_names(set(first.values()), set(spread.known))
@@ -65,12 +65,12 @@ def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         if name not in loaded:
             loaded[name] = spread(name, value)
     whole = {name: loaded[first[id(value)]] for name, value in entries.items()}
-    # The names are checked above; those that are not here are of frozen parameters.
+    # The names are checked above; the missing ones are frozen parameters.
     _unwrap_all(model).load_state_dict(whole, strict=False)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The optimizer's tensors, "exp_avg/encoder.weight" and so on; none before its first step."""
+    """The optimizer's tensors, such as "exp_avg/encoder.weight"; empty before its first step."""
     names, inner = _parameters(model), _inner(optimizer)
     tensors = {
         f"{key}/{names[id(parameter)]}": value
@@ -81,7 +81,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
 
 
 def optimizer_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The parameter groups for JSON: the names of their parameters, learning rates and the rest."""
+    """The parameter groups for JSON: parameter names, learning rates and other options."""
     names = _parameters(model)
     out = []
     for group in _inner(optimizer).param_groups:
@@ -110,8 +110,8 @@ def load_optimizer_tensors(
 
 
 def random_state() -> dict[str, Tensor]:
-    """The state of every generator of every rank, as bytes: Python's, numpy's, torch's, CUDA's."""
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - others may draw from it
+    """The states of all random generators of all ranks: Python, numpy, torch and CUDA."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - other packages may use it
     states = {
         "python": _to_bytes(random.getstate()),
         "numpy": _to_bytes([kind, np.asarray(keys).tolist(), *rest]),
@@ -128,7 +128,7 @@ def random_state() -> dict[str, Tensor]:
 
 
 def set_random_state(tensors: Mapping[str, Tensor]) -> None:
-    """Go on with the saved generators; a rank that there was not keeps its own."""
+    """Restores the saved generators; a rank that did not exist then keeps its own."""
     everything, rank = share(dict(tensors)), own_rank()
     own = {
         name: everything[f"{name}/{rank}"]
@@ -153,7 +153,7 @@ def _fill(
     name: str,
     spread: _Spread,
 ) -> None:
-    """Bring the state of one parameter to what was saved."""
+    """Restores the optimizer state of one parameter."""
     saved = {full: full.partition("/")[0] for full in spread.known if full.endswith(f"/{name}")}
     if not saved:
         states.pop(parameter, None)
@@ -176,7 +176,7 @@ def _unwrap_all(model: nn.Module) -> nn.Module:
 
 
 def _inner(optimizer: Any) -> Any:
-    """The optimizer inside that of accelerate."""
+    """The optimizer inside accelerate's wrapper."""
     while hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
     return optimizer
@@ -191,7 +191,7 @@ def _plain(name: str) -> str:
 def _entries(model: nn.Module) -> dict[str, Tensor]:
     """The live tensors of the state dict; shared ones are the same object.
 
-    What LoRA leaves frozen is in the encoder's own files, not here.
+    Parameters that LoRA freezes are left out: they are in the encoder's own files.
     """
     inner = _unwrap_all(model)
     entries: dict[str, Tensor] = dict(inner.state_dict(keep_vars=True))
@@ -207,17 +207,17 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
 def _parameters(model: nn.Module) -> dict[int, str]:
     """The name of each parameter, by its identity."""
     inner = _unwrap_all(model)
-    inner.state_dict()  # after an evaluation whole tensors stand in for shards: this undoes it
+    inner.state_dict()  # after an evaluation FSDP holds whole tensors; this restores the shards
     return {id(p): _plain(name) for name, p in inner.named_parameters()}
 
 
 def _collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Put sharded tensors together, one at a time, on the host of rank 0."""
+    """Gathers sharded tensors one by one on the host of rank 0."""
     out = {}
     for name, value in tensors.items():
         whole = value.detach()
         if hasattr(whole, "full_tensor"):  # sharded; its class takes a second to import
-            whole = whole.full_tensor()  # all ranks take part
+            whole = whole.full_tensor()  # collective: all ranks must call it
             whole = whole if own_rank() else whole.cpu()
         if not own_rank():
             out[name] = whole
@@ -225,7 +225,7 @@ def _collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class _Spread:
-    """The tensors of rank 0 on every rank.
+    """Broadcasts tensors of rank 0 to every rank.
 
     Attributes:
         known: Shape and dtype of each tensor.
@@ -234,11 +234,11 @@ class _Spread:
     def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]):
         self.tensors = tensors
         self.known = share({k: (tuple(v.shape), v.dtype) for k, v in tensors.items()})
-        # Where ranks can exchange tensors; the device of a tensor itself may be no such place.
+        # The device for collectives; a tensor's own device may not support them.
         self.device = next((p.device for p in model.parameters()), None)
 
     def __call__(self, name: str, like: Any) -> Tensor:
-        """A tensor, sharded as `like` is; it has the shape and dtype that were saved."""
+        """Returns a tensor of rank 0, sharded like `like`, with the saved shape and dtype."""
         shape, dtype = self.known[name]
         if count_ranks() == 1:
             whole = self.tensors[name]
@@ -260,7 +260,7 @@ class _Spread:
 def _make(
     key: str, parameter: Tensor, group: Mapping[str, Any], shape: tuple[int, ...], dtype: Any
 ) -> Tensor:
-    """An empty entry of the optimizer's state, where the optimizer itself would have it."""
+    """An empty tensor for the optimizer's state, on the device the optimizer would use."""
     if shape == tuple(parameter.shape) and key != "step":
         return torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
     on_device = group.get("capturable") or group.get("fused")

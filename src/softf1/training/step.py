@@ -1,4 +1,4 @@
-"""One optimizer step: gradient of all micro-batches, clipping, update; nothing waits for a GPU.
+"""One optimizer step: gradients of all micro-batches, clipping, update; no waiting for the GPU.
 
 The methods of `Stepper` stand in the order in which a step calls them. A step that is one
 micro-batch on one rank takes one forward and one backward pass. Over several, losses of the whole
@@ -36,7 +36,7 @@ class Attack(NamedTuple):
 
 
 class Stepper:
-    """Runs steps and keeps a meter of them on the device.
+    """Runs optimizer steps and counts them in a meter on the device.
 
     Attributes:
         meter: Sum of the losses, steps, steps left out because their gradient was not finite, and
@@ -74,7 +74,7 @@ class Stepper:
         self.objective.advance()
 
     def gradient(self, batches: Sequence[Batch]) -> Tensor:
-        """Adds the gradient of the step; gives its loss."""
+        """Adds the gradient of the step; returns its loss."""
         moved = [batch.to(self.device) for batch in batches]
         run = self._whole if self.alone and len(moved) == 1 else self._parts
         if self.attack is None:
@@ -85,7 +85,7 @@ class Stepper:
         how: Any = {"relative": relative, "direction": direction}
         if traced:
             how["gradient"] = traced[0]
-        # The direction is that of the whole step, and so are the statistics inside.
+        # The direction follows the gradient of the whole step; so do the statistics inside.
         with perturb_embeddings(self.model, epsilon, **how):
             run(moved)
         return loss
@@ -120,7 +120,7 @@ class Stepper:
         objective.reduce()
 
     def _replay(self) -> AbstractContextManager[None]:
-        """Both passes see the same dropout; the first key's window remembers it for all."""
+        """Context for the same dropout in both passes; the first key's window stores it for all."""
         if not self.objective.needs_logits:
             return nullcontext()
         return next(iter(self.objective.windows.values())).micro_batch()
@@ -129,19 +129,19 @@ class Stepper:
         return getattr(self.model, "no_sync", nullcontext)()
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The logits of a micro-batch, in float32; of every example twice with consistency."""
+        """Returns the logits of a micro-batch in float32; with consistency, each example twice."""
         batch = self.objective.prepare(batch)
         with self.autocast():
             logits = self.task.logits(self.run(**batch.inputs), batch)
         return {key: as_float(value) for key, value in logits.items()}
 
     def update(self, loss: Tensor) -> None:
-        """Clips, updates the weights unless the gradient is not finite, clears the gradient."""
+        """Clips the gradient, updates the weights if it is finite, and clears it."""
         self.scaler.unscale_(self.optimizer)
         norm = self._clip()
         finite = torch.isfinite(norm)
         if self.fused and not self.scaler.is_enabled():
-            # What a fused AdamW leaves out on its own, without a question to the device.
+            # A fused AdamW skips the update itself, without synchronising with the device.
             self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
         if self.fused or self.scaler.is_enabled() or bool(finite):
             self.scaler.step(self.optimizer)
@@ -164,12 +164,12 @@ class Stepper:
         self.meter[RUN] = (self.meter[RUN] + 1) * ~finite
 
     def read_meter(self) -> list[float]:
-        """The meter, which begins anew but for the steps in a row."""
+        """Reads the meter and resets all but the number of skipped steps in a row."""
         read: list[float] = self.meter.tolist()
         self.meter[:RUN].zero_()
         return read
 
 
 def as_float(logits: Tensor) -> Tensor:
-    """Half precision as float32: losses are computed in it."""
+    """Casts half precision to float32, in which losses are computed."""
     return logits if logits.dtype == torch.float64 else logits.float()

@@ -50,28 +50,28 @@ if TYPE_CHECKING:
     from softf1.training.progress import Display
 
 LINES, LEAST = 200, 10
-"""Lines of steps in `metrics.jsonl`, about, and steps between two of them at least."""
+"""About how many step lines `metrics.jsonl` gets, and the least number of steps between two."""
 
 ASK_EVERY = 10
-"""Steps between two agreements of several processes on saving or stopping."""
+"""Several processes agree on saving and stopping every so many steps."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedRunError(RunError):
-    """Somebody asked to stop; what was done is saved."""
+    """The training was interrupted by a signal; a checkpoint was saved."""
 
 
 @dataclass
 class TrainState:
-    """How far a training is; with weights and random states it is all that going on needs.
+    """Progress of a training: with weights and random states, all that resuming needs.
 
     Attributes:
         step: Optimizer steps done.
         epoch: Epochs done.
         in_epoch: Steps done of this epoch.
         best: The best dev score so far, of the step `best_step` after `best_epoch` epochs.
-        stale: Evaluations since then.
+        stale: Evaluations since the best one.
         score: The last dev score.
         stopped: Whether early stopping has ended the training.
         journal: Bytes of `metrics.jsonl`.
@@ -94,31 +94,31 @@ class TrainState:
     journal: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON takes it."""
+        """Returns the state as JSON types."""
         return {k: finite(v) if isinstance(v, float) else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> TrainState:
-        """The state of a checkpoint."""
+        """Restores the state from a checkpoint."""
         return cls(**{**state, "best": -math.inf if state["best"] is None else state["best"]})
 
 
 class Trainer:
-    """Trains a recipe in a folder, from a checkpoint where there is one.
+    """Trains a recipe in a folder; continues from a checkpoint if there is one.
 
     Args:
         recipe: What to train.
-        folder: Where checkpoints and metrics go.
+        folder: The folder for checkpoints and metrics.
         datasets: What to train on.
-        processes: Who else is there.
+        processes: This process and the others of the training.
 
     Attributes:
-        precision: Type of the computation.
-        batch_sampler: Which items make up which step.
-        steps: Optimizer steps without early stopping.
+        precision: Precision of the computation, such as bf16.
+        batch_sampler: The steps of each epoch.
+        steps: Optimizer steps if training does not stop early.
         stepper: Model, loss and optimizer.
-        state: How far it is.
-        monitor: Says what goes wrong.
+        state: Progress of the training.
+        monitor: Collects warnings.
         best: The weights with the best dev score so far.
     """
 
@@ -150,7 +150,7 @@ class Trainer:
         self.log = MetricsLog(None)
         self.stop = Stop()
         self.saved = self.clock = monotonic()
-        self.seen = [0, 0]  # tokens and examples of this process that `state` does not know yet
+        self.seen = [0, 0]  # tokens and examples of this process that are not in `state` yet
 
     @property
     def metric(self) -> str:
@@ -159,13 +159,13 @@ class Trainer:
 
     @property
     def epochs(self) -> float:
-        """Epochs done, with the part of this one."""
+        """Epochs done, with the fraction of the current one."""
         return round(self.state.step / self.steps_per_epoch, 4)
 
     def train(self, display: Display) -> None:
-        """Trains to the end, to early stopping, or until asked to stop."""
+        """Trains to the end, until early stopping, or until a signal."""
         self.display = display
-        # Dropout differs between processes; with the weights made, the seed starts it anew.
+        # Dropout must differ between processes: reseed now that the weights exist.
         torch.manual_seed(self.recipe.train.seed * 1_000_003 + self.processes.rank)
         self._restore(load_checkpoint(self.folder / CHECKPOINTS))
         path = self.folder / "metrics.jsonl" if self.processes.main else None
@@ -191,7 +191,7 @@ class Trainer:
         self.log.write("end", step=state.step, best=state.best, best_step=state.best_step)
 
     def _load_epoch(self) -> Iterator[list[Batch]]:
-        """The rest of this epoch, put together ahead of time."""
+        """Yields the remaining steps of this epoch, collated ahead of time."""
         task, tokenizer, epoch = self.datasets.task, self.datasets.tokenizer, self.state.epoch
         features = self.datasets.features["train"]
         pin = self.processes.device.type == "cuda"
@@ -201,11 +201,11 @@ class Trainer:
             return [pin_batch(batch) if pin else batch for batch in made]
 
         left = self.batch_sampler.epoch(epoch)[self.state.in_epoch :]
-        # On a CPU a second thread would only take cores from the first.
+        # On a CPU a second thread would only compete for cores.
         return prefetch(load, left, depth=4) if pin else map(load, left)
 
     def step(self, batches: list[Batch]) -> None:
-        """Takes a step, then logs, evaluates, saves and stops where it is time."""
+        """Takes a step, then logs, evaluates, saves or stops if it is time."""
         state = self.state
         factor = rate_factor(state.step, steps=self.steps, train=self.recipe.train)
         set_rate(self.stepper.optimizer, factor)
@@ -217,7 +217,7 @@ class Trainer:
         last = state.step == self.steps
         if state.step % self.log_every == 0 or last:
             self._log_steps()
-        # From the end of the step before: waiting for batches is training too.
+        # From the end of the last step: waiting for batches counts as training time.
         state.train_seconds += monotonic() - self.clock
         if state.step % self.eval_every == 0 or last:
             self._evaluate(last=last)
@@ -244,7 +244,7 @@ class Trainer:
         self._show(loss)
 
     def _count_seen(self) -> None:
-        """Adds what all processes did since the last time; all take part."""
+        """Adds tokens and examples of all processes to the state; all processes must call this."""
         tokens, examples = self.processes.add(self.seen)
         self.state.tokens += tokens
         self.state.examples += examples
@@ -266,7 +266,7 @@ class Trainer:
         )
 
     def predict_logits(self, split: str) -> Logits:
-        """The logits of a part of the data, on rank 0; all processes take part."""
+        """Returns the logits of a split, on rank 0; all processes must call this."""
         return predict_logits(
             self.stepper.model,
             self.datasets.task,
@@ -298,7 +298,7 @@ class Trainer:
     def _judge(self, evaluated: Evaluated, *, score: float, last: bool) -> None:
         state, epochs = self.state, self.epochs
         better = score > state.best or not state.best_step
-        kept = better or score == state.best  # of equals the one that was trained longer
+        kept = better or score == state.best  # on a tie, the later one
         state.stale = 0 if better else state.stale + 1
         scores = {k: v for k, v in evaluated.scores.items() if k != "labels"}
         self.log.write("eval", step=state.step, epoch=epochs, split="dev", scores=scores)
@@ -319,15 +319,15 @@ class Trainer:
             self.display.say(f"warning: {message}")
 
     def keep_best(self) -> None:
-        """Keeps a copy of the weights; all processes take part."""
+        """Keeps a copy of the weights; all processes must call this."""
         tensors = model_tensors(self.stepper.model)
         self.best = {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
 
     def take_best(self) -> None:
-        """Puts the best weights into the model, which is an ordinary one after that.
+        """Loads the best weights and merges LoRA, so that the model is an ordinary one.
 
-        What LoRA learned is part of its layers before they are evaluated: the scores are those of
-        the weights that are published. Sharded weights are merged where they are published.
+        LoRA is merged before the evaluation, so that the scores are those of the published
+        weights. Sharded weights are merged when they are published.
         """
         load_model_tensors(self.stepper.model, self.best)
         if not self.processes.sharded:
@@ -337,7 +337,7 @@ class Trainer:
         if self.processes.world > 1 and self.state.step % ASK_EVERY and not last:
             return
         stop = self.processes.any(self.stop.asked)
-        # The end is no reason to save: what it would keep is less than a checkpoint's interval.
+        # No checkpoint at the very end: it would save less than one checkpoint interval.
         due = self.processes.any(monotonic() - self.saved >= self.recipe.train.checkpoint_seconds)
         if stop or due or last:
             self._count_seen()
@@ -351,7 +351,7 @@ class Trainer:
             )
 
     def save(self) -> None:
-        """Writes a checkpoint; all processes take part."""
+        """Writes a checkpoint; all processes must call this."""
         model, optimizer = self.stepper.model, self.stepper.optimizer
         tensors = {
             "model": model_tensors(model),
@@ -399,7 +399,7 @@ class Trainer:
 
     @torch.no_grad()
     def try_batch(self) -> float:
-        """The loss of the first batch."""
+        """Computes the loss of the first batch."""
         stepper, device = self.stepper, self.processes.device
         _, value = find_first_loss(
             stepper.model,
@@ -412,12 +412,12 @@ class Trainer:
         return value.item()
 
     def count_parameters(self) -> tuple[int, int]:
-        """How many parameters there are, and how many of them are trained."""
+        """Counts all parameters, and those that are trained."""
         every = self.stepper.model.parameters()
         return sum(p.numel() for p in every), sum(p.numel() for p in self.stepper.parameters)
 
     def about(self) -> str:
-        """What is trained, in one line."""
+        """Describes the training in one line."""
         recipe, examples = self.recipe, self.datasets.examples
         total, trained = self.count_parameters()
         part = "" if trained == total else f", {trained / 1e6:.2f} M of them trained"
@@ -431,28 +431,28 @@ class Trainer:
 
 
 def finite(value: float) -> float | None:
-    """The number, or None where JSON has none."""
+    """The number, or None if it is not finite, which JSON cannot hold."""
     return value if math.isfinite(value) else None
 
 
 class Stop:
-    """Whether somebody asked to stop."""
+    """A flag that is set when a signal asks the training to stop."""
 
     asked = False
 
 
 @contextmanager
 def watch_signals() -> Iterator[Stop]:
-    """Inside, the first SIGINT or SIGTERM only asks to stop; the second of any acts as ever."""
+    """Context in which the first SIGINT or SIGTERM sets a flag; a second one acts as usual."""
     stop = Stop()
     before: dict[int, Any] = {}
 
-    def ask(number: int, frame: Any) -> None:  # noqa: ARG001 - what a handler is given
+    def ask(number: int, frame: Any) -> None:  # noqa: ARG001 - the signature of a handler
         stop.asked = True
         for known, handler in before.items():
             signal.signal(known, handler)
 
-    if current_thread() is main_thread():  # only there Python takes handlers
+    if current_thread() is main_thread():  # Python installs handlers in the main thread only
         before.update({number: signal.signal(number, ask) for number in SIGNALS})
     try:
         yield stop
