@@ -351,7 +351,7 @@ def test_killed_anywhere_the_same_command_goes_on(tmp_path):
 
 
 def test_two_commands_do_not_meet_in_a_folder(tmp_path):
-    with lock(tmp_path), pytest.raises(InputError, match="another softf1 is at work"):
+    with lock(tmp_path), pytest.raises(InputError, match="another softf1 process is using"):
         run(tmp_path)
     run(tmp_path, losses=("ce",), seeds=[0])
 

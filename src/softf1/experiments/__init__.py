@@ -1,1 +1,1 @@
-"""Experiments: what is run to find out whether a loss helps."""
+"""Experiments: compare, sweep, reproduce and suspects, with their statistics."""

@@ -1,10 +1,9 @@
-"""`softf1 compare`: every variant tuned alike on dev, then the same seeds for all, judged on test.
+"""`softf1 compare`: tunes every variant equally on dev, then trains all with the same seeds.
 
-A sceptic asks first whether cross entropy would have got there with as much computing. So, where
-a variant trains longer than cross entropy, cross entropy is trained once more, with its epochs
-multiplied so that it takes as long as the dearest variant. Which of the two the others have to beat
-is chosen on dev. (The other control, noise in place of an adversarial step, is a variant like any
-other: `search.add_noise`.)
+Would cross entropy reach the same score with the same compute? If a variant trains longer than
+cross entropy, a control trains cross entropy for as long as the slowest variant, by multiplying its
+epochs. The better of the two on dev is the baseline. (The other control, noise instead of an
+adversarial step, is a variant like any other: `search.add_noise`.)
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ if TYPE_CHECKING:
 
 
 CHOICE = "first within a standard error of the best on dev"
-"""How settings are chosen."""
+"""How settings are chosen; a text in `grid.json`."""
 
 TUNING_SEED = 9_999_999
-"""Of the trials: no seed that a comparison is likely to use."""
+"""The seed of the trials: one that a comparison is unlikely to use."""
 
 
 def compare(
@@ -72,7 +71,7 @@ def compare(
     force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run what is missing of the grid and write `comparison.json`.
+    """Runs the missing runs of the grid and writes `comparison.json`.
 
     Args:
         recipe: What is trained; its loss is replaced.
@@ -82,16 +81,16 @@ def compare(
             fixed for this variant; `ce+tuned` takes the runs of `ce`.
         seeds: The seeds of every variant.
         execute: Executes the runs.
-        tune: How much is tuned on dev: nothing, 4 settings a variant for a third of the steps at
-            most, or 9; then the epochs, on whole runs.
-        most_seeds: Add seeds, up to so many, to the variants whose interval they would narrow.
-        width: The half-width of the interval at which no more are added, as a share.
-        controls: Add cross entropy with the seconds of the dearest variant, and noise in place of
-            an adversarial step, where variants call for them.
+        tune: How much is tuned on dev: nothing, or 4 or 9 settings per variant, on at most a third
+            of the steps; then the epochs, on whole runs.
+        most_seeds: Add up to this many seeds to variants whose interval they would narrow.
+        width: Stop adding seeds at this half-width of the interval, as a fraction.
+        controls: Add the controls that the variants need: cross entropy trained as long as the
+            slowest variant, and noise instead of an adversarial step.
         references: Variants that need no training, such as `majority`.
-        gain: The gain that would matter, as a share.
+        gain: The smallest gain that matters, as a fraction.
         keep_models: Keep the model of each run.
-        force: Start afresh in a folder that holds another grid, or this one.
+        force: Delete what an earlier grid left in the folder, and start again.
         quiet: Show no progress.
 
     Returns:
@@ -122,7 +121,7 @@ def compare(
 def _size(
     settings: dict[str, list[Values]], seeds: Sequence[int], tune: Level
 ) -> tuple[float, int]:
-    """Cost and number of all runs."""
+    """The cost and the number of all runs."""
     cost, runs = 0.0, 0
     for variant, own in settings.items():
         left = len(own)
@@ -137,7 +136,7 @@ def _size(
 
 
 def _epochs(variant: str, tune: Level) -> tuple[float, ...]:
-    """The factors of the epochs that are tried; a variant that fixes its epochs has none."""
+    """The epoch factors to try; none for a variant that fixes its epochs."""
     return (
         ()
         if split_variant(variant)[1].keys() & {"train.epochs", "train.max_steps"}
@@ -146,12 +145,12 @@ def _epochs(variant: str, tune: Level) -> tuple[float, ...]:
 
 
 class Runs:
-    """The whole runs of a comparison, variant by variant.
+    """The full-length runs of a comparison, by variant.
 
     Args:
         grid: Runs them.
-        chosen: The setting of each variant that is trained.
-        losses: All variants, those with tuned thresholds too.
+        chosen: The chosen setting of each trained variant.
+        losses: All variants, including those with tuned thresholds.
         meter: Shows progress.
     """
 
@@ -162,7 +161,7 @@ class Runs:
         self.seeds: dict[str, Sequence[int]] = {}
 
     def run(self, seeds: Mapping[str, Sequence[int]]) -> None:
-        """Run variants with these seeds; those of the first call were expected."""
+        """Runs variants with these seeds; the meter already expects those of the first call."""
         runs = [run for variant, own in seeds.items() for run in self._runs(variant, own)]
         cost = sum(run.cost for run in runs)
         known = 0 if self.seeds else len(runs)
@@ -180,7 +179,7 @@ class Runs:
         return make_runs(variant, self.chosen[variant], self.grid.recipe, seeds, tuned=tuned)
 
     def add_matched(self, seeds: Sequence[int]) -> None:
-        """Cross entropy for as long as the dearest variant takes; dev chooses the baseline."""
+        """Trains cross entropy for as long as the slowest variant; dev chooses the baseline."""
         matched = self.grid.content["matched"] = match_compute(self.grid, self.chosen)
         if matched is None:
             return
@@ -192,17 +191,17 @@ class Runs:
         self.grid.write()
 
     def add_seeds(self, most: int, width: float | None) -> None:
-        """More seeds for the variants whose interval they narrow, and for their baseline.
+        """Adds seeds to the variants whose interval they narrow, and to their baseline.
 
-        How many follows from the spread alone, never from the size or sign of a difference, so
-        that intervals stay what they say.
+        The number depends on the spread only, never on the size or sign of a difference, so that
+        the intervals stay valid.
         """
         while True:
             self.grid.write()
             wanted: dict[str, int] = {}
             for variant, difference in find_differences(self.grid.folder).items():
                 own = variant.removesuffix(TUNED)
-                # Twice as many at most before the spread is looked at again.
+                # At most double the seeds before looking at the spread again.
                 planned = min(plan_seeds(difference, width=width), 2 * difference.seeds, most)
                 wanted[own] = max(wanted.get(own, 0), planned)
             pair = [variant for variant in (BASELINE, MATCHED) if variant in self.seeds]
@@ -217,7 +216,7 @@ class Runs:
             self.run(more)
 
     def _next_seeds(self, variant: str, count: int) -> range:
-        """Seeds after the last one, until there are so many; the same ones for every variant."""
+        """The next seeds up to this many; the same ones for every variant."""
         last = self.seeds[variant][-1]
         return range(last + 1, last + 1 + count - len(self.seeds[variant]))
 
@@ -225,9 +224,9 @@ class Runs:
 def choose_settings(
     grid: Grid, settings: dict[str, list[Values]], tune: Level, meter: Meter
 ) -> dict[str, Values]:
-    """The best setting of every variant on dev; all variants are tried side by side.
+    """Chooses the setting of every variant on dev; the trials of all variants run together.
 
-    Short runs choose rate and option, two whole runs of what they chose the epochs.
+    Short runs choose learning rate and option; two full runs of that setting choose the epochs.
     """
 
     def measure(trials: list[tuple[str, int, float]]) -> list[Trial]:
@@ -244,7 +243,7 @@ def choose_settings(
 
     def score(trials: list[tuple[str, int, float]]) -> list[float | None]:
         measured = measure(trials)
-        if trials[0][-1] != SHARES[tune][-1]:  # who is as good as the best is asked at the end
+        if trials[0][-1] != SHARES[tune][-1]:  # ties with the best are resolved at the end
             return [trial.score for trial in measured]
         variants = groupby(zip(trials, measured, strict=True), key=lambda one: one[0][0])
         return [score for _, own in variants for score in raise_equals([trial for _, trial in own])]
@@ -267,14 +266,14 @@ def choose_settings(
 
 
 def choose_epochs(trials: Sequence[tuple[float, Trial]]) -> float:
-    """The first factor of the epochs whose dev score is as good as the best."""
+    """Chooses the first epoch factor whose dev score is as good as the best."""
     raised = raise_equals([trial for _, trial in trials])
     scores = [-1.0 if score is None or math.isnan(score) else score for score in raised]
     return trials[scores.index(max(scores))][0]
 
 
 def make_trial(variant: str, number: int, values: Values, share: float, grid: Grid) -> RunSpec:
-    """A run of one setting over a share of the steps."""
+    """Makes a run of one setting over a share of the steps."""
     name = name_run(variant, f"{number}-{round(100 * share)}")
     short = stretch(with_values(grid.recipe, values), share)
     return RunSpec(
@@ -308,7 +307,7 @@ def _describe_trial(
 def make_runs(
     variant: str, values: Values, recipe: Recipe, seeds: Sequence[int], *, tuned: bool
 ) -> list[RunSpec]:
-    """The whole runs of a variant, one a seed."""
+    """Makes the full runs of a variant, one per seed."""
     own = {**same_start(variant, recipe), **values, "eval.tune": tuned}
     own |= {"eval.target": None} if recipe.eval.target and not tuned else {}
     cost = with_values(recipe, values).train.epochs / recipe.train.epochs
@@ -316,16 +315,16 @@ def make_runs(
 
 
 DEAR = 1.5
-"""A variant that takes so many times the seconds of cross entropy calls for the control."""
+"""Add the matched-compute control if a variant takes this many times as long as ce."""
 
 ALIKE = 0.1
-"""A ratio of seconds that moved by less is the one that was measured before."""
+"""Keep the ratio that was measured before unless it moved by more than this."""
 
 
 def measure_ratio(grid: Grid, variants: Iterable[str]) -> tuple[str, float] | None:
-    """The dearest variant, and how many times the training seconds of cross entropy it takes.
+    """Returns the slowest variant and its training time relative to cross entropy.
 
-    The fastest run of each variant counts: the others may have shared the machine. None where cross
+    The fastest run of each variant counts: others may have shared the machine. None if cross
     entropy or the seconds are missing.
     """
     fastest = {variant: _fastest(grid, variant) for variant in variants}
@@ -347,10 +346,9 @@ def _fastest(grid: Grid, variant: str) -> float | None:
 
 
 def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
-    """What `grid.json` says of the control: the dearest variant and the ratio; None without one.
+    """Returns the control for `grid.json`: the slowest variant and the ratio; None without one.
 
-    A ratio that was measured before stands, since its runs are there, unless the dearest variant
-    has clearly become another.
+    An earlier ratio is kept, since its runs exist, unless it clearly changed.
     """
     measured, earlier = measure_ratio(grid, variants), grid.content.get("matched")
     if measured is None or measured[1] < DEAR:
@@ -362,20 +360,20 @@ def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
 
 
 def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:
-    """Runs of cross entropy with its epochs multiplied."""
+    """Makes the runs of cross entropy with its epochs multiplied."""
     values = {**same_start(BASELINE, grid.recipe), **values, "eval.tune": False}
     values |= stretch(with_values(grid.recipe, values), ratio)
-    # The epochs are part of the name: another ratio gives other runs, and refuses none.
+    # The epochs are part of the name, so another ratio gives other runs without a conflict.
     how = {"loss": values["loss.name"], "tail": f"e{values['train.epochs']:g}-", "cost": ratio}
     return [make_run(MATCHED, values, seed, **how) for seed in seeds]
 
 
 def choose_baseline(grid: Grid, runs: Mapping[str, Sequence[RunSpec]]) -> str:
-    """Cross entropy, or the one with matched compute where its mean on dev is higher.
+    """Chooses cross entropy or its matched-compute control by their mean on dev.
 
     Args:
-        grid: Has the results.
-        runs: Their runs with the seeds that all variants have.
+        grid: The grid with the results.
+        runs: Runs of both, with the seeds that all variants share.
     """
     means = {}
     for variant, own in runs.items():

@@ -1,4 +1,4 @@
-"""From the runs of a grid to the comparison: rows with intervals, labels, verdicts."""
+"""Makes `comparison.json` from the runs of a grid: variants with intervals, labels, verdicts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Variants:
         for entry in grid["cells"]:
             if entry["state"] == "done":
                 self._add(entry)
-        for variant, run in self.references.items():  # paired with every seed of the baseline
+        for variant, run in self.references.items():  # paired with every baseline seed
             self.runs[variant] = dict.fromkeys(self.runs.get(grid["baseline"], {0: run}), run)
 
     def _add(self, entry: Mapping[str, Any]) -> None:
@@ -113,17 +113,17 @@ class Variants:
         )
 
     def note(self, text: str) -> None:
-        """Something the reader should know, said once."""
+        """Adds a note for the reader, once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def ordered(self) -> list[str]:
-        """The variants in the order they were asked for."""
+        """The variants, in the order of the command line."""
         asked = [*self.grid["losses"], *self.runs]
         return [variant for variant in dict.fromkeys(asked) if variant in self.runs]
 
     def role(self, variant: str) -> str:
-        """What a variant is there for: baseline, loss, control, or untrained reference."""
+        """The role of a variant: baseline, loss, control, or untrained reference."""
         if variant == self.grid["baseline"]:
             return "baseline"
         if variant in self.references:
@@ -132,7 +132,7 @@ class Variants:
         return "control" if variant in pair or f"{DIRECTION}=random" in variant else "loss"
 
     def differences(self) -> dict[str, Difference]:
-        """Every variant against the baseline, as far as they have seeds in common."""
+        """Differences to the baseline, for variants that share seeds with it."""
         base = self.runs.get(self.grid["baseline"], {})
         others = [variant for variant in self.ordered() if variant != self.grid["baseline"]]
         return {
@@ -143,12 +143,12 @@ class Variants:
 
 
 def find_differences(folder: Path) -> dict[str, Difference]:
-    """Every variant of a grid against the baseline."""
+    """Differences of every variant of a grid to the baseline."""
     return Variants(folder, read_json(folder / FILE)).differences()
 
 
 def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
-    """The content of `comparison.json`, from the runs that are done."""
+    """Returns the content of `comparison.json` from the finished runs."""
     grid = read_json(folder / FILE)
     variants = Variants(folder, grid)
     baseline, differences = grid["baseline"], variants.differences()
@@ -184,9 +184,9 @@ def _conclude(variants: Variants, judged: Mapping[str, tuple[Difference, float]]
 def correct(
     differences: Mapping[str, Difference], family: Sequence[str]
 ) -> dict[str, tuple[Difference, float]]:
-    """Differences with their p-values, corrected for the number of variants in the family.
+    """Corrects p-values for the number of losses that are compared.
 
-    Controls and references ask another question, so that they cost the losses nothing.
+    Controls and references answer another question, so they do not count in the correction.
     """
     corrected = correct_holm([differences[variant].p for variant in family])
     p_holm = dict(zip(family, corrected, strict=True))
@@ -197,7 +197,7 @@ def correct(
 
 
 def _add_notes(variants: Variants, differences: Mapping[str, Difference]) -> None:
-    """What a reader should know, in the order of weight."""
+    """Adds notes for the reader, the most important first."""
     grid, baseline = variants.grid, variants.grid["baseline"]
     for note in grid.get("notes", ()):
         variants.note(note)
@@ -231,7 +231,7 @@ def _say_matched(variants: Variants) -> str:
 
 
 def compare_runs(ours: Mapping[int, Run], theirs: Mapping[int, Run]) -> Difference:
-    """The paired difference over the seeds that both have."""
+    """The paired difference over the seeds that both variants have."""
     seeds = sorted(ours.keys() & theirs.keys())
     differences = [ours[seed].score - theirs[seed].score for seed in seeds]
     pairs = [(ours[seed].pseudo, theirs[seed].pseudo) for seed in seeds]
@@ -274,13 +274,13 @@ def _row(
         judgement = judge(difference, p_holm, losses=losses, gain=gain)
     else:
         judgement = judge_control(difference)
-    # How many seeds a gain needs says nothing where one of them is dead.
+    # The number of seeds needed means nothing if a seed collapsed.
     sure = [judgement] if not dead or judgement in SURE else []
     return row | {"verdict": "; ".join([*sure, *dead])}
 
 
 def mean_scores(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means over runs of every number in their scores, and of precision and recall over labels.
+    """Averages every score over runs; also precision and recall over labels.
 
     >>> mean_scores([{"f1": 0.5, "labels": {}}, {"f1": 1.0, "labels": {}}])
     {'f1': 0.75}
@@ -296,7 +296,7 @@ def _macro(labels: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]
 
 
 def describe_labels(variants: Variants) -> dict[str, Any]:
-    """Scores of each label by variant, means over seeds, its frequency; and groups of labels."""
+    """Scores of each label by variant, averaged over seeds, with label frequencies and groups."""
     names = sorted(
         {label for runs in variants.runs.values() for r in runs.values() for label in r.labels}
     )
@@ -322,7 +322,7 @@ def describe_labels(variants: Variants) -> dict[str, Any]:
 
 
 def _label_scores(runs: Mapping[int, Run], label: str) -> dict[str, float]:
-    """Means over seeds; a label that a run neither has nor predicts scores 0 there."""
+    """Means over seeds; a label that is missing in a run scores 0 there."""
     scores = [run.labels.get(label, {}) for run in runs.values()]
     return {
         key: _mean(one.get(key, 0.0) for one in scores) or 0.0
@@ -336,7 +336,7 @@ def _support(variants: Variants, label: str) -> int:
 
 
 def _groups(labels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Mean F1 of head, mid and tail labels."""
+    """Mean F1 over head, mid and tail labels."""
     groups = []
     for group in ("head", "mid", "tail"):
         own = [one for one in labels if one["group"] == group and one["support_test"]]
@@ -357,12 +357,12 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def conclude_grid(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, Any]:
-    """Write `comparison.json` and `comparison.csv` of a grid.
+    """Writes `comparison.json` and `comparison.csv` of a grid.
 
     Args:
-        grid: The experiment, as far as it was run.
-        gain: The gain that would matter, as a share.
-        more: What else the file says.
+        grid: The grid, with the runs done so far.
+        gain: The smallest gain that matters, as a fraction.
+        more: Other entries of the file.
 
     Returns:
         The content of `comparison.json`, and `failed`: errors by run.
@@ -388,10 +388,10 @@ GROUPS = ("head", "mid", "tail")
 def train_support(
     class_counts: Mapping[str, Any], tasks: Sequence[Any], labels: Sequence[str]
 ) -> dict[str, int | None]:
-    """How often each label is in the training data, from the class counts of a result.
+    """Counts each label in the training data, from the class counts of a result.
 
-    Spans are counted by the tags that begin one; where a scheme does not tell (IOB1), their tokens
-    are. A task whose outputs are not its labels (a query for each) has no counts: None.
+    Spans are counted by their first tags; if the scheme does not mark them (IOB1), by tokens. None
+    for a task whose outputs are not its labels (BERT-MRC has one query per label).
 
     >>> counts = {"tags": {"O": 90, "B-PER": 4, "I-PER": 6}}
     >>> train_support(counts, [], ["PER"])  # the scheme is not known: tokens
@@ -411,12 +411,12 @@ def train_support(
 
 
 def _positives(count: Any) -> int:
-    """The count of a class; of (negative, positive), the second."""
+    """The count of a class; the second of (negative, positive)."""
     return int(count[1]) if isinstance(count, list) else int(count)
 
 
 def _first_letters(scheme: str | None) -> set[str] | None:
-    """The letters that only the first token of a span has; None where there are none."""
+    """Tag prefixes that only the first token of a span has; None if there are none."""
     known = SCHEMES.get(scheme or "")
     if known is None:
         return None
@@ -424,7 +424,7 @@ def _first_letters(scheme: str | None) -> set[str] | None:
 
 
 def group_labels(support: Mapping[str, int]) -> dict[str, str]:
-    """Thirds of the labels by frequency: head, mid and tail. Two labels are head and tail.
+    """Splits the labels into thirds by frequency: head, mid and tail; two into head and tail.
 
     >>> group_labels({"a": 9, "b": 1, "c": 4, "d": 7})
     {'a': 'head', 'd': 'head', 'c': 'mid', 'b': 'tail'}

@@ -1,4 +1,4 @@
-"""The main job on real data: names in spoken Cantonese, cross entropy against the F1 losses.
+"""`softf1 demo`: names in spoken Cantonese, cross entropy against losses made for F1.
 
 HKCanCor is spoken Cantonese with parts of speech; names are 1.3% of its tokens. It is in the
 package pycantonese, CC BY 4.0 (K. K. Luke and May L. Y. Wong). Its tags nr, ns, nt and nz are
@@ -59,7 +59,7 @@ ROWS: dict[str, dict[str, Any]] = {
         **OF_THE_SET,
     },
 }
-"""What is trained: a start that is not fair, cross entropy, and losses made for F1."""
+"""The variants: cross entropy with a zero bias, cross entropy, and losses made for F1."""
 
 
 def run_demo(
@@ -72,14 +72,14 @@ def run_demo(
     quiet: bool = False,
     **values: Any,
 ) -> dict[str, Any]:
-    """Trains every variant with every seed; gives the comparison, and `failed`: errors by run.
+    """Trains every variant with every seed; returns the comparison and `failed`: errors by run.
 
     Args:
         folder: The grid folder.
         execute: Executes the runs.
         seeds: How many seeds.
-        rows: Some of `ROWS`.
-        force: Start afresh in a folder that holds another grid, or this one.
+        rows: A subset of `ROWS`.
+        force: Delete what an earlier grid left in the folder, and start again.
         quiet: Show no progress.
         values: Changes to `[train]`, for a shorter run.
     """
@@ -100,7 +100,7 @@ def run_demo(
 
 
 def demo_recipe(folder: Path, **values: Any) -> Recipe:
-    """A small BiLSTM from scratch over the corpus, which is written into the folder."""
+    """The recipe: a small BiLSTM from scratch; writes the corpus into the folder."""
     paths = write_corpus(folder / "data")
     return build_recipe(
         {
@@ -113,7 +113,7 @@ def demo_recipe(folder: Path, **values: Any) -> Recipe:
 
 
 def introduce(seeds: int) -> str:
-    """What the demonstration does, for those who see it for the first time."""
+    """Explains what the demo does."""
     return (
         f"Names in spoken Cantonese (HKCanCor): 1.3% of the tokens. A small BiLSTM from scratch, "
         f"{len(ROWS)} ways to train it,\n{seeds} seeds each, about three minutes on two cores. All "
@@ -135,7 +135,7 @@ Sentence = list[tuple[str, str]]
 
 
 def write_corpus(folder: Path) -> dict[str, Path]:
-    """Writes train, dev and test as word and tag a line; gives their paths."""
+    """Writes train, dev and test, one word and tag per line; returns their paths."""
     dialogues: dict[str, list[Sentence]] = {}
     for path in find_recordings():
         dialogues.setdefault(name_dialogue(path.name), []).extend(read_recording(path))
@@ -153,10 +153,10 @@ def write_corpus(folder: Path) -> dict[str, Path]:
 
 
 def find_recordings() -> list[Path]:
-    """The files of the corpus; the package is found, not imported, since it brings much along."""
+    """Finds the files of the corpus without importing the package, which is slow."""
     spec = importlib.util.find_spec("pycantonese")
     if spec is None or not spec.submodule_search_locations:
-        raise InputError("the demonstration wants the package pycantonese (softf1[demo])")
+        raise InputError("the demo needs the package pycantonese (softf1[demo])")
     folder = Path(next(iter(spec.submodule_search_locations))) / "data" / "hkcancor"
     return sorted(folder.glob("*.cha"))
 
@@ -172,7 +172,7 @@ def name_dialogue(file: str) -> str:
 
 
 def split_dialogues(names: list[str]) -> dict[str, list[str]]:
-    """The dialogues of each part, the same on every machine."""
+    """Splits the dialogues into train, dev and test; the same on every machine."""
     order = [names[i] for i in np.random.default_rng(SPLIT_SEED).permutation(len(names))]
     out: dict[str, list[str]] = {}
     for part, share in SHARES.items():
@@ -182,7 +182,7 @@ def split_dialogues(names: list[str]) -> dict[str, list[str]]:
 
 
 def read_recording(path: Path) -> Iterator[Sentence]:
-    """The utterances of a file in CHAT form: words on `*`, their tags on `%mor`, both wrapped."""
+    """Reads the utterances of a CHAT file: words on `*`, tags on `%mor`; both may be wrapped."""
     words: list[str] = []
     for line in path.read_text("utf-8").replace("\n\t", " ").splitlines():
         head, _, rest = line.partition("\t")
@@ -194,7 +194,7 @@ def read_recording(path: Path) -> Iterator[Sentence]:
 
 
 def tag_names(words: list[str], parts: list[str]) -> Sentence:
-    """Words with B and I tags of the names among them.
+    """Returns words with B and I tags for names.
 
     >>> tag_names(["孔", "融", "食", "梨"], ["nr|hung2", "nr|jung4", "v|sik6", "n|lei4"])
     [('孔', 'B-PER'), ('融', 'I-PER'), ('食', 'O'), ('梨', 'O')]

@@ -1,9 +1,9 @@
-"""A grid folder: runs of one recipe with some values changed, each done once.
+"""A grid folder: runs of one recipe with some values changed, each run once.
 
 A run is done when its folder has a `result.json` of its recipe, files and versions; that file is
-written last. So nothing else needs to be remembered: after an interruption, of any kind, the same
-command goes on where it was. Files are hashed once, when a command begins: a run that read other
-ones counts as failed, so that no mean is over runs of different data.
+written last. No other state is needed: after any interruption the same command continues. Files are
+hashed once, when a command starts: a run that read changed files counts as failed, so that no mean
+mixes runs of different data.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from softf1.recipe import Recipe
 
     Execute: TypeAlias = "Callable[[Sequence[Job]], Iterator[Done]]"
-    """Runs jobs, in any order and as many at a time as it likes; gives each back once."""
+    """Runs jobs, in any order and in parallel; yields each one once when it is done."""
 
 TRAIN = "softf1.training.run:CachingTrainer"
-"""What a worker calls for a run."""
+"""The function that a worker calls for a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +52,13 @@ class RunSpec:
     """One run of a grid.
 
     Attributes:
-        id: Its name, and that of its folder.
-        label: The variant that it belongs to, a row of the table: a loss, or values of a sweep.
-        loss: The loss it is trained with.
-        seed: Its seed; None where chance plays no part.
-        values: What differs from the recipe, by key.
+        id: Its name, also the name of its folder.
+        label: Its variant, a row of the table: a loss, or values of a sweep.
+        loss: Its loss.
+        seed: Its seed; None if nothing is random.
+        values: Changes to the recipe, by key.
         folder: The run folder, relative to the grid's.
-        cost: How long it takes, in units of a whole run.
+        cost: Its length, in units of a full run.
     """
 
     id: str
@@ -70,7 +70,7 @@ class RunSpec:
     cost: float = 1.0
 
     def describe(self, state: str, error: str | None = None) -> dict[str, Any]:
-        """The run as `grid.json` has it."""
+        """The entry of `grid.json`."""
         shown: dict[str, Any] = {
             "id": self.id,
             "loss": self.loss,
@@ -82,7 +82,7 @@ class RunSpec:
 
 
 class Job(NamedTuple):
-    """What is handed to a worker: all of it can be written as JSON."""
+    """A job for a worker; all fields can be written as JSON."""
 
     id: str
     recipe: dict[str, Any]
@@ -90,7 +90,7 @@ class Job(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a worker hands back: a result, or the error in words."""
+    """A finished job: a result, or the error message."""
 
     id: str
     result: dict[str, Any] | None
@@ -99,13 +99,13 @@ class Done(NamedTuple):
 
 
 def make_job(run: RunSpec, recipe: Recipe, grid: Path) -> Job:
-    """The run with its whole recipe."""
+    """Makes the job of a run, with its whole recipe."""
     own = with_values(recipe, run.values)
     return Job(run.id, describe_recipe(own), str(grid / run.folder))
 
 
 def name_run(variant: str, rest: str) -> str:
-    """A name for a run of a variant that any file system takes.
+    """Makes a name for a run that is valid on every file system.
 
     >>> name_run("dsc[decay=paper]", "s0")
     'dsc_decay=paper_-s0'
@@ -123,7 +123,7 @@ def make_run(
     tail: str = "",
     cost: float = 1.0,
 ) -> RunSpec:
-    """A whole run of a variant; `tail` goes into its name.
+    """Makes a full run of a variant; `tail` becomes part of its name.
 
     >>> make_run("dice", {"loss.name": "dice"}, 3, loss="dice").folder
     'cells/dice-s3'
@@ -141,7 +141,7 @@ def make_run(
 
 
 def read_done(run: RunSpec, identity: Mapping[str, Any], grid: Path) -> dict[str, Any] | None:
-    """The result of a finished run; that of another recipe or other files is refused."""
+    """Reads the result of a finished run; raises if its recipe or files differ."""
     path = grid / run.folder / "result.json"
     if not path.is_file():
         return None
@@ -153,7 +153,7 @@ def read_done(run: RunSpec, identity: Mapping[str, Any], grid: Path) -> dict[str
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file that holds an object in JSON."""
+    """Reads a JSON file that holds an object."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -164,14 +164,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file in JSON, as a whole or not at all."""
+    """Writes a JSON file, completely or not at all."""
     with new_file(path) as file:
         text = json.dumps(plain(dict(content)), ensure_ascii=False, indent=1)
         file.write(text.encode() + b"\n")
 
 
 def plain(value: Any) -> Any:
-    """The value with null where JSON has no number: NaN is what was not tested.
+    """Replaces NaN (not tested) and infinities by None, for JSON.
 
     >>> plain({"p": float("nan"), "rows": [1.5]})
     {'p': None, 'rows': [1.5]}
@@ -184,7 +184,7 @@ def plain(value: Any) -> Any:
 
 
 def drop_weights(folder: Path) -> None:
-    """Remove a run's model but for its task, which the counting of predictions needs."""
+    """Removes a run's weights but keeps its task, which per-example counts need."""
     model = folder / "model"
     for path in model.iterdir() if model.is_dir() else ():
         if path.is_dir():
@@ -196,18 +196,18 @@ def drop_weights(folder: Path) -> None:
 SCHEMA = 1
 FILE, LOCK = "grid.json", ".lock"
 MARK = b"softf1\n"
-"""What the lock file says, by which a folder is known to be ours."""
+"""The content of the lock file, which marks a folder as ours."""
 
 RUNS, TRIALS = "cells", "tuning"
-"""Folders of the runs that count, and of those that only chose settings."""
+"""Folders of the runs that count, and of the trials that chose settings."""
 
 
 class Grid:
     """The folder of an experiment over one recipe.
 
     Args:
-        folder: Where it is.
-        recipe: What all runs have in common.
+        folder: The folder of the grid.
+        recipe: The recipe that all runs change.
         execute: Runs jobs.
         keep_models: Keep the models of the runs; those of trials are never kept.
     """
@@ -226,7 +226,7 @@ class Grid:
         self.errors: dict[str, str] = {}
 
     def open(self, **content: Any) -> None:
-        """Begin, or go on with, the experiment that `grid.json` names."""
+        """Starts the experiment of `grid.json`, or continues it."""
         path, identity = self.folder / FILE, self.identify()
         if path.is_file():
             earlier = self.earlier = read_json(path)
@@ -239,12 +239,12 @@ class Grid:
         self.content = {"schema": SCHEMA, **identity, **content, "headline": None, "tuning": []}
 
     def identify(self, run: RunSpec | None = None) -> dict[str, Any]:
-        """What decides the results: of all runs, or of one."""
+        """Returns everything that decides the results of all runs, or of one."""
         recipe = with_values(self.recipe, run.values) if run else self.recipe
         return identify(recipe, hash_data=self.hash_data, hash_encoder=self.hash_encoder)
 
     def write(self) -> None:
-        """Write `grid.json`, as a whole or not at all."""
+        """Writes `grid.json`, completely or not at all."""
         runs = [run.describe(self._state(run), self.errors.get(run.id)) for run in self._own()]
         metric = min((result["headline"] for result in self.results.values()), default=None)
         self.content |= {"cells": runs, "headline": metric}
@@ -253,9 +253,9 @@ class Grid:
     def run(
         self, runs: Sequence[RunSpec], meter: Meter, *, trials: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """Run what is not done yet; give the results of the runs by their id.
+        """Runs what is not done yet; returns the results by run id.
 
-        A run that fails is noted in `errors` and has no result.
+        A failed run is in `errors` and has no result.
         """
         self.runs |= {run.id: run for run in runs}
         jobs = []
@@ -292,7 +292,7 @@ class Grid:
         meter.advance(run.cost, f"{run.id} {split} {metric} {100 * score:.2f} ({took})")
 
     def _own(self) -> list[RunSpec]:
-        """The runs that make up the grid; trials are listed elsewhere."""
+        """The runs of the grid, without trials."""
         return [run for run in self.runs.values() if run.folder.startswith(f"{RUNS}/")]
 
     def _state(self, run: RunSpec) -> str:
@@ -302,28 +302,28 @@ class Grid:
 
 
 def split_of(result: dict[str, Any]) -> str:
-    """The part of the data by which a run is judged: test, or dev where there is no test."""
+    """The split that a run is judged by: test, or dev if there is no test."""
     return "test" if "test" in result["scores"] else "dev"
 
 
 @contextmanager
 def lock(folder: Path, *, force: bool = False) -> Iterator[None]:
-    """Makes the folder ours and keeps a second command out; a killed one leaves no lock behind.
+    """Locks the folder against a second command; a killed process releases its lock.
 
     Args:
         folder: The folder of a grid, or of several.
         force: Remove what an earlier command left in it.
 
     Raises:
-        InputError: Another command is at work here, or the folder has files and is not ours.
+        InputError: Another command is using the folder, or it has files that are not ours.
     """
     refuse_others(folder)
     make_folder(folder)
     number = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o666)
     try:
         if lock_file(number) is False:
-            raise InputError("another softf1 is at work in this folder", path=folder)
-        refuse_others(folder)  # again: another command may have been here since
+            raise InputError("another softf1 process is using this folder", path=folder)
+        refuse_others(folder)  # check again: another command may have changed it
         os.pwrite(number, MARK, 0)
         if force:
             _empty(folder)
@@ -333,7 +333,7 @@ def lock(folder: Path, *, force: bool = False) -> Iterator[None]:
 
 
 def refuse_others(folder: Path) -> None:
-    """Refuses a folder that has files and was not made by this package."""
+    """Raises if the folder has files and was not made by softf1."""
     if folder.exists() and not folder.is_dir():
         raise InputError("wanted a folder, got a file; give another --out", path=folder)
     mark, grid = folder / LOCK, folder / FILE
@@ -342,7 +342,7 @@ def refuse_others(folder: Path) -> None:
     if grid.is_file() and {"schema", "hash", "cells"} <= read_json(grid).keys():
         return
     for path in folder.iterdir() if folder.is_dir() else ():
-        empty = path.name == LOCK and not path.stat().st_size  # killed before it was marked
+        empty = path.name == LOCK and not path.stat().st_size  # killed before it wrote the mark
         if not empty and not is_unfinished(path):
             raise InputError(
                 f"wanted an empty folder or a grid of softf1, found {path.name}; give another "
@@ -352,7 +352,7 @@ def refuse_others(folder: Path) -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Removes what an earlier command left, `grid.json` first; what others put there stays."""
+    """Removes the files of an earlier command, `grid.json` first; other files stay."""
     for name in (FILE, "comparison.json", "comparison.csv"):
         (folder / name).unlink(missing_ok=True)
     for name in (RUNS, TRIALS):

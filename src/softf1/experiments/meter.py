@@ -1,4 +1,4 @@
-"""Progress over a whole grid, with the time left: a bar on a terminal, plain lines otherwise."""
+"""Progress of a whole grid with the time left: a bar on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time in words.
+    """Formats a duration.
 
     >>> format_seconds(42.3), format_seconds(125), format_seconds(7_300)
     ('42 s', '2 min', '2 h 2 min')
@@ -23,11 +23,11 @@ def format_seconds(seconds: float) -> str:
 
 
 class Meter:
-    """Counts runs, each with its cost, and says when the rest will be done.
+    """Counts finished runs by cost and estimates the time left.
 
     Args:
-        total: The cost of all of them, in whole runs.
-        runs: How many there are.
+        total: The total cost, in full runs.
+        runs: The number of runs.
         quiet: Show nothing.
     """
 
@@ -39,7 +39,7 @@ class Meter:
         self.task: Any = None
 
     def __enter__(self) -> Self:
-        """Show a bar where there is a terminal."""
+        """Shows a bar on a terminal."""
         if not self.quiet and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
@@ -60,35 +60,35 @@ class Meter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the bar away."""
+        """Removes the bar."""
         if self.bar is not None:
             self.bar.stop()
 
     def expect(self, cost: float, runs: int) -> None:
-        """More to do than was known at first."""
+        """Adds runs to the total."""
         self.total += cost
         self.runs += runs
         if self.bar is not None:
             self.bar.update(self.task, total=self.total)
 
     def skip(self, cost: float) -> None:
-        """A run that was finished before: it says nothing about the time of the others."""
+        """Counts a run that was finished before; it does not change the time estimate."""
         self.done += cost
         self.count += 1
 
     def advance(self, cost: float, said: str) -> None:
-        """A run was done."""
+        """Counts a finished run."""
         self.skip(cost)
         self.worked += cost
         self._show(f"[{self.count}/{self.runs}] {said}")
 
     @property
     def left(self) -> float:
-        """Seconds until all is done, as far as can be known."""
+        """The estimated seconds left."""
         return (monotonic() - self.start) / self.worked * max(0.0, self.total - self.done)
 
     def say(self, said: str) -> None:
-        """A line about all of them."""
+        """Prints a line."""
         if self.bar is not None:
             self.bar.print(said, markup=False, highlight=False)
         elif not self.quiet:

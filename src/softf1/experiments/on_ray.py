@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 RETRIES = 3
-"""How often a run is tried again whose worker or node was lost; it goes on from its checkpoint."""
+"""Retries of a run whose worker or node was lost; it continues from its checkpoint."""
 
 
 class Cluster:
     """Runs jobs as Ray tasks.
 
     Args:
-        at_once: Jobs that share the cores (and the GPU) of one node.
+        at_once: Jobs that share the cores and the GPU of one node.
         target: The function to call, as `module:name`.
-        address: Of a running cluster; by default the one that Ray finds (`RAY_ADDRESS`), and where
-            there is none, one of this machine for as long as this object lives.
+        address: Address of a running cluster; by default the one that Ray finds (`RAY_ADDRESS`), or
+            else a local one that lives as long as this object.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Cluster:
             ) from error
 
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Done]:
-        """Run all jobs; give back each as it is done."""
+        """Runs all jobs; yields each one when it is done."""
         environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(added_paths())}}
         remote = self.ray.remote(max_retries=RETRIES, runtime_env=environment, **self.share)
         train, folder = remote(_train), str(Path.cwd())
@@ -73,18 +73,18 @@ class Cluster:
     def _get(self, task: Any, job: Job) -> Done:
         try:
             return Done(*self.ray.get(task))
-        except self.ray.exceptions.RayError as error:  # lost more often than it is tried again
+        except self.ray.exceptions.RayError as error:  # lost more often than it is retried
             first = str(error).strip().partition("\n")[0]
             return Done(job.id, None, f"{type(error).__name__}: {first}")
 
     def close(self) -> None:
-        """Leave the cluster, and end it if it is ours."""
+        """Disconnects from the cluster, and stops it if it is ours."""
         if self.own:
             self.ray.shutdown()
 
 
 def added_paths() -> list[str]:
-    """Folders that can be imported from and are no part of the installation, which nodes have."""
+    """Import folders that are not part of the installation, which the nodes have anyway."""
     installed = (sys.prefix, sys.base_prefix)
     return [path for path in sys.path if path and not path.startswith(installed)]
 
@@ -92,7 +92,7 @@ def added_paths() -> list[str]:
 def _train(
     target: str, folder: str, name: str, recipe: dict[str, Any], out: str
 ) -> tuple[Any, ...]:
-    """One run, on whatever node this is."""
+    """Trains one run on this node."""
     os.chdir(folder)
     return tuple(run_job(Job(name, recipe, out), find_target(target)))
 

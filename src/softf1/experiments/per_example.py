@@ -1,9 +1,8 @@
-"""From the lines of a predictions file to what each test example adds to a score.
+"""Per-example counts of a predictions file: what each test example adds to a score.
 
-Every score here is a ratio of sums over examples. The parts of the sums are counted by
-`softf1.metrics` one example at a time, so that there is no second evaluator: `ExampleCounts.score`
-over all of them is what `task.score` gave. Questions over one context, and queries over one
-sentence, are no independent examples: they are summed to one.
+Every score here is a ratio of sums over examples. `softf1.metrics` counts one example at a time, so
+there is no second evaluator: `ExampleCounts.score` over all examples equals `task.score`. Questions
+about one context, and queries about one sentence, are not independent: their counts are summed.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ MICRO = {"precision": PRECISION, "recall": RECALL, "f1": F1}
 
 @dataclass(frozen=True, slots=True)
 class ExampleCounts:
-    """What each example adds.
+    """Counts of each independent example.
 
     Attributes:
-        parts: By name, (N, labels, 3) of tp, fp, fn, or (N, 2) of total and count of a mean.
+        parts: Arrays by name: (N, labels, 3) of tp, fp, fn, or (N, 2) of total and count of a mean.
         labels: The labels of each part that has labels.
-        positive: The label that alone counts for precision, recall and F1, if one does.
-        lines: How many predictions these N are made of.
+        positive: The positive label of precision, recall and F1, if there is one.
+        lines: The number of predictions behind these N examples.
     """
 
     parts: Mapping[str, NDArray[Any]]
@@ -54,16 +53,16 @@ class ExampleCounts:
     lines: int = 0
 
     def __len__(self) -> int:
-        """How many independent examples there are."""
+        """The number of independent examples."""
         return len(next(iter(self.parts.values())))
 
     def score(self, name: str) -> float:
-        """A score over all examples, by the name it has in `task.score`."""
+        """Computes a score over all examples, by its name in `task.score`."""
         part, ratio = self._ratio(name)
         return float(ratio(self.parts[part].sum(axis=0, dtype=float)))
 
     def pseudo_values(self, name: str) -> Floats:
-        """Jackknife pseudo-values of a score, (N,)."""
+        """Computes the jackknife pseudo-values of a score, (N,)."""
         part, ratio = self._ratio(name)
         return jackknife(self.parts[part], ratio)
 
@@ -72,7 +71,7 @@ class ExampleCounts:
         return self._find(name) is not None
 
     def by_label(self) -> dict[str, dict[str, float]]:
-        """Precision, recall, F1 and support of each label; empty where there are no labels."""
+        """Computes precision, recall, F1 and support of each label; empty without labels."""
         if "counts" not in self.parts:
             return {}
         counts = Counts(self.labels["counts"], self.parts["counts"].sum(axis=0))
@@ -119,7 +118,7 @@ def _of_label(sums: Floats, *, row: int | None, column: int) -> Floats:
 
 
 def _macro(sums: Floats) -> Floats:
-    """The mean over the labels that occur, in gold or prediction."""
+    """The mean over labels that occur in gold or predictions."""
     f = ratios_of(sums)[..., F1]  # type: ignore[arg-type]
     return divide(f.sum(axis=-1), (sums.sum(axis=-1) > 0).sum(axis=-1))
 
@@ -130,16 +129,16 @@ def _mean(sums: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a comparison needs of one run.
+    """One run, as a comparison needs it.
 
     Attributes:
         score: The primary metric.
-        pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
-        scores: All scores of the judged part.
-        dev: Those of dev.
+        pseudo: Its jackknife pseudo-values by example; None if it is not a ratio over examples.
+        scores: All scores on the split that is judged.
+        dev: All scores on dev.
         labels: Scores by label.
-        collapsed: Whether it finds nothing, or one class alone, on dev.
-        calibration_error: Of its confidences; None where its predictions have none.
+        collapsed: Whether it predicts nothing, or a single class, on dev.
+        calibration_error: Calibration error of its confidences; None if predictions have none.
     """
 
     score: float
@@ -152,7 +151,7 @@ class Run:
 
 
 def read_predictions(path: Path | str) -> list[Line]:
-    """The lines of a predictions file."""
+    """Reads the lines of a predictions file."""
     lines = []
     try:
         with Path(path).open("rb") as file:
@@ -176,14 +175,14 @@ def _parse(text: bytes, path: Path | str, number: int) -> Line:
 def count_run(
     task: Task, path: Path, *, metric: str, score: float, lines: Sequence[Line] | None = None
 ) -> ExampleCounts:
-    """Count a predictions file of a run, whose score it must add up to.
+    """Counts a predictions file of a run and checks that the counts give the run's score.
 
     Args:
-        task: Its rules decide.
+        task: The task, which counts.
         path: The file.
         metric: The primary metric.
-        score: What the run had.
-        lines: The file's content, where it was read before.
+        score: The score of the run.
+        lines: The content of the file, if it was read already.
     """
     counted = count_examples(task, read_predictions(path) if lines is None else lines)
     if abs(counted.score(metric) - score) > 1e-6:
@@ -192,7 +191,7 @@ def count_run(
 
 
 def count_examples(task: Task, lines: Sequence[Line]) -> ExampleCounts:
-    """Count every example of a predictions file, by the rules of its task."""
+    """Counts every example of a predictions file, by the rules of its task."""
     count, group = getattr(task, "count_line", None), getattr(task, "line_group", None)
     if count is None:
         raise InputError(f"wanted a task whose examples can be counted one by one, got {task.kind}")
@@ -203,7 +202,7 @@ def count_examples(task: Task, lines: Sequence[Line]) -> ExampleCounts:
 def _stack(
     lines: Sequence[LineCounts], groups: Sequence[Any] | None = None, *, positive: str | None = None
 ) -> ExampleCounts:
-    """The parts of all lines as arrays, lines of one group summed."""
+    """Stacks the counts of all lines into arrays; sums lines of one group."""
     if not lines:
         raise InputError("wanted predictions to count, got none")
     group, units = _number(groups, len(lines))
@@ -230,7 +229,7 @@ def _number(groups: Sequence[Any] | None, size: int) -> tuple[NDArray[np.int64],
 def _table(
     own: Iterator[Any], group: NDArray[np.int64], units: int
 ) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Counts of every line as (units, labels, 3), labels in order."""
+    """Counts as an array (units, labels, 3), with labels in order."""
     counts = list(own)
     names = tuple(sorted({label for one in counts for label in one.labels}))
     index = {label: row for row, label in enumerate(names)}
@@ -242,10 +241,10 @@ def _table(
 
 
 def calibration_error(lines: Sequence[Line]) -> float | None:
-    """The expected calibration error of a predictions file; None where it has no confidences.
+    """Computes the expected calibration error of a predictions file; None without confidences.
 
-    A confidence is that of the label, tag, span or answer that was given, tuned or not; where a
-    text may have several labels, the probability of each of them is one.
+    The confidence is that of the predicted label, tag, span or answer, tuned or not; for texts with
+    several labels, the probability of each label.
 
     >>> line = {"label": "a", "gold": ["a"], "probabilities": {"a": 0.75, "b": 0.25}}
     >>> calibration_error([line])  # surely right, said with 0.75
@@ -259,7 +258,7 @@ def calibration_error(lines: Sequence[Line]) -> float | None:
 
 
 def _confidences(line: Line) -> list[tuple[float, bool]]:
-    """Confidences of a line, and whether what they are of was right."""
+    """Confidences of a line, and whether each prediction was right."""
     gold, given = line["gold"], line.get("probabilities") or {}
     sure = line.get("confidence", given.get(line.get("label")))
     if line.get("abstained") and "labels" not in line:

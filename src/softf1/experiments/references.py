@@ -1,8 +1,8 @@
-"""Rows that cost nothing: what no training, and what a bag of words, would have scored.
+"""Reference rows without training an encoder: the majority answer, and a bag of words.
 
 `majority` gives every example the most frequent answer of the training data. `tfidf` is logistic
 regression over tf-idf of words (characters, where a language writes no spaces), its C chosen on
-dev. Both are scored as the task scores its models, and have one run: chance plays no part.
+dev. Both are scored by the task and have one run, since nothing is random.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 MAJORITY, TFIDF = "majority", "tfidf"
 STRENGTHS = (1.0, 0.1, 10.0, 100.0)
-"""Values of C, the usual one first."""
+"""Values of C, the default first."""
 
 WORDS = 200_000
-"""Features at most: the most frequent ones."""
+"""The maximum number of features; the most frequent ones are kept."""
 
 LONG = 15
-"""Letters between two spaces, on average, above which the spaces are not those between words."""
+"""Above this mean number of letters between spaces, spaces do not separate words."""
 
 TRAINED = {"tuned", "best", "epochs", "steps", "examples", "loss_options", "warnings", "notes"}
 TRAINED |= {"tokens_per_second", "examples_per_second", "peak_memory", "collapsed"}
-"""What only the result of a training has; the rest is that of the model beside it."""
+"""Keys of `result.json` that only a training has; the others are copied from a trained run."""
 
 
 def list_references(recipe: Recipe) -> tuple[str, ...]:
-    """The references that make sense for a recipe.
+    """Lists the references that a recipe supports.
 
     `tfidf` is for texts and pairs of texts; another package's task may have none.
     """
@@ -64,7 +64,7 @@ def list_references(recipe: Recipe) -> tuple[str, ...]:
 
 
 def add_reference(name: str, grid: Grid) -> None:
-    """Add a variant to a grid whose models are trained; what cannot be is said in its notes."""
+    """Adds a reference to a grid with trained models; if it fails, the notes say why."""
     run = RunSpec(id=name, label=name, loss=name, seed=None, folder=f"{RUNS}/{name}")
     grid.content["losses"] = list(dict.fromkeys([*grid.content["losses"], name]))
     if (result := read_done(run, grid.identify(run), grid.folder)) is not None:
@@ -87,12 +87,12 @@ def add_reference(name: str, grid: Grid) -> None:
 
 
 def fit_reference(name: str, grid: Grid, beside: RunSpec) -> dict[str, Any]:
-    """Fit, predict, score and write the run folder; gives the content of `result.json`.
+    """Fits, predicts, scores and writes the run folder; returns the content of `result.json`.
 
     Args:
         name: The variant.
-        grid: Names files and folder.
-        beside: A finished run, whose task has the labels.
+        grid: The grid, for files and folder.
+        beside: A finished run, for the labels of its task.
     """
     start, folder = monotonic(), grid.folder / RUNS / name
     task, examples = load_task(grid.folder / beside.folder / "model"), read_parts(grid.recipe)
@@ -118,13 +118,13 @@ def fit_reference(name: str, grid: Grid, beside: RunSpec) -> dict[str, Any]:
 
 
 def untuned(task: Any) -> Any:
-    """The task without what was tuned on dev for the model that it came with."""
+    """The task without the thresholds and biases that were tuned for its model."""
     none: dict[str, Any] = {"thresholds": (), "biases": (), "bars": {}}
     return replace(task, **{name: value for name, value in none.items() if hasattr(task, name)})
 
 
 def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
-    """Logistic regression over tf-idf; of several C, the one with the best score on dev."""
+    """Fits logistic regression over tf-idf; chooses C by the score on dev."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
@@ -150,14 +150,14 @@ def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
 
     matrix = weigh(train)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one that stopped early is judged on dev like the others
+        warnings.simplefilter("ignore")  # a fit that stopped early is judged on dev like the others
         fitted = [fit(strength) for strength in STRENGTHS]
     dev = examples["dev"]
     return max(fitted, key=lambda predict: task.score(predict(dev), dev)[metric])
 
 
 def _fit_weights(train: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
-    """Tf-idf of texts; of pairs, of each text, and what they share and do not share."""
+    """Tf-idf of texts; for pairs, of each text, of shared and of unshared words."""
     from scipy.sparse import hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 

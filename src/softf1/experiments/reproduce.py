@@ -1,8 +1,8 @@
-"""`softf1 reproduce`: printed figures beside our own, as far as the data is there.
+"""`softf1 reproduce`: the paper's figures beside our own, as far as the data is available.
 
-Another encoder, another seed or other data is another experiment: every row says which encoder and
-how many seeds its figures are of, and a row whose data is missing says so. Tables that are no
-scores come last: counts of classes, their weights, F1 by label, and figure 1.
+Another encoder, seed or dataset is another experiment: every row names its encoder and the number
+of seeds, and a row without data says so. Tables without scores come last in this file: class
+counts, class weights, F1 by label, and figure 1.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 
 SHARED = ("over", "exclude", "smooth")
-"""Options that the paper's dice losses have in common."""
+"""Options that the paper's dice losses share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One row of the answer.
+    """One row of a reproduced table.
 
     Attributes:
-        dataset: The data.
+        dataset: The name of the dataset.
         model: The model, as printed.
-        loss: The loss; "cited" where nothing is run.
+        loss: The loss; "cited" if nothing is run.
         printed: Printed figures.
-        ours: Our figures, the same scores.
-        printed_gain: Gain over cross entropy as printed, of the last score.
-        gain: Ours, with its interval.
-        seeds: How many runs ours is the mean of.
+        ours: Our figures for the same scores.
+        printed_gain: Printed gain over cross entropy in the last score.
+        gain: Our gain, with its interval.
+        seeds: The number of seeds behind our mean.
         encoder: The encoder of the printed figures, and ours.
-        remark: Why there is no figure of ours, or what to know of it.
+        remark: Why we have no figure, or a note about it.
     """
 
     dataset: str
@@ -73,12 +73,12 @@ class Reproduction:
 
     Args:
         out: Folder for the grids.
-        seeds: How many seeds each row gets.
-        execute: Executes runs; None runs nothing and only says what would be.
+        seeds: The number of seeds per row.
+        execute: Executes runs; None runs nothing and only says what would run.
         overrides: Changes to all recipes.
         data: The folder that stands for `data/` of the recipes.
         keep_models: Keep the models of the runs.
-        force: Start afresh in grids that are there, of these or other inputs.
+        force: Delete what earlier grids left in the folders, and start again.
         quiet: Show no progress.
     """
 
@@ -102,7 +102,7 @@ class Reproduction:
         self.written: Path | None = None
 
     def tabulate(self, table: Table) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows of a table of any kind; what was run of one of scores is written, too."""
+        """Returns headings and rows of any table; writes the figures of a table of scores."""
         if table.kind == "scores":
             lines = self.run(table)
             if self.execute is not None:
@@ -120,11 +120,11 @@ class Reproduction:
         return make(table, self.overrides, self.data)
 
     def run(self, table: Table) -> list[Line]:
-        """The rows of a table of scores."""
+        """Runs a table of scores; returns its rows."""
         return [line for part in table.parts for line in self.run_part(part, table)]
 
     def run_part(self, part: Part, table: Table) -> list[Line]:
-        """The rows of one dataset."""
+        """Runs the rows of one dataset."""
         try:
             recipe = load_part(part.recipe, self.overrides, self.data, part.values)
         except InputError as error:
@@ -138,8 +138,8 @@ class Reproduction:
         return self._lines(part, table, comparison=comparison, recipe=recipe)
 
     def measure(self, part: Part, recipe: Recipe) -> dict[str, Any]:
-        """Run the rows of a part that are not done yet."""
-        assert self.execute is not None  # noqa: S101 - said where nothing is run
+        """Runs the rows of a part that are not done yet."""
+        assert self.execute is not None  # noqa: S101 - callers check this first
         folder = self.out / part.folder
         if part.rebalance is not None:
             place = self.out / "data" / f"{part.folder}.tsv"
@@ -201,9 +201,9 @@ class Reproduction:
 
 
 def loss_values(loss: str | float, recipe: Recipe, *, study: str = "paper") -> dict[str, Any]:
-    """The recipe's values for a loss of the paper, or of the study on news.
+    """Recipe values for a loss of the paper, or of the study on news.
 
-    A number is Tversky's alpha. The recipe's own loss stays as the recipe has it.
+    A number is Tversky's alpha. The recipe's own loss keeps its options.
     """
     if not isinstance(loss, str):
         return {"loss.alpha": loss, "loss.beta": round(1 - loss, 12)}
@@ -215,7 +215,7 @@ def loss_values(loss: str | float, recipe: Recipe, *, study: str = "paper") -> d
     values = {f"loss.{key}": value for key, value in options.items()}
     task = make_task(recipe.task.kind, **recipe.task.options)
     one_span = hasattr(task, "chooses_position") and not getattr(task, "several", False)
-    # Cross entropy of reading comprehension is that over positions, as everywhere.
+    # Cross entropy for reading comprehension is a softmax over positions, as is usual.
     return values | ({"task.positions": "softmax"} if loss == BASELINE and one_span else {})
 
 
@@ -248,7 +248,7 @@ def _measured_gain(
 
 
 def _encoders(part: Part, recipe: Recipe | None) -> str:
-    """Theirs and ours: with another encoder, the figures are of another experiment."""
+    """The printed encoder, and ours if the recipe could be read."""
     return part.encoder if recipe is None else f"{part.encoder}; ours {recipe.encoder.name}"
 
 
@@ -269,7 +269,7 @@ def _remark(
 
 
 def format_lines(table: Table, lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of a table of scores."""
+    """Headings and rows of a table of scores."""
     names = " / ".join(table.scores)
     heads = ["dataset", "model", "loss", f"printed: {names}", "ours", "gain over CE", "ours"]
     heads += ["seeds", "encoder", ""]
@@ -303,7 +303,7 @@ def _interval(line: Line) -> str:
 
 
 def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:
-    """Write the rows of a table for programs; gives the path."""
+    """Writes the rows of a table as a file; returns the path."""
     path = folder / f"reproduce-{table.id}.json"
     content = {"schema": 1, "table": table.id, "title": table.title, "source": table.source}
     rows = [asdict(line) for line in lines]
@@ -317,7 +317,7 @@ Rows = list[list[Any]]
 def count_classes(
     table: Table, overrides: Sequence[str], data: Path | None
 ) -> tuple[list[str], Rows]:
-    """Negatives, positives and their ratio as printed, and of the training files that are there."""
+    """Negatives, positives and their ratio: as printed, and of the available training files."""
     from softf1.data import read
     from softf1.data.stats import describe
 
@@ -345,7 +345,7 @@ def count_classes(
 def weigh_classes(
     table: Table, overrides: Sequence[str], data: Path | None
 ) -> tuple[list[str], Rows]:
-    """Balanced weights as printed, of the printed counts, and of the data where it is there."""
+    """Balanced weights: as printed, from the printed counts, and from our data if available."""
     from softf1.losses import class_weights
 
     labels, counts, printed = zip(*table.rest["rows"], strict=True)
@@ -377,7 +377,7 @@ def _count_labels(
 
 
 def score_labels(table: Table, run: Reproduction) -> tuple[list[str], Rows]:
-    """F1 of each label for each loss, as printed and ours."""
+    """F1 of each label and loss, as printed and ours."""
     rest = table.rest
     losses = rest["losses"]
     rows = [[loss, loss] for loss in losses]
@@ -410,7 +410,7 @@ def _points(scores: dict[str, float] | None) -> str:
 
 
 def derive_figure() -> tuple[list[str], Rows]:
-    """The derivatives of figure 1, from the losses themselves.
+    """Computes the derivatives of figure 1 from our losses.
 
     A positive with smooth = 0 has the dice loss 1 − 2·f1 and the self-adjusting one 1 − 2·f2.
     """

@@ -1,7 +1,7 @@
-"""What each variant is tuned over, and how the best setting is found with few whole runs.
+"""The search space of each variant, and successive halving to search it with few full runs.
 
-Learning rate, main option of the loss, epochs: as much for each variant. Successive halving gives
-many settings a short run and the better half of them a longer one; settings whose dev scores differ
+Every variant has the same budget: learning rate, main option of the loss, epochs. Halving gives
+many settings a short run and the better half a longer one; settings whose dev scores differ
 by less than a standard error count as equal.
 """
 
@@ -36,11 +36,11 @@ Level = Literal["none", "small", "full"]
 Values = dict[str, Any]
 
 TUNED = "+tuned"
-"""Ends the name of a variant that takes the runs of a loss with what was tuned on dev."""
+"""Suffix of a variant that uses the runs of a loss, with thresholds tuned on dev."""
 
 BASELINE = "ce"
 MATCHED = "ce, matched compute"
-"""The variant of cross entropy that trains for as long as the dearest variant."""
+"""The control: cross entropy, trained for as long as the slowest variant."""
 
 RATES = {"small": (1.0, 2.5), "full": (1.0, 0.4, 2.5)}
 """Factors of the recipe's learning rate."""
@@ -49,33 +49,33 @@ MORE_RATES = {
     "small": (1.0, 2.5, 0.4, 5.0),
     "full": (1.0, 0.6, 1.6, 0.4, 2.5, 0.25, 4.0, 0.16, 6.3),
 }
-"""The same for a loss that has no option to choose, so that it gets as many settings."""
+"""Factors for a loss without an option to tune, so that it gets as many settings."""
 
 SHARES = {"none": (), "small": (1 / 3,), "full": (1 / 3, 1.0)}
-"""The share of a whole run that a setting gets in each round of halving.
+"""The length of each round of halving, as a fraction of a full run.
 
-Four settings are too few to halve: a round at a ninth saves a quarter of the time, and most losses
-have not begun to find anything by then."""
+Four settings are too few to halve: a round at a ninth would save a quarter of the time, and most
+losses have not learned anything by then."""
 
 KEEP = {"none": 1, "small": 2, "full": 3}
-"""Of that many settings, one gets into the next round."""
+"""One in this many settings reaches the next round."""
 
 EPOCHS = {"none": (), "small": (1.0, 2.0), "full": (1.0, 2.0)}
-"""Factors of the recipe's epochs, tried last, on whole runs: a short one cannot tell whether more
-epochs pay."""
+"""Factors of the recipe's epochs, tried last and on full runs: a short run cannot tell whether
+more epochs help."""
 
 SHARED = {"loss.name", "train.seed", "train.patience", "eval", "task.kind"}
 SHARED |= {"task.dev", "task.dev_share", "task.test"}
-"""Keys, and a section, that a variant cannot change: all are judged on the same examples."""
+"""Keys, and a section, that a variant cannot change: all are tested on the same examples."""
 
 ADVERSARIAL = ("train.adversarial", "train.adversarial_relative")
 DIRECTION = "train.adversarial_direction"
 
 
 def split_variant(variant: str) -> tuple[str, Values]:
-    """The loss of a variant, and the values of the recipe that the variant fixes.
+    """Parses a variant into its loss and the recipe values it fixes.
 
-    A key that names no section is an option of the loss.
+    A key without a section is an option of the loss.
 
     >>> split_variant("dsc[alpha=0.01,decay=paper]")
     ('dsc', {'loss.alpha': 0.01, 'loss.decay': 'paper'})
@@ -99,10 +99,10 @@ def split_variant(variant: str) -> tuple[str, Values]:
 
 
 def add_noise(variants: Sequence[str]) -> tuple[str, ...]:
-    """The variants, with a control for every size of an adversarial step: noise of that size.
+    """Adds a control for every size of an adversarial step: random noise of the same size.
 
-    The first variant that takes a step of that size is trained once more, with its step in a random
-    direction: what both gain is not owed to the gradient.
+    The first variant with a step of that size is trained again with a random direction: a gain that
+    both share is not due to the gradient.
 
     >>> add_noise(["ce", "ce[train.adversarial=0.5]"])[2:]
     ('ce[train.adversarial=0.5,train.adversarial_direction=random]',)
@@ -118,7 +118,7 @@ def add_noise(variants: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -> tuple[str, ...]:
-    """The variants without doubles, cross entropy first; those that cannot be are refused."""
+    """Returns the variants without duplicates, cross entropy first; raises for invalid ones."""
     wanted = tuple(dict.fromkeys((BASELINE, *losses)))
     names: dict[str, str] = {}
     for variant in wanted:
@@ -134,10 +134,10 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
 
 
 def default_losses(recipe: Recipe) -> tuple[str, ...]:
-    """What is compared where nothing is said: the baselines of an expert, and the paper's losses.
+    """The default variants: strong baselines and the paper's losses.
 
-    Cross entropy with tuned thresholds, weighted cross entropy and logit adjustment are what an F1
-    loss must beat to be worth having.
+    An F1 loss is worth using if it beats cross entropy with tuned thresholds, weighted cross
+    entropy and logit adjustment.
     """
     losses = (BASELINE, BASELINE + TUNED, *compared_losses())
     positions = chooses_position(recipe)
@@ -148,9 +148,9 @@ def default_losses(recipe: Recipe) -> tuple[str, ...]:
 
 
 def find_loss(name: str) -> LossFacts:
-    """What a loss says about itself; an unknown one is refused.
+    """Returns the facts that a loss declares; raises for an unknown loss.
 
-    `auto` chooses its loss and options by the data, so that only the rate is left to tune.
+    `auto` chooses its loss and options from the data, so only the learning rate is tuned.
     """
     try:
         return loss_facts(BASELINE if name == AUTO else name)
@@ -159,15 +159,15 @@ def find_loss(name: str) -> LossFacts:
 
 
 def chooses_position(recipe: Recipe) -> bool:
-    """Whether the output is a softmax over the positions of a text."""
+    """Whether the task's output is a softmax over the positions of a text."""
     task = make_task(recipe.task.kind, **recipe.task.options)
     return bool(getattr(task, "chooses_position", False))
 
 
 def list_settings(variant: str, recipe: Recipe, level: Level) -> list[Values]:
-    """The settings to choose from: as many for each variant, the usual one first.
+    """Lists the settings to try: equally many for each variant, the default first.
 
-    What the variant fixes is not tuned: where it has its own learning rate, only the loss's option.
+    Values that the variant fixes are not tuned; with a fixed rate only the loss's option is.
     """
     loss, fixed = split_variant(variant)
     recipe = with_values(recipe, _without_loss(fixed))
@@ -194,7 +194,7 @@ def _options(loss: str, recipe: Recipe) -> list[Values]:
     options = [dict(own) for own in tunes]
     if recipe.loss.name != loss or not recipe.loss.options:
         return options
-    # What the recipe says of its own loss stands first, then the others that say something else.
+    # The recipe's own options come first, then the other values.
     others = [own for own in options if not own.items() <= recipe.loss.options.items()]
     return [{}, *others] if len(options) > 1 else options
 
@@ -215,9 +215,9 @@ def _rate(recipe: Recipe, factor: float) -> Values:
 
 
 def same_start(variant: str, recipe: Recipe) -> Values:
-    """Values by which every loss starts from the same probabilities, for the same steps.
+    """Values with which every loss starts from the same probabilities, over the same steps.
 
-    With a loss that adds the class prior itself, a bias at the prior would count it twice.
+    A loss that adds the class prior itself starts with a zero bias; otherwise it would count twice.
     """
     values: Values = {"train.patience": 0}
     if find_loss(split_variant(variant)[0]).adds_prior and recipe.train.head_bias == "prior":
@@ -226,12 +226,12 @@ def same_start(variant: str, recipe: Recipe) -> Values:
 
 
 def stretch(recipe: Recipe, share: float) -> Values:
-    """Values for a run over a share of the steps, in which rates compare as they would in a whole.
+    """Values for a run over a share of the steps, with a learning rate scaled to its length.
 
     The best learning rate falls with the square root of the number of steps, as in the theory of
-    stochastic gradients. A short run at the rate of the whole one would favour rates that are too
-    high for it, and losses that learn slowly most of all (benchmarks/short_runs.py). A run that is
-    longer than the recipe's keeps its rate: it asks what more epochs of the same would give.
+    stochastic gradients. Unscaled, short runs would favour rates that are too high for a full run,
+    most of all for losses that learn slowly (benchmarks/short_runs.py). A run that is longer than
+    the recipe's keeps its rate: it tests more epochs of the same training.
     """
     if share == 1.0:
         return {}
@@ -251,15 +251,15 @@ Key = TypeVar("Key", bound="Hashable")
 def halve(
     settings: Sequence[Setting], shares: Sequence[float], *, keep: int = 2
 ) -> Generator[list[tuple[Setting, float]], Sequence[float | None], Setting]:
-    """The best setting, found with few whole runs.
+    """Finds the best setting by successive halving.
 
-    A generator: it gives the trials of a round and is sent their scores, None for one that failed.
-    Of equals the earlier one wins, so that the usual setting should stand first.
+    A generator: it yields the trials of a round and receives their scores, None for a failed trial.
+    The earlier one wins a tie, so put the default setting first.
 
     Args:
-        settings: What to choose from.
-        shares: The share of a whole run that each round gives to a setting.
-        keep: Of that many settings, one gets into the next round.
+        settings: The settings to choose from.
+        shares: The length of each round, as a fraction of a full run.
+        keep: One in this many settings reaches the next round.
 
     >>> rounds = halve(["a", "b", "c", "d"], [0.1, 0.3])
     >>> next(rounds)
@@ -277,7 +277,7 @@ def halve(
         ranked = sorted(range(len(left)), key=lambda i: (-_rank(scores[i]), i))
         last = number == len(shares) - 1
         kept = ranked[: 1 if last else math.ceil(len(left) / keep)]
-        left = [left[i] for i in sorted(kept)]  # in their order, which decides between equals
+        left = [left[i] for i in sorted(kept)]  # in their order, which breaks ties
     return left[0]
 
 
@@ -292,12 +292,12 @@ def halve_together(
     *,
     keep: int = 2,
 ) -> dict[Key, Setting]:
-    """The best setting of each of several things, whose rounds are measured together.
+    """Runs `halve` for several searches; their rounds are measured together.
 
     Args:
-        settings: What to choose from, for each.
+        settings: The settings of each search.
         shares: As in `halve`.
-        measure: Scores of trials `(key, setting, share)`, which it may run side by side.
+        measure: Returns the scores of trials `(key, setting, share)`; may run them in parallel.
         keep: As in `halve`.
     """
     searches = {key: halve(own, shares, keep=keep) for key, own in settings.items()}
@@ -322,7 +322,7 @@ def halve_together(
 
 
 def count_cost(settings: int, shares: Sequence[float], *, keep: int = 2) -> float:
-    """What a search costs, in whole runs.
+    """The cost of a search, in full runs.
 
     >>> round(count_cost(4, [1 / 9, 1 / 3]), 3)  # 4/9 + 2/3
     1.111
@@ -336,10 +336,10 @@ def count_cost(settings: int, shares: Sequence[float], *, keep: int = 2) -> floa
 
 
 class Trial(NamedTuple):
-    """What a short run found on dev.
+    """The dev score of a short run.
 
     Attributes:
-        score: The primary metric; None where the run failed.
+        score: The primary metric; None if the run failed.
         pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
     """
 
@@ -348,7 +348,7 @@ class Trial(NamedTuple):
 
 
 def read_trial(folder: Path, result: dict[str, Any] | None) -> Trial:
-    """The dev score of a run, with what each dev example adds to it."""
+    """Reads the dev score of a run, with its pseudo-values by example."""
     if result is None:
         return Trial(None)
     metric = result["headline"]
@@ -358,16 +358,16 @@ def read_trial(folder: Path, result: dict[str, Any] | None) -> Trial:
         path = folder / "predictions.dev.jsonl"
         counted = count_run(task, path, metric=metric, score=score)
         return Trial(score, counted.pseudo_values(metric))
-    except InputError:  # a score that is no ratio, or files that somebody removed: chosen by score
+    except InputError:  # not a ratio, or files are missing: choose by the score alone
         return Trial(score)
 
 
 def raise_equals(trials: Sequence[Trial]) -> list[float | None]:
-    """The scores, those within one standard error of the best raised to it.
+    """Raises scores within one standard error of the best to the best.
 
-    Of equals the earlier one wins, so that the usual setting is left only for one that is better by
-    more than dev can err: the best of four on a few hundred examples is often luck, and a learning
-    rate that is ahead by luck after a third of the steps costs points after all of them.
+    The earlier one wins a tie, so another setting replaces the default only if it is better by more
+    than the error of dev. The best of four on a few hundred examples is often luck, and a learning
+    rate that leads by luck after a third of the steps costs points in the end.
 
     >>> raise_equals([Trial(0.80), Trial(0.81), Trial(None)])
     [0.8, 0.81, None]

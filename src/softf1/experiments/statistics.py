@@ -4,8 +4,8 @@ Score two losses on the same test set with the same S seeds. The difference of s
 
     d_s = δ + (what seed s does) + (what this test set does) + (both together)
 
-because all seeds are judged on the same N examples: averaging over seeds never takes away what
-the choice of those examples did. So the variance of the mean difference has two parts,
+because all seeds are tested on the same N examples: averaging over seeds never removes the effect
+of which examples are in the test set. So the variance of the mean difference has two parts,
 
     var(mean d) = sd_seeds² / S  +  sd_examples²
 
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 POWER = 0.80
 BLOCK = 1 << 22
-"""Numbers that the jackknife holds at once: with a thousand labels, all examples are too many."""
+"""How many numbers the jackknife holds in memory: with a thousand labels it works in chunks."""
 
 MOST_SEEDS = 1000
-"""Where the search for a number of seeds ends: nobody runs more."""
+"""The largest number of seeds to consider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A mean difference to the baseline, and how sure it is.
+    """A mean difference to the baseline, with its uncertainty.
 
     Attributes:
         mean: The mean over seeds, above 0 where the loss is better.
         low: Lower end of the 95% interval; NaN with a single seed.
         high: Upper end.
         p: Two-sided p-value of "no difference".
-        probability: That the true difference is above 0.
+        probability: Probability that the true difference is above 0.
         df: Satterthwaite's degrees of freedom.
         sd_seeds: Standard deviation of a seed's difference on this test set.
         sd_examples: Standard deviation that the choice of test examples adds to every mean.
-        seeds: How many seeds were paired.
-        examples: How many test examples were resampled; 0 for none, then seeds alone count.
+        seeds: Number of paired seeds.
+        examples: Number of test examples in the jackknife; with 0 only seeds count.
     """
 
     mean: float
@@ -83,7 +83,7 @@ def jackknife(counts: NDArray[Any], score: Callable[[Floats], Floats]) -> Floats
     Their mean is the score but for its bias, their variance over N the score's own variance.
 
     Args:
-        counts: What each example adds, (N, …).
+        counts: Counts of each example, (N, …).
         score: From sums (…, …) to scores, over any leading axes.
 
     >>> table = np.array([[1.0, 1.0], [0.0, 1.0], [5.0, 1.0]])
@@ -99,7 +99,7 @@ def jackknife(counts: NDArray[Any], score: Callable[[Floats], Floats]) -> Floats
 
 
 def estimate_difference(differences: ArrayLike, pseudo: ArrayLike | None = None) -> Difference:
-    """The mean difference with its interval.
+    """Estimates the mean difference with its interval.
 
     Args:
         differences: Score less the baseline's, one a seed, (S,).
@@ -123,7 +123,7 @@ def estimate_difference(differences: ArrayLike, pseudo: ArrayLike | None = None)
         return Difference(mean=mean, seeds=1, examples=examples)
     over_seeds, over_examples, rest = _mean_squares(d, values)
     variance = max(over_seeds, rest) + max(over_examples - rest, 0.0)
-    # Where seeds differ no more than the rest does, their few degrees of freedom decide nothing.
+    # If seeds differ no more than the residual, their few degrees of freedom do not count.
     parts = [(over_seeds if over_seeds > rest else 0.0, seeds - 1)]
     parts += [(over_examples, examples - 1), (rest, (seeds - 1) * (examples - 1))]
     spread = math.fsum(part**2 / df for part, df in parts if part)
@@ -181,7 +181,7 @@ def _interval(
 
 
 def t_quantile(probability: float, df: float) -> float:
-    """The value below which Student's t with `df` degrees of freedom stays with `probability`.
+    """The quantile of Student's t with `df` degrees of freedom.
 
     >>> f"{t_quantile(0.975, 4):.4f} {t_quantile(0.975, math.inf):.4f}"
     '2.7764 1.9600'
@@ -190,7 +190,7 @@ def t_quantile(probability: float, df: float) -> float:
 
 
 def correct_holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's p-values: the chance of one false alarm among all of them stays below the level.
+    """Holm's corrected p-values, which control the chance of any false alarm among them.
 
     The smallest is multiplied by their number, the next by one less, and so on; none gets smaller
     than one before it. NaN (no test was made) stays NaN and does not count.
@@ -208,7 +208,7 @@ def correct_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def seeds_needed(sd_seeds: float, sd_examples: float, gain: float) -> int | None:
-    """How many seeds show a true difference of `gain` in 4 of 5 tries; None for no number of them.
+    """Seeds needed to detect a difference of `gain` with 80% power; None if no number is enough.
 
     >>> seeds_needed(0.004, 0.0, 0.003)
     16
@@ -226,10 +226,10 @@ def seeds_needed(sd_seeds: float, sd_examples: float, gain: float) -> int | None
 
 
 def plan_seeds(difference: Difference, *, width: float | None = None) -> int:
-    """How many seeds are worth having, from the spread that the first of them showed.
+    """Plans the number of seeds from the spread of the first ones.
 
-    More are not, once the test examples make the larger part of the interval, or once its
-    half-width is `width`. A single seed has shown no spread: two at least.
+    More seeds are not worth it once the test examples make up most of the interval, or once its
+    half-width is `width`. At least two, since a single seed shows no spread.
 
     >>> plan_seeds(Difference(mean=0.0, seeds=5, sd_seeds=0.008, sd_examples=0.002))  # (8/2)²
     16
@@ -248,22 +248,22 @@ def plan_seeds(difference: Difference, *, width: float | None = None) -> int:
 
 
 def narrowest(difference: Difference) -> float:
-    """The half-width of the interval with seeds without end: what the test set alone allows."""
+    """The half-width of the interval with infinitely many seeds, from the test set alone."""
     return t_quantile((1 + LEVEL) / 2, math.inf) * difference.sd_examples
 
 
 def _error(sd_seeds: float, sd_examples: float, seeds: int) -> tuple[float, float]:
-    """Standard error and degrees of freedom of a mean difference over so many seeds."""
+    """Standard error and degrees of freedom of a mean difference over this many seeds."""
     of_seeds = sd_seeds**2 / seeds
     se = math.sqrt(of_seeds + sd_examples**2)
     return se, (se**2 / of_seeds) ** 2 * (seeds - 1) if of_seeds else math.inf
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
-    """The fewest seeds that are enough; None where as many as anybody runs are not."""
+    """The fewest seeds that are enough; None if even the largest number is not."""
     if not enough(MOST_SEEDS):
         return None
-    low, high = 1, MOST_SEEDS  # one seed has no variance to judge by
+    low, high = 1, MOST_SEEDS  # one seed has no variance
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -271,7 +271,7 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
 
 
 def examples_needed(sd_examples: float, examples: int, gain: float) -> int:
-    """How many test examples would show `gain` in 4 of 5 tries, with seeds without end.
+    """Test examples needed to detect `gain` with 80% power and infinitely many seeds.
 
     >>> examples_needed(0.01, 300, 0.01)  # (1.96 + 0.84)² = 7.85 times as many
     2355

@@ -34,19 +34,19 @@ def run_variants(
     force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run what is missing of every variant of a recipe and write `comparison.json`.
+    """Runs the missing runs of every variant of a recipe and writes `comparison.json`.
 
     Args:
-        recipe: What is trained.
+        recipe: The recipe to train.
         folder: The grid folder.
-        variants: Values of the recipe that each variant changes.
+        variants: Recipe values that each variant changes.
         seeds: The seeds of every variant.
         execute: Executes the runs.
-        about: What `grid.json` says of the experiment: its `kind` and `axis`.
-        baseline: What the others are compared with; the first by default.
-        gain: The gain that would matter, as a share.
+        about: Entries of `grid.json` about the experiment: its `kind` and `axis`.
+        baseline: The variant to compare with; the first by default.
+        gain: The smallest gain that matters, as a fraction.
         keep_models: Keep the model of each run.
-        force: Start afresh in a folder that holds another grid, or this one.
+        force: Delete what an earlier grid left in the folder, and start again.
         quiet: Show no progress.
     """
     losses = {label: with_values(recipe, own).loss.name for label, own in variants.items()}
@@ -69,7 +69,7 @@ Axes = dict[str, list[Any]]
 
 
 def parse_axes(words: Sequence[str]) -> tuple[Axes, list[str]]:
-    """Keys with several values, and the words that change the recipe for all runs.
+    """Separates keys with several values from words that change the recipe for all runs.
 
     >>> parse_axes(["loss.alpha=0.1,0.3", "loss.name=dice,tversky", "train.lr=1e-4"])
     ({'loss.alpha': [0.1, 0.3], 'loss.name': ['dice', 'tversky']}, ['train.lr=1e-4'])
@@ -87,7 +87,7 @@ def parse_axes(words: Sequence[str]) -> tuple[Axes, list[str]]:
 
 
 def parse_complements(words: Sequence[str]) -> dict[str, str]:
-    """Pairs of keys that add up to 1: the second follows the first.
+    """Parses pairs of keys that add up to 1: the second follows from the first.
 
     >>> parse_complements(["loss.alpha:loss.beta"])
     {'loss.alpha': 'loss.beta'}
@@ -102,7 +102,7 @@ def parse_complements(words: Sequence[str]) -> dict[str, str]:
 
 
 def combine(axes: Axes, complements: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Every combination of values, with the keys that follow from them.
+    """Lists all combinations of values, with the keys that follow from them.
 
     >>> combine({"loss.alpha": [0.3]}, {"loss.alpha": "loss.beta"})
     [{'loss.alpha': 0.3, 'loss.beta': 0.7}]
@@ -122,7 +122,7 @@ def combine(axes: Axes, complements: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def check_variants(recipe: Recipe, axes: Axes, complements: Mapping[str, str]) -> None:
-    """Refuses values that no run could have, before there is a folder."""
+    """Raises for invalid values, before the folder is made."""
     if not axes or "train.seed" in axes:
         raise InputError("wanted key=a,b,… with two values or more (for seeds: --seeds N)")
     for values in combine(axes, complements):
@@ -142,7 +142,7 @@ def sweep(
     force: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Run what is missing of the sweep and write `comparison.json`.
+    """Runs the missing runs of the sweep and writes `comparison.json`.
 
     The first variant is the baseline.
 
@@ -152,10 +152,10 @@ def sweep(
         axes: Values by key.
         seeds: The seeds of every combination.
         execute: Executes the runs.
-        complements: Keys that are 1 less the value of another: Tversky's beta beside its alpha.
-        gain: The gain that would matter, as a share.
+        complements: Keys that are 1 − the value of another, such as Tversky's beta and alpha.
+        gain: The smallest gain that matters, as a fraction.
         keep_models: Keep the model of each run.
-        force: Start afresh in a folder that holds another grid, or this one.
+        force: Delete what an earlier grid left in the folder, and start again.
         quiet: Show no progress.
     """
     check_variants(recipe, axes, complements or {})
@@ -175,7 +175,7 @@ def sweep(
 
 
 def name_variant(values: Mapping[str, Any], axes: Axes) -> str:
-    """The values of a variant in words; the section is left out.
+    """Names a variant by its values, without sections.
 
     >>> name_variant({"loss.alpha": 0.1, "loss.beta": 0.9}, {"loss.alpha": [0.1]})
     'alpha=0.1'

@@ -1,4 +1,4 @@
-"""The tables of the paper and of an independent study, as data; what of them can be run here."""
+"""The tables of the paper and of an independent study, and which of them can be run here."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 LOSSES = "losses"
-"""The part of the file that is no table: options of the losses."""
+"""The key of the file that is not a table: options of the losses."""
 
 CITED = "cited"
-"""Marks a figure that was not measured by those who print it."""
+"""Marks a figure that the authors cite from another publication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The rows of a table that one recipe gives.
+    """The rows of a table that one recipe reproduces.
 
     Attributes:
         dataset: Its name, as printed.
@@ -40,9 +40,9 @@ class Part:
         encoder: The encoder of the printed figures.
         rows: Model, loss and figures of each row.
         values: Changes to the recipe.
-        rebalance: How the training pairs are re-balanced, if they are.
-        losses: Whose losses these are: the paper's, or those of the study on news.
-        note: What a reader should know.
+        rebalance: How the training pairs are rebalanced, if at all.
+        losses: Whose loss options to use: the paper's, or those of the study on news.
+        note: A note for the reader.
     """
 
     dataset: str
@@ -68,12 +68,12 @@ class Table:
     Attributes:
         id: Its name on the command line.
         title: What it shows.
-        source: Where it was printed.
+        source: The publication.
         kind: scores, counts, weights, labels or figure.
-        scores: The scores of its columns; the last one decides.
-        split: The part of the data they are of; None for test, or dev where there is no test.
+        scores: The scores of its columns; the last one is compared.
+        split: The split of the scores; None for test, or dev if there is no test.
         parts: Rows by dataset.
-        rest: What a table of another kind has.
+        rest: The content of tables without scores.
     """
 
     id: str
@@ -87,11 +87,11 @@ class Table:
 
     @property
     def trains(self) -> bool:
-        """Whether its figures take training."""
+        """Whether its figures need training."""
         return self.kind in ("scores", "labels")
 
     def recipes(self) -> list[str]:
-        """The recipes that it needs, each once."""
+        """The recipes it needs, each once."""
         named = [part.recipe for part in self.parts]
         if self.kind == "counts":
             named += [row[1] for row in self.rest["rows"]]
@@ -100,13 +100,13 @@ class Table:
 
 
 def read_tables() -> dict[str, Table]:
-    """All tables by name."""
+    """Reads all tables, by name."""
     tables = _read_paper().items()
     return {name: _table(name, values) for name, values in tables if name != LOSSES}
 
 
 def read_losses(study: str) -> dict[str, dict[str, Any]]:
-    """The options of each loss in the paper, or in the study on news."""
+    """Reads the options of each loss in the paper, or in the study on news."""
     losses: dict[str, dict[str, Any]] = _read_paper()[LOSSES][study]
     return losses
 
@@ -127,7 +127,7 @@ def _table(name: str, values: dict[str, Any]) -> Table:
 
 
 def find_table(name: str) -> Table:
-    """A table by name; `table3` and `Table 3` are 3."""
+    """Finds a table by name; `table3` and `Table 3` mean 3."""
     tables = read_tables()
     plain = name.lower().replace(" ", "")
     table = tables.get(plain) or tables.get(plain.removeprefix("table"))
@@ -141,12 +141,12 @@ def find_table(name: str) -> Table:
 def load_part(
     name: str, overrides: Sequence[str], data: Path | None, values: dict[str, Any] | None = None
 ) -> Recipe:
-    """The recipe of a part, with its files looked for in another folder than `data` if asked.
+    """Loads the recipe of a part, with its files in another folder than `data` if given.
 
     Args:
         name: The recipe.
-        overrides: Changes by the user, which hold for all parts.
-        data: The folder that stands for `data/` of the recipes.
+        overrides: Changes by the user, for all parts.
+        data: The folder to use instead of the recipes' `data/`.
         values: Changes by the table.
     """
     recipe = with_values(read_recipe(name), values or {})
@@ -173,12 +173,12 @@ def _moved(path: str, data: Path) -> str:
 
 
 def missing_files(recipe: Recipe) -> list[str]:
-    """The files of a recipe that are not there."""
+    """Lists the files of a recipe that do not exist."""
     return [p for _, p in _paths(recipe) if not p.startswith("hf:") and not Path(p).exists()]
 
 
 def list_ready(overrides: Sequence[str], data: Path | None) -> tuple[list[str], list[list[str]]]:
-    """All tables, and which of their files are there: heads and rows."""
+    """Lists all tables and their missing files: headings and rows."""
     rows = []
     for table in read_tables().values():
         recipes = table.recipes()
@@ -196,7 +196,7 @@ def list_ready(overrides: Sequence[str], data: Path | None) -> tuple[list[str], 
 
 
 def is_printed(figure: Any) -> bool:
-    """Whether there is a figure; nan is none."""
+    """Whether there is a printed figure; nan stands for none."""
     return not (isinstance(figure, float) and math.isnan(figure))
 
 
@@ -204,14 +204,14 @@ HEADS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 
 
 def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
-    """Write the re-balanced training file of a recipe of pairs.
+    """Writes the rebalanced training file of a recipe of pairs.
 
-    It is written each time: one that is there may be of an earlier version of the pairs.
+    It is written every time: an existing one may come from older pairs.
 
     Args:
-        recipe: Names the training and dev files; no added row may equal one of dev.
-        variant: As `softf1.data.rebalance` has them.
-        path: Where it goes.
+        recipe: The recipe with training and dev files; no added row may equal one of dev.
+        variant: A variant of `softf1.data.rebalance`.
+        path: The file to write.
     """
     format = recipe.task.options.get("format")  # noqa: A001 - the word of recipes
     pairs, held_out = (

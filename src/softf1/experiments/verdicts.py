@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 ALPHA = 1 - LEVEL
 
 LEANS = 0.1
-"""Where the chance of the other sign is smaller, "no difference" would sound like a contradiction
-of the figure beside it."""
+"""Below this probability of the opposite sign, "no difference" would contradict the figures, so the
+verdict says "perhaps better" or "perhaps worse"."""
 
 
 def name_gain(difference: Difference, metric: str) -> str:
-    """The difference in points, with its interval.
+    """Formats a difference in points, with its interval.
 
     >>> from softf1.experiments.statistics import Difference
     >>> name_gain(Difference(mean=0.008, low=0.003, high=0.013, seeds=5), "f1")
@@ -39,13 +39,13 @@ def name_gain(difference: Difference, metric: str) -> str:
 
 
 def judge(difference: Difference, p_holm: float, *, losses: int, gain: float) -> str:
-    """What the figures allow to say: a few words, and after a semicolon what they rest on.
+    """Returns the verdict on a variant: a few words, and after a semicolon the reason.
 
     Args:
         difference: The difference to the baseline.
         p_holm: Its p-value, corrected for the number of losses.
-        losses: That number.
-        gain: The gain that would matter, as a share (0.005 is half a point).
+        losses: The number of losses.
+        gain: The smallest gain that matters, as a fraction (0.005 is half a point).
     """
     if math.isnan(difference.p):
         return "one seed cannot tell"
@@ -64,7 +64,7 @@ def judge(difference: Difference, p_holm: float, *, losses: int, gain: float) ->
 
 
 def judge_control(difference: Difference) -> str:
-    """The same for a variant that is there to compare the baseline with, not to win."""
+    """The same for a control, which the baseline is compared with."""
     if math.isnan(difference.p):
         return "one seed cannot tell"
     if difference.p < ALPHA:
@@ -73,7 +73,7 @@ def judge_control(difference: Difference) -> str:
 
 
 def name_needs(difference: Difference, *, gain: float) -> str:
-    """What it would take to see a gain of that size.
+    """Says how many seeds or examples it takes to detect a gain of that size.
 
     >>> from softf1.experiments.statistics import Difference
     >>> name_needs(Difference(mean=0.0, seeds=5, sd_seeds=0.004, sd_examples=0.0), gain=0.003)
@@ -97,7 +97,7 @@ def name_needs(difference: Difference, *, gain: float) -> str:
 
 
 def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
-    """What to say of a variant with seeds that collapsed; nothing where none did.
+    """Describes collapsed seeds of a variant; empty if there are none.
 
     Args:
         seeds: Score of each seed, and whether it collapsed.
@@ -121,7 +121,7 @@ def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
 
 
 def conclude(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, metric: str) -> str:
-    """One sentence over all losses: what helps, or that nothing does.
+    """Returns one sentence about all losses: which help, or that none does.
 
     Args:
         rows: Difference and corrected p-value of each loss.
@@ -163,23 +163,23 @@ def _signed(share: float) -> str:
 
 
 def _rounded(number: int) -> int:
-    """Two digits that count: the rest would be a show of precision."""
+    """Rounds to two significant digits; more would suggest false precision."""
     unit = int("1" + "0" * max(len(str(number)) - 2, 0))
     return -(-number // unit) * unit
 
 
 ENOUGH = 100
-"""Test examples on which no two trained models agree by chance."""
+"""With this many test examples, two trained models never agree on all by chance."""
 
 
 def list_caveats(
     runs: Mapping[str, Mapping[int, Run]], trials: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """A sentence for each kind of caveat, with the variants it is about.
+    """Lists caveats of a comparison, each a sentence with the variants concerned.
 
     Args:
-        runs: By variant and seed.
-        trials: The short runs that chose settings, as a grid has them.
+        runs: Runs by variant and seed.
+        trials: The trials of the grid, which chose the settings.
     """
     if undecided := find_undecided(trials):
         yield (
@@ -199,7 +199,7 @@ def list_caveats(
 
 
 def count_collapsed(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
-    """Variants with seeds that collapsed, and how many did."""
+    """Lists variants with collapsed seeds, and how many collapsed."""
     dead = {variant: sum(run.collapsed for run in own.values()) for variant, own in runs.items()}
     return [
         f"{variant} ({count} of {len(runs[variant])} seeds)"
@@ -209,7 +209,7 @@ def count_collapsed(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
 
 
 def find_undecided(trials: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Variants most of whose settings had one score in the last round that had several.
+    """Finds variants whose settings mostly share one score in their last round.
 
     >>> find_undecided([{"loss": "dice", "share": 0.3, "score": score} for score in (0.5, 0.5)])
     ['dice']
@@ -231,7 +231,7 @@ def _mostly_one(scores: Sequence[float]) -> bool:
 
 
 def find_constant(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
-    """Variants whose seeds differ in no test example, though they are not perfect."""
+    """Finds imperfect variants whose seeds agree on every test example."""
     return [
         variant
         for variant, own in runs.items()

@@ -1,12 +1,11 @@
-"""Runs in processes of this machine, `jobs` at a time; one that dies costs its run one retry.
+"""Local worker processes, `jobs` at a time; if one dies, its run is retried once.
 
-Each process is this module: jobs come in as lines of JSON, what became of them goes out.
+Each process runs this module: it reads jobs as lines of JSON and writes results the same way.
 
     python -m softf1.experiments.workers softf1.training.run:CachingTrainer
 
-The end of its input means that the process that started it is gone, however that happened. The
-worker then ends at once: were it to go on, the same command started anew would train the same run
-beside it.
+When its input ends, the process that started it is gone. The worker then exits at once: otherwise
+the same command, started again, would train the same run at the same time.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ if TYPE_CHECKING:
     Waiting = queue.SimpleQueue[tuple[Job, "Call"] | None]
 
 PATIENCE = 20.0
-"""Seconds that a worker has to save what it is doing when it is told to stop."""
+"""Seconds a worker has to save its checkpoint when it is told to stop."""
 
 
 def run_inline(run: Callable[..., dict[str, Any]], jobs: Sequence[Job]) -> Iterator[Done]:
-    """One job after the other in this process."""
+    """Runs one job after another in this process."""
     for job in jobs:
         yield run_job(job, run)
 
 
 class Call:
-    """Somebody who waits for answers, until they no longer want them."""
+    """A caller that waits for results, until it is cancelled."""
 
     def __init__(self) -> None:
         self.answers: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
@@ -53,15 +52,15 @@ class Call:
 
 
 class Pool:
-    """Processes that run jobs, as many at a time as `count`; they stay for the next round of jobs.
+    """A pool of `count` worker processes, which stay alive for the next round of jobs.
 
     Several threads may call it at once: their jobs share the processes, first come, first served.
 
     Args:
-        count: Processes; each gets its share of the cores, and of the GPUs if there are some.
-        logs: Folder for what the processes print.
+        count: The number of processes; they share the cores, and the GPUs if there are any.
+        logs: Folder for the output of the processes.
         target: The function to call, as `module:name`.
-        devices: Names of the GPUs; those that torch sees by default.
+        devices: Names of the GPUs; by default all that torch sees.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Pool:
             threading.Thread(target=_drive, args=(worker, self.waiting), daemon=True).start()
 
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Done]:
-        """Run all jobs; give back each as it is done."""
+        """Runs all jobs; yields each one when it is done."""
         call = Call()
         with self.lock:
             if self.closed:
@@ -104,11 +103,11 @@ class Pool:
             call.wanted = False
 
     def close(self) -> None:
-        """End the processes; whoever waits for one is told."""
+        """Stops the processes; callers that wait for one get an error."""
         with self.lock:
             self.closed = True
             for worker in self.workers:
-                worker.stopped = True  # none of them begins another job while the others end
+                worker.stopped = True  # none of them starts another job while the others stop
                 self.waiting.put(None)
         for worker in self.workers:
             worker.stop()
@@ -121,25 +120,25 @@ def _drive(worker: Worker, waiting: Waiting) -> None:
             continue
         try:
             first = worker.do(job)
-            # A run goes on from its checkpoint: a worker killed for memory may well get through.
+            # A run continues from its checkpoint, so a worker killed for memory may succeed now.
             done = worker.do(job) if first is None else first
             call.answers.put(done or Done(job.id, None, worker.last_words()))
-        except BaseException as error:  # noqa: BLE001 - raised where the answers are awaited
+        except BaseException as error:  # noqa: BLE001 - raised in the caller
             call.answers.put(error)
 
 
 class Worker:
-    """A process that does one job after the other, started when there is one to do."""
+    """A process that runs one job after another; started with its first job."""
 
     def __init__(self, environment: dict[str, str], log: Path, target: str) -> None:
-        # -P: a file in the current folder, say accelerate.py, is no module that anybody asked for.
+        # -P: do not import files of the current folder, such as a user's accelerate.py.
         self.command = [sys.executable, "-P", "-m", "softf1.experiments.workers", target]
         self.environment, self.log = environment, log
         self.process: subprocess.Popen[str] | None = None
         self.stopped = False
 
     def do(self, job: Job) -> Done | None:
-        """Hand over a job and wait; None where the process died over it."""
+        """Sends a job and waits for its result; None if the process died."""
         if self.stopped:
             raise KeyboardInterrupt
         process, line = self._started(), json.dumps(job._asdict()) + "\n"
@@ -150,7 +149,7 @@ class Worker:
         except BrokenPipeError:
             answer = ""
         except ValueError as error:
-            if self.stopped:  # and its pipes closed
+            if self.stopped:  # and its pipes are closed
                 raise KeyboardInterrupt from error
             raise
         if answer:
@@ -161,18 +160,18 @@ class Worker:
         return None
 
     def last_words(self) -> str:
-        """How the process ended, and what it said last."""
+        """Says how the process ended, with its last output."""
         code = self.process.returncode if self.process else None
         lines = self.log.read_text("utf-8", errors="replace").strip().splitlines()
         how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
         return f"the process ended {how}" + (f": {lines[-1]}" if lines else "")
 
     def stop(self) -> None:
-        """End the process: politely while it works, so that it can save what it does."""
+        """Stops the process, with time to save a checkpoint if it is working."""
         self.stopped = True
         if self.process is None:
             return
-        self.process.terminate()  # nothing happens where it has ended
+        self.process.terminate()  # no effect if it has exited
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -194,9 +193,9 @@ class Worker:
                     stderr=log,
                     env=self.environment,
                     encoding="utf-8",
-                    start_new_session=True,  # Ctrl-C is for us, who then ask them to stop
+                    start_new_session=True,  # Ctrl-C is for the parent, which stops them
                 )
-        if self.stopped:  # in the meantime
+        if self.stopped:  # exited in the meantime
             self.process.terminate()
         return self.process
 
@@ -204,13 +203,13 @@ class Worker:
 def share_machine(
     environment: Any, number: int, count: int, *, devices: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The environment of one worker of several: its share of the cores, and one GPU.
+    """The environment of one of several workers: its share of the cores, and one GPU.
 
     >>> share_machine({"HOME": "/"}, 2, 3, devices=["0", "1"])["CUDA_VISIBLE_DEVICES"]
     '0'
     """
     threads = max(1, count_cores() // count)
-    # What this process can import, a worker can: also from a folder that was added by hand.
+    # A worker can import what this process can, including folders added to sys.path.
     shared = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     shared |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     if devices:
@@ -219,14 +218,14 @@ def share_machine(
 
 
 def count_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def find_devices() -> list[str]:
-    """Names of the GPUs that can be seen."""
+    """Names of the visible GPUs."""
     import torch
 
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -236,7 +235,7 @@ def find_devices() -> list[str]:
 
 def _close(process: subprocess.Popen[str]) -> None:
     for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(BrokenPipeError):  # what was not read by a process that died
+        with contextlib.suppress(BrokenPipeError):  # input that a dead process did not read
             _pipe(pipe).close()
 
 
@@ -246,9 +245,9 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
 
 
 def find_target(name: str) -> Callable[..., dict[str, Any]]:
-    """The function `module:name`, called as `(recipe, folder, resume=True, quiet=True)`.
+    """Imports the function `module:name`, called as `(recipe, folder, resume=True, quiet=True)`.
 
-    A class gives an object to call, which may remember something from one call to the next.
+    A class is instantiated first; its object may cache data between calls.
     """
     module, _, function = name.partition(":")
     target: Callable[..., Any] = getattr(importlib.import_module(module), function)
@@ -256,14 +255,14 @@ def find_target(name: str) -> Callable[..., dict[str, Any]]:
 
 
 def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:
-    """Train one run; whatever goes wrong is written down, not raised, but for a wish to stop."""
+    """Trains one run; returns errors as text instead of raising them, except an interruption."""
     start, folder = monotonic(), Path(job.folder)
     note = folder / "error.txt"
     try:
         result = target(build_recipe(job.recipe), folder, resume=True, quiet=True)
     except InputError as error:
         return Done(job.id, None, str(error), monotonic() - start)
-    except Exception as error:  # a run that fails must not end the others
+    except Exception as error:  # one failed run must not stop the others
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         with new_file(note) as file:
@@ -275,22 +274,22 @@ def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:
 
 
 def was_interrupted(error: Exception) -> bool:
-    """Whether training saved what it did and ended because somebody asked it to."""
-    trainer = sys.modules.get("softf1.training.trainer")  # not imported for this: it takes seconds
+    """Whether training was interrupted by a signal after saving a checkpoint."""
+    trainer = sys.modules.get("softf1.training.trainer")  # by name: the import would take seconds
     return trainer is not None and isinstance(error, trainer.InterruptedRunError)
 
 
 def watch_input(lines: TextIO, jobs: queue.Queue[str]) -> None:
-    """Pass jobs on; end the process where no more can come."""
+    """Passes jobs on; exits the process when the input ends."""
     for line in lines:
         jobs.put(line)
     os._exit(0)
 
 
 def main() -> None:
-    """Serve until the input ends."""
+    """Runs jobs until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what training prints must not get between the answers
+    os.dup2(2, 1)  # printed output must not mix with the results
     target = find_target(sys.argv[1])
     jobs: queue.Queue[str] = queue.Queue()
     threading.Thread(target=watch_input, args=(sys.stdin, jobs), daemon=True).start()
