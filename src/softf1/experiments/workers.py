@@ -195,7 +195,7 @@ class Worker:
                     encoding="utf-8",
                     start_new_session=True,  # Ctrl-C is for the parent, which stops them
                 )
-        if self.stopped:  # exited in the meantime
+        if self.stopped:  # stopped in the meantime
             self.process.terminate()
         return self.process
 

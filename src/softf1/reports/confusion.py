@@ -1,4 +1,4 @@
-"""Which label is taken for which: counts of (gold, predicted), and their map for each loss."""
+"""Confusion matrices: counts of (gold, predicted) labels, and their heat map for each loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANY = 30
 
 
 def confuse(item: Item) -> Iterator[Pair]:
-    """The pairs of one item; words that are in no span on either side say nothing.
+    """The (gold, predicted) pairs of one item; words outside all spans are left out.
 
     >>> from softf1.reports.items import Item
     >>> item = Item(id="1", words=("Ada", "ran"), gold=frozenset({(0, 1, "PER")}),
@@ -52,7 +52,7 @@ def _by_word(item: Item, units: frozenset[Span | str]) -> list[str]:
 
 
 def label_order(pairs: Mapping[Pair, float], *, limit: int = MANY) -> list[str]:
-    """The most frequent labels, most frequent first, what stands for none of them last."""
+    """The labels in order of frequency, the background label last."""
     total: Counter[str] = Counter()
     for (gold, predicted), count in pairs.items():
         total[gold] += int(count * 1000)
@@ -63,7 +63,7 @@ def label_order(pairs: Mapping[Pair, float], *, limit: int = MANY) -> list[str]:
 
 
 def shares(pairs: Mapping[Pair, float], labels: list[str]) -> list[list[float | None]]:
-    """Of every gold label, the share that got each label; None where there are no gold ones.
+    """The share of each predicted label, by gold label; None without gold items.
 
     >>> shares({("A", "A"): 3.0, ("A", "B"): 1.0}, ["A", "B"])
     [[0.75, 0.25], [None, None]]
@@ -84,12 +84,12 @@ LISTED = 2000
 
 
 def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str) -> Figure | None:
-    """One map for every loss, of which the reader chooses one.
+    """Draws one heat map per loss, of which the reader chooses one.
 
     Args:
         pairs: Loss → counts of (gold, predicted), means over its runs.
-        first: The loss that is shown at first.
-        side: `left` or `right`, where the figure stands.
+        first: The loss to show at first.
+        side: `left` or `right`: the position of the figure.
         unit: What is counted.
     """
     every: Counter[Pair] = Counter()

@@ -1,8 +1,8 @@
-"""Curves over training, and over thresholds, in few points, with their figures.
+"""Learning curves, precision-recall curves and operating points, in few points.
 
-Learning curves: the score on dev by epoch, the training loss by step. Precision-recall curves:
-how well probabilities rank, over all labels and for each, where predictions hold them. Operating
-points: the curve on dev along which a threshold was chosen for a target, and the point.
+Learning curves: the score on dev by epoch, the training loss by step. Precision-recall curves: over
+all labels and for each, if predictions have probabilities. Operating points: the curve on dev along
+which a threshold was chosen for a target, and the chosen point.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
 
 
 def read_learning(path: Path, metric: str) -> tuple[Curve, Curve]:
-    """(epoch, score on dev) and (step, training loss) of a run's metrics.jsonl."""
+    """Reads (epoch, score on dev) and (step, training loss) from a run's metrics.jsonl."""
     scores: list[tuple[float, float]] = []
     losses: list[tuple[float, float]] = []
     for line in read_lines(path, unfinished=True):
@@ -58,13 +58,13 @@ def _add(points: list[tuple[float, float]], x: object, y: object) -> None:
 
 
 def _curve(points: list[tuple[float, float]]) -> Curve:
-    """The points by x; of two at the same x (a resumed run) the later counts."""
+    """Sorts points by x; of two at the same x (after a resume) the later counts."""
     table = np.array(sorted(dict(points).items()), dtype=np.float64).reshape(-1, 2)
     return Curve(table[:, 0], table[:, 1])
 
 
 def thin(curve: Curve, *, points: int = POINTS) -> Curve:
-    """The curve in at most so many points, each the mean of its neighbours.
+    """Reduces the curve to at most this many points, each the mean of its neighbours.
 
     >>> thin(Curve(np.arange(4.0), np.array([0.0, 2.0, 4.0, 6.0])), points=2)
     Curve(x=array([0.5, 2.5]), y=array([1., 5.]))
@@ -77,7 +77,7 @@ def thin(curve: Curve, *, points: int = POINTS) -> Curve:
 
 
 def average(curves: Sequence[Curve]) -> Curve:
-    """The mean of several curves, over the part of x that all of them have.
+    """The mean of several curves, over the range of x that all share.
 
     >>> average([Curve(np.array([0.0, 2.0]), np.array([0.0, 2.0])),
     ...          Curve(np.array([0.0, 1.0]), np.array([2.0, 2.0]))])
@@ -102,7 +102,7 @@ def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> tuple[Floats, 
     """
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(right[order])
-    last = np.append(np.diff(scores[order]) != 0, True)  # equal scores are decided together
+    last = np.append(np.diff(scores[order]) != 0, True)  # equal scores share one threshold
     hits, taken = hits[last], (np.arange(len(scores)) + 1)[last]
     precision, recall = hits / taken, hits / hits[-1]
     area = float(np.sum(np.diff(recall, prepend=0.0) * precision))
@@ -126,9 +126,9 @@ Ranked = dict[str, Ranking]
 
 
 def rank(items: list[Item]) -> Ranked:
-    """The ranking of one run: all labels pooled, then the most frequent ones by themselves.
+    """Ranks the predictions of one run: all labels pooled, then the most frequent ones separately.
 
-    Of two labels of which each text has one, only the rarer is ranked: the other says the same.
+    With two exclusive labels only the rarer one is ranked: the other adds nothing.
     """
     scored = [item for item in items if item.scores]
     if not scored:
@@ -157,7 +157,7 @@ def _rankings(
 def draw_progress(
     groups: list[Group], curves: Mapping[str, Sequence[Curve]], metric: str
 ) -> Figure | None:
-    """Dev scores: every run thin, every loss's mean thick."""
+    """Draws dev scores: runs as thin lines, the mean of each loss as a thick line."""
     return _draw(
         groups,
         curves,
@@ -171,7 +171,7 @@ def draw_progress(
 
 
 def draw_loss(groups: list[Group], curves: Mapping[str, Sequence[Curve]]) -> Figure | None:
-    """Training loss: means only; values of different losses do not compare."""
+    """Draws the mean training loss; values of different losses are not comparable."""
     return _draw(
         groups,
         curves,
@@ -255,7 +255,7 @@ def _seed(curve: Curve, group: Group, scale: float) -> Trace:
 
 
 def draw_recall(groups: list[Group], ranked: dict[str, list[Ranked]], split: str) -> Figure | None:
-    """One view a label (all of them together first), one curve a loss, means over seeds."""
+    """Draws a view per label (all together first) with a curve per loss, averaged over seeds."""
     known = [group for group in groups if ranked.get(group.label)]
     if not known:
         return None
@@ -313,9 +313,9 @@ def _recall_curve(group: Group, runs: list[Ranked], name: str) -> Trace:
 
 
 def draw_operating(groups: list[Group]) -> Figure | None:
-    """One view a label: the curve of each run on dev, and the point that was chosen for a target.
+    """Draws a view per label: the curve of each run on dev, and the point chosen for a target.
 
-    Of rows with what was tuned and rows without, which are the same runs, the first is drawn.
+    Tuned and untuned rows are the same runs; only the first of them is drawn.
     """
     views: dict[str, list[Trace]] = {}
     rows: list[list[Any]] = []

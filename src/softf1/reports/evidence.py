@@ -1,6 +1,6 @@
-"""What the predictions of all runs say, each file read once and no more kept than is shown.
+"""Reads the predictions of all runs once, and keeps only what the page shows.
 
-Of the examples, those are kept that changed most between the baseline and the best loss.
+It keeps the examples that changed most between the baseline and the best loss.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 KEPT = 300
 LONGEST = 700
-"""Characters of a text that the page shows."""
+"""How many characters of a text the page shows."""
 
 
 @dataclass(slots=True)
 class Record:
-    """What the runs of one loss found in one example.
+    """The predictions of one loss for one example, over its runs.
 
     Attributes:
         item: The example.
         errors: Units missing or too many, summed over the runs.
-        votes: How many runs found each unit.
-        right: The found units that were right.
+        votes: How many runs predicted each unit.
+        right: The predicted units that were right.
     """
 
     item: Item
@@ -47,7 +47,7 @@ class Record:
     right: set[Unit] = field(default_factory=set)
 
     def add(self, item: Item) -> None:
-        """Counts one run's prediction."""
+        """Adds the prediction of one run."""
         self.errors += item.errors
         self.votes.update(item.predicted)
         self.right |= item.predicted & item.gold
@@ -55,7 +55,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Find:
-    """A unit that one side finds more often than the other."""
+    """A unit that one loss predicts more often than the other."""
 
     text: str
     label: str
@@ -69,10 +69,10 @@ class Change:
     """An example whose errors changed.
 
     Attributes:
-        id: Its name in the data.
-        pieces: Its text, cut where gold spans begin and end: (text, label or nothing).
+        id: Its id in the data.
+        pieces: Its text, split at gold spans: (text, label or "").
         gold: Gold labels of a text.
-        gain: Errors fewer a run; below 0 there are more.
+        gain: How many errors fewer per run; negative if there are more.
         finds: The units that changed.
     """
 
@@ -84,16 +84,16 @@ class Change:
 
     @property
     def text(self) -> str:
-        """The whole text, without marks."""
+        """The whole text, without labels."""
         return " ".join(piece for piece, _ in self.pieces)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """The most changed examples, and how many changed at all.
+    """The most changed examples, and how many changed.
 
     Attributes:
-        kept: The most changed, the most first.
+        kept: The most changed examples, largest change first.
         better: Examples with fewer errors than with the baseline.
         worse: Examples with more.
         runs: Runs of the baseline and of the other.
@@ -106,7 +106,7 @@ class Changes:
 
 
 def collect(records: list[Record], items: Iterable[Item]) -> bool:
-    """Adds one run's items to the records; False where they are not the same examples."""
+    """Adds the items of one run to the records; False if the examples differ."""
     first = not records
     count = 0
     for item in items:
@@ -120,14 +120,14 @@ def collect(records: list[Record], items: Iterable[Item]) -> bool:
 
 
 def same(one: Item, other: Item) -> bool:
-    """Whether two runs saw the same example."""
+    """Whether two items are the same example."""
     return (one.id, one.words, one.text) == (other.id, other.words, other.text)
 
 
 def rank_changes(
     before: list[Record], after: list[Record], *, runs: tuple[int, int], limit: int = KEPT
 ) -> Changes:
-    """The examples by how much their errors a run changed, the most changed first."""
+    """Sorts examples by the change in errors per run, the most changed first."""
     gains = [
         (old.errors / runs[0] - new.errors / runs[1], place)
         for place, (old, new) in enumerate(zip(before, after, strict=True))
@@ -166,7 +166,7 @@ def _text_of(item: Item, unit: Unit) -> str:
 
 
 def cut(item: Item) -> tuple[tuple[str, str], ...]:
-    """The text in pieces, gold spans with their label; of nested spans the outermost.
+    """Splits the text at gold spans, with their labels; nested spans keep the outermost.
 
     >>> from softf1.reports.items import Item
     >>> cut(Item(id="1", words=("Ada", "ran"), gold=frozenset({(0, 1, "PER")}), predicted=set()))
@@ -194,7 +194,7 @@ def cut(item: Item) -> tuple[tuple[str, str], ...]:
 
 
 def make_table(changes: Changes, names: tuple[str, str]) -> Table:
-    """The changes for CSV, one row a unit that changed."""
+    """The changes for CSV, one row per changed unit."""
     rows = [
         [
             change.id,
@@ -232,7 +232,7 @@ DIFFERENT = "the runs were tested on different examples"
 
 @dataclass(slots=True)
 class Evidence:
-    """What is left of the predictions.
+    """The parts of the predictions that the page shows.
 
     Attributes:
         pairs: Loss → (gold, predicted) → count, mean over its runs.
@@ -275,7 +275,7 @@ def gather(study: Study, groups: list[Group], best: Group | None) -> Evidence:
 def _read_group(
     evidence: Evidence, label: str, paths: list[Path], *, scheme: str | None, keep: bool
 ) -> tuple[list[Record], bool]:
-    """Reads the runs of one loss; gives its records, and whether all had the same examples."""
+    """Reads the runs of one loss; returns its records, and whether all have the same examples."""
     pairs: Counter[Pair] = Counter()
     records: list[Record] = []
     same = True
@@ -284,7 +284,7 @@ def _read_group(
         items = _watch(read_items(path, scheme=scheme), evidence, pairs, scored)
         if keep:
             same = collect(records, items) and same
-        for _ in items:  # what is left, or all of it where no records are kept
+        for _ in items:  # the rest of the file, or all of it if no records are kept
             pass
         ranking = rank(scored)
         if ranking:

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 Trace = dict[str, Any]
 
 NAMED = "<extra>%{fullData.name}</extra>"
-"""The end of a hover text: the name of its trace."""
+"""Ends a hover text with the name of its trace."""
 
 
 ENDS = 12
-"""Last characters of a long name that stay: rows with options in brackets often begin alike."""
+"""How many last characters of a long name to keep: names with options often start alike."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A plot with the words and the table that say the same.
+    """A plot with a summary in words and a table of its data.
 
     Attributes:
         id: Its name in the page.
         title: What it shows.
-        summary: What can be seen in it, for those who cannot see it.
+        summary: What the plot shows, in words, for screen readers.
         traces: The data; of the first view where there are several.
         layout: Axes and shapes; fonts, margins and colours are the page's.
         table: The numbers behind it.
@@ -69,13 +69,13 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
 
 
 def named(group: Group) -> Trace:
-    """What makes a trace the one that stands for its group in the legend."""
+    """Trace settings for the entry of a group in the legend."""
     name = plain(group.label, end=ENDS)
     return {"name": name, "legendgroup": group.key, "meta": group.label}
 
 
 def rows_of(names: list[str], *, limit: int = 32) -> dict[str, Any]:
-    """An axis with a row for every name; rows are numbers, so that equal short forms stay apart."""
+    """An axis with a row per name; rows are numbers, so equal shortened names stay separate."""
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),

@@ -1,4 +1,4 @@
-"""Runs put together by loss, and what is said of a group: mean and spread over seeds."""
+"""Groups runs by loss, with the mean and spread over seeds."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """The runs of one row, and how plots draw them.
+    """The runs of one row of the comparison, and their style in plots.
 
     Attributes:
         label: The loss, or the values of a sweep.
         runs: Its runs, by seed.
-        rank: 0 for the baseline, then the place among the others.
+        rank: 0 for the baseline, then the position among the others.
         row: Its row of comparison.json; empty without.
     """
 
@@ -45,52 +45,52 @@ class Group:
 
     @property
     def tuned(self) -> bool:
-        """Whether these are other runs once more, with what was tuned on dev."""
+        """Whether this row repeats the runs of another, with thresholds tuned on dev."""
         return self.runs[0].tuned
 
     @property
     def reference(self) -> bool:
-        """Whether nothing was trained for it: it stands in the table alone."""
+        """Whether it is a reference without training, shown in the table only."""
         return self.runs[0].reference
 
     @property
     def competes(self) -> bool:
-        """Whether it is there to win, and not to compare with."""
+        """Whether it competes with the baseline; controls and references do not."""
         return not self.reference and self.row.get("role", "loss") == "loss"
 
     @property
     def key(self) -> str:
-        """Its name among traces, unlike that of any other group."""
+        """A unique name for its traces."""
         return f"g{self.rank}"
 
     @property
     def color(self) -> str:
-        """The name of its colour: ink for the baseline; the page has them in light and dark."""
+        """Its CSS colour variable, defined for light and dark; ink for the baseline."""
         return "var(--ink-2)" if self.rank == 0 else f"var(--c{(self.rank - 1) % COLORS + 1})"
 
     @property
     def symbol(self) -> str:
-        """The mark of its points, so that colour is not all that tells groups apart."""
+        """The symbol of its points, so that groups differ not only in colour."""
         return "x" if self.rank == 0 else SYMBOLS[(self.rank - 1) % len(SYMBOLS)]
 
     @property
     def dash(self) -> str:
-        """The line of its curves."""
+        """The line style of its curves."""
         return DASHES[(self.rank - 1) // COLORS % len(DASHES)] if self.rank else "solid"
 
     def scores(self, split: str, name: str) -> list[float]:
-        """One number of every run that has it."""
+        """The scores of all runs that have this metric."""
         scores = (run.score(split, name) for run in self.runs)
         return [value for value in scores if value is not None]
 
     def mean(self, split: str, name: str, *, row: str | None = None) -> float | None:
-        """The mean over seeds: as the comparison says under `row`, or else of the runs."""
+        """The mean over seeds, from the comparison (key `row`) or else from the runs."""
         own = number(self.row.get(row or name))
         return own if own is not None else mean(self.scores(split, name))
 
 
 def group_runs(study: Study) -> list[Group]:
-    """The groups, the baseline first, then in the order of the comparison or of appearance."""
+    """Groups runs: baseline first, then in the order of the comparison or of appearance."""
     rows = {str(row.get("loss")): row for row in items_of(study.comparison.get("rows"))}
     labels = [study.baseline, *rows, *(run.label for run in study.runs)]
     members: dict[str, list[Run]] = {label: [] for label in labels}
@@ -109,15 +109,15 @@ def group_runs(study: Study) -> list[Group]:
 
 
 def in_order(study: Study, groups: list[Group]) -> list[Group]:
-    """The groups in the order of the runs, the baseline where it stands among them."""
+    """The groups in the order of the runs, including the baseline."""
     places = {run.label: place for place, run in reversed(list(enumerate(study.runs)))}
     return sorted(groups, key=lambda group: places[group.label])
 
 
 def chosen_on(groups: list[Group], metric: str) -> str:
-    """Where the best is chosen: on dev, or on test where no run has scores on dev.
+    """The split that chooses the best loss: dev, or test if no run has dev scores.
 
-    Chosen on dev, the best loss's test scores beside the baseline's flatter nobody.
+    Chosen on dev, the test score of the best loss is not biased upwards.
     """
     return "dev" if any(group.scores("dev", metric) for group in groups[1:]) else "test"
 
@@ -125,7 +125,7 @@ def chosen_on(groups: list[Group], metric: str) -> str:
 def pick_best(groups: list[Group], metric: str) -> Group | None:
     """The group other than the baseline with the best mean.
 
-    Not one that was tuned on dev: its score there says little.
+    Rows tuned on dev are left out: their dev score is too optimistic.
     """
     split = chosen_on(groups, metric)
     known = [g for g in groups[1:] if g.scores(split, metric) and not g.tuned and g.competes]
@@ -133,7 +133,7 @@ def pick_best(groups: list[Group], metric: str) -> Group | None:
 
 
 def mean(values: Iterable[float]) -> float | None:
-    """The mean; None of nothing.
+    """The mean; None for no values.
 
     >>> mean([0.25, 0.75]), mean([])
     (0.5, None)
@@ -143,7 +143,7 @@ def mean(values: Iterable[float]) -> float | None:
 
 
 def deviation(values: Iterable[float]) -> float | None:
-    """The standard deviation with n − 1; None of fewer than two.
+    """The standard deviation with n − 1; None for fewer than two values.
 
     >>> deviation([1.0, 3.0]), deviation([1.0])
     (1.4142135623730951, None)

@@ -1,4 +1,4 @@
-"""How much the score could win at most: a waterfall and a table, from `headroom.json` of runs."""
+"""Headroom of runs as a waterfall and a table, from their `headroom.json`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 FILE = "headroom.json"
 
 Content = dict[str, Any]
-"""What one run has in its file."""
+"""The content of one run's file."""
 
 
 def read_headroom(study: Study, groups: list[Group]) -> dict[str, list[Content]]:
-    """Loss → what its runs say about the part of the data that the page shows."""
+    """Reads the headroom of all runs on the split of the page, by loss."""
     found: dict[str, list[Content]] = {}
     for group in groups:
         files = [] if group.tuned else [run.folder / FILE for run in group.runs]
@@ -47,7 +47,7 @@ def _parts(content: Content) -> list[Content]:
 
 
 def say_summary(found: dict[str, list[Content]]) -> str:
-    """The sentence of the first loss, from the means over its runs."""
+    """Summarises the first loss in a sentence, from means over its runs."""
     label, runs = next(iter(found.items()))
     wins = dict.fromkeys(str(part["wins"]) for part in _parts(runs[0]) if part.get("wins"))
     gains = [(name, _mean(runs, "wins", name, "gain")) for name in wins]
@@ -67,7 +67,7 @@ def _mean(runs: list[Content], key: str, name: str, column: str) -> float | None
 
 
 def draw_headroom(study: Study, found: dict[str, list[Content]]) -> Figure | None:
-    """The steps from the score as decided to 100, one view a loss."""
+    """Draws the steps from the current score to 100, one view per loss."""
     if not found:
         return None
     titles = list(
@@ -147,7 +147,7 @@ def _bars(runs: list[Content], titles: list[str]) -> Trace:
 
 
 def make_examples(found: dict[str, list[Content]]) -> Table | None:
-    """Some examples behind each part, of the first run of the first loss."""
+    """A table with some examples of each part, from the first run of the first loss."""
     rows = [
         [str(part.get("title")), *(str(section(one).get(key, "")) for key in _SHOWN)]
         for part in _parts(next(iter(found.values()))[0])

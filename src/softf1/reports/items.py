@@ -1,7 +1,8 @@
-"""Lines of predictions as items that can be judged alike, whatever the task.
+"""Reads predictions files of all tasks into one form: items with gold and predicted units.
 
-An item has units, which are what is right or wrong by itself: spans `(start, end, label)` of a
-tagged sentence, labels of a text, the answer to a question.
+A unit is right or wrong on its own: a span `(start, end, label)` of a tagged sentence, a label of a
+text, the answer to a question. The keys of a line tell its form, as docs/predict.md describes them:
+reports read files only and know no task.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ NO_ANSWER = "(no answer)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """One example with what was wanted and what was found.
+    """One example with its gold and predicted units.
 
     Attributes:
-        id: Its name in the data.
+        id: Its id in the data.
         words: Its words, for tasks over words.
         text: Its text, for the others.
-        gold: The right units; for questions, the answers that all count as right.
-        predicted: The units that the model gave.
-        scores: The probability of every label, where the line has them.
+        gold: The gold units; for a question, the gold answer.
+        predicted: The predicted units.
+        scores: The probability of every label, if the line has them.
     """
 
     id: str
@@ -48,15 +49,15 @@ class Item:
 
     @property
     def errors(self) -> int:
-        """How many units are missing or too many."""
+        """The number of missing and extra units."""
         return len(self.gold ^ self.predicted)
 
 
 def find_scheme(path: Path) -> str | None:
-    """The scheme of the gold tags of a file; None where they are plain tags, or no tags.
+    """Detects the scheme of the gold tags of a file; None for plain tags, or no tags.
 
-    Where predictions have tags that it lacks (a few gold sentences may not show all of it), spans
-    are read by conlleval's rules, which know the letters of all schemes.
+    If predictions have tags that the scheme lacks (a few gold sentences may not show all of it),
+    spans are read by conlleval's rules, which know the prefixes of all schemes.
     """
     lines = [line for line in islice(read_lines(path), _SEEN_FOR_SCHEME) if "tags" in line]
     try:
@@ -68,7 +69,7 @@ def find_scheme(path: Path) -> str | None:
 
 
 def read_items(path: Path, *, scheme: str | None) -> Iterator[Item]:
-    """The items of a file of predictions; lines of tasks that are not known are left out."""
+    """Reads the items of a predictions file; skips lines of an unknown form."""
     try:
         for line in _join_queries(read_lines(path)):
             item = _read_item(line, scheme)
@@ -94,7 +95,7 @@ def _read_item(line: dict[str, Any], scheme: str | None) -> Item | None:
         return _read_answer(name, line)
     if "label" in line or "labels" in line:
         labels = line["labels"] if "labels" in line else [line["label"]]
-        labels = [label for label in labels if label is not None]  # left out below its bar
+        labels = [label for label in labels if label is not None]  # the model abstained
         parts = (line.get(key) for key in ("text", "first", "second"))
         return Item(
             id=name,
@@ -113,7 +114,7 @@ def _units(tags: list[str], scheme: str | None) -> frozenset[Unit]:
 
 
 def _read_answer(name: str, line: dict[str, Any]) -> Item:
-    """A question: the best answer counts as the gold one when it equals any of them."""
+    """Reads a question: the prediction is right if it equals any gold answer."""
     answers = [_normal(part) for part in line.get("answers") or [line["answer"]]]
     predicted = " + ".join(answers) or NO_ANSWER
     golds = [
@@ -133,7 +134,7 @@ def _normal(answer: Any) -> str:
 
 
 def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Lines that ask several queries of one sentence, one after another, as one line."""
+    """Merges consecutive lines that ask several queries of one sentence."""
     held: dict[str, Any] | None = None
     for line in lines:
         if "spans" not in line or "words" not in line:

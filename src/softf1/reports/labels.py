@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAMES = ("precision", "recall", "f1")
 _STARTS = ("B-", "S-", "U-")
-"""What the first word of a span is tagged with: as many as there are spans."""
+"""Prefixes of the first word of a span; they occur once per span."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +42,14 @@ class Label:
 
 
 def read_labels(study: Study, groups: list[Group]) -> list[Label]:
-    """The labels, the most frequent first."""
+    """Reads the labels, the most frequent first."""
     listed = items_of(study.comparison.get("labels"))
     labels = _compared(listed) if listed else _from_runs(study, groups)
     return sorted(labels, key=lambda label: (-(label.train or label.test or 0), label.name))
 
 
 def make_groups(study: Study, groups: list[Group]) -> Table | None:
-    """Mean F1 of the frequent labels, the rare ones and those between, as the comparison has it."""
+    """A table of the mean F1 of head, mid and tail labels, from the comparison."""
     listed = [one for one in items_of(study.comparison.get("groups")) if isinstance(one, dict)]
     if not listed:
         return None
@@ -71,7 +71,7 @@ def make_groups(study: Study, groups: list[Group]) -> Table | None:
 
 
 def frequency_part(labels: list[Label]) -> str:
-    """Where frequencies are known: in train for every label, or else in test."""
+    """The split that gives label frequencies: train if it has all labels, else test."""
     return "train" if all(label.train is not None for label in labels) else "test"
 
 
@@ -119,7 +119,7 @@ def _mean_of(tables: list[dict[str, Any]], name: str, key: str) -> float | None:
 
 
 def _train_counts(result: dict[str, Any]) -> dict[str, int]:
-    """Label → its training items; of tags, the spans that begin."""
+    """Training items by label; for tags, the number of spans."""
     counts: dict[str, int] = {}
     for classes in section(result, "class_counts").values():
         for name, count in classes.items() if isinstance(classes, dict) else ():
@@ -141,13 +141,13 @@ def _whole(value: Any) -> int | None:
 
 
 ROWS = 40
-"""Labels that the dot plot shows; the table has all."""
+"""How many labels the dot plot shows; the table has all."""
 
 
 def draw_frequency(
     labels: list[Label], groups: list[Group], shown: set[str], *, part: str
 ) -> Figure:
-    """One point a label and loss over the number of its examples, on a log scale."""
+    """Draws F1 over the number of examples, one point per label and loss, on a log scale."""
     traces: list[Trace] = []
     for group in groups:
         known = [label for label in labels if group.label in label.f1 and label.count(part)]
@@ -179,7 +179,7 @@ def draw_frequency(
 
 
 def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, part: str) -> Figure:
-    """The labels under each other, the most frequent on top, one point a loss."""
+    """Draws one row per label, the most frequent on top, with a point per loss."""
     top = labels[:ROWS][::-1]
     names = [f"{shorten(label.name, 22)} · {label.count(part):,}" for label in top]
     traces: list[Trace] = [
@@ -222,7 +222,7 @@ def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, pa
 
 
 def make_table(labels: list[Label], groups: list[Group]) -> Table:
-    """Precision, recall and F1 of every label and loss."""
+    """A table of precision, recall and F1 of every label and loss."""
     rows = [
         [label.name, label.group, label.train, label.test, group.label, *label.scores[group.label]]
         for label in labels

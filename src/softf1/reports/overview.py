@@ -1,4 +1,4 @@
-"""What the page says in words and tables: the verdict, what it rests on, how runs were made."""
+"""The text and tables of the page: the verdict, its evidence, settings and runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure that stands out, with what it is and what to know of it."""
+    """A key figure with its label and an explanation."""
 
     name: str
     value: str
@@ -27,7 +27,7 @@ class Fact:
 
 
 def say_verdict(study: Study, groups: list[Group]) -> str:
-    """The verdict of the grid; of runs, what can be said without statistics."""
+    """The verdict of the grid; for plain runs, what can be said without statistics."""
     verdict = study.comparison.get("verdict")
     if verdict:
         return str(verdict)
@@ -74,13 +74,13 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
 
 
 def _answer(best: Group) -> str:
-    """The verdict of a row, as short as can be."""
+    """The verdict of a row, in a few words."""
     said = str(best.row.get("verdict") or "").partition(";")[0].partition(",")[0]
     return "cannot be told" if said.startswith(("no difference", "one seed")) else said
 
 
 def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[str]:
-    """What a reader has to know before believing the verdict."""
+    """Caveats that a reader should know before trusting the verdict."""
     notes = [_say_noise(study, best)] if best else []
     notes += [_say_support(study)]
     if study.unfinished:
@@ -96,7 +96,7 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
     sizes = {len(group.runs) for group in groups}
     if len(sizes) > 1:
         notes.append(f"Rows have from {min(sizes)} to {max(sizes)} runs.")
-    if not study.comparison:  # a comparison has notes of its own
+    if not study.comparison:  # a comparison has its own notes
         notes += _say_collapsed(groups)
     notes += [
         f"{note[:1].upper()}{note[1:]}."
@@ -106,7 +106,7 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
 
 
 def _say_collapsed(groups: list[Group]) -> list[str]:
-    """Rows with runs that found nothing, or one class alone, on dev."""
+    """Notes about rows whose runs collapsed: they predict nothing, or a single class, on dev."""
     dead = {g.label: sum(run.result.get("collapsed") is True for run in g.runs) for g in groups}
     return [
         f"{count} of {len(group.runs)} runs of {group.label} collapsed: on dev they find nothing, "
@@ -139,7 +139,7 @@ def _say_noise(study: Study, best: Group | None) -> str:
 
 
 def _say_support(study: Study) -> str:
-    """How well a share can be known at all on so many gold items."""
+    """A note about the precision of a score on this many gold items."""
     scores = section(study.runs[0].result, "scores", study.split)
     labels = section(scores, "labels")
     total = math.fsum(number(section(labels, name).get("support")) or 0.0 for name in labels)
@@ -155,7 +155,7 @@ def _say_support(study: Study) -> str:
 
 
 def make_comparison(study: Study, groups: list[Group]) -> Table:
-    """One row a loss, the best first."""
+    """The table of losses, the best first."""
     score = name_score(study.metric)
     tested = any(group.row for group in groups)
     ordered = sorted(groups, key=lambda g: -(g.mean(study.split, study.metric, row="mean") or 0.0))
@@ -196,7 +196,7 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
 
 
 def _tells(study: Study, groups: list[Group], key: str) -> bool:
-    """Whether a column says something: of one label each, precision and recall are the score."""
+    """Whether a column adds information: with one label per text, precision and recall do not."""
     pairs = [(_value(study, group, key), _value(study, group, "mean")) for group in groups]
     return any(own is not None and own != score for own, score in pairs)
 
@@ -222,7 +222,7 @@ def _value(study: Study, group: Group, key: str) -> object:
 
 
 def _explain(group: Group, baseline: str) -> str:
-    """The verdict, and after a semicolon what it rests on."""
+    """The verdict, and after a semicolon the reason."""
     said, _, rest = str(group.row.get("verdict") or "").partition("; ")
     chance = number(group.row.get("probability"))
     parts = [rest] if rest else []
@@ -240,7 +240,7 @@ _SECONDS = ("total", "train", "evaluate")
 
 
 def make_settings(study: Study) -> Table:
-    """Every setting: its value, or how many values it has over the runs."""
+    """The table of settings: the value of each, or how many values the runs have."""
     recipes = [flatten(section(run.result, "recipe")) for run in study.trained]
     keys = dict.fromkeys(key for recipe in recipes for key in recipe)
     return Table(
@@ -252,7 +252,7 @@ def make_settings(study: Study) -> Table:
 
 
 def make_origins(study: Study) -> Table:
-    """Versions, devices and data files."""
+    """The table of versions, devices and data files."""
     results = [run.result for run in study.trained]
     names = dict.fromkeys(key for result in results for key in section(result, "versions"))
     origins = {name: [section(r, "versions").get(name) for r in results] for name in names}
@@ -274,7 +274,7 @@ def make_origins(study: Study) -> Table:
 
 
 def make_runs(study: Study) -> Table:
-    """One row a run."""
+    """The table of runs."""
     score = study.metric
     splits = [
         s for s in ("dev", study.split) if any(r.score(s, score) is not None for r in study.trained)
@@ -314,7 +314,7 @@ def make_runs(study: Study) -> Table:
 
 
 def make_tuning(study: Study) -> Table | None:
-    """The trials in which settings were chosen on dev."""
+    """The table of trials that chose settings on dev."""
     trials = [trial for trial in items_of(study.grid.get("tuning")) if isinstance(trial, dict)]
     if not trials:
         return None
@@ -345,7 +345,7 @@ def make_tuning(study: Study) -> Table | None:
 
 
 def list_warnings(study: Study) -> list[tuple[str, int]]:
-    """(warning, runs that gave it), in order of appearance."""
+    """Lists (warning, runs that gave it), in order of appearance."""
     counts: dict[str, int] = {}
     for run in study.trained:
         for text in dict.fromkeys(map(str, items_of(run.result.get("warnings")))):
@@ -354,7 +354,7 @@ def list_warnings(study: Study) -> list[tuple[str, int]]:
 
 
 def find_mismatches(study: Study) -> list[str]:
-    """Data files of which runs had different versions: their scores do not compare."""
+    """Finds data files that differ between runs, whose scores are then not comparable."""
     out = []
     for part in ("train", "dev", "test"):
         hashes = {_write(section(run.result, "data", part).get("sha256")) for run in study.trained}
@@ -369,7 +369,7 @@ def _mib(size: Any) -> float | None:
 
 
 def _values(values: Any) -> str:
-    """One value, or the different ones."""
+    """The single value, or all different ones."""
     written = dict.fromkeys(map(_write, values))
     return shorten(" · ".join(written), 400)
 

@@ -1,6 +1,6 @@
 """Renders the page: one HTML file with its style, its scripts and its data inside.
 
-It has parts, each with its figures and its words; a part that cannot be shown says why.
+It has sections with figures and text; a section that cannot be shown says why.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A part of the page.
+    """A section of the page.
 
     Attributes:
-        id: Where links lead.
+        id: The target of links.
         title: Its heading.
-        short: Its name in the list of parts.
+        short: Its name in the navigation.
         text: How to read it.
         figures: Its plots.
-        tables: Tables under them.
-        missing: Why there are none.
+        tables: Tables below the plots.
+        missing: Why there are no plots, if so.
     """
 
     id: str
@@ -81,7 +81,7 @@ class Section:
 def make_sections(
     study: Study, groups: list[Group], best: Group | None, evidence: Evidence
 ) -> list[Section]:
-    """All parts that are plots, in the order of the page."""
+    """Makes all sections with plots, in the order of the page."""
     sweep = _sweep(study)
     first = [sweep] if study.kind == "sweep" else []
     return [
@@ -237,7 +237,7 @@ def _recall(study: Study, groups: list[Group], evidence: Evidence) -> Section:
 
 
 def _operating(groups: list[Group]) -> list[Section]:
-    """Only where a run was given a target."""
+    """The section on operating points, if a run had a target."""
     figure = draw_operating(groups)
     if figure is None:
         return []
@@ -265,8 +265,8 @@ def write_report(
 
     Args:
         paths: A grid folder, or run folders.
-        out: The HTML file, which is replaced as a whole.
-        notices: Sentences for its foot, such as the licence of the data that it shows.
+        out: The HTML file to write or replace.
+        notices: Sentences for the footer, such as the licence of the data.
 
     Returns:
         The file.
@@ -280,23 +280,23 @@ def write_report(
 
 
 def render(study: Study, *, library: str, notices: Sequence[str] = ()) -> str:
-    """The page as text.
+    """Renders the page as text.
 
     Args:
-        study: What it is about.
+        study: The runs to show.
         library: The script of Plotly, which goes into the page.
-        notices: Sentences for its foot.
+        notices: Sentences for the footer.
     """
     return fill("page.html.j2", library, **make_context(study), notices=notices)
 
 
 def fill(template: str, library: str = "", **context: Any) -> str:
-    """A page with the style and the scripts inside; everything from data is escaped.
+    """Renders a template with style and scripts inlined; escapes everything from data.
 
     Args:
         template: The file of the template.
-        library: The script of Plotly, where the page has plots.
-        context: What the template shows.
+        library: The script of Plotly, if the page has plots.
+        context: The variables of the template.
     """
     try:
         import jinja2
@@ -322,7 +322,7 @@ def fill(template: str, library: str = "", **context: Any) -> str:
 
 
 def make_context(study: Study) -> dict[str, Any]:
-    """What the template shows."""
+    """The variables of the template."""
     rows = group_runs(study)
     groups = [group for group in rows if not group.reference]
     best = pick_best(groups, study.metric)
@@ -363,7 +363,7 @@ def make_context(study: Study) -> dict[str, Any]:
 
 
 def _breakable(text: str) -> Any:
-    """A row's name as HTML that may go on in another line after a comma or a bracket."""
+    """A row's name as HTML that may wrap after a comma or a bracket."""
     from markupsafe import Markup, escape
 
     safe = str(escape(text))
@@ -377,13 +377,13 @@ def _title(study: Study) -> str:
 
 
 def _about(study: Study) -> str:
-    """What was trained: tasks and encoders of the runs."""
+    """The tasks and encoders of the runs."""
     parts = [dict.fromkeys(str(r.result.get(key, "")) for r in study.trained) for key in _TOLD]
     return " · ".join(", ".join(part) for part in parts if any(part))
 
 
 def _policy(*scripts: str) -> str:
-    """No network at all, and no script but these."""
+    """The content security policy: no network, and no scripts but these."""
     allowed = " ".join(map(policy_hash, scripts))
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
@@ -392,7 +392,7 @@ def _policy(*scripts: str) -> str:
 
 
 def _plotly() -> str:
-    """Plotly's own script, as the Python package carries it."""
+    """Plotly's script, from the Python package."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:

@@ -1,4 +1,4 @@
-"""Figures of whole scores: seed by seed, as differences, precision against recall, in a sweep."""
+"""Plots of scores: by seed, as differences, precision against recall, over a sweep."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 SURE = 0.05
-"""Corrected p-value below which a point is filled."""
+"""Points are filled below this corrected p-value."""
 
 
 def draw_scores(study: Study, groups: list[Group]) -> Figure:
-    """Every run as a point, every loss's mean as a line across them."""
+    """Draws every run as a point, and the mean of every loss as a line."""
     shown, score = _ordered(study, groups), name_score(study.metric)
     traces, rows = [], []
     for place, group in enumerate(shown):
@@ -82,8 +82,8 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
 
 
 def draw_differences(study: Study, groups: list[Group]) -> Figure | None:
-    """The forest plot: differences to the baseline, points with 95% intervals around zero."""
-    shown = _ordered(study, groups)  # with the baseline, so that rows stand beside those of seeds
+    """Draws a forest plot: differences to the baseline with 95% intervals."""
+    shown = _ordered(study, groups)  # with the baseline, to line up with the plot of seeds
     known = [group for group in shown if _interval(group) is not None]
     if not known:
         return None
@@ -156,7 +156,7 @@ def _interval_trace(group: Group, place: int) -> Trace:
 
 
 def _ordered(study: Study, groups: list[Group]) -> list[Group]:
-    """The lowest mean first, as Plotly draws categories from below; a sweep in its own order."""
+    """The lowest mean first, since Plotly draws from below; a sweep keeps its order."""
     if study.kind == "sweep":
         return in_order(study, groups)[::-1]
     return sorted(groups, key=lambda g: mean(g.scores(study.split, study.metric)) or 0.0)
@@ -177,7 +177,7 @@ NAMES = ("recall", "precision")
 
 
 def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
-    """Every loss's mean as a large point, its seeds as small ones."""
+    """Draws precision against recall: means as large points, seeds as small ones."""
     traces: list[Trace] = []
     rows = []
     for group in groups:
@@ -259,7 +259,7 @@ def _limits(traces: list[Trace]) -> tuple[list[float], list[float]]:
 
 
 def _equal_f1(low: list[float], high: list[float]) -> list[Trace]:
-    """Curves p = f·r / (2r − f) through the window, with their F1 at the end."""
+    """Draws curves of equal F1, p = f·r / (2r − f), with the F1 at their end."""
     top, bottom = (2 * a * b / (a + b) if a + b else 0.0 for a, b in (high, low))
     step = next(s for s in (0.5, 1, 2, 5, 10, 20, 50) if (top - bottom) / s <= 8)
     traces: list[Trace] = []
@@ -288,7 +288,7 @@ def _equal_f1(low: list[float], high: list[float]) -> list[Trace]:
 
 
 FEWEST = 3
-"""Values that make a sweep worth a line."""
+"""The least number of values for a line plot."""
 
 _LOOKS = (
     ("precision", "var(--c1)", "circle", "dot"),
@@ -298,7 +298,7 @@ _LOOKS = (
 
 
 def draw_sweep(study: Study) -> Figure | None:
-    """The first setting that takes several numbers; without a sweep, an option of one loss."""
+    """Draws scores over the first numeric setting; without a sweep, over an option of one loss."""
     for key in study.axis:
         points = _points(study.runs, key)
         if len(points) >= FEWEST:
@@ -316,7 +316,7 @@ def draw_sweep(study: Study) -> Figure | None:
 
 
 def _points(runs: list[Run] | tuple[Run, ...], key: str) -> dict[float, list[Run]]:
-    """Value → runs with it, in order of the value."""
+    """Runs by value, in order of the value."""
     by_value: dict[float, list[Run]] = {}
     for run in runs:
         value = setting(run, key)
@@ -326,7 +326,7 @@ def _points(runs: list[Run] | tuple[Run, ...], key: str) -> dict[float, list[Run
 
 
 def setting(run: Run, key: str) -> float | None:
-    """A numeric setting of a run: as the grid gave it, of its loss, or of its recipe."""
+    """A numeric setting of a run: from the grid, its loss options, or its recipe."""
     tail = key.rpartition(".")[2]
     recipe = flatten(section(run.result, "recipe"))
     places = (run.values.get(key), recipe.get(key), section(run.result, "loss_options").get(tail))

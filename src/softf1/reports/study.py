@@ -1,4 +1,4 @@
-"""What a report is about: the files that runs left behind, and the comparison of a grid."""
+"""Reads the files of runs, and the comparison of a grid, for a report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = 1
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON file with an object of the schema that this page knows."""
+    """Reads a JSON object of a known schema version."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -32,11 +32,11 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_lines(path: Path, *, unfinished: bool = False) -> Iterator[dict[str, Any]]:
-    """The objects of a file with one a line; nothing where there is no file.
+    """Reads a file with one JSON object per line; nothing if there is no file.
 
     Args:
         path: The file.
-        unfinished: Whether the last line may be cut short, as in the log of a run that was killed.
+        unfinished: Whether the last line may be incomplete, as in the log of a killed run.
     """
     if not path.is_file():
         return
@@ -75,7 +75,7 @@ def number(value: Any) -> float | None:
 
 
 def section(value: Any, *keys: str) -> dict[str, Any]:
-    """The object that the keys lead to; empty where there is none.
+    """The nested object under these keys; empty if there is none.
 
     >>> section({"scores": {"dev": {"f1": 0.5}}}, "scores", "dev")
     {'f1': 0.5}
@@ -88,7 +88,7 @@ def section(value: Any, *keys: str) -> dict[str, Any]:
 
 
 def items_of(value: Any) -> list[Any]:
-    """The items of a list; none of anything else.
+    """The items of a list; empty for anything else.
 
     >>> items_of([1, 2]), items_of(5)
     ([1, 2], [])
@@ -112,10 +112,10 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 TUNED = "+tuned"
-"""Ends the label of a row that takes the runs of a loss with thresholds or biases tuned on dev."""
+"""Suffix of a row that uses the runs of a loss, with thresholds or biases tuned on dev."""
 
 _UNTOLD = ("train.seed", "name", "train.checkpoint_seconds", "train.trackers")
-"""Settings that tell no two rows apart."""
+"""Settings that do not distinguish rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,13 +124,13 @@ class Run:
 
     Attributes:
         id: Its name on the page.
-        label: The row it belongs to: its loss, or the values that a sweep gave it.
+        label: Its row: the loss, or the values of a sweep.
         seed: Its seed.
         folder: Where its files are.
         result: Its result.json.
-        values: What a grid set for this run.
-        tuned: Whether this is the same run once more, with what was tuned on dev.
-        reference: Whether nothing was trained: the row of a majority or a bag of words.
+        values: Recipe values that the grid set.
+        tuned: Whether this repeats a run with thresholds tuned on dev.
+        reference: Whether it is a reference without training: majority or a bag of words.
     """
 
     id: str
@@ -153,16 +153,16 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Study:
-    """Runs that go on one page.
+    """The runs of one page.
 
     Attributes:
         kind: `compare`, `sweep`, or `runs` for folders without a grid.
         runs: The finished ones.
-        unfinished: (cell, state) of the others.
-        baseline: The label that others are compared with.
+        unfinished: (run, state) of the others.
+        baseline: The label of the baseline.
         metric: The primary metric.
-        split: The part of the data that scores are shown of.
-        axis: Keys that a sweep varied.
+        split: The split whose scores are shown.
+        axis: Keys that a sweep varies.
         comparison: comparison.json of a grid; empty without.
         grid: grid.json; empty without.
     """
@@ -184,7 +184,7 @@ class Study:
 
 
 def read_study(paths: Sequence[Path]) -> Study:
-    """The study of one grid folder, or of one or more run folders."""
+    """Reads one grid folder, or one or more run folders."""
     if not paths:
         raise InputError("wanted a grid folder or run folders, got none")
     for path in paths:
@@ -229,7 +229,7 @@ def _read_grid(folder: Path) -> Study:
 
 
 def _check_comparison(comparison: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The comparison, whose rows and labels must be lists of objects."""
+    """The comparison, after checking that its rows and labels are lists of objects."""
     for key in ("rows", "labels"):
         for one in items_of(comparison.get(key)):
             if not isinstance(one, dict):
@@ -239,7 +239,7 @@ def _check_comparison(comparison: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _read_cell(folder: Path, cell: dict[str, Any], path: Path) -> Run | None:
-    """The run of a cell; None where it has not finished."""
+    """Reads one run of a grid (a cell of grid.json); None if it is not finished."""
     place = folder / need(cell, "folder", str, path)
     if not place.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"wanted cells inside the grid, got {cell['folder']!r}", path=path)
@@ -258,13 +258,13 @@ def _read_cell(folder: Path, cell: dict[str, Any], path: Path) -> Run | None:
 
 
 def _rows_of(grid: dict[str, Any], comparison: dict[str, Any]) -> set[str]:
-    """The rows that a grid was asked for, and those that its comparison has."""
+    """The rows of a grid: those requested, and those in its comparison."""
     rows = {str(row.get("loss")) for row in items_of(comparison.get("rows"))}
     return rows | {str(loss) for loss in items_of(grid.get("losses"))}
 
 
 def _tuned(runs: Iterable[Run], *, only: set[str] | None = None) -> list[Run]:
-    """The runs that have scores with thresholds or biases tuned, as rows of their own."""
+    """Additional rows for the runs that also have scores with tuned thresholds or biases."""
     return [
         replace(
             run,
@@ -311,7 +311,7 @@ def _read_result(path: Path) -> dict[str, Any]:
 
 
 def name_runs(runs: list[Run]) -> list[Run]:
-    """The runs with labels and names that tell them apart by the settings in which they differ."""
+    """Labels and names runs by the settings in which they differ."""
     settings = [flatten(section(run.result, "recipe")) for run in runs]
     crowded = Counter((run.label, run.seed) for run in runs)
     split = {label for (label, _), count in crowded.items() if count > 1}
@@ -338,6 +338,6 @@ def _differs(key: str, settings: Iterable[dict[str, Any]]) -> bool:
 
 
 def _common_split(runs: Sequence[Run]) -> str:
-    """Test where every run was tested, else dev."""
+    """Test if every run has test scores, else dev."""
     tested = all(section(run.result, "scores", "test") for run in runs)
     return "test" if tested else "dev"

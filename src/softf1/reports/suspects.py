@@ -1,4 +1,4 @@
-"""The page of `softf1 suspects`: labels that are likely to be wrong, the likeliest first."""
+"""The page of `softf1 suspects`: labels that are probably wrong, the likeliest first."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from softf1.reports.tables import Column, Table, shorten, to_json
 FILE, PAGE = "suspects.json", "suspects.html"
 NOTHING = "nothing"
 LONGEST = 600
-"""Characters of each piece of a text that the page shows."""
+"""How many characters of each piece of a text the page shows."""
 
 
 def check_extra() -> None:
-    """Refuses to begin where the page could not be written."""
+    """Raises early if the packages for the page are missing."""
     if find_spec("jinja2") is None:
         raise InputError(EXTRA)
 
@@ -42,7 +42,7 @@ def write_suspects(folder: Path | str) -> Path:
 
 
 def make_context(content: dict[str, Any]) -> dict[str, Any]:
-    """What the template shows."""
+    """The variables of the template."""
     suspects = [_describe(one) for one in content["suspects"]]
     confusions, listed = make_confusions(suspects), make_list(suspects)
     tables = {table.id: table.to_data() for table in (confusions, listed)}
@@ -73,7 +73,7 @@ def _slug(kind: str) -> str:
 
 
 def make_confusions(suspects: list[dict[str, Any]]) -> Table:
-    """How often each label is given where another one is suggested."""
+    """A table of given and suggested labels, with counts."""
     pairs = Counter((_labels(one["given"]), _labels(one["suggested"])) for one in suspects)
     columns = (Column("given", "Given"), Column("suggested", "Suggested"))
     return Table(
@@ -85,7 +85,7 @@ def make_confusions(suspects: list[dict[str, Any]]) -> Table:
 
 
 def make_list(suspects: list[dict[str, Any]]) -> Table:
-    """All suspects, for the download."""
+    """A table of all suspects, for the download."""
     names = ("file", "line", "kind", "given", "suggested", "score", "text")
     rows = [
         [

@@ -1,4 +1,4 @@
-"""Tables of the page, and text from data on its way into it.
+"""Tables of the page, and escaping of text from data.
 
 Jinja escapes what stands in the HTML itself. Two places need their own rules: a JSON block must
 not be able to end its script element, and Plotly reads a few tags (`<b>`, `<a href>`) in names.
@@ -36,7 +36,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows of raw values; the page writes them by the kind of their column."""
+    """Rows of raw values; the kind of a column decides how they are shown."""
 
     id: str
     caption: str
@@ -45,13 +45,13 @@ class Table:
     marked: frozenset[int] = field(default_factory=frozenset)
 
     def to_data(self) -> dict[str, Any]:
-        """What the page's script needs for sorting and CSV."""
+        """The data that the page's script needs for sorting and CSV."""
         columns = [[column.key, column.title, column.kind] for column in self.columns]
         return {"caption": self.caption, "columns": columns, "rows": self.rows}
 
 
 def show(value: Any, kind: Kind) -> str:
-    """A value as the page writes it.
+    """Formats a value for the page.
 
     >>> show(0.8123, "score"), show(-0.004, "points"), show(None, "p"), show(12345, "int")
     ('81.23', '−0.40', '–', '12,345')
@@ -75,7 +75,7 @@ def show(value: Any, kind: Kind) -> str:
 
 
 def raw(value: Any) -> str:
-    """A value for sorting.
+    """Converts a value for sorting.
 
     >>> raw(0.1 + 0.2), raw(None), raw("dice")
     ('0.3', '', 'dice')
@@ -88,7 +88,7 @@ _HIDDEN |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def to_json(value: Any) -> str:
-    r"""JSON that may stand inside a script element.
+    r"""Dumps JSON that is safe inside a script element.
 
     >>> print(to_json({"label": "</script>", "f1": float("nan")}))
     {"label":"\u003c/script\u003e","f1":null}
@@ -98,12 +98,12 @@ def to_json(value: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """The text with half surrogate pairs and NUL replaced, which no file of UTF-8 can hold."""
+    """Replaces unpaired surrogates and NUL, which a UTF-8 page cannot hold."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
 
 
 def plain(text: object, *, limit: int = 32, end: int = 0) -> str:
-    """Text for Plotly, which shows it as it is: nothing in it is a tag or an entity.
+    """Escapes text for Plotly, so that tags and entities in it are shown literally.
 
     >>> plain("<script>")
     '&lt;script&gt;'
@@ -113,7 +113,7 @@ def plain(text: object, *, limit: int = 32, end: int = 0) -> str:
 
 
 def shorten(text: str, limit: int, *, end: int = 0) -> str:
-    """The text cut at `limit` characters, of which `end` are its last ones.
+    """Shortens text to `limit` characters and keeps its last `end`.
 
     >>> shorten("ordinary", 5), shorten("ordinary", 5, end=2)
     ('ordi…', 'or…ry')
@@ -122,13 +122,13 @@ def shorten(text: str, limit: int, *, end: int = 0) -> str:
 
 
 def policy_hash(script: str) -> str:
-    """What a Content-Security-Policy allows this one inline script by."""
+    """The hash by which a content security policy allows this inline script."""
     digest = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _finite(value: Any) -> Any:
-    """The value with short numbers, and null for those that JSON has not."""
+    """Rounds numbers and replaces those that JSON cannot hold by None."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
