@@ -1,4 +1,4 @@
-"""Errors that are printed as one line: what the input caused, and what a run ended with."""
+"""Errors that the command line prints as one line: bad input, and failed runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 LONGEST = 1000
-"""Characters of an error line at most."""
+"""The maximum length of an error line."""
 
 
 def printable(text: object) -> str:
-    r"""A text for one line of a terminal: control characters written out, as in `repr`.
+    r"""Escapes control characters, so that text fits on one line of a terminal.
 
     >>> print(printable("a\tb\x1b[31m Zoë"))
     a\tb\x1b[31m Zoë
@@ -22,7 +22,7 @@ def printable(text: object) -> str:
 
 
 def one_line(error: object) -> str:
-    """An error as the command line prints it: escaped, and cut in the middle where it is long."""
+    """Formats an error for the command line: escaped, and shortened in the middle if long."""
     text = printable(error)
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
@@ -32,8 +32,8 @@ class InputError(ValueError):
     """Bad input or usage: the command line prints it as one line and exits with 2.
 
     Attributes:
-        path: The file that is wrong, if it is one.
-        line: The line in it, counted from 1.
+        path: The file with the error, if any.
+        line: Its line, counted from 1.
     """
 
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None):
@@ -44,4 +44,4 @@ class InputError(ValueError):
 
 
 class RunError(RuntimeError):
-    """A run that could not go on: the command line prints it as one line and exits with 1."""
+    """A failed run: the command line prints it as one line and exits with 1."""

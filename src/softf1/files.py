@@ -1,8 +1,8 @@
-"""Files and folders that are there as a whole or not at all; all that softf1 writes goes this way.
+"""Atomic writes: files and folders appear completely or not at all. All of softf1 writes this way.
 
-What is being written has a random name that begins with `.softf1-`, is created exclusively, and is
-locked for as long as its process lives. So nobody can put a link in its way, and what a killed
-process left is recognised and removed by the next one that writes to the same folder.
+An unfinished file has a random name that begins with `.softf1-`, is created exclusively, and is
+locked while its process lives. So nobody can place a link in its way, and the next process that
+writes to the folder recognises and removes what a killed process left.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 @contextmanager
 def new_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
-    """Opens a file to write that takes the place of `path` once it is complete and on the disk.
+    """Opens a file for writing that replaces `path` once it is complete and on disk.
 
     Args:
-        path: The file; its folder is made where there is none.
-        replace: Whether a file that is there already is replaced.
+        path: The file; its folder is created if needed.
+        replace: Whether an existing file may be replaced.
 
     Raises:
-        FileExistsError: There is one, and `replace` is false.
+        FileExistsError: The file exists, and `replace` is false.
     """
     make_folder(path.parent)
     sweep(path.parent)
@@ -48,7 +48,7 @@ def new_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Makes a folder to fill that takes the place of `path` once it is complete and on the disk."""
+    """Creates a folder to fill that replaces `path` once it is complete and on disk."""
     make_folder(path.parent)
     restore(path)
     with scratch_folder(path.parent) as made:
@@ -56,7 +56,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         for found in (*made.rglob("*"), made):
             _sync_path(found)
         replaced = _replaced(path)
-        if path.exists():  # no system call replaces a folder that has files
+        if path.exists():  # no system call replaces a folder with files
             path.rename(replaced)
         made.rename(path)
         sync_folder(path.parent)
@@ -65,10 +65,10 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
-    """Makes a folder with a random name, which is removed at the end unless it was renamed."""
+    """Creates a folder with a random name, and removes it on exit unless it was renamed."""
     sweep(parent)
     number = None
-    while number is None:  # another process may sweep it before it is locked
+    while number is None:  # another process may remove it before it is locked
         made = _random_name(parent)
         made.mkdir()
         with suppress(FileNotFoundError):
@@ -81,7 +81,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, and waits until their names are on the disk."""
+    """Creates a folder and its parents, and waits until they are on disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
@@ -89,7 +89,7 @@ def make_folder(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder so that nobody ever sees a part of it; one that is not there is none."""
+    """Removes a folder atomically: it is renamed first, so nobody sees half of it."""
     hidden = _random_name(path.parent)
     with suppress(FileNotFoundError):
         path.rename(hidden)
@@ -97,7 +97,7 @@ def remove_folder(path: Path) -> None:
 
 
 def restore(path: Path) -> None:
-    """Undoes the replacement of a folder that was interrupted half-way."""
+    """Undoes an interrupted replacement of a folder."""
     replaced = _replaced(path)
     if not replaced.exists():
         return
@@ -108,9 +108,9 @@ def restore(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what killed processes left unfinished in a folder; what is being written stays."""
+    """Removes unfinished files of killed processes from a folder; files in progress stay."""
     for path in folder.glob(f"{PREFIX}*{UNFINISHED}"):
-        with suppress(OSError):  # a link, or another process removed it first
+        with suppress(OSError):  # a link, or already removed by another process
             number = _open(path)
             try:
                 if lock(number):
@@ -126,31 +126,31 @@ def hash_file(path: Path | str) -> str:
 
 
 def sync(file: BinaryIO) -> None:
-    """Waits until what was written is on the disk."""
+    """Waits until written data is on disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Waits until the names in a folder are on the disk."""
-    if os.name != "nt":  # has no such thing
+    """Waits until the entries of a folder are on disk."""
+    if os.name != "nt":  # Windows cannot sync folders
         _sync_path(path)
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether this is something that is being written, or that a killed process left."""
+    """Whether this file is in progress, or was left by a killed process."""
     return path.name.startswith(PREFIX) and path.name.endswith((UNFINISHED, REPLACED))
 
 
 def lock(number: int, *, wait: bool = False) -> bool | None:
-    """Locks an open file or folder for as long as it is open, or this process lives.
+    """Locks an open file or folder until it is closed or this process ends.
 
     Args:
-        number: Its descriptor.
-        wait: Wait for a process that holds the lock.
+        number: Its file descriptor.
+        wait: Whether to wait for another process that holds the lock.
 
     Returns:
-        Whether it was free; None where there are no locks (Windows, some network disks).
+        Whether the lock was free; None if there are no locks (Windows, some network disks).
     """
     try:
         import fcntl
@@ -165,12 +165,12 @@ def lock(number: int, *, wait: bool = False) -> bool | None:
 
 @contextmanager
 def _created(parent: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Makes a file with a random name, locked; it is removed at the end unless it was renamed."""
+    """Creates a locked file with a random name, and removes it on exit unless it was renamed."""
     made = _random_name(parent)
     # Not `Path.open`, which takes no opener. The umask decides about permissions.
     with open(made, "xb", opener=_open_new) as file:
         lock(file.fileno(), wait=True)
-        swept = not made.exists()  # before it was locked
+        swept = not made.exists()  # removed before it was locked
         try:
             if not swept:
                 yield made, file
@@ -186,7 +186,7 @@ def _put_where_nothing_is(made: Path, path: Path) -> None:
         path.hardlink_to(made)
     except FileExistsError:
         raise
-    except OSError:  # a disk without links
+    except OSError:  # a disk without hard links
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         made.replace(path)
@@ -209,7 +209,7 @@ def _open(path: Path) -> int:
 
 
 def _open_locked(path: Path) -> int | None:
-    """Returns the descriptor of a folder once it is locked; None where it is gone by then."""
+    """Returns the descriptor of a folder once it is locked; None if it was removed by then."""
     number = _open(path)
     lock(number, wait=True)
     if path.exists():

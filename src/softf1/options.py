@@ -1,4 +1,4 @@
-"""Options by name, checked against the types that their owner declares: the one validator.
+"""Checks options against the types that their owner declares; the only validator.
 
 A section of a recipe, a task, a reader, an encoder and a loss declare options as fields of a
 dataclass or as parameters of a function. `option_types` reads the declaration, `convert` checks one
@@ -35,11 +35,11 @@ WORDS: dict[Any, str] = {
     Sequence: "a list",
     dict: "a table",
 }
-"""What the types are called in messages."""
+"""Names of the types in messages."""
 
 
 class OptionError(InputError):
-    """A wrong value or name of an option; `key` says where, such as `train.lr`."""
+    """An unknown option or a wrong value; `key` is its name, such as `train.lr`."""
 
     def __init__(self, key: str, message: str):
         self.key = key
@@ -56,7 +56,7 @@ class Range:
     below: float = math.inf
 
     def __contains__(self, value: float) -> bool:
-        """Whether a number is in the range; what is not finite never is."""
+        """Whether a number is in the range; infinities and NaN never are."""
         inside = self.least <= value <= self.most and self.above < value < self.below
         return inside and math.isfinite(value)
 
@@ -73,9 +73,9 @@ class Range:
 
 @cache
 def option_types(owner: Callable[..., Any]) -> dict[str, Any]:
-    """The type of each option that a dataclass or a function declares, with its range.
+    """Returns the declared type, with its range, of each option of a dataclass or function.
 
-    Names that a module imports for type checking only count as Any.
+    Names that are imported for type checking only count as Any.
 
     >>> def read(path, *, tag: int | None = -1): ...
     >>> option_types(read)
@@ -93,7 +93,7 @@ def option_types(owner: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _evaluate(annotation: Any, names: dict[str, Any]) -> Any:
-    """An annotation as a type; Any where there is none, or its names are not there at run time."""
+    """Evaluates an annotation; Any if it is missing or not available at run time."""
     if annotation is inspect.Parameter.empty:
         return Any
     try:
@@ -106,7 +106,7 @@ def _evaluate(annotation: Any, names: dict[str, Any]) -> Any:
 def check_options(
     options: Mapping[str, Any], types: Mapping[str, Any], *, owner: str
 ) -> dict[str, Any]:
-    """The options as their types want them; an unknown name lists the known ones.
+    """Converts options to their declared types; the error for an unknown name lists the known ones.
 
     >>> check_options({"gamma": 2}, {"gamma": float}, owner="loss focal")
     {'gamma': 2.0}
@@ -123,10 +123,10 @@ def check_options(
 
 
 def check_fields(section: Any, where: str) -> None:
-    """Check every field and bring its value to its type: whole numbers to floats, lists to tuples.
+    """Checks every field and converts its value: integers to floats, lists to tuples.
 
     Args:
-        section: A frozen dataclass, in its `__post_init__`.
+        section: A frozen dataclass; call this in its `__post_init__`.
         where: The name of the section, for messages.
     """
     cls: Any = type(section)
@@ -136,7 +136,7 @@ def check_fields(section: Any, where: str) -> None:
 
 
 def convert(value: Any, hint: Any, *, key: str) -> Any:
-    """The value as the type wants it.
+    """Converts a value to the type.
 
     >>> convert(1, float, key="train.lr"), convert([1, 2], tuple[float, ...], key="x")
     (1.0, (1.0, 2.0))
@@ -165,14 +165,14 @@ def convert(value: Any, hint: Any, *, key: str) -> Any:
 
 
 def look_up(name: str, names: Mapping[str, T], what: str) -> T:
-    """The entry of that name, or an error that lists the names there are."""
+    """Returns the entry of that name; the error for an unknown name lists the known ones."""
     if name in names:
         return names[name]
     raise InputError(f"unknown {what} {name!r}{nearest(name, names)}; known: {', '.join(names)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the name that was meant, to be put behind a message.
+    """Suggests the known name nearest to an unknown one, as the end of a message.
 
     >>> nearest("epoch", ["epochs", "lr"]), nearest("zzz", ["lr"])
     (' (did you mean epochs?)', '')
@@ -182,7 +182,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def named(section: str, options: Iterable[str], message: str) -> str:
-    """The option of a section that a message is about, if it names one.
+    """Finds the option of a section that a message names, if any.
 
     >>> named("loss", ["gamma", "dice.over"], "wanted over to be example or batch")
     'loss.dice.over'
@@ -192,7 +192,7 @@ def named(section: str, options: Iterable[str], message: str) -> str:
 
 
 def _convert_union(value: Any, parts: tuple[Any, ...], *, key: str) -> Any:
-    """The value as the first of the types that takes it."""
+    """Converts a value to the first type of a union that accepts it."""
     if value is None and NoneType in parts:
         return None
     kept = [part for part in parts if part is not NoneType]
@@ -207,7 +207,7 @@ def _convert_union(value: Any, parts: tuple[Any, ...], *, key: str) -> Any:
 
 
 def _wording(hint: Any) -> str:
-    """What a type is called in a message."""
+    """The name of a type in a message."""
     if get_origin(hint) is Literal:
         return " or ".join(get_args(hint))
     plain = get_origin(hint) or hint
@@ -215,7 +215,7 @@ def _wording(hint: Any) -> str:
 
 
 def _convert_any(value: Any, *, key: str) -> Any:
-    """What both TOML and JSON can say: texts, numbers, lists and tables of them."""
+    """Accepts what both TOML and JSON can hold: strings, numbers, lists and tables."""
     if isinstance(value, dict):
         return _convert_table(value, Any, key=key)
     if isinstance(value, (list, tuple)):
@@ -245,7 +245,7 @@ def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
 
 
 def _check_text(value: str, *, key: str) -> None:
-    """Refuses what UTF-8 cannot say, such as the name of a file in another encoding."""
+    """Raises for text that UTF-8 cannot encode, such as a file name in another encoding."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -267,7 +267,7 @@ def _convert_table(value: Any, hint: Any, *, key: str) -> dict[str, Any]:
 
 
 def _convert_section(value: Any, section: Any, *, key: str) -> Any:
-    """A table as the dataclass that declares its keys, which checks their values itself."""
+    """Converts a table to the dataclass that declares its keys and checks their values."""
     if isinstance(value, section):
         return value
     known = option_types(section)
@@ -279,7 +279,7 @@ def _convert_section(value: Any, section: Any, *, key: str) -> Any:
 
 
 def _in_range(value: Any, allowed: Range, *, key: str) -> Any:
-    """Check a number, or each number of a tuple or table."""
+    """Checks a number, or each number of a tuple or table."""
     numbers = value.values() if isinstance(value, dict) else value
     for one in numbers if not isinstance(value, (int, float, NoneType)) else [value]:
         if one is not None and one not in allowed:

@@ -170,7 +170,7 @@ def test_rows_that_are_not_trained_stand_in_the_table_alone(grid, tmp_path):
 
 
 def test_what_is_missing_is_said(rendered, texts):
-    assert "1 cell has no result: dsc-s4 (failed)." in rendered
+    assert "1 run has no result: dsc-s4 (failed)." in rendered
     assert "These figures are made up." in rendered  # a note of the comparison
     assert "Precision-recall curves: the predictions hold no probabilities." in rendered
     alone = page.render(read_study(texts[:1]), library="")

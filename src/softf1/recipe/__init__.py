@@ -1,4 +1,4 @@
-"""Recipes: what a user writes, read with line numbers and checked before anything runs."""
+"""Recipes in TOML: read with line numbers and checked before anything runs."""
 
 from softf1.options import OptionError
 from softf1.recipe.checking import check_recipe, check_target

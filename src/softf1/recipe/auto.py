@@ -1,6 +1,6 @@
-"""`loss.name = "auto"`: loss, adversarial step and consistency by the task, its classes and metric.
+"""`loss.name = "auto"`: chooses loss, adversarial step and consistency from task and metric.
 
-The rules are data, in auto.toml beside this file, each with the evidence for it.
+The rules are data, in auto.toml beside this file, each with its evidence.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 HARDENING = ("adversarial", "adversarial_relative", "consistency")
-"""Keys of `[train]` that a rule sets, unless the recipe does."""
+"""Keys of `[train]` that a rule sets, unless the recipe sets them."""
 
 
 class Rule(NamedTuple):
-    """A line of auto.toml."""
+    """One rule of auto.toml."""
 
     name: str
     when: dict[str, Any]
@@ -31,20 +31,20 @@ class Rule(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is to change in the recipe, and why."""
+    """The chosen values of the recipe, and the reason."""
 
     values: dict[str, Any]
     why: str
 
     @property
     def line(self) -> str:
-        """Both in one line, for whoever trains."""
+        """Values and reason in one line, for the user."""
         shown = ", ".join(f"{key}={value}" for key, value in self.values.items())
         return f"auto: {shown} ({self.why})"
 
 
 def read_rules() -> list[Rule]:
-    """The rules, the first that fits decides."""
+    """Reads the rules; the first one that fits is used."""
     text = files("softf1.recipe").joinpath("auto.toml").read_text("utf-8")
     return [Rule(**rule) for rule in tomllib.loads(text)["rule"]]
 
@@ -56,7 +56,7 @@ def choose(
     counts: Mapping[str, NDArray[np.int64]],
     given: Mapping[str, Any],
 ) -> Choice:
-    """Returns what `auto` means for a task.
+    """Returns the choice of `auto` for a task.
 
     Args:
         kind: The task's name in recipes.
@@ -79,7 +79,7 @@ def choose(
 
 
 def fits(when: Mapping[str, Any], kind: str, metric: str, share: float | None) -> bool:
-    """Whether all that a rule asks for holds."""
+    """Whether all conditions of a rule hold."""
     below = when.get("positives_below")
     return (
         kind in when.get("kind", (kind,))
@@ -105,7 +105,7 @@ def positive_share(counts: Mapping[str, NDArray[np.int64]]) -> float | None:
 
 
 def _is_given(key: str, given: Mapping[str, Any]) -> bool:
-    """A size of the adversarial step in either unit rules out the other."""
+    """Whether the recipe sets a key; an adversarial step in either unit counts for both."""
     name = key.removeprefix("train.")
     sizes = ("adversarial", "adversarial_relative")
     return any(other in given for other in (sizes if name in sizes else (name,)))

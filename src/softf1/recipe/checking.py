@@ -1,4 +1,4 @@
-"""What a recipe asks of task, reader, encoder and loss, checked before any data is read."""
+"""Checks the options of task, reader, encoder and loss before any data is read."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 OF_TRAINING = ("ignore_index", "mask", "reduction")
 """Options of losses that training sets itself."""
 CLASSES = 3
-"""How many classes the trial has; which labels there are, only the data can say."""
+"""The number of classes in the trial; the real labels are only known from data."""
 TROUBLE = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
-"""What a loss may raise on options that it cannot take."""
+"""Errors that a loss may raise for invalid options."""
 
 
 def check_recipe(
     recipe: Recipe, *, path: Path | str | None = None, overrides: Sequence[str] = ()
 ) -> None:
-    """Ask task, reader, encoder and loss about their options; loads torch.
+    """Checks the options of task, reader, encoder and loss; loads torch.
 
-    What only data can tell is not checked here: labels, files, `eval.metric`, `loss.keys`.
+    Checks that need data come later: labels, files, `eval.metric`, `loss.keys`.
 
     Args:
-        recipe: As read.
-        path: The path or name that it was read from; errors then say the line.
-        overrides: The words that it was read with.
+        recipe: The recipe.
+        path: Its path or name; if given, errors name the line.
+        overrides: The `key=value` words it was read with.
 
     Raises:
         InputError: Names the key.
@@ -55,7 +55,7 @@ def check_recipe(
 
 
 def check_parts(recipe: Recipe) -> None:
-    """Ask task, reader, encoder and loss about their options.
+    """Checks the options of task, reader, encoder and loss.
 
     Raises:
         OptionError: Names the key.
@@ -68,9 +68,9 @@ def check_parts(recipe: Recipe) -> None:
 
 
 def check_target(recipe: Recipe, task: Task) -> None:
-    """Ask a task whether it can be tuned for `eval.target`; with its labels it knows more."""
+    """Raises if a task cannot be tuned for `eval.target`; after fitting it checks labels too."""
     targets = recipe.eval.targets
-    if targets is None or recipe.eval.target in (None, "f1"):  # what every task has: `tune`
+    if targets is None or recipe.eval.target in (None, "f1"):  # every task has `tune`
         return
     if not hasattr(task, "operate"):
         raise OptionError("eval.target", f'wanted "f1" for task {task.kind}, which has no other')
@@ -101,11 +101,11 @@ def _check_task(recipe: Recipe) -> Task:
 
 
 def _check_reader(task: Task) -> None:
-    """Format and options of the reader; nothing is read."""
+    """Checks format and options of the reader; reads nothing."""
     from softf1.data.problems import Problems
     from softf1.data.registry import choose
 
-    if task.format is None:  # the file will tell
+    if task.format is None:  # detected from the file
         return
     options = dict(task.reader)
     try:
@@ -138,7 +138,7 @@ def _check_encoder(encoder: EncoderSection, task: Task) -> None:
 
 
 def _check_large(encoder: EncoderSection, *, scratch: bool) -> None:
-    """What is for pretrained encoders only, and the package that LoRA wants."""
+    """Checks options of pretrained encoders, and that peft is installed for LoRA."""
     from softf1.models.lora import find_peft
 
     for key in ("lora", "gradient_checkpointing"):
@@ -150,12 +150,12 @@ def _check_large(encoder: EncoderSection, *, scratch: bool) -> None:
 
 
 def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
-    """Build the loss and try it, which also tries the values of its options.
+    """Builds the loss and calls it once, to check the values of its options.
 
     Args:
         loss: The recipe's `[loss]`.
-        softmax: Whether targets are one of several classes; otherwise yes or no at every place.
-        whole: Whether a process has its share of a step in one piece.
+        softmax: Whether targets are one of several classes; otherwise they are binary.
+        whole: Whether a process has its share of a step in one micro-batch.
     """
     import torch
 
@@ -173,7 +173,7 @@ def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
         target = torch.tensor([0, 1, 1, 0])
         made(torch.zeros(4, classes), target if softmax else target[:, None].float())
         if not whole:
-            WindowLoss(made, statistics=loss.statistics)  # refuses what needs a batch in one piece
+            WindowLoss(made, statistics=loss.statistics)  # raises if it needs the whole batch
     except OptionError:
         raise
     except TROUBLE as error:
@@ -215,7 +215,7 @@ def _build(loss: LossSection, *, classes: int) -> nn.Module:
 
 
 def _numbered(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the first class in place of excluded labels, in tables of parts too."""
+    """Replaces excluded labels by the first class, in tables of parts too."""
 
     def number(name: str, value: Any) -> Any:
         if name == "exclude":
@@ -226,7 +226,7 @@ def _numbered(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _excluded(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every `exclude`, those in tables too."""
+    """Yields every `exclude`, in tables of parts too."""
     for name, value in options.items():
         if name == "exclude":
             yield f"{prefix}{name}", value
@@ -235,7 +235,7 @@ def _excluded(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 
 
 def _check_types(made: nn.Module, options: Mapping[str, Any]) -> None:
-    """Refuses options of our own losses that are not of the type that their function declares."""
+    """Raises if an option of our own losses is not of its declared type."""
     import torch
 
     for part in made.modules():
@@ -247,7 +247,7 @@ def _check_types(made: nn.Module, options: Mapping[str, Any]) -> None:
 
 
 def _dotted(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Names of options, those in tables too, as `dice.over`."""
+    """Names of options; those in tables as `dice.over`."""
     for name, value in options.items():
         yield f"{prefix}{name}"
         if isinstance(value, dict):
@@ -255,6 +255,6 @@ def _dotted(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _hint(name: str, text: str) -> str:
-    """The nearest of the options that a message lists behind a semicolon."""
+    """Suggests the nearest of the options that a message lists after its semicolon."""
     known = text.partition(";")[2] if "has no option" in text else ""
     return nearest(name, re.findall(r"\w+", known))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NO_RESULT = ("train.checkpoint_seconds", "train.trackers")
-"""Keys that change no result."""
+"""Keys that do not change the result."""
 OF_ANY_LOSS = ("statistics", "keys")
-"""Keys of `[loss]` that stay when another loss takes its place."""
+"""Keys of `[loss]` that stay when the loss is replaced."""
 _NAME = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _NAMES = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
 _HEADER = re.compile(rf"\s*\[\s*({_NAMES})\s*\]")
@@ -35,10 +35,10 @@ _OPEN, _CLOSE = "[{", "]}"
 
 
 def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe of a file or of a shipped name, changed by words such as `train.lr=3e-5`.
+    """Reads a recipe from a file or by its shipped name, with changes such as `train.lr=3e-5`.
 
-    Types, ranges and names of keys are checked here; `check_recipe` also asks the task and the
-    loss about their options, for which it must load them.
+    This checks names, types and ranges of keys; `check_recipe` also checks the options of task and
+    loss, for which it loads torch.
 
     Raises:
         InputError: Names the file and the line of the key.
@@ -54,9 +54,9 @@ def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Reci
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with other values of dotted keys; None is the default.
+    """Returns the recipe with other values of dotted keys; None resets a key to its default.
 
-    Another `loss.name` drops the options and the class weights of the loss before.
+    Another `loss.name` drops the options and class weights of the old loss.
 
     >>> old = build_recipe({"name": "a", "task": {"kind": "tagging", "train": "train.conll"},
     ...                     "encoder": {"name": "bilstm"}, "loss": {"name": "focal", "gamma": 3}})
@@ -68,31 +68,31 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
 
 
 def build_recipe(values: Mapping[str, Any]) -> Recipe:
-    """A recipe from nested tables, as a file has them."""
+    """Builds a recipe from nested tables, as read from TOML."""
     for key in values:
         if key != "name" and key not in SECTIONS:
             raise OptionError(key, f"unknown section{nearest(key, SECTIONS)}; {_known(SECTIONS)}")
     name = values.get("name")
     if not isinstance(name, str) or not name:
         raise OptionError("name", f"wanted a text that is not empty, got {name!r}")
-    if any(mark in name for mark in "/\\\0"):  # runs go into a folder of this name
+    if any(mark in name for mark in "/\\\0"):  # the run folder has this name
         raise OptionError("name", f"wanted a name, not a path, got {name!r}")
     parts = {key: _build_section(key, values.get(key, {})) for key in SECTIONS}
     return Recipe(name=name, **parts)
 
 
 def describe_recipe(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as nested tables, every default written out; `build_recipe` takes it back."""
+    """Returns the recipe as nested tables with all defaults; the inverse of `build_recipe`."""
     return {"name": recipe.name} | {key: _describe(getattr(recipe, key)) for key in SECTIONS}
 
 
 def format_recipe(recipe: Recipe) -> str:
-    """The recipe as TOML, which `read_recipe` reads back to an equal one."""
+    """Returns the recipe as TOML; `read_recipe` reads back an equal one."""
     return format_toml(describe_recipe(recipe))
 
 
 def hash_recipe(recipe: Recipe) -> str:
-    """A hash of everything that decides the result."""
+    """Hashes everything in the recipe that decides the result."""
     values = describe_recipe(recipe)
     del values["name"]
     for key in _NO_RESULT:
@@ -140,7 +140,7 @@ def _known(names: Any) -> str:
 
 
 def change(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables with other values of dotted keys."""
+    """Returns nested tables with other values of dotted keys."""
     changed = deepcopy(dict(values))
     loss = changed.get("loss", {})
     if isinstance(loss, dict) and _replaces(changes, loss.get("name", "ce")):
@@ -151,14 +151,14 @@ def change(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def _replaces(changes: Mapping[str, Any], loss: str) -> bool:
-    """Whether the changes name another loss."""
+    """Whether the changes set another loss."""
     return "loss.name" in changes and changes["loss.name"] != loss
 
 
 def locate(
     error: OptionError, path: Path, lines: Mapping[str, int], given: Iterable[str]
 ) -> InputError:
-    """The error with file and line, unless a key that was given besides the file is at fault."""
+    """Adds file and line to the error, unless an override caused it."""
     if any(_inside(error.key, key) or _inside(key, error.key) for key in given):
         return error
     line = next((lines[key] for key in _upwards(error.key) if key in lines), None)
@@ -166,7 +166,7 @@ def locate(
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in nested tables; None takes it out."""
+    """Sets a dotted key in nested tables; None removes it."""
     *path, last = key.split(".")
     if not path and last != "name":
         raise OptionError(key, f"wanted name or section.key{nearest(key, SECTIONS)}")
@@ -185,13 +185,13 @@ def _inside(key: str, section: str) -> bool:
 
 
 def _upwards(key: str) -> list[str]:
-    """A key and the sections around it, innermost first."""
+    """A key and its enclosing sections, innermost first."""
     parts = key.split(".")
     return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """The content of a file, and the line of each key such as `train.lr`."""
+    """Reads a TOML file; also returns the line of each key, such as `train.lr`."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
         return tomllib.loads(text), find_lines(text)
@@ -209,7 +209,7 @@ def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def find_lines(text: str) -> dict[str, int]:
-    r"""The line of each section and key, as far as they stand at the start of one.
+    r"""Finds the line of each section and key that starts a line.
 
     >>> find_lines("[train]\nlr = 1\n\n[loss.dice]\nover = 'batch'")
     {'train': 1, 'train.lr': 2, 'loss.dice': 4, 'loss.dice.over': 5}
@@ -227,9 +227,9 @@ def find_lines(text: str) -> dict[str, int]:
 
 
 def parse_override(word: str) -> tuple[str, Any]:
-    """Key and value of `key=value`; the value is TOML, any other word is a text.
+    """Parses `key=value`; the value is TOML, or else a string.
 
-    Nothing but `key=` gives None, which is the default of the key.
+    `key=` alone gives None, which means the default of the key.
 
     >>> parse_override("train.lr=3e-5"), parse_override("loss.name=ce+dice")
     (('train.lr', 3e-05), ('loss.name', 'ce+dice'))
@@ -250,12 +250,12 @@ def _parse_value(text: str, key: str) -> Any:
             raise OptionError(key, f"wanted a value in TOML, got {text!r}") from error
         return text
     value = parsed.pop("value")
-    # Dates are texts to us; more than one key means that the text has ends of lines.
+    # Dates stay strings; more than one key means that the text contains line breaks.
     return value if isinstance(value, (bool, int, float, str, list, dict)) and not parsed else text
 
 
 def split_values(text: str) -> Iterator[str]:
-    """The values of a list, at commas that are in no bracket and no quotes.
+    """Splits a list at commas outside brackets and quotes.
 
     >>> list(split_values("[1, 0.5],[1, 1]"))
     ['[1, 0.5]', '[1, 1]']
@@ -275,7 +275,7 @@ def split_values(text: str) -> Iterator[str]:
 
 
 def format_toml(values: dict[str, Any], *, prefix: str = "") -> str:
-    """Nested tables as TOML, texts and numbers before tables."""
+    """Formats nested tables as TOML, plain values before tables."""
     lines = [
         f"{_key(name)} = {_value(one)}" for name, one in values.items() if not isinstance(one, dict)
     ]
@@ -288,7 +288,7 @@ def format_toml(values: dict[str, Any], *, prefix: str = "") -> str:
 
 
 def _value(value: Any) -> str:
-    """A value on one line.
+    """Formats a value on one line.
 
     >>> _value([1, 2e-05, True, "a"])
     '[1, 2e-5, true, "a"]'
@@ -307,7 +307,7 @@ def _value(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    """A basic string: JSON's escapes are TOML's, which also wants DEL escaped."""
+    """Formats a basic string: TOML has JSON's escapes, and DEL must be escaped too."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,4 +1,4 @@
-"""Where recipes are: a path, or the name of one that is shipped."""
+"""Finds recipes: by path, or by the name of a shipped one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER = re.compile(r"# (Run|Paper|Files|From): +(.+)")
 
 
 class Header(NamedTuple):
-    """What the comments at the top of a recipe say; empty where they do not.
+    """The comments at the top of a recipe; fields are empty if not given.
 
     Attributes:
         title: The first line.
@@ -34,19 +34,19 @@ class Header(NamedTuple):
 
 
 def recipe_folder() -> Path:
-    """The shipped recipes: inside the installed package, or beside `src` in a checkout."""
+    """The folder of shipped recipes: in the installed package, or beside `src` in a checkout."""
     package = Path(softf1.__file__).parent
     inside = package / "recipes"
     return inside if inside.is_dir() else package.parents[1] / "recipes"
 
 
 def list_recipes() -> dict[str, Path]:
-    """The shipped recipes by name."""
+    """Lists the shipped recipes by name."""
     return dict(sorted((path.stem, path) for path in recipe_folder().glob("*.toml")))
 
 
 def read_header(path: Path) -> Header:
-    """The comments at the top of a recipe."""
+    """Reads the comments at the top of a recipe."""
     lines = path.read_text("utf-8").splitlines()
     found = {match[1]: match[2] for line in lines if (match := _HEADER.match(line))}
     title = lines[0].removeprefix("# ") if lines and lines[0].startswith("# ") else ""
@@ -54,7 +54,7 @@ def read_header(path: Path) -> Header:
 
 
 def find_recipe(path_or_name: Path | str) -> Path:
-    """The file of a recipe that is given by path or by name."""
+    """Returns the file of a recipe given by path or by name."""
     path = Path(path_or_name)
     if _exists(path) and not path.is_dir():
         return path
@@ -75,11 +75,11 @@ def find_recipe(path_or_name: Path | str) -> Path:
 
 
 def resolve_paths(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe with files that the current folder does not have taken from the recipe's own."""
+    """Resolves data files that are not in the current folder relative to the recipe's folder."""
     task, encoder, options = recipe.task, recipe.encoder, recipe.task.options
     if isinstance(queries := options.get("queries"), str):
         options = options | {"queries": _resolve(queries, folder)}
-    named = {MINILM, *list_encoders()}  # a folder of that name, such as a run's, is another thing
+    named = {MINILM, *list_encoders()}  # a folder of the same name, such as a run, does not count
     if encoder.name not in named and _exists(folder / encoder.name / "config.json"):
         encoder = replace(encoder, name=_resolve(encoder.name, folder))
     task = replace(
@@ -98,8 +98,8 @@ def _resolve(name: str, folder: Path) -> str:
 
 
 def _exists(path: Path) -> bool:
-    """Whether a path is there; what no file can be called is not."""
+    """Whether a path exists; False for an impossible file name."""
     try:
         return path.exists()
-    except OSError:  # too long for a name
+    except OSError:  # too long for a file name
         return False

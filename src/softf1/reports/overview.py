@@ -86,10 +86,10 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
     if study.unfinished:
         names = ", ".join(f"{name} ({state})" for name, state in study.unfinished[:8])
         more = f" and {len(study.unfinished) - 8} more" if len(study.unfinished) > 8 else ""
-        cells = (
-            "1 cell has" if len(study.unfinished) == 1 else f"{len(study.unfinished)} cells have"
+        missing = (
+            "1 run has" if len(study.unfinished) == 1 else f"{len(study.unfinished)} runs have"
         )
-        notes.append(f"{cells} no result: {names}{more}.")
+        notes.append(f"{missing} no result: {names}{more}.")
     parts = find_mismatches(study)
     if parts:
         notes.append(f"The runs differ in their {' and '.join(parts)} data: scores do not compare.")

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 SHOWN = 12
-"""Labels that are listed; of more, the most frequent and the rarest."""
+"""The most labels to list; with more, only the most frequent and the rarest."""
 
 
 def describe_data(survey: Survey) -> list[str]:
-    """Lines about imbalance, labels and what a batch sees of them."""
+    """Lines about imbalance, labels, and how often batches miss them."""
     stats = survey.stats
     ratio = "no positives" if stats.ratio is None else f"{stats.ratio:.3g} negatives for a positive"
     language = "" if survey.language == "other" else f", {survey.language} text"
@@ -69,12 +69,12 @@ def _describe_labels(labels: tuple[LabelStats, ...], batch_size: int) -> list[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """A recipe for some files.
+    """A proposed recipe.
 
     Attributes:
         text: TOML with comments.
-        recipe: The same as a value.
-        survey: What was found in the files.
+        recipe: The same recipe as an object.
+        survey: Facts about the files.
     """
 
     text: str
@@ -83,11 +83,11 @@ class Proposal:
 
     @property
     def examples(self) -> int:
-        """Examples of train as the task has them: every query is asked of every sentence."""
+        """The number of training examples; BERT-MRC has one per query and sentence."""
         return self.survey.stats.examples * len(self.recipe.task.options.get("queries", ("",)))
 
     def summary(self) -> str:
-        """The choices in one line."""
+        """Summarises the choices in one line."""
         recipe, stats = self.recipe, self.survey.stats
         return (
             f"{recipe.task.kind}, {stats.examples:,} examples, {stats.format}; "
@@ -95,7 +95,7 @@ class Proposal:
         )
 
     def commands(self, path: str) -> tuple[str, ...]:
-        """What to run next, the recipe being at `path`: train, compare, report."""
+        """The next commands for a recipe at `path`: train, compare, report."""
         file = shlex.quote(path)
         losses = "auto,ce+tuned,wce,dice,ce+dice"
         if self.recipe.task.kind == "qa":
@@ -118,18 +118,18 @@ def propose_recipe(
     options: Mapping[str, object] | None = None,
     encoder: str | None = None,
 ) -> Proposal:
-    """Looks at files and writes a recipe for them, with the reasons as comments.
+    """Inspects files and proposes a recipe, with reasons as comments.
 
     Args:
-        paths: One to three files: train, dev and test, told apart by their names or in that order.
-        name: What the recipe is called.
-        task: Forces the task; otherwise it is found.
-        format: Forces the format; otherwise it is found.
+        paths: One to three files: train, dev and test, recognised by name or in that order.
+        name: The name of the recipe.
+        task: Forces the task; detected by default.
+        format: Forces the format; detected by default.
         options: Options of the reader, such as the column of the label.
-        encoder: Forces the encoder; otherwise one is chosen by task and language.
+        encoder: Forces the encoder; chosen by task and language by default.
 
     Raises:
-        InputError: Files that fit no format, or not each other.
+        InputError: A file fits no format, or the files do not fit together.
     """
     surveyed = survey(paths, task=task, format=format, options=options, encoder=encoder)
     sections = [
@@ -149,7 +149,7 @@ def propose_recipe(
 
 
 def write_new(path: str, text: str) -> None:
-    """Writes a file that must not be there yet."""
+    """Writes a file that must not exist yet."""
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
@@ -158,4 +158,4 @@ def write_new(path: str, text: str) -> None:
         with new_file(Path(path), replace=False) as file:
             file.write(data)
     except FileExistsError as error:
-        raise InputError("wanted a new file, this one is there already", path=path) from error
+        raise InputError("wanted a new file, this one exists already", path=path) from error

