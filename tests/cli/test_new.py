@@ -39,7 +39,7 @@ def test_the_commands_are_known_words(capsys):
 def test_a_recipe_is_never_overwritten(capsys):
     assert main(["new", "my data/train.conll"]) == 0
     assert main(["new", "my data/train.conll"]) == 2
-    wanted = "softf1 new: recipe.toml: wanted a new file, this one is there already\n"
+    wanted = "softf1 new: recipe.toml: wanted a new file, this one exists already\n"
     assert capsys.readouterr().err == wanted
 
 

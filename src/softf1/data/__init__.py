@@ -1,6 +1,6 @@
-"""Readers: one file a format, each ends in examples or in an error that names the line.
+"""Readers, one file per format; they return examples, or an error that names the line.
 
-`read` and `iterate` take any format; `softf1.data.<module>.iterate` is one format's own reader.
+`read` and `iterate` take any format; `softf1.data.<module>.iterate` reads a single format.
 """
 
 from softf1.data.counts import Corpus

@@ -1,4 +1,4 @@
-"""JSON that knows where it stands: every wrong value is an error with its line and its path.
+"""JSON with positions: the error for a wrong value names its line and its path.
 
 `stream` yields the elements of a list one at a time, so that memory holds one of them, however
 large the file is.
@@ -26,7 +26,7 @@ _NAMES = {dict: "an object", list: "a list", str: "a text", int: "a number", boo
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TAIL = 16
-"""So near to the end of what was read, an error may be for want of more."""
+"""An error this close to the end of the buffer may only mean that more must be read."""
 _BETWEEN = re.compile(r"[ \t\n\r]*[,:]?[ \t\n\r]*")
 
 
@@ -38,7 +38,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse(text: str, path: Path | str, *, line: int = 1) -> object:
-    """The value of a JSON text that starts at `line` of the file."""
+    """Parses a JSON text that starts at `line` of the file."""
     try:
         value: object = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
@@ -48,14 +48,14 @@ def parse(text: str, path: Path | str, *, line: int = 1) -> object:
 
 
 class Place(NamedTuple):
-    """Where a text begins in its file: the line, and the characters before it on that line."""
+    """The position of a text in its file: line, and characters before it on that line."""
 
     line: int
     column: int = 0
 
 
 def _refuse(error: Exception, path: Path | str, place: Place, *, whole: str) -> NoReturn:
-    """Raises the error of a text that is not JSON; `whole` is all that is left of the file."""
+    """Raises the error for invalid JSON; `whole` says that nothing is left in the file."""
     line, message = place.line, f"wanted JSON, {error}"
     if isinstance(error, json.JSONDecodeError):
         what = error.msg.removesuffix(" starting at")
@@ -65,7 +65,7 @@ def _refuse(error: Exception, path: Path | str, place: Place, *, whole: str) -> 
         message = f"wanted JSON, got: {what} at column {column}{cut}"
         line += error.lineno - 1
     elif isinstance(error, RecursionError):
-        message = "wanted JSON, got it nested too deep"
+        message = "wanted JSON, got a value nested too deeply"
     raise RecordError("not JSON", message, path=path, line=line) from None
 
 
@@ -81,15 +81,15 @@ def _check_surrogates(value: object, text: str, path: Path | str, line: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A JSON text and the places in it that were asked for.
+    """A JSON text and the positions that were looked up in it.
 
     Attributes:
         text: The text.
         path: The file that it is in.
         one_line: Whether it is on one line.
         line: The line of the file where it begins.
-        at: The steps that lead to it in the file.
-        reached: Places that were found.
+        at: The keys and indices that lead to it in the file.
+        reached: Positions found so far.
     """
 
     text: str
@@ -100,10 +100,10 @@ class Document:
     reached: dict[tuple[Step, ...], tuple[int, int]] = field(default_factory=dict)
 
     def line_of(self, steps: tuple[Step, ...]) -> int:
-        """The line of the value that the steps lead to, found by walking the text again.
+        """Finds the line of a value by scanning the text again.
 
-        The parser does not have to keep positions, and files of one line are not walked. What was
-        reached is remembered, so that the lines of many values cost one walk together.
+        So the parser need not keep positions, and files of one line are not scanned. Positions are
+        cached, so the lines of many values take one scan together.
         """
         if self.one_line:
             return self.line
@@ -125,7 +125,7 @@ class Document:
         return self.reached[steps][0]
 
     def _index(self, steps: tuple[Step, ...], place: int, index: int) -> int:
-        steps = (*steps, -1)  # a list's own last element, apart from the list itself
+        steps = (*steps, -1)  # the last element of a list, not the list itself
         known, last = self.reached.get(steps, (_skip(self.text, place + 1), 0))
         if last > index:
             known, last = _skip(self.text, place + 1), 0
@@ -136,14 +136,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value in a JSON document, with the steps that lead to it."""
+    """A value in a JSON document, with the keys and indices that lead to it."""
 
     value: object
     document: Document
     steps: tuple[Step, ...] = ()
 
     def get(self, key: str, kind: type[T]) -> T:
-        """The value under a key, which must be there and of that kind."""
+        """The value under a key; raises if it is missing or of another type."""
         value = self.find(key, kind)
         if value is None:
             keys = ", ".join(map(str, self.fields()))
@@ -151,7 +151,7 @@ class Node:
         return value
 
     def find(self, key: str, kind: type[T]) -> T | None:
-        """The value under a key if it is there and not null; it must be of that kind."""
+        """The value under a key, None if it is missing or null; raises for another type."""
         value = self.fields().get(key)
         if value is None:
             return None
@@ -201,14 +201,14 @@ class Node:
         return RecordError(reason, f"{message}{where}", path=self.document.path, line=self.line)
 
     def fields(self) -> dict[str, object]:
-        """This value as a dict, which it must be."""
+        """This value as a dict; raises if it is none."""
         if not isinstance(self.value, dict):
             raise self.error("wrong type", f"wanted an object, got {_show(self.value)}")
         return self.value
 
 
 def load(path: Path | str, problems: Problems | None = None) -> Node:
-    """Reads a whole JSON file; a file that is not JSON cannot be skipped in part."""
+    """Reads a whole JSON file; an invalid file cannot be skipped in part."""
     text = "".join(read_text(path, problems or Problems()))
     if not text.strip():
         raise InputError("wanted JSON, got an empty file", path=path)
@@ -242,7 +242,7 @@ def stream(path: Path | str, problems: Problems, *, key: str | None = None) -> I
 
 
 class _Window:
-    """The part of a JSON file that is being read, and how far it is."""
+    """A buffer over a JSON file, and the position in it."""
 
     def __init__(self, path: Path | str, problems: Problems) -> None:
         self.path, self.limit = path, problems.max_line
@@ -251,7 +251,7 @@ class _Window:
         self.known, self.place = 0, Place(1)  # a position in the text, and where it is in the file
 
     def peek(self) -> str:
-        """The next character that is no white space, "" at the end."""
+        """The next character that is not white space, "" at the end."""
         while True:
             match = _SPACE.match(self.text, self.at)
             self.at = match.end() if match else self.at
@@ -261,7 +261,7 @@ class _Window:
                 return ""
 
     def take(self, wanted: str, message: str) -> str:
-        """Goes past one of the wanted characters."""
+        """Consumes one of the expected characters."""
         found = self.peek()
         if not found or found not in wanted:
             self.refuse(message)
@@ -269,7 +269,7 @@ class _Window:
         return found
 
     def names(self) -> Iterator[str]:
-        """The keys of an object; after each, its value must be read."""
+        """Yields the keys of an object; read the value after each key."""
         self.take("{", "Expecting value")
         if self.peek() == "}":
             self.at += 1
@@ -284,7 +284,7 @@ class _Window:
                 return
 
     def elements(self, steps: tuple[Step, ...]) -> Iterator[Node]:
-        """The elements of a list."""
+        """Yields the elements of a list."""
         self.take("[", "Expecting value")
         if self.peek() == "]":
             self.at += 1
@@ -297,12 +297,12 @@ class _Window:
                 return
 
     def read(self, steps: tuple[Step, ...]) -> Node:
-        """The next value."""
+        """Reads the next value."""
         self.peek()
         while True:
             try:
                 value, end = _DECODER.raw_decode(self.text, self.at)
-                # A number may go on behind what was read.
+                # A number may continue beyond the buffer.
                 if end < len(self.text) or not self._more():
                     break
             except json.JSONDecodeError as error:
@@ -321,13 +321,13 @@ class _Window:
         return Node(value, Document(own, self.path, "\n" not in own, line, steps))
 
     def refuse(self, message: str, position: int | None = None) -> NoReturn:
-        """Raises the error of what stands at a position of the text, or next."""
+        """Raises the error for the given position of the text, or the next one."""
         own = self.text[self.at :]
         error = json.JSONDecodeError(message, own, (position or self.at) - self.at)
         _refuse(error, self.path, self.where(), whole=own)
 
     def where(self) -> Place:
-        """The place of what comes next."""
+        """The position of the next value."""
         line, column = self.place
         ends = self.text.count("\n", self.known, self.at)
         if ends:
@@ -338,7 +338,7 @@ class _Window:
         return self.place
 
     def _more(self) -> bool:
-        """Forgets what was read and reads on, twice as much each time a long value goes on."""
+        """Drops what was consumed and reads more, doubling the size for a long value."""
         self.where()
         self.text, self.at, self.known = self.text[self.at :], 0, 0
         size, parts = 0, []

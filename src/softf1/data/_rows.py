@@ -1,4 +1,4 @@
-"""Where rows come from: TSV, CSV, JSON lines or a JSON list, each row with its line and names."""
+"""Reads rows of TSV, CSV, JSON lines or a JSON list, each with its line and column names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 Column = str | int | None
-"""A column by its name, by its number from 0, or not told."""
+"""A column by its name, by its number from 0, or None to detect it."""
 
 USUAL = {
     "text": ("text", "sentence", "content", "review", "tweet", "headline", "document"),
@@ -34,13 +34,13 @@ USUAL = {
     ),
     "id": ("id", "idx", "guid", "index", "pair_id"),
 }
-"""The names by which a column is recognised, whatever their case."""
+"""The names by which a column is recognised, ignoring case."""
 
 OPTIONAL = ("label", "id")
 
 
 def looks_like_header(cells: Sequence[str]) -> bool:
-    """Whether one of the cells is a usual name of a column other than the id.
+    """Whether one of the cells is a common column name other than that of the id.
 
     >>> looks_like_header(["Quality", "#1 String"]), looks_like_header(["1", "a good film"])
     (True, False)
@@ -52,7 +52,7 @@ def looks_like_header(cells: Sequence[str]) -> bool:
 def find_columns(
     names: Sequence[str], asked: Mapping[str, Column], path: Path | str, line: int
 ) -> dict[str, str]:
-    """The name of the column of each role; a role without one is left out if it may be.
+    """Finds the column of each role; optional roles without a column are left out.
 
     >>> find_columns(["idx", "Sentence", "label"], {"text": None, "label": 2}, "a.tsv", 1)
     {'text': 'Sentence', 'label': 'label'}
@@ -100,7 +100,7 @@ def read_rows(
     delimiter: str | None = None,
     encoding_errors: EncodingErrors = "strict",
 ) -> Iterator[tuple[int, Row]]:
-    """Yields (line number, row); options that a kind has no use for are refused."""
+    """Yields (line number, row); raises for options that the kind does not use."""
     if kind in ("json", "jsonl"):
         _refuse(kind, header=header, delimiter=delimiter)
     if kind == "json":
@@ -126,7 +126,7 @@ def _refuse(kind: str, **options: object) -> None:
 
 
 def _members(path: Path | str, problems: Problems) -> Iterator[tuple[int, Row]]:
-    """The objects of a JSON list, with the lines where they begin."""
+    """Yields the objects of a JSON list, with the lines where they begin."""
     for node in stream(path, problems):
         try:
             row = node.fields()
@@ -160,7 +160,7 @@ def _named(
     *,
     header: bool | None,
 ) -> Iterator[tuple[int, Row]]:
-    """Gives each cell its column's name, or its number where the file has no names."""
+    """Names each cell by its column, or by its number if the file has no header."""
     names: list[str] | None = None
     for line, cells in rows:
         if names is None:
@@ -187,7 +187,7 @@ def _split(numbered: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tupl
 def _split_quoted(
     numbered: Iterator[tuple[int, str]], delimiter: str, path: Path | str, problems: Problems
 ) -> Iterator[tuple[int, list[str]]]:
-    """Splits lines in which quotation marks may hold delimiters and ends of lines."""
+    """Splits lines in which quotes may contain delimiters and line breaks."""
     taken: list[int] = []
     size = 0
 
@@ -216,7 +216,7 @@ def _split_quoted(
                 "bad quoting", f"wanted CSV, got: {error}", path=path, line=taken[0]
             )
             if "end of data" in str(error):
-                # The rest of the file is inside one quotation: skipping it would hide that.
+                # The rest of the file is inside one pair of quotes: skipping it would hide that.
                 raise wrong from None
             problems.add(wrong)
             continue

@@ -24,7 +24,7 @@ EncodingErrors = Literal["strict", "replace"]
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _WIDE_BOMS = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # begins like that of UTF-16
+    codecs.BOM_UTF32_LE: "UTF-32",  # starts like that of UTF-16
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
@@ -32,7 +32,7 @@ _WIDE_BOMS = {
 
 
 class Encoded(str):
-    """The path of a file whose text is not UTF-8; readers see it as if it were.
+    """The path of a file in another encoding; readers get it as UTF-8.
 
     Attributes:
         encoding: Its encoding, by a name that Python knows.
@@ -42,7 +42,7 @@ class Encoded(str):
     encoding: str
 
     def __new__(cls, path: Path | str, encoding: str) -> Self:
-        """Refuses an encoding that is not known."""
+        """Raises for an unknown encoding."""
         try:
             "".encode(encoding)
         except (LookupError, ValueError):
@@ -61,7 +61,7 @@ class _Recoded:
         self.decoder = codecs.getincrementaldecoder(encoding)()
 
     def read(self, size: int = -1) -> bytes:
-        """About `size` bytes; none at the end of the file only."""
+        """Reads about `size` bytes; returns none only at the end of the file."""
         while True:
             data = self.file.read(size)
             text = self.decoder.decode(data, final=not data)
@@ -71,7 +71,7 @@ class _Recoded:
 
 @contextmanager
 def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
-    """Opens a plain or gzip file; whatever the system or gzip raises becomes an InputError."""
+    """Opens a plain or gzip file; errors of the system or of gzip become an InputError."""
     try:
         with Path(path).open("rb") as file:
             if file.peek(2)[:2] == _GZIP:
@@ -97,7 +97,7 @@ def _as_utf8(file: BinaryIO, path: Path | str) -> BinaryIO:
 
 
 def read_chunks(path: Path | str, problems: Problems) -> Iterator[bytes]:
-    """Yields the bytes of a file as they come, without BOM; a gzip file may not unpack to more."""
+    """Yields chunks of bytes without BOM; raises if a gzip file unpacks to more than the limit."""
     with open_bytes(path) as file:
         packed = isinstance(file.file if isinstance(file, _Recoded) else file, gzip.GzipFile)
         size, first = 0, True
@@ -112,7 +112,7 @@ def read_chunks(path: Path | str, problems: Problems) -> Iterator[bytes]:
 
 
 def read_text(path: Path | str, problems: Problems) -> Iterator[str]:
-    """Yields the text of a file as it comes, whatever its lines."""
+    """Yields chunks of text, regardless of lines."""
     decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
     for data in chain(read_chunks(path, problems), [b""]):
         try:
@@ -123,9 +123,9 @@ def read_text(path: Path | str, problems: Problems) -> Iterator[str]:
 
 
 def read_start(path: Path | str, size: int = 1 << 16) -> str:
-    """The first lines of a file, for looking at it; undecodable bytes are replaced.
+    """Reads the first lines of a file, for detection; replaces undecodable bytes.
 
-    The last one is whole, unless it is the first or the second, after a header.
+    The last line is complete, unless it is the first or the second.
     """
     with open_bytes(path) as file:
         data = file.read(size)
@@ -137,7 +137,7 @@ def read_start(path: Path | str, size: int = 1 << 16) -> str:
 def lines(
     path: Path | str, problems: Problems, *, errors: EncodingErrors = "strict"
 ) -> Iterator[tuple[int, str]]:
-    """Yields (line number, line without its end); lines that cannot be decoded are left out."""
+    """Yields (line number, line without its end); skips lines that cannot be decoded."""
     _check_errors(errors)
     number = 1
     for piece in _pieces(path, problems):
@@ -148,7 +148,7 @@ def lines(
 def blocks(
     path: Path | str, problems: Problems, *, errors: EncodingErrors = "strict"
 ) -> Iterator[tuple[int, str]]:
-    """Yields (first line number, text) of what stands between empty lines."""
+    """Yields (first line number, text) of blocks between empty lines."""
     _check_errors(errors)
     number = 1
     for piece in _whole_blocks(path, problems):

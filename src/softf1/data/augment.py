@@ -1,4 +1,4 @@
-"""Small changes to a text that keep its meaning: synonyms, and light edits where there are none.
+"""Small edits that keep the meaning of a text: synonyms, or lighter edits if there are none.
 
 Numbers, names and negations are never touched, since they decide whether two texts mean the same.
 Everything is drawn from the generator that is passed in.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 Synonyms = Callable[[str], Sequence[str]]
-"""Words that can stand for a lower-case word, the best first; none for a word it does not know."""
+"""Returns synonyms of a lower-case word, the best first; none for an unknown word."""
 
 STOP_WORDS = frozenset(
     (
@@ -46,7 +46,7 @@ _FUNCTION_WORDS = frozenset(
         *("before", "after", "over", "under", "more", "less", "most", "least", "than", "too"),
     )
 )
-"""Words whose nearest neighbours say something else: your, our; before, after; more, less."""
+"""Words whose nearest neighbours differ in meaning: your, our; before, after; more, less."""
 _PROTECTED = STOP_WORDS | _NEGATIONS | _FUNCTION_WORDS
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
@@ -98,7 +98,7 @@ def embedding_synonyms(
 
 
 def edit(text: str, random: Random, synonyms: Synonyms | None = None) -> str | None:
-    """The text with one word changed, or None where nothing in it may be.
+    """Returns the text with one word changed, or None if no word may be changed.
 
     A synonym is tried first. Without one the edit is light: a stop word is dropped, or two
     neighbours of which one is a stop word change places.
@@ -132,11 +132,11 @@ def _light_edit(text: str, spots: list[tuple[int, int]], random: Random) -> str 
 
 
 def _may_change(word: str) -> bool:
-    """Lower-case content words only: no numbers, names, negations or function words."""
+    """Whether a word may change: no numbers, names, negations or function words."""
     return word.isalpha() and word.islower() and len(word) > 2 and word not in _PROTECTED
 
 
 def _same_stem(word: str, other: str) -> bool:
-    """Whether two words are forms of one, which would change the number or tense only."""
+    """Whether two words are forms of one word, which would change only number or tense."""
     short, long = sorted((word, other), key=len)
     return long.startswith(short)

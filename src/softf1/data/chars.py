@@ -1,4 +1,4 @@
-"""Chinese, one character a line with its tag, a blank line between sentences.
+"""Chinese, one character and its tag per line, a blank line between sentences.
 
 The characters are read as they stand: a line may hold a space or a full-width space as its
 character, which a split at white space would lose.
@@ -51,5 +51,5 @@ def iterate(
 
 
 FORMATS = {
-    "chars": Format(iterate, ("tagging",), "one character and its tag a line (Chinese)"),
+    "chars": Format(iterate, ("tagging",), "one character and its tag per line (Chinese)"),
 }

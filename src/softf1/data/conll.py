@@ -1,4 +1,4 @@
-"""Columns: one word a line, a blank line between sentences (CoNLL-2003, WSJ, OntoNotes).
+"""Columns: one word per line, a blank line between sentences (CoNLL-2003, WSJ, OntoNotes).
 
 A sentence whose lines all have the same number of cells is split by one `str.split`, in half the
 time of a look at each line; only others get that look, to divide them at lines of white space or to
@@ -25,9 +25,9 @@ DOCSTART = "-DOCSTART-"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a line divides: `width` cells between separators, the word and the tag two of them.
+    """The columns of a line: `width` cells, and which of them are word and tag.
 
-    With `whole_word` the separator may itself be the word, as a space in one-character lines.
+    With `whole_word` the word may be the separator itself, such as a space in lines of characters.
     """
 
     separator: str
@@ -37,7 +37,7 @@ class Layout:
     whole_word: bool = False
 
     def split_block(self, block: str) -> list[str] | None:
-        r"""All cells with a newline cell after each line, or None where a line is not plain.
+        r"""Splits a block into cells, with a newline cell per line; None if a line is irregular.
 
         >>> Layout(" ", 2, 0, 1).split_block("a DT\nmap NN")
         ['a', 'DT', '\n', 'map', 'NN']
@@ -54,7 +54,7 @@ class Layout:
         return cells if even else None
 
     def split_line(self, line: str) -> list[str]:
-        """The cells of one line; a run of spaces is one separator, a run of tabs is not."""
+        """Splits one line into cells; several spaces are one separator, several tabs are not."""
         if self.whole_word:
             return line.rstrip(" ").rsplit(self.separator, self.width - 1)
         if self.separator == " ":
@@ -62,7 +62,7 @@ class Layout:
         return line.split(self.separator)
 
     def check(self, cells: list[str], path: Path | str, line: int) -> list[str]:
-        """The cells, if there are `width` of them and neither word nor tag is empty."""
+        """Returns the cells; raises if there are not `width` of them, or word or tag is empty."""
         if len(cells) != self.width:
             wanted = f"wanted {self.width} columns separated by {self.separator!r}"
             got = f"got {len(cells)}: {short(self.separator.join(cells))}"
@@ -115,7 +115,7 @@ def iterate(
 def look_at(
     block: str, path: Path | str, line: int, *, separator: str | None, word: int, tag: int | None
 ) -> Layout:
-    """The layout of a file by its first line, or an error if it has no such columns."""
+    """Finds the layout of a file by its first line; raises if it lacks the columns."""
     row = block.partition("\n")[0]
     separator = separator or ("\t" if "\t" in row else " ")
     width = len(Layout(separator, 0, 0, None).split_line(row))
@@ -135,7 +135,7 @@ def look_at(
 def split(
     block: str, path: Path | str, line: int, layout: Layout, problems: Problems
 ) -> Iterator[TaggedSentence]:
-    """Yields the sentence of a block; several where lines of white space stand between them."""
+    """Yields the sentence of a block, or several if blank-looking lines divide it."""
     cells = layout.split_block(block)
     if cells is not None:
         stride = layout.width + 1
@@ -168,7 +168,7 @@ def _paragraphs(block: str, line: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def _drop_marks(line: int, block: str, comment: str | None) -> tuple[int, str]:
-    """Leaves out document marks and comments at the head of a block."""
+    """Drops document marks and comments at the start of a block."""
     while block.startswith(DOCSTART) or (comment and block.startswith(comment)):
         block = block.partition("\n")[2]
         line += 1
@@ -190,7 +190,9 @@ def _close_brackets(sentence: TaggedSentence) -> TaggedSentence:
 
 
 FORMATS = {
-    "conll": Format(iterate, ("tagging",), "one word a line in columns, blank line between"),
+    "conll": Format(
+        iterate, ("tagging",), "one word per line in columns, blank line between sentences"
+    ),
     "conll2012": Format(
         iterate,
         ("tagging",),

@@ -1,4 +1,4 @@
-"""What counts as negative and as positive, task by task.
+"""Counts negatives and positives, by task.
 
 - tagging: words; O is negative, every other tag positive. Of plain labels (parts of speech) the
   most frequent is negative and the others are positive: a stray O among them is a label too.
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 YES = frozenset({"1", "true", "yes", "y", "pos", "positive", "duplicate", "paraphrase"})
-"""Names of the positive one of two labels, whatever their case."""
+"""Names of the positive one of two labels, ignoring case."""
 NO_ANSWER = "no answer"
 MOST_LABELS = 1_000_000
-"""More different labels are no labels."""
+"""With more distinct labels than this, the column holds no labels."""
 
 _IDEOGRAPH = "\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_IDEOGRAPH}]|[^\s{_IDEOGRAPH}]+")
@@ -58,14 +58,14 @@ class Counts:
 
     Attributes:
         unit: What is counted, such as "words".
-        negative: What is negative, in words.
-        negatives: How many are.
-        positives: How many are not.
+        negative: What counts as negative, in words.
+        negatives: The number of negatives.
+        positives: The number of positives.
         labels: Units by label.
-        examples: Examples by the labels that they have at least once.
+        examples: Number of examples that have each label at least once.
         scheme: The scheme of the tags; None where they are plain labels, or no tags.
         several: Whether a text has several labels or none, or an answer several spans.
-        note: What a user should know of the labels.
+        note: A remark about the labels for the user.
     """
 
     unit: str
@@ -105,7 +105,7 @@ ExampleT = TypeVar("ExampleT")
 
 @dataclass(frozen=True)
 class Corpus:
-    """One file's examples, with what was taken for granted and what was skipped."""
+    """The examples of one file, with notes about assumptions and skipped records."""
 
     path: str
     format: str
@@ -123,7 +123,7 @@ class Corpus:
         return count(self)
 
     def of(self, kind: type[ExampleT]) -> list[ExampleT]:
-        """The examples as one type, or an error that says what the file has instead."""
+        """The examples as one type; raises if the file has another type."""
         for example in self.examples:
             if not isinstance(example, kind):
                 got = f"{type(example).__name__} (format {self.format}, task {self.task})"
@@ -142,7 +142,7 @@ def count(corpus: Corpus) -> Counts:
 
 
 class Tally(Protocol):
-    """Counts examples one at a time, in memory that does not grow with their number."""
+    """Counts examples one at a time, in constant memory."""
 
     def add(self, example: Any) -> None:
         """Counts one example."""
@@ -152,7 +152,7 @@ class Tally(Protocol):
 
 
 def start_tally(task: str, path: Path | str) -> Tally:
-    """Returns what counts the examples of a task; the path is for errors."""
+    """Returns the counter for a task; the path is for error messages."""
     if task == "tagging":
         return _Tags(path)
     if task == "qa":
@@ -200,7 +200,7 @@ class _Tags:
         tags: Counter[str] = Counter()
         for (tag, _), number in self.pairs.items():
             tags[tag] += number
-        tags[OUTSIDE] -= self.sentences  # the one before each sentence
+        tags[OUTSIDE] -= self.sentences  # the context token before each sentence
         tags = +tags
         if not tags:
             raise InputError("wanted tags to count, got words alone", path=self.path)
@@ -261,7 +261,7 @@ class _Questions:
 
 
 def _edge_words(words: list[tuple[int, int]], answer: Answer) -> set[int]:
-    """The words that hold the first or the last character of a span."""
+    """The words with the first or last character of a span."""
     edges = {place for start, end in answer.spans for place in (start, end - 1)}
     # The word before the first that starts after the edge; an edge on white space is in no word.
     found = {(bisect_right(words, (place, math.inf)) - 1, place) for place in edges}
@@ -347,7 +347,7 @@ def _count(text: str) -> int:
 
 
 def negative_label(labels: Counter[str]) -> str:
-    """Of two labels the one that is not a yes, else the most frequent."""
+    """The negative label: of two the one that does not mean yes, else the most frequent."""
     named_yes = [label for label in labels if label.lower() in YES]
     if len(labels) == 2 and len(named_yes) == 1:
         return next(label for label in labels if label not in named_yes)
@@ -355,7 +355,7 @@ def negative_label(labels: Counter[str]) -> str:
 
 
 def unseen_labels(train: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
-    """Labels of another split that training never sees: scored, never predicted.
+    """Labels of another split that are not in train: scored, but never predicted.
 
     >>> unseen_labels(["PER", "LOC"], ["LOC", "ORG"])
     ('ORG',)
@@ -364,9 +364,9 @@ def unseen_labels(train: Iterable[str], other: Iterable[str]) -> tuple[str, ...]
 
 
 def describe_unseen(train: Counted, other: Counted) -> str | None:
-    """One sentence about labels that occur in `other` only, None if there are none.
+    """Describes labels that occur only in `other`; None if there are none.
 
-    Corpora of different tasks are not compared: their labels have nothing in common.
+    Corpora of different tasks are not compared.
     """
     if train.task != other.task:
         return None

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 _JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
 _KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
 _ROWS = 200
-"""How many rows are looked at."""
+"""How many rows are inspected."""
 _FEW_LABELS = 50
 _TABLES = (("tsv", "\t"), ("csv", ","), ("csv", ";"))
 
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """What a file was taken for.
+    """The detected format and task of a file.
 
     Attributes:
         format: A name of `FORMATS`.
-        task: The task that its examples serve.
-        reason: What in the file spoke for it.
-        options: Options of the reader that were found too, such as numbers of columns.
+        task: The task of its examples.
+        reason: The evidence in the file.
+        options: Detected reader options, such as column numbers.
     """
 
     format: str
@@ -47,14 +47,13 @@ class Detected:
 def detect(
     path: Path | str, *, task: str | None = None, told: Mapping[str, object] | None = None
 ) -> Detected:
-    """Looks at a file and takes the first format that its lines fit.
+    """Detects the format of a file: the first one that its lines fit.
 
-    A format is taken only on positive evidence; a file that fits none is an error that lists what
-    was looked for, never a guess. `told` are options of the reader that a user gave: names of
-    columns speak for a table.
+    A format needs positive evidence; a file that fits none is an error that lists the formats,
+    never a guess. `told` are reader options of the user: column names are evidence for a table.
     """
     if str(path).startswith("hf:"):
-        from softf1.data.hf import detect_task  # a library that is rarely needed
+        from softf1.data.hf import detect_task  # rarely needed, and slow to import
 
         return Detected("hf", task or detect_task(str(path)), "the name starts with hf:")
     start = read_start(path)
@@ -78,7 +77,7 @@ def detect(
 
 
 def _advise(start: str) -> str:
-    """What to do about a file that fits no format: a table wants to know its columns."""
+    """A hint for a file that fits no format: name the columns if it is a table."""
     header, _, rest = start.strip().partition("\n")
     between = max("\t,;", key=header.count)
     names = [name.strip(' "') for name in header.split(between)]
@@ -92,7 +91,7 @@ def _advise(start: str) -> str:
 
 
 def _told(start: str, told: Mapping[str, object]) -> Detected | None:
-    """A table that has the columns whose names the user gave."""
+    """Detects a table by the column names that the user gave."""
     wanted = {
         name
         for role, name in told.items()
@@ -127,7 +126,7 @@ def _json(start: str) -> Detected | None:
 
 
 def _first_keys(start: str, *, is_list: bool) -> list[str]:
-    """The keys of the first object; those of its start where it is longer than what was read."""
+    """The keys of the first object, as far as it was read."""
     try:
         value, end = json.JSONDecoder().raw_decode(start, start.find("{"))
     except (ValueError, RecursionError):
@@ -155,7 +154,7 @@ def _table(start: str) -> Detected | None:
     for kind, delimiter in _TABLES:
         options: dict[str, object] = {"delimiter": ";"} if delimiter == ";" else {}
         names = [name.strip(' "').lower() for name in header.split(delimiter)]
-        single = kind == "csv" and names[0] in USUAL["text"]  # to predict on
+        single = kind == "csv" and names[0] in USUAL["text"]  # unlabelled, to predict on
         if (len(names) < 2 and not single) or not looks_like_header(names) or not rest.strip():
             continue
         for layout, columns in LAYOUTS.items():
@@ -171,7 +170,7 @@ def _table(start: str) -> Detected | None:
 
 
 def _columns(start: str) -> Detected | None:
-    """One word a line, or one character a line where all but a few words are one character."""
+    """Detects one word per line, or one character if nearly all words are one character."""
     blocks = [block for block in re.split(r"\n[ \t]*\n", start) if block.strip("\n")]
     rows = [row for block in blocks for row in block.split("\n") if row][:_ROWS]
     rows = [row for row in rows if not row.startswith(("-DOCSTART-", "# "))]
@@ -182,7 +181,7 @@ def _columns(start: str) -> Detected | None:
     cells = [pair for pair in split if len(pair) == 2]
     tags = {pair[1] for pair in cells}
     of_a_scheme = _has_prefixes(tags)
-    # Tags of a scheme speak for columns even where a few rows lack theirs, which the reader names.
+    # Tags of a scheme are evidence even if a few rows lack a tag; the reader reports those.
     if len(cells) < (0.7 * len(rows) if of_a_scheme else len(rows)):
         return None
     if _chinese_characters([pair[0] for pair in cells]):
@@ -218,7 +217,7 @@ def _tagged(start: str) -> Detected | None:
 
 
 def _pairs(start: str) -> Detected | None:
-    """A table without names: label, two texts, and perhaps an id."""
+    """Detects a table without header: label, two texts, and perhaps an id."""
     rows = [row.split("\t") for row in start.split("\n") if row][:_ROWS]
     widths = {len(row) for row in rows}
     if len(rows) < 2 or widths not in ({3}, {4}):
@@ -234,7 +233,7 @@ def _pairs(start: str) -> Detected | None:
 
 
 def _lines(start: str) -> Detected | None:
-    """A label before the first tab or space of each line, from a small set."""
+    """Detects lines that start with a label from a small set, before a tab or space."""
     rows = [row for row in start.split("\n") if row.strip()][:_ROWS]
     between = "\t" if "\t" in rows[0] else " "
     pairs = [row.partition(between) for row in rows]
@@ -249,4 +248,4 @@ def _lines(start: str) -> Detected | None:
 _LOOKS: tuple[Callable[[str], Detected | None], ...] = (
     *(_conllu, _brackets, _table, _columns, _tagged, _pairs, _lines),
 )
-"""From the most telling to the least: the first that fits is taken."""
+"""Detectors, the most specific first; the first that fits wins."""

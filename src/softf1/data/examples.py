@@ -1,4 +1,4 @@
-"""What readers return and tasks take: frozen data, the text as it stood in the file."""
+"""Examples that readers return and tasks take: frozen, with the text as in the file."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ class MrcExample:
 
 
 Example = TaggedSentence | TextExample | PairExample | QAExample | MrcExample
-"""What any reader may return."""
+"""Any example that a reader may return."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A file format: its reader, which tasks it can serve, and what it looks like.
+    """A file format: its reader, the tasks it supports, and a summary.
 
     Another package adds one through the entry point group `softf1.formats`.
 
     Attributes:
         read: Reads a path; its keyword parameters are the options of the format, and `problems`.
-        tasks: The tasks that its examples serve; a reader of several takes `task=`.
+        tasks: The tasks that it supports; a reader for several takes `task=`.
         summary: One line for listings.
         options: Options that this format fixes in the reader.
     """

@@ -45,9 +45,9 @@ def iterate(
     """Reads the rows of a dataset; the line of an example is the number of its row, from 1.
 
     Args:
-        path: `hf:NAME[:CONFIG[:SPLIT]]`; the split is train unless told, and noted.
+        path: `hf:NAME[:CONFIG[:SPLIT]]`; the default split is train, with a note.
         task: "tagging", "qa", "pairs" or "classification".
-        words: The column of words (tagging); None looks for the usual names, as all columns do.
+        words: The column of words (tagging); None looks for common names, as for all columns.
         tag: The column of tags (tagging).
         text: As in `tables`, and so are the others up to `id`.
         first: The column of a pair's first text.
@@ -79,7 +79,7 @@ def iterate(
 
 
 def detect_task(path: str) -> str:
-    """The task that the columns of a dataset serve."""
+    """Detects the task from the columns of a dataset."""
     columns = set(load(path).column_names)
     if columns & {*_WORDS}:
         return "tagging"
@@ -97,7 +97,7 @@ def detect_task(path: str) -> str:
 
 
 def load(path: str) -> Any:
-    """The dataset behind `hf:NAME[:CONFIG[:SPLIT]]`."""
+    """Loads the dataset `hf:NAME[:CONFIG[:SPLIT]]`."""
     try:
         import datasets  # an optional dependency
     except ImportError:
@@ -111,7 +111,7 @@ def load(path: str) -> Any:
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(name, config or None)
-    except Exception as error:  # noqa: BLE001 - the library lets through what its backends raise
+    except Exception as error:  # noqa: BLE001 - its backends raise anything
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(f"wanted a dataset, got: {reason}", path=path) from None
     if isinstance(loaded, dict):
@@ -190,7 +190,7 @@ def _label_names(feature: Any) -> list[str] | None:
 
 
 def _to_names(value: Any, names: list[str] | None) -> Any:
-    """Numbers of labels as names; -1, which marks hidden labels, as None."""
+    """Converts label numbers to names; -1, a hidden label, to None."""
     if names is None or value is None:
         return value
     if isinstance(value, list):

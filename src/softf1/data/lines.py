@@ -1,4 +1,4 @@
-"""One text a line after its label: `label text`."""
+"""One text per line, after its label: `label text`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def iterate(
     encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TextExample]:
-    """Reads one text a line; the label ends at the first separator.
+    """Reads one text per line; the label ends at the first separator.
 
     Args:
         path: The file.

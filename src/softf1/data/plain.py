@@ -1,4 +1,4 @@
-"""Plain text to predict on: one example a line, no labels."""
+"""Plain text to predict on: one example per line, no labels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def iterate(
     encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence | TextExample | PairExample]:
-    """Reads one example a line; empty lines are left out.
+    """Reads one example per line; skips empty lines.
 
     Args:
         path: The file.
-        task: "classification" takes the line, "tagging" its words, which spaces divide as the
-            training data did, "pairs" two texts with a tab between.
-        characters: Every character of the line is a word (Chinese, one character a tag).
+        task: "classification" takes the line, "tagging" its words, separated by spaces as in the
+            training data, "pairs" two texts separated by a tab.
+        characters: Every character of the line is a word (Chinese, one tag per character).
         encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad lines; None raises at the first.
     """

@@ -1,4 +1,4 @@
-"""What went wrong while reading: one error that stops, or a count of what was skipped."""
+"""Problems while reading: the first error stops, or bad records are skipped and counted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 OnError = Literal["raise", "skip"]
 MAX_LINE = 1 << 24
-"""16 MiB: longer than any novel. What is one line is held in memory whole."""
+"""16 MiB, longer than any novel: a line is held in memory as a whole."""
 MAX_UNPACKED = 1 << 34
-"""16 GiB: far more than what a small gzip file should turn into."""
+"""16 GiB, far more than a small gzip file should unpack to."""
 _FIRST = 3
-"""How many places of each reason the report names."""
+"""How many positions per reason the report names."""
 
 
 def short(text: str, limit: int = 50) -> str:
-    """A text as a message quotes it, cut where it is long."""
+    """Quotes a text for a message, shortened if it is long."""
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
@@ -28,7 +28,7 @@ class RecordError(InputError):
     """One record (row, sentence, question) that cannot be used; the next one may be fine.
 
     Attributes:
-        reason: A few words that group such records in the report, such as "ragged row".
+        reason: A short reason that groups such records in the report, such as "ragged row".
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class RecordError(InputError):
 
 
 class Problems:
-    """Decides what a bad record does, and remembers the skipped ones by reason.
+    """Handles bad records, and counts the skipped ones by reason.
 
-    With `on_error="raise"` the first bad record ends the reading. With `"skip"` it is left out and
-    counted. Changes are repairs that were asked for. Notes are what a reader took for granted and
-    a user should see.
+    With `on_error="raise"` the first bad record stops the reading. With `"skip"` it is skipped and
+    counted. Changes are repairs that the user asked for. Notes are assumptions of a reader that the
+    user should see.
 
     >>> problems = Problems("skip")
     >>> problems.add(RecordError("ragged row", "wanted 3 columns, got 2", path="a.tsv", line=7))
@@ -98,12 +98,12 @@ class Problems:
         self._remember(reason, message)
 
     def note(self, text: str) -> None:
-        """Keeps one remark for the user; the same remark is kept once."""
+        """Adds a note for the user; each note is kept once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def remember(self, ids: set[str], name: str) -> None:
-        """Adds an id to those that must not come again, as long as there are not too many."""
+        """Remembers an id to find duplicates, up to a maximum number of ids."""
         if self.most_ids is not None and len(ids) >= self.most_ids:
             self.note(f"ids were compared with the first {self.most_ids:,} only")
         else:
@@ -111,11 +111,11 @@ class Problems:
 
     @property
     def skipped(self) -> int:
-        """How many records were left out, all reasons together."""
+        """The number of skipped records."""
         return self.counts.total()
 
     def __str__(self) -> str:
-        """One line: how many, why, and where first."""
+        """One line: how many, why, and the first positions."""
         skipped = f"skipped {self.skipped}{self._reasons(self.counts)}"
         if not self.changes:
             return skipped

@@ -244,7 +244,7 @@ FROM_HUB = {
 
 MANY = 5_000
 FEW = 500
-"""With at least this many examples three epochs are enough; below the second number take many."""
+"""Three epochs are enough from `MANY` examples on; below `FEW`, take ten."""
 
 
 def choose_encoder(survey: Survey) -> str:
