@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 def _refuse(error: Exception, path: Path | str, place: Place, *, whole: str) -> NoReturn:
-    """Raises the error for invalid JSON; `whole` says that nothing is left in the file."""
+    """Raises the error for invalid JSON; `whole` is the rest of the file."""
     line, message = place.line, f"wanted JSON, {error}"
     if isinstance(error, json.JSONDecodeError):
         what = error.msg.removesuffix(" starting at")

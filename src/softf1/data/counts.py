@@ -200,7 +200,7 @@ class _Tags:
         tags: Counter[str] = Counter()
         for (tag, _), number in self.pairs.items():
             tags[tag] += number
-        tags[OUTSIDE] -= self.sentences  # the context token before each sentence
+        tags[OUTSIDE] -= self.sentences  # the O that `add` puts before each sentence
         tags = +tags
         if not tags:
             raise InputError("wanted tags to count, got words alone", path=self.path)

@@ -1,4 +1,4 @@
-"""BERT-MRC: one item for each label and sentence, the label asked for by a query.
+"""BERT-MRC: one item per label and sentence, with a query that asks for the label.
 
 An item is `{"qas_id", "query", "context", "entity_label", "start_position", "end_position",
 "span_position", "impossible"}` with the words of the context joined by spaces and inclusive ends.
@@ -44,13 +44,13 @@ def iterate(path: Path | str, *, problems: Problems | None = None) -> Iterator[M
 
 
 def write(path: Path | str, examples: Iterable[MrcExample]) -> None:
-    """Writes items as the authors' readers take them; a word with a space in it is an error."""
+    """Writes items in the authors' format; raises if a word contains a space."""
     items = [json.dumps(_to_item(example), ensure_ascii=False) for example in examples]
     Path(path).write_text("[\n" + ",\n".join(items) + "\n]\n", encoding="utf-8")
 
 
 def read_queries(path: Path | str) -> dict[str, str]:
-    """Reads label → query, as they stand or under "default"."""
+    """Reads the query of each label, at the top level or under "default"."""
     document = load(path)
     node = document.child("default") if document.find("default", object) is not None else document
     queries = {label: node.get(label, str) for label in node.names()}
@@ -97,7 +97,7 @@ def from_tagged(
 
 
 def ask(sentences: Iterable[TaggedSentence], queries: Mapping[str, str]) -> Iterator[MrcExample]:
-    """Asks every query of every sentence, whose tags are not looked at: text to predict on."""
+    """Asks every query of every sentence without using tags: for text to predict on."""
     for index, sentence in enumerate(sentences):
         for number, (label, query) in enumerate(queries.items(), 1):
             name = f"{index}.{number}"

@@ -1,4 +1,4 @@
-"""Re-balancing of pair data, as in the paper's ablation on QQP.
+"""Rebalancing of pair data, as in the paper's ablation on QQP.
 
 | variant | what changes | share of positives, by default |
 |---|---|---|
@@ -105,7 +105,7 @@ def rebalance(
     size: int | None = None,
     held_out: Iterable[PairExample] = (),
 ) -> list[PairExample]:
-    """The training pairs of a variant, the kept rows in their order and the added ones after them.
+    """Makes the training pairs of a variant: the kept rows in order, then the added ones.
 
     Args:
         pairs: Training rows, each labelled.
@@ -115,7 +115,7 @@ def rebalance(
         positive: The label that counts as positive.
         share: Share of positives at the end; the paper's by default.
         size: Rows at the end.
-        held_out: Rows of dev and test, which no added row may equal; they are only compared with.
+        held_out: Rows of dev and test, which no added row may equal.
     """
     groups: dict[bool, list[PairExample]] = {True: [], False: []}
     for pair in pairs:
@@ -139,7 +139,7 @@ def rebalance(
 
 
 def check_leak(pairs: Iterable[PairExample], held_out: Iterable[PairExample]) -> None:
-    """Refuses training pairs that are also in dev or test, in either order of the two texts."""
+    """Raises if a training pair is also in dev or test, in either order of the two texts."""
     hidden = {_key(pair): pair.line for pair in held_out}
     for pair in pairs:
         line = hidden.get(_key(pair))
@@ -156,7 +156,7 @@ def _grow(
     random: Random,
     synonyms: Synonyms | None,
 ) -> list[PairExample]:
-    """`count` new rows, each an edited copy of a source, equally many of each in random order."""
+    """Makes `count` new rows: edited copies of the sources, equally often, in random order."""
     added: list[PairExample] = []
     order: list[PairExample] = []
     for _ in range(_TRIES * count):
@@ -177,7 +177,7 @@ def _grow(
 
 
 def _edit_pair(pair: PairExample, random: Random, synonyms: Synonyms | None) -> PairExample | None:
-    """The pair with one of its texts edited; the label stays what it was."""
+    """Returns the pair with one text edited and the same label."""
     if random.random() < 0.5:
         first = edit(pair.first, random, synonyms)
         return None if first is None else replace(pair, first=first)
@@ -186,5 +186,5 @@ def _edit_pair(pair: PairExample, random: Random, synonyms: Synonyms | None) -> 
 
 
 def _key(pair: PairExample) -> tuple[str, ...]:
-    """What makes two pairs the same: their texts in any order, case and spacing."""
+    """A key that is equal for the same texts in any order, case and spacing."""
     return tuple(sorted(" ".join(text.casefold().split()) for text in (pair.first, pair.second)))

@@ -1,4 +1,4 @@
-"""The formats by name, and the one way to read any of them: `read` and `iterate`."""
+"""The formats by name, and `read` and `iterate` for all of them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from softf1.data.examples import Example, Format
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")
-"""Parameters of readers that file, format and task decide, which are no options of a user."""
+"""Parameters of readers that follow from file, format and task, so users cannot set them."""
 _BOUNDS = ("max_line", "max_unpacked")
-"""Options of every format: `Problems` has them."""
+"""Options of every format, handled by `Problems`."""
 
 
 FORMATS: dict[str, Format] = {
@@ -42,11 +42,11 @@ FORMATS: dict[str, Format] = {
 """Our own formats; each reader declares those that it reads."""
 
 TASKS = tuple(dict.fromkeys(task for one in FORMATS.values() for task in one.tasks))
-"""The kinds of task that our own formats serve."""
+"""The task kinds that our own formats support."""
 
 
 def list_formats() -> dict[str, Format]:
-    """The formats by name, those of installed packages (`softf1.formats`) included."""
+    """Lists the formats by name, including those of other packages (`softf1.formats`)."""
     return FORMATS | {point.name: point.load() for point in entry_points(group="softf1.formats")}
 
 
@@ -63,13 +63,13 @@ def read(
     Args:
         path: A file (UTF-8, a BOM, CRLF and gzip are fine), or `hf:NAME`. `encoding=` names
             another encoding.
-        format: A name of `FORMATS`; None looks at the file and notes what it took.
-        task: One of `TASKS`; needed where a format serves several and the file does not tell.
-        on_error: "raise" stops at the first bad record, "skip" leaves it out and counts it.
+        format: A name of `FORMATS`; None detects it and adds a note.
+        task: One of `TASKS`; needed if a format supports several and the file does not tell.
+        on_error: "raise" stops at the first bad record, "skip" skips and counts it.
         options: The reader's own options, such as `tag=3` for columns.
 
     Raises:
-        InputError: Names the file, the line, what was wanted and what was got.
+        InputError: The file is wrong; the message names the line, what was expected and found.
     """
     problems = Problems(on_error)
     name, kind, reader = choose(path, format=format, task=task, problems=problems, options=options)
@@ -86,7 +86,7 @@ def iterate(
 ) -> Iterator[Example]:
     """Reads a file of any known format one example at a time, in bounded memory for line formats.
 
-    Takes what `read` takes, with `problems=Problems("skip")` in place of `on_error`.
+    Takes the arguments of `read`, with `problems=Problems("skip")` instead of `on_error`.
     """
     problems = problems or Problems()
     _, _, reader = choose(path, format=format, task=task, problems=problems, options=options)
@@ -101,7 +101,7 @@ def choose(
     problems: Problems,
     options: dict[str, object],
 ) -> tuple[str, str, Callable[[], Iterator[Example]]]:
-    """Settles format, task and options before anything is read; what was detected is noted."""
+    """Chooses format, task and options before reading; adds a note about what was detected."""
     name = format
     options = dict(options)
     if (encoding := options.pop("encoding", None)) is not None:
@@ -130,7 +130,7 @@ def choose(
 def _at_least_one(
     read_all: Callable[[], Iterator[Example]], path: Path | str, problems: Problems
 ) -> Iterator[Example]:
-    """The reader's examples, or an error where it has none: an empty file is no data."""
+    """Yields the reader's examples; raises if there are none."""
     empty = True
     for example in read_all():
         empty = False
@@ -141,7 +141,7 @@ def _at_least_one(
 
 
 def _settle_task(format_name: str, spec: Format, task: str | None) -> str:
-    """The task that was asked for, or the only one that the format serves."""
+    """The requested task, or the only one that the format supports."""
     if task is None and len(spec.tasks) == 1:
         return spec.tasks[0]
     if task not in spec.tasks:

@@ -1,8 +1,8 @@
-"""Parts of a corpus: a share put aside evenly, and texts that stand in two parts.
+"""Stratified splits and folds of a corpus, and texts that two splits share.
 
-A score on texts that the model was trained on says nothing about new ones. So a share that is put
-aside never has a text that is left in the rest, and `find_overlaps` counts such texts between
-files. It compares hashes of 64 bits: 8 bytes a text, which go to disk when there are many.
+A score on texts of the training data says nothing about new texts. So a split never shares a text
+with the rest, and `find_overlaps` counts shared texts between files. It compares 64-bit hashes:
+8 bytes per text, on disk if there are many.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 IN_MEMORY = 1 << 22
-"""Hashes that are held in memory, 32 MiB; more of them are written to disk."""
+"""How many hashes are kept in memory (32 MiB); more are written to disk."""
 
 BUCKETS = 64
 
 
 def text_of(example: Any) -> Hashable:
-    """Returns what a model reads of an example, whatever the runs of white space in it.
+    """Returns the text of an example, with white space normalised.
 
     >>> text_of(TextExample("a  fine day ", ("good",), line=1))
     'a fine day'
@@ -48,7 +48,7 @@ def text_of(example: Any) -> Hashable:
         return _squeeze(example.question), _squeeze(example.context)
     if isinstance(example, MrcExample):
         return example.query, example.words
-    return repr(example)  # of a task from another package
+    return repr(example)  # a task of another package
 
 
 @lru_cache(2)  # questions of one context follow each other
@@ -57,16 +57,16 @@ def _squeeze(text: str) -> str:
 
 
 def put_aside(examples: Sequence[Any], share: float, *, seed: int) -> NDArray[np.bool_]:
-    """Chooses a share of the examples, evenly over their labels.
+    """Chooses a share of the examples, stratified by label.
 
     Examples with the same text stay together, and so do questions about one article or context
     and queries about one sentence. An example with several labels counts for its rarest. The last
     example of a label is not put aside, unless no label has two.
 
     Args:
-        examples: At least two different texts, or none is put aside.
-        share: Of the texts; at least one is put aside.
-        seed: Which ones.
+        examples: The examples; with fewer than two different texts none is chosen.
+        share: The share of the texts; at least one is chosen.
+        seed: The random seed.
 
     >>> texts = [TextExample(f"text {n}", ("rare" if n < 10 else "usual",), n) for n in range(100)]
     >>> aside = put_aside(texts, 0.2, seed=0)
@@ -89,10 +89,10 @@ def put_aside(examples: Sequence[Any], share: float, *, seed: int) -> NDArray[np
 
 
 def assign_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[np.int64]:
-    """Returns the fold of each example, from 0 up; every label is spread evenly over the folds.
+    """Returns the fold of each example, from 0 up, stratified by label.
 
-    What `put_aside` keeps together stays in one fold, so that no model is asked about a text that
-    it was trained on.
+    Examples that `put_aside` keeps together stay in one fold, so that no model predicts a text
+    that it was trained on.
 
     Args:
         examples: In the order of the file.
@@ -115,7 +115,7 @@ def assign_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[n
 
 
 def _group(examples: Sequence[Any]) -> NDArray[np.int64]:
-    """The number of the group of each example; groups are numbered as they come."""
+    """The group number of each example, in order of appearance."""
     parent: dict[Hashable, Hashable] = {}
 
     def root(key: Hashable) -> Hashable:
@@ -135,7 +135,7 @@ def _group(examples: Sequence[Any]) -> NDArray[np.int64]:
 
 
 def _keys(example: Any) -> list[Hashable]:
-    """What an example shares with those that must stay with it."""
+    """Keys that an example shares with those that must stay with it."""
     if isinstance(example, QAExample):
         title = [("title", example.title)] if example.title else []
         return [("text", _squeeze(example.context)), *title]
@@ -148,7 +148,7 @@ def _keys(example: Any) -> list[Hashable]:
 def _find_strata(
     examples: Sequence[Any], group: NDArray[np.int64], groups: int
 ) -> NDArray[np.int64]:
-    """The number of the rarest label of each group; groups without a label have one of their own.
+    """The rarest label of each group; groups without labels form one stratum.
 
     Labels are numbered by how many groups have them, so that the rarest has the lowest number.
     """
@@ -175,9 +175,9 @@ def _labels(example: Any) -> set[str]:
 
 
 def _share_out(sizes: NDArray[np.int64], share: float) -> list[int]:
-    """How many of each stratum: rounded down, and one more where the rest was largest.
+    """How many to take of each stratum: rounded down, plus one where the remainder is largest.
 
-    A stratum that half of one would be due from gives one, so that dev knows its label.
+    A stratum with a share of at least a half gives one, so that dev has its label.
 
     >>> _share_out(np.array([1, 9, 20]), 0.1)
     [0, 1, 2]
@@ -192,7 +192,7 @@ def _share_out(sizes: NDArray[np.int64], share: float) -> list[int]:
 
 
 class TextHashes:
-    """The hashes of many texts, in the order in which they came.
+    """The hashes of many texts, in order.
 
     >>> train, dev = TextHashes(["a", "b", "b"]), TextHashes(["b", "c"])
     >>> train.count_in(dev), dev.count_in(train), len(train)
@@ -223,7 +223,7 @@ class TextHashes:
             self._spill()
 
     def count_in(self, other: TextHashes) -> int:
-        """Returns how many texts, each as often as it came, are in another set of texts too."""
+        """Counts the texts, with repetitions, that are also in another set of texts."""
         pairs = zip(self._buckets(), other._buckets(), strict=True)
         return sum(int(np.isin(own, theirs).sum()) for own, theirs in pairs)
 
@@ -232,7 +232,7 @@ class TextHashes:
         return len(self) == len(other) and self.order == other.order
 
     def _buckets(self) -> Iterable[NDArray[np.int64]]:
-        """The hashes in `BUCKETS` ranges of values, so that few are in memory at once."""
+        """Yields the hashes in `BUCKETS` ranges of values, so that few are in memory at once."""
         fresh = np.sort(np.frombuffer(self._new, np.int64))
         bounds = _bounds(fresh)
         for number in range(BUCKETS):
@@ -256,7 +256,7 @@ class TextHashes:
 
 
 def _bounds(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the buckets of sorted hashes begin, and the end of the last."""
+    """The start of each bucket of sorted hashes, and the end of the last."""
     edges = (np.arange(1, BUCKETS) - BUCKETS // 2) * (2**64 // BUCKETS)
     found = np.searchsorted(values, edges)
     return np.concatenate([[0], found, [len(values)]])
@@ -269,9 +269,9 @@ class Overlap:
     Attributes:
         first: The name of a part, or its file.
         second: Another one.
-        in_first: Examples of the first whose text the second has.
-        in_second: Examples of the second whose text the first has.
-        of_second: All examples of the second.
+        in_first: Number of examples of the first whose text is in the second.
+        in_second: Number of examples of the second whose text is in the first.
+        of_second: Number of all examples of the second.
         same: Whether both have the same texts in the same order.
     """
 
@@ -295,7 +295,7 @@ class Overlap:
 
 
 def find_overlaps(parts: Mapping[str, TextHashes]) -> list[Overlap]:
-    """Counts texts that stand in two parts, such as train and test.
+    """Counts the texts that two parts share, such as train and test.
 
     >>> parts = {"train": TextHashes(["a", "b", "b"]), "dev": TextHashes(["b", "c"])}
     >>> [str(overlap) for overlap in find_overlaps(parts)]

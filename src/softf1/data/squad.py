@@ -57,7 +57,7 @@ def iterate(
 
 
 def _questions(path: Path | str, problems: Problems) -> Iterator[tuple[str, str, Node]]:
-    """Yields (title, context, question); an article or paragraph that is wrong is one problem."""
+    """Yields (title, context, question); a bad article or paragraph counts as one problem."""
     for article in stream(path, problems, key="data"):
         try:
             title = article.find("title", str) or ""
@@ -77,7 +77,7 @@ def _questions(path: Path | str, problems: Problems) -> Iterator[tuple[str, str,
 
 
 def _answers(node: Node) -> list[Node]:
-    """The answers of a question; the test sets of some corpora have none, nor the key."""
+    """Reads the answers of a question; some test sets have none, nor the key."""
     items = [] if node.find("answers", list) is None else list(node.items("answers"))
     impossible = node.find("is_impossible", bool)
     if impossible and items:
@@ -103,7 +103,7 @@ def make_answer(
     problems: Problems,
     error: Callable[[str, str], RecordError],
 ) -> Answer:
-    """An answer at its place; `error(reason, message)` makes the error that knows the line."""
+    """Makes an answer at its offset; `error(reason, message)` makes an error with the line."""
     if not text:
         raise error("empty answer", "wanted the text of an answer, got none")
     if start >= 0 and context.startswith(text, start):
@@ -124,7 +124,7 @@ def make_answer(
 
 
 def join_answers(found: list[Answer]) -> tuple[Answer, ...]:
-    """One answer of several spans, in the order of the context."""
+    """Joins several spans to one answer, in the order of the context."""
     if not found:
         return ()
     found.sort(key=lambda answer: (not answer.spans, answer.spans))
@@ -133,7 +133,7 @@ def join_answers(found: list[Answer]) -> tuple[Answer, ...]:
 
 
 def _nearest(context: str, text: str, start: int) -> int:
-    """The place of the text that is nearest to `start`, -1 if there is none."""
+    """The occurrence of the text nearest to `start`, -1 if there is none."""
     start = min(max(start, 0), len(context))
     before, after = context.rfind(text, 0, start + len(text)), context.find(text, start)
     if before < 0 or after < 0:

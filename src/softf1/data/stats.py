@@ -1,4 +1,4 @@
-"""How imbalanced a corpus is: the paper's Table 1 for any task, and what a batch will see.
+"""The imbalance of a corpus: the paper's Table 1 for any task, and label counts per batch.
 
 Negatives and positives are counted in the unit that a loss is summed over (`counts.py`).
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 MOST_IDS = 1_000_000
 FIRST = 2_000
-"""Examples that an overview keeps, to look at."""
+"""How many first examples an overview keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What one pass over a corpus tells, in memory that does not grow with it.
+    """Facts about a corpus from one pass, in constant memory.
 
     Attributes:
         path: The file.
-        format: What it was read as.
+        format: Its format.
         task: Its task.
-        problems: What was skipped and taken for granted.
+        problems: Skipped records and notes.
         counts: Negatives, positives and labels.
-        lengths: Examples by their number of words.
+        lengths: Number of examples by length in words.
         longest: The line of the longest example.
-        texts: Hashes of the texts, by which files are compared.
+        texts: Hashes of the texts, to compare files.
         first: The first examples.
     """
 
@@ -70,7 +70,7 @@ def look_over(
     on_error: OnError = "raise",
     **options: object,
 ) -> Overview:
-    """Reads a file once, whatever its size; takes what `read` takes."""
+    """Reads a file of any size once; takes the arguments of `read`."""
     problems = Problems(on_error, most_ids=MOST_IDS)
     name, kind, reader = choose(path, format=format, task=task, problems=problems, options=options)
     return _look_over(str(path), name, kind, reader(), problems)
@@ -100,7 +100,7 @@ def _look_over(
 
 @dataclass(frozen=True, slots=True)
 class LabelStats:
-    """One label: how often it occurs, and what a batch sees of it.
+    """The frequency of one label, in the corpus and in a batch.
 
     Attributes:
         label: Its name.
@@ -121,13 +121,13 @@ class LabelStats:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How many words the examples have.
+    """The lengths of examples, in words.
 
     Attributes:
-        median: Half of them have as many or fewer.
-        most: 99% of them have as many or fewer.
-        longest: The longest has as many.
-        line: Where that one is.
+        median: The median length.
+        most: The 99th percentile.
+        longest: The longest.
+        line: The line of the longest example.
     """
 
     median: int
@@ -142,16 +142,16 @@ class Stats:
 
     Attributes:
         path: The file.
-        format: What it was read as.
+        format: Its format.
         task: Its task.
         unit: What is counted, such as "words".
         examples: Number of examples.
         negatives: Negative units.
         positives: Positive units.
-        ratio: Negatives for each positive; None without positives.
-        spread: The most frequent label for each of the rarest.
+        ratio: Negatives per positive; None without positives.
+        spread: Ratio of the most frequent label to the rarest.
         negative: What counts as negative, in words.
-        batch_size: Examples a batch.
+        batch_size: Examples per batch.
         labels: Every label, the most frequent first.
         lengths: How long examples are.
     """
@@ -172,9 +172,9 @@ class Stats:
 
     @property
     def plain_labels(self) -> str:
-        """A sentence in place of negatives and positives where every word has a label of its own.
+        """A sentence instead of negatives and positives, for tags without a background label.
 
-        Parts of speech have no background: all that is not a noun is no class to look for.
+        Parts of speech have no background: "not a noun" is not a class.
         """
         if not self.negative.startswith("the most frequent tag"):
             return ""
@@ -190,7 +190,7 @@ class Stats:
 
 
 def describe(corpus: Corpus | Overview, *, batch_size: int = 32) -> Stats:
-    """Counts negatives and positives of a corpus, per label and per batch."""
+    """Computes the imbalance of a corpus, per label and per batch."""
     if batch_size < 1:
         raise InputError(f"wanted a batch size of at least 1, got {batch_size}")
     if isinstance(corpus, Corpus):
@@ -231,7 +231,7 @@ def describe(corpus: Corpus | Overview, *, batch_size: int = 32) -> Stats:
 
 
 def find_quantile(counts: Counter[int], share: float) -> int:
-    """The least value that as large a share of all values does not exceed.
+    """The quantile: the least value that this share of all values does not exceed.
 
     >>> find_quantile(Counter({3: 98, 7: 1, 500: 1}), 0.99)
     7
@@ -245,7 +245,7 @@ def find_quantile(counts: Counter[int], share: float) -> int:
 
 
 def share_without(examples: int, having: int, batch_size: int) -> float:
-    """The chance that a batch has none of the examples that have a label.
+    """The probability that a batch has no example with a label.
 
     Of 4 examples 1 has it: a batch of 2 misses it with chance C(3, 2) / C(4, 2) = 3 / 6.
 

@@ -32,7 +32,7 @@ def iterate(
     encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TextExample | PairExample]:
-    """Reads one example a row.
+    """Reads one example per row.
 
     Args:
         path: The file.
@@ -47,9 +47,9 @@ def iterate(
         id: The column of the id, which must not repeat.
         header: Whether the first row has the names; None says so if a column is given by name, or
             if one of the usual names is there.
-        delimiter: What stands between cells; a tab or a comma unless told.
-        label_separator: What stands between several labels in a cell. Lists in JSON are several
-            labels by themselves.
+        delimiter: The character between cells; by default a tab or a comma.
+        label_separator: The text between several labels in a cell. Lists in JSON are several
+            labels anyway.
         encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad rows; None raises at the first.
     """
@@ -75,7 +75,7 @@ def iterate(
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Makes examples of rows, once it is known which column is which."""
+    """Makes examples from rows, once the columns are known."""
 
     columns: dict[str, str]
     path: Path | str
@@ -93,7 +93,7 @@ class RowReader:
         label_separator: str | None,
         problems: Problems,
     ) -> RowReader:
-        """Finds the columns among the names, and notes which it took."""
+        """Finds the columns by name, and adds a note about them."""
         columns = find_columns(names, asked, path, line)
         if any(asked[role] is None for role in columns):
             took = ", ".join(f"{name!r} as {role}" for role, name in columns.items())
@@ -105,7 +105,7 @@ class RowReader:
         return cls(columns, path, label_separator, problems)
 
     def read(self, row: Row, line: int) -> TextExample | PairExample:
-        """The example of one row."""
+        """Makes the example of one row."""
         labels = self._labels(row, line)
         name = self._id(row, line)
         if "text" in self.columns:

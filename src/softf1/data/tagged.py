@@ -1,4 +1,4 @@
-"""One sentence a line with the tag after each word: `word_TAG word_TAG` (CTB), `word/TAG` (WSJ).
+"""One sentence per line, with a tag after each word: `word_TAG` (CTB) or `word/TAG` (WSJ).
 
 The treebanks' marks around sentences (`<S ID=1>`), brackets of chunks and rulers are left out.
 """
@@ -29,7 +29,7 @@ def iterate(
     encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
-    """Reads one sentence a line, tags after the last separator of each word.
+    """Reads one sentence per line; the tag follows the last separator of each word.
 
     Args:
         path: The file.

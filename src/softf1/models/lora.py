@@ -1,10 +1,10 @@
-"""LoRA (Hu et al. 2022): the encoder stays as it is, small matrices beside its layers are trained.
+"""LoRA (Hu et al. 2022): freezes the encoder and trains small matrices beside its layers.
 
 A linear layer W·x becomes W·x + (alpha / rank)·B·(A·x) with A of `rank` rows and B of `rank`
 columns, which starts at 0. A, B and the head are trained, all else is frozen. At the end B·A is
 added to W, and the model is an ordinary one again. The package `peft` has the layers.
 
-They are put into the model in place: the model keeps its class, and its head its name.
+peft's layers are inserted in place: the model keeps its class, and its head its name.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 ALL = "all-linear"
 MARK = "peft_config"
-"""The attribute that peft gives a model with adapters."""
+"""The attribute that peft adds to a model with adapters."""
 
 
 def find_peft() -> Any:
-    """The package peft.
+    """Imports peft.
 
     Raises:
         InputError: It is not installed.
@@ -46,7 +46,7 @@ def add_lora(
     dropout: float = 0.0,
     targets: str | Iterable[str] = ALL,
 ) -> None:
-    """Puts adapters beside linear layers of the encoder, and freezes all else but the head.
+    """Adds adapters to linear layers of the encoder, and freezes everything but them and the head.
 
     Args:
         model: A pretrained encoder with a head; it is changed in place.
@@ -67,7 +67,7 @@ def add_lora(
         lora_alpha=2 * rank if alpha is None else alpha,
         lora_dropout=dropout,
         target_modules=list(chosen),
-        # GPT-2 keeps its weights the other way round.
+        # GPT-2 stores its weights transposed.
         fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in chosen.values()),
     )
     peft.inject_adapter_in_model(config, model)
@@ -100,7 +100,7 @@ def list_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def choose_layers(layers: dict[str, Any], targets: Iterable[str]) -> dict[str, Any]:
-    """The layers whose names end in one of the targets.
+    """Chooses the layers whose names end in one of the targets.
 
     >>> choose_layers({"layer.0.query": 1, "layer.0.value": 2}, ["value"])
     {'layer.0.value': 2}
@@ -123,7 +123,7 @@ def choose_layers(layers: dict[str, Any], targets: Iterable[str]) -> dict[str, A
 
 
 def list_frozen(model: nn.Module) -> set[str]:
-    """The names of the parameters that LoRA leaves as they are; none in a model without."""
+    """Names of the parameters that LoRA freezes; none in a model without LoRA."""
     if not hasattr(model, MARK):
         return set()
     inside = {p for part in find_encoders(model) for p in part.parameters()}
@@ -131,7 +131,7 @@ def list_frozen(model: nn.Module) -> set[str]:
 
 
 def merge_lora(model: nn.Module) -> None:
-    """Adds what was learned to the layers themselves; nothing happens to a model without LoRA."""
+    """Merges the adapters into the layers; does nothing to a model without LoRA."""
     if not hasattr(model, MARK):
         return
     layer_class = importlib.import_module("peft.tuners.lora").LoraLayer

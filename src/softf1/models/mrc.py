@@ -21,11 +21,11 @@ KIND = "softf1-mrc"
 Match = Literal["none", "concat", "biaffine"]
 
 MOST_LIKELY = 40
-"""Starts, and ends, of a window that are paired: more than a sentence has of one label."""
+"""How many likely starts and ends are paired: more than a sentence has of one label."""
 
 
 class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers has no types
-    """The encoder's own configuration and the heads.
+    """The configuration of the encoder and of the heads.
 
     Attributes:
         encoder: What `AutoConfig.for_model` takes.
@@ -52,7 +52,7 @@ class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transform
 
 
 class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
-    """Start and end of every token, pairs of them, and whether there is an answer."""
+    """Heads for starts, ends, pairs of both, and whether there is an answer."""
 
     config_class = MrcConfig
     main_input_name = "input_ids"
@@ -79,7 +79,7 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         allow_pickle: bool = False,
         **options: Any,
     ) -> Self:
-        """New heads on a pretrained encoder, or a saved model as it is."""
+        """Builds new heads on a pretrained encoder, or loads a saved model."""
         if is_saved(encoder):
             return cls.from_pretrained(encoder, dtype=torch.float32)
         pretrained = build_model(
@@ -95,7 +95,7 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         return found
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Leave torch's own initialisation of the heads."""
+        """Keeps torch's initialisation of the heads."""
 
     def forward(
         self,
@@ -123,7 +123,7 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         out = {"start": self.start(hidden), "end": self.end(hidden)}
         if self.answerable is not None:
             row = torch.arange(len(hidden), device=hidden.device)
-            # A decoder has read the whole row only at its last token.
+            # In a decoder only the last token has seen the whole row.
             where = attention_mask.cumsum(1).argmax(1) if self.causal else cls
             out["answerable"] = self.answerable(hidden[row, where])
         if self.match is not None and pairs is not None:
@@ -178,10 +178,10 @@ def take_pairs(hidden: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def propose(start: Tensor, end: Tensor, context: Tensor) -> Tensor:
-    """Every likely start with every likely end, (B, K, 2); rows with fewer are filled with others.
+    """Pairs every likely start with every likely end, (B, K, 2); short rows are filled up.
 
-    An untrained model finds half of all tokens likely, and the square of that is too much: only
-    the `MOST_LIKELY` best starts and ends are paired.
+    An untrained model finds half of all tokens likely, which gives too many pairs: only the
+    `MOST_LIKELY` best starts and ends are used.
 
     >>> logits = torch.tensor([[-1.0, 2.0, -1.0, 3.0]])[..., None]
     >>> propose(logits, logits, torch.ones(1, 4)).tolist()

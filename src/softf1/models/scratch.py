@@ -1,4 +1,4 @@
-"""What the encoders from scratch share: a configuration, and a folder that they are saved in.
+"""Base classes of encoders from scratch: configuration, saving and loading.
 
 The folder has the form of transformers: `config.json` and `model.safetensors`. These classes do
 without transformers itself, whose import takes longer than a short training of such a network.
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 NOT_OPTIONS = ("architectures", "dtype", "model_type", "transformers_version")
-"""Keys of `config.json` that say what the folder is and are no option of the configuration."""
+"""Keys of `config.json` that identify the folder and are not options of the network."""
 
 
 class Output(NamedTuple):
-    """What a model returns; a tuple for DDP and FSDP, with the ways to read it of transformers."""
+    """The output of a model: a tuple for DDP and FSDP, readable like an output of transformers."""
 
     logits: Tensor
 
@@ -96,7 +96,7 @@ class ScratchModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: Path | str, *, dtype: torch.dtype = torch.float32) -> Self:
-        """Loads a folder; weights that are missing, too many or of other shapes are an error."""
+        """Loads a folder; raises for missing or extra weights and other shapes."""
         path = Path(folder) / CONFIG
         config = cls.config_class.from_pretrained(folder)
         try:

@@ -1,4 +1,4 @@
-"""A convolutional network over characters, as in the companion study of the paper's losses."""
+"""A convolutional network over characters, as in an independent study of the paper's losses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FILE = "characters.json"
 
 
 class CharacterTokenizer:
-    """Characters of the training texts as ids; `window` of a text are read by default."""
+    """Maps characters to ids; reads `window` characters of a text by default."""
 
     pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
     names = ("input_ids", "attention_mask")
@@ -45,17 +45,17 @@ class CharacterTokenizer:
 
     @classmethod
     def build(cls, texts: Iterable[Sequence[str]], *, most: int = 6000) -> Self:
-        """The most frequent characters of the training texts."""
+        """Builds the vocabulary from the most frequent characters of the training texts."""
         return cls(count_vocabulary(chain.from_iterable(chain.from_iterable(texts)), most=most))
 
     @classmethod
     def from_pretrained(cls, folder: Path | str) -> Self:
-        """The vocabulary beside a saved model."""
+        """Loads the vocabulary of a saved model."""
         found = read_vocabulary(Path(folder) / FILE)
         return cls(found["characters"], window=found["window"])
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Write the vocabulary beside the model."""
+        """Writes the vocabulary beside the model."""
         text = json.dumps(vars(self), ensure_ascii=False, indent=1)
         (Path(folder) / FILE).write_text(text, "utf-8")
 
@@ -69,7 +69,7 @@ class CharacterTokenizer:
         return self.pieces(texts)
 
     def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """The ids of each text, a character each."""
+        """The ids of each text, one per character."""
         found = self.pieces(texts)
         return [(ids, [(i, i + 1) for i in range(len(ids))]) for ids in found]
 
@@ -104,8 +104,8 @@ class TextCnnConfig(ScratchConfig):
 class TextCnn(ScratchModel):
     """Embedding, convolutions of several widths, the maximum over time, one linear layer.
 
-    A filter is read where it starts on a character, and nowhere on padding, so that a text's
-    logits do not depend on what else is in its batch.
+    A filter counts where it starts on a character, never on padding, so that a text's logits do not
+    depend on the other texts of its batch.
     """
 
     config_class = TextCnnConfig
@@ -124,7 +124,7 @@ class TextCnn(ScratchModel):
 
     @classmethod
     def build(cls, tokenizer: CharacterTokenizer, **options: Any) -> Self:
-        """A new network for a vocabulary."""
+        """Makes a new network for a vocabulary."""
         return cls(TextCnnConfig(vocab_size=len(tokenizer.characters) + 2, **options))
 
     def get_input_embeddings(self) -> nn.Embedding:

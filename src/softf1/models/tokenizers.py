@@ -1,4 +1,4 @@
-"""Text to ids, seen by all tasks in one way: pieces of words, and how a row is put together."""
+"""One interface to tokenizers for all tasks: pieces of words, and the layout of a row."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ class Layout:
 
     @property
     def specials(self) -> int:
-        """How many places of a row the texts cannot have."""
+        """The number of special tokens in a row."""
         return len(self.before) + len(self.between) + len(self.after)
 
 
 USUAL = 512
-"""Ids in a row unless a user asks for more: attention takes the square of it."""
+"""The default maximum length of a row: the cost of attention is quadratic."""
 
 Span = tuple[int, int]
 """(start, end), end exclusive."""
 Size = Annotated[int, Range(least=1)]
 Sizes = Annotated[tuple[int, ...], Range(least=1)]
-"""What options of encoders from scratch are."""
+"""The type of options of encoders from scratch."""
 UNLIMITED = 2**20
 
 
 class Tokenizer(Protocol):
-    """What a task asks of a tokenizer or of a vocabulary built from the training data.
+    """The interface of tokenizers, and of vocabularies built from the training data.
 
     Attributes:
         pad_id: The id of padding.
         pad_type: The type id of padding.
-        unk_id: Stands for a word that has no pieces.
-        window: Ids in a row unless `max_length` says otherwise.
-        limit: Ids in a row that the encoder can take at most.
+        unk_id: The id for a word without pieces.
+        window: The default length of a row, if `max_length` is not set.
+        limit: The maximum length of a row for the encoder.
         names: The inputs of the encoder.
     """
 
@@ -87,13 +87,13 @@ class Tokenizer(Protocol):
         """The ids of each text with the characters that each stands for."""
 
     def layout(self, *, pair: bool) -> Layout:
-        """How a row of one text, or of two, is put together."""
+        """The layout of a row of one text, or of two."""
 
     def fingerprint(self) -> str:
-        """Changes whenever any id could change."""
+        """A hash that changes whenever an id may change."""
 
     def save_pretrained(self, folder: Path | str) -> object:
-        """Write it beside the model."""
+        """Writes the tokenizer beside the model."""
 
 
 class FastTokenizer:
@@ -126,7 +126,7 @@ class FastTokenizer:
             raise ValueError(f"wanted input_ids among the inputs of a tokenizer, got {self.names}")
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
-        """The ids of each word as it has them in running text, behind a space.
+        """The ids of each word as in running text, after a space.
 
         Byte-level BPE (RoBERTa, ModernBERT, Qwen2) writes the space into the first piece. Where
         the space is a piece of its own, as before a Chinese character, it is left out.
@@ -152,7 +152,7 @@ class FastTokenizer:
 
     @cache  # noqa: B019 - two entries of a tokenizer that lives as long as its run
     def layout(self, *, pair: bool) -> Layout:
-        """Read off an encoded probe, so that no family of models is named here."""
+        """Reads the layout from an encoded probe, so that no model family is named here."""
         probe = self.backend.encode(*(["a"], ["a"])[: 1 + pair], is_pretokenized=True)
         cls = self.tokenizer.cls_token_id
         where = probe.ids.index(cls) if cls in probe.ids else 0
@@ -182,7 +182,7 @@ def layout_of(
     cls: int,
     pad_left: bool,
 ) -> Layout:
-    """Split an encoded probe at its texts.
+    """Splits an encoded probe at its texts.
 
     >>> layout_of([1, 7, 2, 7, 2], [0, 0, 0, 1, 1], [None, 0, None, 1, None],
     ...           cls=0, pad_left=False).types
@@ -211,11 +211,11 @@ def layout_of(
 
 
 PAD, UNKNOWN = 0, 1
-"""Padding and unknown are two ids: an unknown word is a word."""
+"""Padding and unknown have different ids: an unknown word is a word."""
 
 
 def count_vocabulary(items: Iterable[str], *, most: int, at_least: int = 2) -> dict[str, int]:
-    """Ids from 2 on for the most frequent items.
+    """Assigns ids from 2 up to the most frequent items.
 
     Items that occur once stay unknown, so that the unknown id is seen, and learned, in training.
 
@@ -228,7 +228,7 @@ def count_vocabulary(items: Iterable[str], *, most: int, at_least: int = 2) -> d
 
 
 def read_vocabulary(path: Path) -> dict[str, Any]:
-    """What a tokenizer wrote: tables of ids, and sizes."""
+    """Reads a saved vocabulary: tables of ids, and sizes."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
