@@ -64,11 +64,11 @@ class ExactLossMixin:
         self._micro_batches: list[Any] = []
 
     def predict_batch(self, batch: Any) -> tuple[Tensor, ...]:
-        """Returns `(logits, target)` or `(logits, target, mask)` of a batch; yours to write."""
+        """Returns `(logits, target)` or `(logits, target, mask)` of a batch; override it."""
         raise NotImplementedError("wanted predict_batch(batch), which gives (logits, target)")
 
     def training_step(self, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
-        """Keeps the micro-batch, and takes a step once there are enough."""
+        """Collects the micro-batch, and takes a step once there are enough."""
         self._micro_batches.append(batch)
         if len(self._micro_batches) >= self.accumulate or self.trainer.is_last_batch:
             value = self._step(self._micro_batches)
@@ -125,7 +125,7 @@ class ExactLossMixin:
         getattr(self.window.loss, "advance", lambda: None)()
 
     def _no_sync(self) -> AbstractContextManager[Any]:
-        """Leaves gradients where they are until the last micro-batch."""
+        """Does not synchronise gradients before the last micro-batch."""
         strategy = self.trainer.strategy
         if not hasattr(strategy, "block_backward_sync"):  # one process
             return nullcontext()

@@ -1,4 +1,4 @@
-"""For scikit-learn: a classifier of texts that trains through the one loop of this package."""
+"""For scikit-learn: a text classifier that trains with softf1."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     Text = str | tuple[str, str]
 
 RATES = {"minilm": 1e-4}
-"""The learning rate of small encoders, which want more than others."""
+"""Learning rates of small encoders, which need higher ones."""
 
 SCRATCH_RATE, PRETRAINED_RATE = 1e-3, 3e-5
 SCRATCH_EPOCHS, PRETRAINED_EPOCHS = 30.0, 5.0
-"""Encoders that start from nothing want many passes: see docs/integrations/sklearn.md."""
+"""Encoders from scratch need many epochs: see docs/integrations/sklearn.md."""
 
 
 class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped
-    """Texts in, labels out.
+    """A classifier of texts or pairs of texts.
 
     X is a list, an array or a Series of texts, or of pairs of texts: two columns. y has one label
     each, or is a 0/1 matrix of labels (multi-label). Part of the data is put aside, evenly over
     the classes, to choose the best epoch.
 
     Args:
-        encoder: A Hub name, a folder, `minilm`, or `textcnn`, which starts from nothing.
+        encoder: A Hub name, a folder, `minilm`, or `textcnn`, which trains from scratch.
         loss: As in `make_loss`, such as `ce`, `wce`, `focal`, `dice`, `ce+dice`.
         loss_options: Options of the loss, such as `{"dice": {"over": "batch"}}`.
         weights: Class weights from the training data: `balanced`, `inverse`, `log`, `effective`.
@@ -174,7 +174,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return task.decode(logits, features, examples)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles the model as it is on the CPU, so that any machine can load it."""
+        """Pickles the model on the CPU, so that any machine can load it."""
         if hasattr(self, "loaded_"):
             self.loaded_.model.cpu()
         state: dict[str, Any] = super().__getstate__()
@@ -228,7 +228,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         )
 
     def __sklearn_tags__(self) -> Any:
-        """Says that X is texts, not numbers."""
+        """Tells scikit-learn that X holds texts, not numbers."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.one_d_array = True
@@ -238,7 +238,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
 
 def read_texts(texts: Any) -> list[Text]:
-    """Returns texts, or pairs of them, from whatever holds them."""
+    """Returns texts, or pairs of texts, from a list, an array or a table."""
     if texts is None or isinstance(texts, str):
         raise ValueError(f"wanted a list of texts, got {'None' if texts is None else 'one text'}")
     shape: tuple[int, ...] = getattr(texts, "shape", ())
@@ -264,7 +264,7 @@ def read_texts(texts: Any) -> list[Text]:
 
 
 def make_example(text: Text, labels: tuple[str, ...]) -> TextExample | PairExample:
-    """Returns what the task takes."""
+    """Makes an example of the task."""
     if isinstance(text, str):
         return TextExample(text, labels, line=0)
     if len(labels) > 1:
@@ -275,9 +275,9 @@ def make_example(text: Text, labels: tuple[str, ...]) -> TextExample | PairExamp
 def split_dev(
     examples: Sequence[Any], labels: Sequence[Any], *, share: float, seed: int
 ) -> dict[str, list[Any]]:
-    """Puts a share of each class aside; all is both where there is too little to split.
+    """Splits a share of each class off for dev; uses all data for both if there is too little.
 
-    A text that comes twice is on one side (`softf1.data.splits.put_aside`).
+    Equal texts stay on one side (`softf1.data.splits.put_aside`).
 
     >>> labels = ["a"] * 20 + ["b"] * 9 + ["c"]
     >>> texts = [TextExample(f"text {n}", (label,), n) for n, label in enumerate(labels)]

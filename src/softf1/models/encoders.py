@@ -57,7 +57,7 @@ def list_encoders() -> dict[str, str]:
 
 
 def find_scratch(name: str) -> Any:
-    """Returns the class of an encoder from scratch; None for others.
+    """Returns the class of an encoder from scratch.
 
     >>> find_scratch("textcnn").head
     'text'

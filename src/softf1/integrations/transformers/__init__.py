@@ -1,4 +1,4 @@
-"""For transformers' Trainer: `compute_loss_func=loss("dsc", …)`, and what goes around it.
+"""For transformers' Trainer: `compute_loss_func=loss("dsc", …)`, with metrics and class weights.
 
 adapter   `loss`, scaled as the Trainer needs it, exact over micro-batches and processes
 trainer   `SoftF1Trainer` and its mixin: two passes, for what `loss` alone cannot make exact

@@ -9,8 +9,8 @@ processes it takes their mean. It passes I, the number of labels of the whole st
 
 So Σ loss_i / I is the mean over the step in the first case, and in the second where all processes
 have the same I. Where they differ, which happens in the second case only, it is W · Σ loss_i / Σ I.
-A mean that is not over labels (class weights of cross entropy, batch level) is not to be had from
-I. It is exact where the step is one micro-batch a process, and refused where it is more.
+A mean that is not over labels (class weights of cross entropy, batch level) cannot be computed from
+I. It is exact if a step is one micro-batch per process; with more, an error is raised.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def loss(
 
 
 class TrainerLoss:
-    """What `loss` returns: called as `(outputs, labels, num_items_in_batch)`."""
+    """The loss that `loss` returns, called as `(outputs, labels, num_items_in_batch)`."""
 
     def __init__(
         self, loss: nn.Module, *, shift: bool | None, statistics: Statistics, decay: float
@@ -83,7 +83,7 @@ class TrainerLoss:
     def pair(
         self, outputs: Any, labels: Tensor, *, attention_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Returns logits and target, checked for what the loss can do with them."""
+        """Returns logits and target; raises if the loss cannot take them."""
         logits, target = pair_up(outputs, labels, shift=self.shift, attention_mask=attention_mask)
         answers = not isinstance(outputs, torch.Tensor) and "start_logits" in outputs
         if answers and any(over_batch(part) for part in parts(self.loss)):
@@ -96,7 +96,7 @@ class TrainerLoss:
     def __call__(
         self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None
     ) -> Tensor:
-        """Returns the loss of a micro-batch, such that those of a step add up."""
+        """Returns the loss of a micro-batch, scaled so that the losses of a step add up."""
         if labels is None:
             raise ValueError(
                 "wanted labels, got none: the Trainer passes on `labels` only; for answers use the "
@@ -110,7 +110,7 @@ class TrainerLoss:
         counts = torch.stack([(target != IGNORE).sum(), (labels != IGNORE).sum()])
         here = Counted(*counts.tolist())
         if not torch.is_grad_enabled():
-            # Evaluation: the loss of this batch, where the Trainer is about to multiply it.
+            # Evaluation: return the loss of this batch, although the Trainer will multiply it.
             return self._whole(logits, target) / (1 if items in here else ranks())
         if getattr(self.loss, "schedule", None) is not None:
             raise ValueError(f"a schedule needs to know the step: {MIXIN}")
@@ -119,7 +119,7 @@ class TrainerLoss:
         return self._part(step, logits, target, here)
 
     def _enter(self, key: Any, items: int, here: Counted, device: torch.device) -> Step:
-        """Returns the step that this micro-batch is of; the Trainer passes one object a step."""
+        """Returns the step of this micro-batch; the Trainer passes one object per step."""
         if self._step is None or self._step.key is not key:
             self._step = Step(key, items, here, before=self._step, device=device)
         return self._step
@@ -150,7 +150,7 @@ class TrainerLoss:
         return value
 
     def _over_ranks(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Returns the loss of one micro-batch of each rank, whose logits serve both passes."""
+        """Returns the loss of a step of one micro-batch per rank; both passes share its logits."""
         window = WindowLoss(self.loss)
         window.collect(logits, target)
         window.reduce()
@@ -158,7 +158,7 @@ class TrainerLoss:
         return value
 
     def _obstacle(self, *, softmax: bool) -> str | None:
-        """Returns why the number of labels is not what the loss divides by, if so."""
+        """Returns why the loss does not divide by the number of labels; None if it does."""
         for part in parts(self.loss):
             if over_batch(part):
                 return "a ranking" if getattr(part, "compares_rows", False) else 'over="batch"'
@@ -169,7 +169,7 @@ class TrainerLoss:
 
 
 def parts(loss: nn.Module) -> list[nn.Module]:
-    """Returns the losses of a sum, or the one loss."""
+    """Returns the parts of a compound loss, or the loss itself."""
     return list(loss.parts) if isinstance(loss, CompoundLoss) else [loss]
 
 
@@ -195,21 +195,21 @@ def _one_number(items: Any) -> int:
 
 
 class Counted(NamedTuple):
-    """Labels of a micro-batch, or of a step: those that the loss counts, and all but −100."""
+    """Label counts of a micro-batch or a step: those of the loss, and all that are not −100."""
 
     seen: int
     given: int
 
 
 class Step:
-    """What is known of a step from the first of its micro-batches, on all ranks.
+    """Facts about a step from its first micro-batch, on all ranks.
 
     Args:
         key: The object that the Trainer passes for every micro-batch of this step.
-        items: The number of labels that it says the step has.
+        items: The number of labels of the step, according to the Trainer.
         first: The labels of the first micro-batch on this rank.
-        before: The step before this one, which is checked.
-        device: Where ranks exchange numbers.
+        before: The previous step, which is checked.
+        device: The device for collectives.
 
     Attributes:
         is_whole: The first micro-batches of all ranks are the whole step.
@@ -236,13 +236,13 @@ class Step:
             self.scale = None
 
     def add(self, micro_batch: Counted) -> None:
-        """Takes note of a micro-batch."""
+        """Adds a micro-batch."""
         seen, given = (a + b for a, b in zip(self.counted, micro_batch, strict=True))
         self.counted = Counted(seen, given)
 
 
 def gather(numbers: Sequence[int], device: torch.device) -> list[list[int]]:
-    """Returns for each number those of all ranks."""
+    """Gathers each number from all ranks."""
     own = torch.tensor(numbers, dtype=torch.int64, device=device)
     if ranks() == 1:
         return [[number] for number in numbers]
@@ -260,12 +260,12 @@ def ranks() -> int:
 
 
 def _add_up(parts: list[int], totals: list[int]) -> bool:
-    """Returns whether every rank was told the sum over the ranks."""
+    """Returns whether the Trainer passed every rank the sum over all ranks."""
     return all(total == sum(parts) for total in totals)
 
 
 def _check_counted(items: list[int], seen: list[int], given: list[int]) -> None:
-    """Raises where the Trainer counted labels that the loss does not, or the other way round."""
+    """Raises if Trainer and loss count different labels."""
     if seen == items or _add_up(seen, items):
         return
     too_many = any(own > told for own, told in zip(seen, items, strict=True))

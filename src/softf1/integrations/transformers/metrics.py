@@ -1,7 +1,7 @@
 """Functions for the Trainer's `compute_metrics`, from softf1.metrics.
 
-Each also knows how to count some decisions, which is what the callback `Tune` needs: it tunes them
-on every evaluation and keeps them in the model's config.
+The callback `Tune` also tunes their thresholds or biases on every evaluation and stores them in the
+model's config.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Decision = dict[str, Any]
-"""What was tuned, ready for JSON: `rule`, `honest` scores, and `biases` or `thresholds`."""
+"""A tuned decision for JSON: `rule`, cross-fitted (`honest`) scores, `biases` or `thresholds`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class TagMetrics:
 
     Attributes:
         labels: The tag of each class.
-        scheme: Take only spans that follow it to the letter, such as "BIO"; None goes by
+        scheme: Count only spans that follow this scheme strictly, such as "BIO"; None uses
             conlleval's rules.
 
     >>> metrics = TagMetrics(labels=["O", "B-X", "I-X"])
@@ -57,7 +57,7 @@ class TagMetrics:
         return _describe(self._count(gold, logits.argmax(-1), lengths))
 
     def tune(self, prediction: Any) -> Decision:
-        """Returns a bias for O, where it is clearly better than none."""
+        """Returns a bias for O, if it is clearly better than none."""
         logits, gold, lengths = self._flat(prediction)
         outside = list(self.labels).index(OUTSIDE)
         tuned = tune_biases(
@@ -104,7 +104,7 @@ class ClassMetrics:
         return scores
 
     def tune(self, prediction: Any) -> Decision:
-        """Returns a bias for the most frequent class, where it is clearly better than none."""
+        """Returns a bias for the most frequent class, if it is clearly better than none."""
         logits, gold = self._flat(prediction)
         tuned = tune_biases(
             logits,
@@ -127,7 +127,7 @@ class ClassMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSetMetrics:
-    """Scores of any number of labels each, given where their probability is a half or more.
+    """Scores of multi-label texts; a label is predicted at a probability of 0.5 or more.
 
     Attributes:
         labels: The name of each label.
@@ -142,14 +142,14 @@ class LabelSetMetrics:
     average: Average = "micro"
 
     def __call__(self, prediction: Any) -> dict[str, float]:
-        """Returns micro precision, recall and F1, macro F1, and the share of sets all right."""
+        """Returns micro precision, recall and F1, macro F1, and subset accuracy."""
         logits, gold = unpack(prediction)
         chosen, right = logits >= 0, gold > 0
         scores = _describe(count_label_matrix(right, chosen, labels=self.labels))
         return scores | {"subset_accuracy": float((chosen == right).all(-1).mean())}
 
     def tune(self, prediction: Any) -> Decision:
-        """Returns thresholds of probability: the usual, one for all, or one a label."""
+        """Returns probability thresholds: the default, one for all labels, or one per label."""
         logits, gold = unpack(prediction)
         scores = np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
         tuned = tune_thresholds(scores, gold > 0, average=self.average)
@@ -158,7 +158,7 @@ class LabelSetMetrics:
 
 
 def unpack(prediction: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns logits and labels; a model that gives more than logits gives them first."""
+    """Returns logits and labels; of several model outputs, the first is the logits."""
     logits, labels = prediction[0], prediction[1]
     return np.asarray(logits[0] if isinstance(logits, tuple) else logits), np.asarray(labels)
 
@@ -170,10 +170,10 @@ def _describe(counts: Counts) -> dict[str, float]:
 
 
 class Tunable(Protocol):
-    """`TagMetrics`, `ClassMetrics` and `LabelSetMetrics` are such."""
+    """The interface of `TagMetrics`, `ClassMetrics` and `LabelSetMetrics`."""
 
     def __call__(self, prediction: Any) -> dict[str, float]:
-        """Returns the scores of the plain decision."""
+        """Returns the scores without tuning."""
 
     def tune(self, prediction: Any) -> Decision:
         """Returns the tuned decision."""
@@ -185,8 +185,8 @@ class Tune(TrainerCallback):
         tune = Tune(TagMetrics(labels=labels))
         Trainer(…, compute_metrics=tune, callbacks=[tune])
 
-    The decision is in `model.config.softf1_decision` after each evaluation, and so in each
-    checkpoint that is saved after one. With `load_best_model_at_end` it is the best model's. Use it
+    The decision is in `model.config.softf1_decision` after each evaluation, and so in each later
+    checkpoint. With `load_best_model_at_end` it is the best model's. Use it
     with `decide(logits, model.config)`.
 
     The metrics get a `tuned_f1`, by cross-fitting: on items that it was not tuned on.
@@ -211,14 +211,14 @@ class Tune(TrainerCallback):
         setattr(kwargs["model"].config, DECISION, self._latest)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Goes back to the decision of the best model, where that was loaded."""
+        """Restores the decision of the best model, if it was loaded."""
         best = self._by_step.get(state.best_global_step)
         if args.load_best_model_at_end and best is not None:
             setattr(kwargs["model"].config, DECISION, best)
 
 
 def decide(logits: ArrayLike, config: Any) -> NDArray[Any]:
-    """Returns what to predict by the decision in a model's config.
+    """Predicts with the decision in a model's config.
 
     Args:
         logits: (..., C).

@@ -1,4 +1,4 @@
-"""What a loss takes, `(logits, target)`, from what a model gave and a batch held."""
+"""Makes `(logits, target)` for a loss from the outputs of a model and a batch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pair_up(
 
 
 def take_labels(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
-    """Returns a batch without its labels, and the labels: (start, end) for answers."""
+    """Splits a batch into inputs and labels; (start, end) for answers."""
     rest = dict(inputs)
     if "labels" in rest:
         labels: Tensor = rest.pop("labels")
@@ -61,7 +61,7 @@ def take_labels(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
 
 
 def keep_inside(positions: Tensor, width: int) -> Tensor:
-    """Returns the positions with -100 for those outside the row, which no model can choose."""
+    """Returns positions with -100 for those outside the row, which cannot be predicted."""
     outside = (positions < 0) | (positions >= width)
     return positions.masked_fill(outside, IGNORE)
 
@@ -77,16 +77,16 @@ def _answers(
     if attention_mask is not None:
         padding = attention_mask == 0
         logits = logits.masked_fill(padding.unsqueeze(1), -torch.inf)
-        # An answer in the padding is outside of the row, however wide the batch is.
+        # An answer in the padding counts as outside the row.
         target = target.masked_fill(padding.gather(1, target.clamp(min=0)), IGNORE)
     return logits, target
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLabels:
-    """A data collator that also gives `labels` (B, 2): where each answer starts and ends.
+    """A data collator that adds `labels` (B, 2): the start and end of each answer.
 
-    The Trainer hands `labels` to a `compute_loss_func`, and nothing else of a batch.
+    The Trainer passes only `labels` to a `compute_loss_func`, nothing else of a batch.
 
     Attributes:
         collate: The data collator to build on, such as `default_data_collator`.

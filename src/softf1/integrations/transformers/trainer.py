@@ -2,8 +2,8 @@
 
 The first pass sums the statistics of the whole step over micro-batches and processes, without
 gradient; the second is the Trainer's own, with the same dropout again. See docs/exact.md. For a
-mean over rows, weighted or not, the labels alone tell the statistics: then only the first step of
-a training has a first pass, which shows what the model's logits look like.
+mean over rows, weighted or not, the labels alone give the statistics: then only the first step of
+a training has a first pass, which finds the shape of the model's logits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Base = Trainer
 else:
-    Base = object  # stands before a Trainer among the parents
+    Base = object  # the mixin comes before a Trainer among the base classes
 
 PASSES_DIFFER = 1e-2
 
@@ -69,7 +69,7 @@ class ExactLossMixin(Base):
         self._blank: Callable[[Mapping[str, Any], Tensor], Any] | None = None
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Keeps the micro-batches of the step that begins."""
+        """Keeps the micro-batches of the next step."""
         samples, items = super().get_batch_samples(*args, **kwargs)
         self._micro_batches, self._done = samples, 0
         return samples, items
@@ -81,14 +81,14 @@ class ExactLossMixin(Base):
         num_items_in_batch: Any = None,  # noqa: ARG002 — the window knows what to divide by
     ) -> Tensor:
         """Runs the first pass at the first micro-batch, and one micro-batch of the second."""
-        # Not in get_batch_samples: after that, a resumed run sets its random state.
+        # Not in get_batch_samples: a resumed run sets its random state after it.
         if self._done == 0:
             if self._adversarial:
                 self._traced = self._tracing.enter_context(trace_embeddings(model))
             self._collect(model)
         value = self._run(model, inputs)
         self._done += 1
-        # The value of a step is known at its end, and the Trainer's log adds up.
+        # The loss of a step is known at its end, and the Trainer's log sums values.
         if self._done < len(self._micro_batches):
             return torch.zeros_like(value)
         total = self._finish().to(value)
@@ -108,7 +108,7 @@ class ExactLossMixin(Base):
             self._in_step = False
 
     def _attack(self, model: nn.Module) -> None:
-        """Both passes once more, with the word embeddings moved along the step's gradient."""
+        """Repeats both passes with the word embeddings moved along the step's gradient."""
         gradient = self._traced[0] if self._traced else None
         with perturb_embeddings(model, self._adversarial, gradient=gradient):
             self._collect(model)
@@ -123,7 +123,7 @@ class ExactLossMixin(Base):
         return_outputs: bool = False,  # noqa: FBT001, FBT002 — the Trainer's signature
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> Any:
-        """Returns this micro-batch's part in training, the loss of the batch in evaluation."""
+        """Returns this micro-batch's part of the loss in training, the batch loss in evaluation."""
         outputs, logits, target = self._forward(model, inputs, training=self._in_step)
         of = self._window if self._in_step else self._loss.loss
         value = of(logits, target)
@@ -139,7 +139,7 @@ class ExactLossMixin(Base):
         return outputs, logits, self._once(target, training=training)
 
     def _take(self, inputs: Mapping[str, Any], *, training: bool) -> tuple[dict[str, Any], Tensor]:
-        """Inputs and labels; in training with consistency, every example twice."""
+        """Returns inputs and labels; in training with consistency, every example twice."""
         rest, labels = take_labels(inputs)
         if not (training and self._consistency):
             return rest, labels
@@ -187,19 +187,19 @@ class ExactLossMixin(Base):
     def _finish(self) -> Tensor:
         value, off = self._window.finish(), self._window.mismatch
         if not self._checked and off is not None:
-            self._checked = True  # once: reading it waits for the device
+            self._checked = True  # once, since reading it synchronises with the device
             warn_of_difference(off.item())
         return value
 
 
 def blank_answers(inputs: Mapping[str, Any], labels: Tensor) -> dict[str, Tensor]:
-    """Returns logits of no meaning in the shape of those for answers."""
+    """Returns dummy logits in the shape of those for answers."""
     row = torch.zeros(inputs["input_ids"].shape, device=labels.device)
     return {"start_logits": row, "end_logits": row}
 
 
 def blank_rows(logits: Tensor, target: Tensor) -> Callable[[Mapping[str, Any], Tensor], Any]:
-    """Returns a function from a batch to logits of no meaning, in shape like these for `target`."""
+    """Returns a function that makes dummy logits for a batch, shaped like these for `target`."""
     classes = () if logits.dim() == target.dim() else logits.shape[-1:]
 
     def blank(_: Mapping[str, Any], labels: Tensor) -> dict[str, Tensor]:
@@ -209,7 +209,7 @@ def blank_rows(logits: Tensor, target: Tensor) -> Callable[[Mapping[str, Any], T
 
 
 def warn_of_difference(off: float) -> None:
-    """Warns where the two passes of a step did not see the same."""
+    """Warns if the two passes of a step differ."""
     if off > PASSES_DIFFER:
         warnings.warn(
             f"the two passes of a step differ by {off:.0%}: the model draws random numbers that "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from softf1.losses._core import Scheme
 
 CHUNK = 10_000
-"""Rows that are turned into one array: few enough to fit, many enough to be fast."""
+"""Rows per chunk: few enough for memory, many enough for speed."""
 
 
 def class_weights_from(
@@ -66,7 +66,7 @@ def class_weights_from(
 
 
 def _declared(dataset: Any, column: str) -> list[str] | None:
-    """Returns the names that a `datasets.Dataset` has for the labels of a column."""
+    """Returns the label names that a `datasets.Dataset` declares for a column."""
     feature = (getattr(dataset, "features", None) or {}).get(column)
     names: list[str] | None = getattr(getattr(feature, "feature", feature), "names", None)
     return names
@@ -75,7 +75,7 @@ def _declared(dataset: Any, column: str) -> list[str] | None:
 def _chunks(
     dataset: Iterable[Mapping[str, Any]], column: str, names: list[str] | None
 ) -> Iterator[NDArray[np.int64]]:
-    """Yields the labels that count, as numbers, many rows at a time."""
+    """Yields the labels that count, as numbers, in chunks of rows."""
     numbers = {name: number for number, name in enumerate(names or ())}
     for values in _values(dataset, column):
         flat = chain.from_iterable(map(_listed, values))
