@@ -20,7 +20,7 @@ def test_a_forced_task_is_not_overruled(write):
 
 def test_what_was_taken_is_said(write):
     corpus = read(write("a B-X\nb O\n\nc O\n"))
-    reason = "one word a line, tags of a scheme in the last column"
+    reason = "one word per line, tags of a scheme in the last column"
     note = f"{corpus.path}: took format conll, task tagging: {reason}"
     assert corpus.problems.notes == [note]
 

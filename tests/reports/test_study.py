@@ -95,7 +95,7 @@ def test_folders_that_are_none(tmp_path, grid):
         ({"id": "a", "folder": "../other"}, "wanted cells inside the grid"),
         ({"id": "a"}, 'wanted "folder" of type str, got nothing'),
         ("a", "wanted objects in cells, got str"),
-        ({"id": "a", "folder": "cells/a"}, "wanted at least one finished cell"),
+        ({"id": "a", "folder": "cells/a"}, "wanted at least one finished run"),
     ],
 )
 def test_a_wrong_grid_is_one_line(tmp_path, cell, message):

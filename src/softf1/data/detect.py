@@ -116,7 +116,7 @@ def _json(start: str) -> Detected | None:
         return Detected("squad", "qa", "articles with paragraphs")
     text = start.strip()
     is_list = text.startswith("[")
-    kind, where = ("json", "a list of objects") if is_list else ("jsonl", "one object a line")
+    kind, where = ("json", "a list of objects") if is_list else ("jsonl", "one object per line")
     names = {name.lower() for name in _first_keys(text, is_list=is_list)}
     if names & {*USUAL["first"]} and names & {*USUAL["second"]}:
         return Detected(kind, "pairs", f"{where} with two texts")
@@ -185,13 +185,15 @@ def _columns(start: str) -> Detected | None:
     if len(cells) < (0.7 * len(rows) if of_a_scheme else len(rows)):
         return None
     if _chinese_characters([pair[0] for pair in cells]):
-        return Detected("chars", "tagging", "one Chinese character and its tag a line")
+        return Detected("chars", "tagging", "one Chinese character and its tag per line")
     if of_a_scheme:
-        return Detected("conll", "tagging", "one word a line, tags of a scheme in the last column")
+        return Detected(
+            "conll", "tagging", "one word per line, tags of a scheme in the last column"
+        )
     widths = {len(row.split(between)) for row in rows} if between == "\t" else set()
     if len(blocks) < 2 or len(widths) > 1 or len(tags) > max(_FEW_LABELS, len(rows) // 3):
         return None
-    return Detected("conll", "tagging", "one word a line, tags in the last column")
+    return Detected("conll", "tagging", "one word per line, tags in the last column")
 
 
 def _chinese_characters(words: list[str]) -> bool:

@@ -51,6 +51,6 @@ def iterate(
 
 FORMATS = {
     "plain": Format(
-        iterate, ("tagging", "classification", "pairs"), "one text a line, no labels, to predict"
+        iterate, ("tagging", "classification", "pairs"), "one text per line, no labels, to predict"
     ),
 }

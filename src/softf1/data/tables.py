@@ -168,9 +168,11 @@ class RowReader:
         return RecordError(reason, message, path=self.path, line=line)
 
 
+TASKS = ("classification", "pairs")
+
 FORMATS = {
-    "tsv": Format(iterate, ("classification", "pairs"), "tabs, no quoting", {"kind": "tsv"}),
-    "csv": Format(iterate, ("classification", "pairs"), "commas, quoted", {"kind": "csv"}),
-    "jsonl": Format(iterate, ("classification", "pairs"), "one object a line", {"kind": "jsonl"}),
-    "json": Format(iterate, ("classification", "pairs"), "a list of objects", {"kind": "json"}),
+    "tsv": Format(iterate, TASKS, "tabs, no quoting", {"kind": "tsv"}),
+    "csv": Format(iterate, TASKS, "commas, quoted", {"kind": "csv"}),
+    "jsonl": Format(iterate, TASKS, "one object per line", {"kind": "jsonl"}),
+    "json": Format(iterate, TASKS, "a list of objects", {"kind": "json"}),
 }

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
     Text = str | tuple[str, str]
 
+KINDS: dict[type, str] = {TextExample: "classification", PairExample: "pairs"}
+"""The task of each type of example."""
+
 RATES = {"minilm": 1e-4}
 """Learning rates of small encoders, which need higher ones."""
 
@@ -165,8 +168,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         examples = [make_example(text, ()) for text in read_texts(texts)]
         if not examples:
             return []
-        wanted = PairExample if task.kind == "pairs" else TextExample
-        if not isinstance(examples[0], wanted):
+        if task.kind != KINDS[type(examples[0])]:
             raise ValueError(f"wanted {task.kind}, as in fit, got {type(examples[0]).__name__}")
         device = torch.accelerator.current_accelerator() or torch.device("cpu")
         features = task.encode(examples, tokenizer)
@@ -211,7 +213,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         epochs = passes if self.epochs is None else float(self.epochs)
         train = {"epochs": epochs, "batch_size": self.batch_size, "lr": lr}
         train |= {"adversarial_relative": self.adversarial, "consistency": self.consistency}
-        kind = "pairs" if pairs else "classification"
+        kind = KINDS[PairExample if pairs else TextExample]
         return Recipe(
             name=type(self).__name__,
             task=TaskSection(

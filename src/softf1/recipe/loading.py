@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.options import OptionError, nearest
-from softf1.recipe.sections import SECTIONS, Recipe
+from softf1.recipe.sections import SECTIONS, LossSection, Recipe
 from softf1.recipe.shipped import find_recipe, resolve_paths
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def change(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     """Returns nested tables with other values of dotted keys."""
     changed = deepcopy(dict(values))
     loss = changed.get("loss", {})
-    if isinstance(loss, dict) and _replaces(changes, loss.get("name", "ce")):
+    if isinstance(loss, dict) and _replaces(changes, loss.get("name", LossSection().name)):
         changed["loss"] = {key: loss[key] for key in OF_ANY_LOSS if key in loss}
     for key, value in changes.items():
         _set(changed, key, value)

@@ -111,6 +111,9 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
+BASELINE = "ce"
+"""The row that others are compared with, if a grid names no other."""
+
 TUNED = "+tuned"
 """Suffix of a row that uses the runs of a loss, with thresholds or biases tuned on dev."""
 
@@ -209,11 +212,11 @@ def _read_grid(folder: Path) -> Study:
         else:
             runs.append(run)
     if not runs:
-        raise InputError("wanted at least one finished cell, got none", path=path)
+        raise InputError("wanted at least one finished run, got none", path=path)
     file = folder / "comparison.json"
     comparison = _check_comparison(read_object(file), file) if file.is_file() else {}
     metric = comparison.get("headline") or grid.get("headline") or runs[0].result.get("headline")
-    baseline = str(grid.get("baseline") or "ce")
+    baseline = str(grid.get("baseline") or BASELINE)
     labels = [run.label for run in runs]
     return Study(
         kind=str(grid.get("kind", "compare")),
@@ -284,7 +287,7 @@ def _read_runs(paths: Iterable[Path]) -> Study:
     return Study(
         kind="runs",
         runs=(*runs, *_tuned(runs)),
-        baseline="ce" if "ce" in labels else labels[0],
+        baseline=BASELINE if BASELINE in labels else labels[0],
         metric=str(runs[0].result.get("headline") or "f1"),
         split=_common_split(runs),
     )

