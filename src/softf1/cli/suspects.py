@@ -132,7 +132,7 @@ def show(content: dict[str, Any]) -> None:
     score = f"{content['headline']} {points(content['score'])} on texts unseen in training"
     print(f"{content['examples']:,} examples, {content['folds']} folds, {score}")
     if not content["found"]:
-        print("No label is doubted.")
+        print("No label looks wrong.")
         return
     heads = ["score", "line", "kind", "given", "suggested"]
     rows = [
