@@ -226,6 +226,7 @@ def _convert_any(value: Any, *, key: str) -> Any:
         raise _wrong(key, "a text, a number, true or false, a list or a table", value)
     if isinstance(value, str):
         _check_text(value, key=key)
+    _check_size(value, key=key)
     return value
 
 
@@ -241,6 +242,7 @@ def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
         raise _wrong(key, "a text that is not empty", value)
     if hint is str:
         _check_text(value, key=key)
+    _check_size(value, key=key)
     return hint(value) if hint in (bool, int, float, str, tuple) else value
 
 
@@ -250,6 +252,12 @@ def _check_text(value: str, *, key: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise _wrong(key, "a text that UTF-8 can say", value) from None
+
+
+def _check_size(value: Any, *, key: str) -> None:
+    """Refuses whole numbers that neither a float nor a tensor can hold."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise OptionError(key, f"wanted a number of 64 bits, got one of {value.bit_length():,}")
 
 
 def _convert_tuple(value: Any, parts: tuple[Any, ...], *, key: str) -> tuple[Any, ...]:
@@ -288,4 +296,8 @@ def _in_range(value: Any, allowed: Range, *, key: str) -> Any:
 
 
 def _wrong(key: str, wanted: str, value: Any) -> OptionError:
-    return OptionError(key, f"wanted {wanted}, got {value!r}")
+    try:
+        got = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        got = "a number that is too long to show"
+    return OptionError(key, f"wanted {wanted}, got {got}")

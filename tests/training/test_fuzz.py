@@ -181,12 +181,13 @@ def models(tmp_path_factory, bert):
     """Model folders of encoders from scratch and of a small BERT, and the encoder's own folder."""
     root = tmp_path_factory.mktemp("models")
     write_data(root)
-    for name, kind, file, encoder in (
-        ("bilstm", "tagging", "a.conll", "bilstm"),
-        ("textcnn", "classification", "a.csv", "textcnn"),
-        ("bert", "classification", "a.csv", str(bert)),
+    for name, kind, file, encoder, more in (
+        ("bilstm", "tagging", "a.conll", "bilstm", {}),
+        ("crf", "tagging", "a.conll", "bilstm", {"decoder": "crf"}),
+        ("textcnn", "classification", "a.csv", "textcnn", {}),
+        ("bert", "classification", "a.csv", str(bert), {}),
     ):
-        task = {"kind": kind, "train": str(root / file)}
+        task = {"kind": kind, "train": str(root / file), **more}
         recipe = {"name": name, "task": task, "encoder": {"name": encoder}}
         train_run(build_recipe(recipe | {"train": {"max_steps": 1}}), root / name, quiet=True)
     return root
@@ -230,7 +231,7 @@ def scramble(rng, data, how):
 
 def try_model(rng, models, folder):
     """A damaged copy of a model: predicts, or is refused."""
-    name = rng.choice(["bilstm", "textcnn", "bert"])
+    name = rng.choice(["bilstm", "crf", "textcnn", "bert"])
     made = folder / "model"
     shutil.rmtree(made, ignore_errors=True)
     shutil.copytree(models / name / "model", made)
@@ -242,7 +243,7 @@ def try_model(rng, models, folder):
     if rng.random() < 0.1 and (made / "model.safetensors").exists():
         (made / "model.safetensors").unlink()
         (made / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile()))
-    path = models / ("a.conll" if name == "bilstm" else "a.csv")
+    path = models / ("a.conll" if name in ("bilstm", "crf") else "a.csv")
     with suppress(*LINE):
         loaded = load_model(made)
         list(predict_lines(loaded, read_input(loaded.task, path, problems=Problems())))

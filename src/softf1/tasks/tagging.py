@@ -201,7 +201,12 @@ class Tagging:
             encoder, head=self.head, labels=self.labels, tokenizer=tokenizer, **options
         )
         if self.decoder != "argmax":
-            add_crf(model, torch.tensor(self.transitions), saved=encoder)
+            size = len(self.labels) + 1
+            start = torch.tensor(self.transitions)
+            if start.shape != (size, size) or not start.isfinite().all():
+                shape = tuple(start.shape)
+                raise InputError(f"wanted {size} × {size} transitions of the CRF, got {shape}")
+            add_crf(model, start, saved=encoder)
         return model
 
     def notes(self, features: Features) -> list[str]:
