@@ -21,7 +21,7 @@ LINE = (InputError, RunError)
 """What the command line prints as one line."""
 VALUES = (
     *(0, 1, 2, 7, -1, -100, 0.5, 1e5, 1e-30, 1e300, -0.5, 3.0, 2**40, True, False),
-    *(float("nan"), float("inf")),
+    *(float("nan"), float("inf"), 10**400),
     *("", "x", "O", "B-PER", "7", "ce", "macro", "\x1b[1m", "\ufeff", "é" * 200),
     *([], [0], [7], [0.5], ["O"], [[]], [1, 2, 3], {}, {"a": 1}, {"O": 2.0}),
 )
