@@ -93,8 +93,9 @@ def mutate(rng, sections):
         known = {"loss": OPTIONS, "train": TRAIN, "task": TASK, "encoder": ENCODER, "eval": EVAL}
         key = rng.choice(known[section])
         at = sections[section]
-        if section == "loss" and "+" in at["name"] and rng.random() < 0.5:
-            at = at.setdefault(rng.choice(at["name"].split("+")), {})
+        parts = str(at.get("name")).split("+") if section == "loss" else []
+        if len(parts) > 1 and rng.random() < 0.5:
+            at = at.setdefault(rng.choice(parts), {})
         if not isinstance(at, dict):
             continue
         if rng.random() < 0.1:
