@@ -151,7 +151,7 @@ def convert(value: Any, hint: Any, *, key: str) -> Any:
         return _convert_union(value, parts, key=key)
     if origin is Literal:
         if not isinstance(value, str) or value not in parts:
-            raise _wrong(key, _wording(hint), value)
+            raise wrong(key, _wording(hint), value)
         return value
     if origin is tuple:
         return _convert_tuple(value, parts, key=key)
@@ -203,7 +203,7 @@ def _convert_union(value: Any, parts: tuple[Any, ...], *, key: str) -> Any:
             return convert(value, part, key=key)
         except OptionError:
             continue
-    raise _wrong(key, " or ".join(dict.fromkeys(map(_wording, kept))), value)
+    raise wrong(key, " or ".join(dict.fromkeys(map(_wording, kept))), value)
 
 
 def _wording(hint: Any) -> str:
@@ -223,9 +223,10 @@ def _convert_any(value: Any, *, key: str) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if not isinstance(value, (bool, int, float, str)):
-        raise _wrong(key, "a text, a number, true or false, a list or a table", value)
+        raise wrong(key, "a text, a number, true or false, a list or a table", value)
     if isinstance(value, str):
         _check_text(value, key=key)
+    _check_size(value, key=key)
     return value
 
 
@@ -236,11 +237,12 @@ def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
     wider = {float: (int, float), tuple: (tuple, list)}
     fits = isinstance(value, wider.get(hint, hint))
     if not fits or (isinstance(value, bool) and hint is not bool):
-        raise _wrong(key, _wording(hint), value)
+        raise wrong(key, _wording(hint), value)
     if value == "":
-        raise _wrong(key, "a text that is not empty", value)
+        raise wrong(key, "a text that is not empty", value)
     if hint is str:
         _check_text(value, key=key)
+    _check_size(value, key=key)
     return hint(value) if hint in (bool, int, float, str, tuple) else value
 
 
@@ -249,20 +251,26 @@ def _check_text(value: str, *, key: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _wrong(key, "a text that UTF-8 can say", value) from None
+        raise wrong(key, "a text that UTF-8 can say", value) from None
+
+
+def _check_size(value: Any, *, key: str) -> None:
+    """Refuses whole numbers that neither a float nor a tensor can hold."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise OptionError(key, f"wanted a number of 64 bits, got one of {value.bit_length():,}")
 
 
 def _convert_tuple(value: Any, parts: tuple[Any, ...], *, key: str) -> tuple[Any, ...]:
     several = parts[-1] is Ellipsis
     if not isinstance(value, (list, tuple)) or not (several or len(value) == len(parts)):
-        raise _wrong(key, "a list" if several else f"a list of {len(parts)}", value)
+        raise wrong(key, "a list" if several else f"a list of {len(parts)}", value)
     kinds = parts[:1] * len(value) if several else parts
     return tuple(convert(one, kind, key=key) for one, kind in zip(value, kinds, strict=True))
 
 
 def _convert_table(value: Any, hint: Any, *, key: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise _wrong(key, "a table", value)
+        raise wrong(key, "a table", value)
     return {name: convert(one, hint, key=f"{key}.{name}") for name, one in value.items()}
 
 
@@ -283,9 +291,14 @@ def _in_range(value: Any, allowed: Range, *, key: str) -> Any:
     numbers = value.values() if isinstance(value, dict) else value
     for one in numbers if not isinstance(value, (int, float, NoneType)) else [value]:
         if one is not None and one not in allowed:
-            raise _wrong(key, f"a number {allowed}", one)
+            raise wrong(key, f"a number {allowed}", one)
     return value
 
 
-def _wrong(key: str, wanted: str, value: Any) -> OptionError:
-    return OptionError(key, f"wanted {wanted}, got {value!r}")
+def wrong(key: str, wanted: str, value: Any) -> OptionError:
+    """The error about a value that is not what was wanted."""
+    try:
+        got = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        got = "a number that is too long to show"
+    return OptionError(key, f"wanted {wanted}, got {got}")

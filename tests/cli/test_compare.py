@@ -71,6 +71,7 @@ def test_values_change_the_recipe_for_every_run(recipe, tmp_path):
         (["--seeds", "0"], "wanted --seeds from 1 up, got 0"),
         (["--jobs", "0"], "wanted --jobs from 1 up, got 0"),
         (["--max-seeds", "3"], "wanted --max-seeds from --seeds (5) up, got 3"),
+        (["--max-seeds", "0", "--width", "1"], "wanted --max-seeds from --seeds (5) up, got 0"),
         (["--width", "0"], "wanted --width between 0 and 100 points, got 0"),
         (["--losses", "ce[train.seed=3]"], "wanted a key in which rows may differ, got train.seed"),
         (["--losses", "ce[train.epochz=3]"], "unknown key (did you mean epochs?)"),

@@ -101,6 +101,8 @@ def mutate(data, random):
     return data
 
 
+COUNT = 3_000
+"""Files of each format in the long form: 48,000 of all."""
 OPTIONS = {
     "conll": [{}, {"tag": None}, {"tag": 1}, {"comment": "#"}, {"separator": ","}],
     "chars": [{}, {"tagged": False}],
@@ -186,7 +188,7 @@ def test_mutated_query_files(tmp_path):
 @pytest.mark.attack
 @pytest.mark.parametrize("name", SEEDS)
 def test_mutated_files_long(name, tmp_path, attacked):
-    outcomes = fuzz(name, tmp_path, 10_000, seed=f"{name} long")
-    assert outcomes[True] + outcomes[False] == 10_000
+    outcomes = fuzz(name, tmp_path, COUNT, seed=f"{name} long")
+    assert outcomes[True] + outcomes[False] == COUNT
     assert all(outcomes.values())
-    attacked("mutated data files", 10_000, used=outcomes[True], refused=outcomes[False])
+    attacked("mutated data files", COUNT, used=outcomes[True], refused=outcomes[False])

@@ -1,5 +1,6 @@
 from itertools import combinations
 from math import comb
+from random import Random
 
 import pytest
 
@@ -14,7 +15,7 @@ from softf1.data import (
     TextExample,
     read,
 )
-from softf1.data.counts import describe_unseen, unseen_labels
+from softf1.data.counts import _count_edges, describe_unseen, unseen_labels
 from softf1.data.stats import describe, share_without
 from softf1.errors import InputError
 
@@ -175,3 +176,13 @@ def test_labels_that_only_dev_has_are_said_once():
     assert describe_unseen(dev, train) is None
     assert describe_unseen(train, corpus("pairs", *pairs("10"))) is None
     assert unseen_labels("ab", "ab") == ()
+
+
+def test_edges_of_answers_are_counted_alike_in_any_script():
+    """Contexts of ASCII alone are counted faster; a letter of another script changes nothing."""
+    rng = Random(0)
+    for _ in range(300):
+        context = "".join(rng.choices("ab \t\n", k=12))
+        start = rng.randrange(12)
+        span = (start, rng.randint(start + 1, 12))
+        assert _count_edges(context, [span]) == _count_edges(context.replace("b", "é"), [span])

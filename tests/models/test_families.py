@@ -1,11 +1,14 @@
 """Every family of encoders that people use trains every task, and transformers loads the result."""
 
+import json
+
 import numpy as np
 import pytest
 import transformers
 
 from softf1.errors import InputError
 from softf1.models.encoders import AUTO, make_tokenizer
+from softf1.models.tokenizers import FastTokenizer
 from softf1.training.evaluation import predict_logits
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
@@ -116,3 +119,21 @@ def test_a_family_without_a_head_of_a_kind_says_so_before_training(tmp_path):
     with pytest.raises(InputError, match="no ModelForTokenClassification for encoders ctrl"):
         train_run(recipe, tmp_path / "run", data=make_data(sizes=SIZES), quiet=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_that_cannot_encode_a_text_is_one_line(tmp_path):
+    write_encoder("bert", tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text("utf-8"))
+    unknown = content["model"]["unk_token"]
+    content["model"]["vocab"].pop(unknown)
+    content["added_tokens"] = [one for one in content["added_tokens"] if one["content"] != unknown]
+    path.write_text(json.dumps(content), "utf-8")
+    tokenizer = FastTokenizer(transformers.PreTrainedTokenizerFast(tokenizer_file=str(path)))
+    for encode, texts in (
+        (tokenizer.text_ids, ["ꙮ"]),
+        (tokenizer.aligned, ["ꙮ"]),
+        (tokenizer.pieces, ["ꙮ"]),
+    ):
+        with pytest.raises(InputError, match="the tokenizer cannot encode a text: "):
+            encode(texts)

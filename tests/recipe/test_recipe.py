@@ -160,6 +160,14 @@ def test_a_missing_key_may_come_from_the_command_line(file):
         ("[train]\nlr = [", "wanted TOML, got: Invalid value"),
         ("train = " + "[" * 5000, "wanted TOML, got"),
         ("train = " + "9" * 5000, "wanted TOML, got"),
+        ("[train]\nlr = " + "9" * 400, "3: train.lr: wanted a number of 64 bits, got one of 1,329"),
+        ("[train]\nmax_steps = 0x" + "f" * 17, "3: train.max_steps: wanted a number of 64 bits"),
+        ("[task]\nmax_length = 0x" + "f" * 5000, "3: task.max_length: wanted a number of 64 bits"),
+        ("[eval]\nmetric = 0x" + "f" * 5000, "3: eval.metric: wanted a text, got a number that"),
+        ("[loss]\nkeys = 0x" + "f" * 5000, "3: loss.keys: wanted a table, got a number that is"),
+        ("train = 0x" + "f" * 5000, "2: train: wanted a section [train], got"),
+        ("name = 0x" + "f" * 5000, "2: name: wanted a text that is not empty, got"),
+        ("[train]\ncompile = 0x" + "f" * 5000, "3: train.compile: wanted auto or off or"),
     ],
 )
 def test_what_is_wrong_and_where(line, problem, tmp_path):

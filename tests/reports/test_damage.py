@@ -14,7 +14,9 @@ from softf1.reports.curves import rank
 from softf1.reports.evidence import collect, rank_changes
 from softf1.reports.items import find_scheme, read_items
 from softf1.reports.study import read_study
+from softf1.reports.suspects import write_suspects
 from tests.reports import grids
+from tests.reports.test_headroom import content as headroom
 
 OTHER = (None, 5, -1.5, "x", [], {}, [1], ["a"], {"a": 1}, True, float("nan"))
 FILES = (
@@ -23,6 +25,7 @@ FILES = (
     "cells/ce-s0/result.json",
     "cells/ce-s0/metrics.jsonl",
     "cells/ce-s0/predictions.test.jsonl",
+    "cells/ce-s0/headroom.json",
 )
 
 
@@ -65,7 +68,9 @@ def check(folder, name, sample=None):
 @pytest.fixture
 def folder(tmp_path):
     losses = ("ce", "ce+tuned", "dice")
-    return grids.write_compare(tmp_path / "g", losses=losses, seeds=1, sentences=12)
+    made = grids.write_compare(tmp_path / "g", losses=losses, seeds=1, sentences=12)
+    grids.write_json(made / "cells/ce-s0/headroom.json", headroom(0.5, 0.6))
+    return made
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -121,6 +126,78 @@ def test_some_bytes_of_reports(folder):
 @pytest.mark.attack
 def test_many_bytes_of_reports(folder, attacked):
     attacked("damaged files of reports", **check_bytes(folder, range(800)))
+
+
+SUSPECTS = {
+    "schema": 1,
+    "kind": "suspects",
+    "name": "a",
+    "task": "tagging",
+    "encoder": "bilstm",
+    "loss": "ce",
+    "seed": 0,
+    "versions": {"softf1": "1"},
+    "files": ["a.conll"],
+    "examples": 9,
+    "headline": "f1",
+    "score": 0.5,
+    "folds": 2,
+    "found": 2,
+    "unknown": 0,
+    "kinds": {"wrong label": 1, "missing": 1},
+    "suspects": [
+        {
+            "file": "a.conll",
+            "line": 3,
+            "id": "1",
+            "kind": "wrong label",
+            "score": 0.9,
+            "given": [{"label": "PER", "start": 1, "end": 2, "text": "Oslo"}],
+            "suggested": [{"label": "LOC", "start": 1, "end": 2, "text": "Oslo"}],
+            "pieces": ["to", "Oslo", "she ran"],
+        },
+        {
+            "file": "a.conll",
+            "line": 5,
+            "id": "2",
+            "kind": "missing",
+            "score": 0.8,
+            "given": [],
+            "suggested": [{"label": "LOC"}],
+            "pieces": ["", "Graz", ""],
+        },
+    ],
+}
+
+
+def check_suspects(folder, sample=None):
+    tried = [json.dumps(one) for one in damages(SUSPECTS)]
+    tried += ["", "[]", "5", "{", "[" * 100_000, json.dumps(SUSPECTS)[:200]]
+    random.Random("suspects").shuffle(tried)
+    refused, tried = 0, tried[:sample]
+    for damaged in tried:
+        (folder / "suspects.json").write_text(damaged, "utf-8")
+        try:
+            write_suspects(folder)
+        except InputError as error:
+            assert "suspects.json" in str(error)  # noqa: PT017 - as above
+            refused += 1
+    return {"tried": len(tried), "used": len(tried) - refused, "refused": refused}
+
+
+def test_suspects_of_the_right_form_have_a_page(tmp_path):
+    grids.write_json(tmp_path / "suspects.json", SUSPECTS)
+    assert "Oslo" in write_suspects(tmp_path).read_text("utf-8")
+
+
+def test_some_damaged_suspects(tmp_path):
+    check_suspects(tmp_path, sample=40)
+
+
+@pytest.mark.slow
+@pytest.mark.attack
+def test_many_damaged_suspects(tmp_path, attacked):
+    attacked("damaged files of reports", **check_suspects(tmp_path))
 
 
 LINES = (

@@ -48,3 +48,8 @@ def test_a_label_that_is_a_number_in_a_damaged_folder_is_said():
 def test_labels_that_are_no_tags_of_the_saved_scheme_are_said():
     with pytest.raises(InputError, match=r"labels of task tagging: wanted O or a tag of BIO"):
         make_task("tagging", labels=["O", "odd"], spans="BIO")
+
+
+def test_a_saved_scheme_that_nobody_knows_is_refused():
+    with pytest.raises(InputError, match=r"unknown tag scheme 'BIO\['.*known: BIO, "):
+        make_task("tagging", labels=["O", "B-PER"], spans="BIO[")

@@ -28,6 +28,8 @@ LATE = "train.checkpoint_seconds=1000"
 """Only a signal saves."""
 
 
+HARDENED = ("task.decoder=crf", "train.adversarial=0.5", "train.consistency=1.0")
+"""What draws more random numbers in a step, and has more weights."""
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.truncate"}
 """Events of Python that change a disk, beside files that are opened to be written."""
 
@@ -114,18 +116,19 @@ def kill_often(out, times, seed, steps):
     return {"kills": found, "code": end(spawn(out))}
 
 
-def kill_at_operations(folder, stride):
+def kill_at_operations(folder, stride, *words):
     """One new training for each operation: killed before it, then resumed; until none is left."""
-    few = "train.max_steps=3"
-    found, wrong = {"whole": end(spawn(folder / "few", few)), "kills": 0}, []
+    few = ("train.max_steps=3", *words)
+    shutil.rmtree(folder / "few", ignore_errors=True)
+    found, wrong = {"whole": end(spawn(folder / "few", *few)), "kills": 0}, []
     wanted = read_files(folder / "few")
     for last in range(0, 10_000, stride):
         out = folder / "cut"
         shutil.rmtree(out, ignore_errors=True)
-        code = end(spawn(out, few, last=last))
+        code = end(spawn(out, *few, last=last))
         if code == 0:
             break
-        resumed = end(spawn(out, few))
+        resumed = end(spawn(out, *few))
         left = [str(path) for path in out.rglob(".softf1-*")]
         if (code, resumed, left) != (-9, 0, []) or read_files(out) != wanted:
             wrong.append((last, code, resumed, left))
@@ -190,5 +193,6 @@ if __name__ == "__main__":
     if stride:
         found["operations"] = kill_at_operations(folder, stride)
     if kills and stride:  # the long forms are about kills alone
+        found["hardened"] = kill_at_operations(folder, 2 * stride, *HARDENED)
         found |= {"suffer": suffer(folder / "suffer"), "twice": interrupt_twice(folder / "twice")}
     (folder / "found.json").write_text(json.dumps(found))

@@ -3,10 +3,13 @@
 import json
 
 import pytest
+import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from softf1.errors import InputError
 from softf1.metrics.schemes import find_invalid
+from softf1.models.crf import add_crf
 from softf1.training.evaluation import evaluate
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
@@ -55,15 +58,69 @@ def test_accumulated_steps_are_those_of_the_whole_batch(tmp_path):
     assert results[0]["steps"] == results[1]["steps"]
 
 
-def test_a_saved_model_decides_alike_and_is_a_plain_tagger_in_transformers(tmp_path, bert):
-    _, data = train(tmp_path / "run", bert)
-    loaded = load_model(tmp_path / "run")
+def check_loaded(folder, data):
+    """A model that is loaded decides as it did when it was trained."""
+    loaded = load_model(folder)
     features = loaded.task.encode(data["test"], loaded.tokenizer)
     again = evaluate(
         loaded.model, loaded.task, features, data["test"], loaded.tokenizer, device="cpu"
     )
-    lines = read_lines(tmp_path / "run" / "predictions.test.jsonl")
+    lines = read_lines(folder / "predictions.test.jsonl")
     assert [one["tags"] for one in again.predictions] == [one["tags"] for one in lines]
+    return loaded
+
+
+def change_weights(folder, change):
+    """Other weights in the folder, without the checksums that would tell."""
+    path, about = folder / "model/model.safetensors", folder / "model/softf1.json"
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, metadata={"format": "pt"})
+    content = json.loads(about.read_text("utf-8"))
+    del content["files"]
+    about.write_text(json.dumps(content), "utf-8")
+
+
+def test_a_saved_model_that_started_from_nothing_decides_alike(tmp_path):
+    _, data = train(tmp_path / "run")
+    check_loaded(tmp_path / "run", data)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda weights: weights.pop("crf.transitions"), "wanted weights of crf.transitions"),
+        (lambda weights: weights.update({"crf.transitions": torch.zeros(2, 2)}), "of the shape"),
+    ],
+)
+def test_transitions_that_are_missing_or_do_not_fit_are_refused(tmp_path, change, said):
+    train(tmp_path / "run", epochs=1.0)
+    change_weights(tmp_path / "run", change)
+    with pytest.raises(InputError, match=said):
+        load_model(tmp_path / "run")
+
+
+@pytest.mark.parametrize("transitions", [[], [[1.0]], [[float("nan")] * 4] * 4])
+def test_transitions_of_the_task_that_do_not_fit_are_refused(tmp_path, transitions):
+    train(tmp_path / "run", epochs=1.0)
+    about = tmp_path / "run/model/softf1.json"
+    content = json.loads(about.read_text("utf-8"))
+    about.write_text(json.dumps(content | {"transitions": transitions}), "utf-8")
+    with pytest.raises(InputError, match="transitions of the CRF"):
+        load_model(tmp_path / "run")
+
+
+def test_transitions_in_the_second_file_of_a_large_model_are_found(tmp_path):
+    model, start = torch.nn.Linear(1, 1), torch.zeros(3, 3)
+    save_file({"a": torch.zeros(1)}, tmp_path / "model-00001-of-00002.safetensors")
+    save_file({"crf.transitions": start + 7}, tmp_path / "model-00002-of-00002.safetensors")
+    add_crf(model, start, saved=tmp_path)
+    assert (model.crf.transitions == 7).all()
+
+
+def test_a_saved_model_decides_alike_and_is_a_plain_tagger_in_transformers(tmp_path, bert):
+    _, data = train(tmp_path / "run", bert)
+    loaded = check_loaded(tmp_path / "run", data)
     plain = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "run/model")
     assert plain.classifier.out_features == len(loaded.task.labels)
     card = (tmp_path / "run/model/README.md").read_text("utf-8")

@@ -10,6 +10,7 @@ from softf1.cli.main import main
 from softf1.training.headroom import measure
 from softf1.training.run import train_run
 from softf1.training.run_folder import _empty as empty_folder
+from tests.reports.test_damage import damages
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe, write_recipe
 
@@ -166,6 +167,19 @@ def test_bad_input_is_one_line(run, damage, said, capsys):
     assert err.count("\n") == 1
     assert err.startswith("softf1 headroom: ")
     assert said in err
+
+
+def test_a_value_of_another_form_is_one_line_or_shown(run, capsys):
+    path, refused = run / "headroom.json", 0
+    changed = list(damages(json.loads(path.read_text("utf-8"))))[::9]
+    for content in changed:
+        path.write_text(json.dumps(content), "utf-8")
+        code = main(["headroom", str(run), "--examples"])
+        err = capsys.readouterr().err
+        assert (code, err.count("\n")) in [(0, 0), (2, 1)]
+        assert code == 0 or "headroom.json: wanted the headroom of a run, " in err
+        refused += code == 2
+    assert 0 < refused < len(changed)
 
 
 def test_a_file_and_a_part_are_not_asked_for_at_once(run, capsys):

@@ -61,6 +61,10 @@ def test_killed_before_some_operations_on_files_it_ends_with_the_same_bits(short
     check_operations(short[1]["operations"], 3)
 
 
+def test_killed_with_a_crf_an_adversarial_step_and_consistency_it_ends_with_the_same_bits(short):
+    check_operations(short[1]["hardened"], 1)
+
+
 @pytest.mark.slow
 @pytest.mark.attack
 def test_killed_before_any_operation_on_a_file_it_ends_with_the_same_bits(tmp_path, attacked):

@@ -37,6 +37,12 @@ def test_excluded_labels_are_named():
     assert make("dice", over="batch", exclude=[0, "O"]).losses["tags"].options["exclude"] == (0, 2)
 
 
+@pytest.mark.parametrize("name", ["dice", "smooth_ap", "pauc"])
+def test_a_loss_without_any_label_left_is_refused(name):
+    with pytest.raises(InputError, match=r"loss\.exclude leaves none of the 3 labels"):
+        make(name, exclude=["O", 0, 1])
+
+
 def test_excluded_labels_are_named_in_parts_too():
     loss = make("ce+dice", dice={"over": "batch", "exclude": ["O", "B-LOC"]}).losses["tags"]
     assert loss.parts[1].options["exclude"] == (2, 0)

@@ -98,7 +98,8 @@ def check_seeds(options: argparse.Namespace) -> None:
     if options.width is not None:
         if not 0 < options.width < 100:
             raise InputError(f"wanted --width between 0 and 100 points, got {options.width:g}")
-        options.max_seeds = options.max_seeds or max(MOST_SEEDS, options.seeds)
+        if options.max_seeds is None:
+            options.max_seeds = max(MOST_SEEDS, options.seeds)
     if options.max_seeds is not None and options.max_seeds < options.seeds:
         raise InputError(
             f"wanted --max-seeds from --seeds ({options.seeds}) up, got {options.max_seeds}"

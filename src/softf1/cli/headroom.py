@@ -58,7 +58,7 @@ def show(found: Mapping[str, Any], *, examples: bool) -> None:
     from softf1.training.results import format_table
 
     where = found["split"] or "this file"
-    print(f"{found['metric']} on {where}, {found['examples']:,} examples\n")
+    print(printable(f"{found['metric']} on {where}, {found['examples']:,} examples") + "\n")
     rows = [
         [printable(part["title"]), f"{100 * part['score']:.2f}", f"{100 * part['gain']:+.2f}"]
         for part in found["parts"]
@@ -66,17 +66,18 @@ def show(found: Mapping[str, Any], *, examples: bool) -> None:
     head, *lines = format_table(["", found["metric"], "gain"], rows).splitlines()
     print(head)
     for line, part in zip(lines, found["parts"], strict=True):
-        counts = ", ".join(f"{key.replace('_', ' ')} {x:,.6g}" for key, x in part["counts"].items())
-        print(f"{line}  {counts}".rstrip())
+        known = {key: x for key, x in part["counts"].items() if x is not None}
+        counts = ", ".join(f"{key.replace('_', ' ')} {x:,.6g}" for key, x in known.items())
+        print(f"{line}  {printable(counts)}".rstrip())
     if found["average_precision"] is not None:
         print(f"\naverage precision {100 * found['average_precision']:.2f}")
     for part in found["parts"] if examples else ():
         if part["examples"]:
             print(f"\n{printable(part['title'])}")
         for one in part["examples"]:
-            line = f"{one['id']}: {one['found']} → {one['gold']} | {one['text']}"
+            line = "{}: {} → {} | {}".format(*map(one.get, ("id", "found", "gold", "text")))
             print(f"  {printable(line)}")
-    summary = found["summary"]
+    summary = printable(found["summary"])
     print(f"\n{summary[0].upper()}{summary[1:]}. All in hindsight, on the same examples.")
     for text in found["missing"]:
         print(f"missing: {printable(text)}")

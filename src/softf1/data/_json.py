@@ -166,8 +166,7 @@ class Node:
 
     def items(self, key: str) -> Iterator[Node]:
         """The elements of the list under a key."""
-        self.get(key, list)
-        return self.child(key).elements()
+        return Node(self.get(key, list), self.document, (*self.steps, key)).elements()
 
     def elements(self) -> Iterator[Node]:
         """The elements of this list."""

@@ -14,6 +14,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from softf1.errors import InputError
+
 FORBIDDEN = -100.0
 """The score of a transition that the tag scheme rules out: probability e^−100."""
 NAME = "crf.transitions"
@@ -58,11 +60,14 @@ def add_crf(model: Any, start: Tensor, *, saved: Path | str) -> None:
         start: Transitions to start from, `FORBIDDEN` where the tag scheme rules them out.
         saved: Where the model came from; the transitions in its weights, if any, are taken instead.
     """
-    trained, weights = start, Path(saved) / "model.safetensors"
-    if weights.is_file():
+    trained = start
+    for weights in sorted(Path(saved).glob("model*.safetensors")):  # large models have several
         with safe_open(weights, "pt") as file:
             if NAME in file.keys():  # noqa: SIM118 - no dict
                 trained = file.get_tensor(NAME)
+    if trained.shape != start.shape:
+        shapes = f"{tuple(start.shape)}, got {tuple(trained.shape)}"
+        raise InputError(f"wanted {NAME} of the shape {shapes}", path=saved)
     model.crf = Crf(trained, allowed=start > FORBIDDEN)
     model.register_forward_hook(_attach)
 

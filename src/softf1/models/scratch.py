@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from softf1.errors import InputError
+from softf1.models.crf import NAME as TRANSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import ItemsView
@@ -106,7 +107,9 @@ class ScratchModel(nn.Module):
             raise InputError(f"wanted the sizes of a network, got {reason}", path=path) from error
         path = Path(folder) / WEIGHTS
         try:
-            model.load_state_dict(load_file(path))
+            weights = load_file(path)
+            weights.pop(TRANSITIONS, None)  # of a CRF, which the task puts on top
+            model.load_state_dict(weights)
         except (OSError, RuntimeError, SafetensorError) as error:
             reason = " ".join(str(error).split())
             raise InputError(

@@ -14,7 +14,7 @@ from softf1.errors import InputError
 from softf1.options import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 
@@ -131,8 +131,10 @@ class FastTokenizer:
         Byte-level BPE (RoBERTa, ModernBERT, Qwen2) writes the space into the first piece. Where
         the space is a piece of its own, as before a Chinese character, it is left out.
         """
-        encoded = self.backend.encode_batch_fast(
-            [[self.space + word] for word in words], is_pretokenized=True, add_special_tokens=False
+        encoded = _encode(
+            self.backend.encode_batch_fast,
+            [[self.space + word] for word in words],
+            is_pretokenized=True,
         )
         if not self.space:
             return [item.ids for item in encoded]
@@ -142,12 +144,12 @@ class FastTokenizer:
 
     def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens."""
-        encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        encoded = _encode(self.backend.encode_batch_fast, list(texts))
         return [item.ids for item in encoded]
 
     def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """The ids of each text with the characters that each stands for."""
-        encoded = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        encoded = _encode(self.backend.encode_batch, list(texts))
         return [(item.ids, item.offsets) for item in encoded]
 
     @cache  # noqa: B019 - two entries of a tokenizer that lives as long as its run
@@ -172,6 +174,16 @@ class FastTokenizer:
     def save_pretrained(self, folder: Path | str) -> object:
         """Write the tokenizer as transformers does."""
         return self.tokenizer.save_pretrained(folder)
+
+
+def _encode(encode: Callable[..., list[Any]], texts: Sequence[Any], **options: Any) -> list[Any]:
+    """Encodes without special tokens; what a tokenizer cannot encode is the fault of its file."""
+    try:
+        return encode(texts, add_special_tokens=False, **options)
+    except Exception as error:
+        if type(error) is not Exception:  # tokenizers raises nothing more exact
+            raise
+        raise InputError(f"the tokenizer cannot encode a text: {error}") from error
 
 
 def layout_of(

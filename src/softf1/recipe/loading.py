@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.options import OptionError, nearest
+from softf1.options import OptionError, nearest, wrong
 from softf1.recipe.sections import SECTIONS, LossSection, Recipe
 from softf1.recipe.shipped import find_recipe, resolve_paths
 
@@ -74,7 +74,7 @@ def build_recipe(values: Mapping[str, Any]) -> Recipe:
             raise OptionError(key, f"unknown section{nearest(key, SECTIONS)}; {_known(SECTIONS)}")
     name = values.get("name")
     if not isinstance(name, str) or not name:
-        raise OptionError("name", f"wanted a text that is not empty, got {name!r}")
+        raise wrong("name", "a text that is not empty", name)
     if any(mark in name for mark in "/\\\0"):  # the run folder has this name
         raise OptionError("name", f"wanted a name, not a path, got {name!r}")
     parts = {key: _build_section(key, values.get(key, {})) for key in SECTIONS}
@@ -104,7 +104,7 @@ def hash_recipe(recipe: Recipe) -> str:
 
 def _build_section(section: str, values: Any) -> Any:
     if not isinstance(values, dict):
-        raise OptionError(section, f"wanted a section [{section}], got {values!r}")
+        raise wrong(section, f"a section [{section}]", values)
     cls = SECTIONS[section]
     known = {field.name: field for field in fields(cls)}
     free = known.pop("options", None) is not None
@@ -173,7 +173,7 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
     for name in path:
         values = values.setdefault(name, {})
         if not isinstance(values, dict):
-            raise OptionError(key, f"wanted a table {name}, got {values!r}")
+            raise wrong(key, f"a table {name}", values)
     if value is None:
         values.pop(last, None)
     else:

@@ -15,6 +15,8 @@ from softf1.reports.tables import Column, Table, shorten, to_json
 
 FILE, PAGE = "suspects.json", "suspects.html"
 NOTHING = "nothing"
+OTHER_FORM = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""What a file of another form leads to."""
 LONGEST = 600
 """How many characters of each piece of a text the page shows."""
 
@@ -31,10 +33,13 @@ def write_suspects(folder: Path | str) -> Path:
     Returns:
         The page.
     """
+    check_extra()
+    from jinja2 import TemplateError  # an optional extra
+
     path, page = Path(folder) / FILE, Path(folder) / PAGE
     try:
         text = fill("suspects.html.j2", **make_context(json.loads(path.read_text("utf-8"))))
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (*OTHER_FORM, OSError, TemplateError) as error:
         raise InputError(f"wanted what softf1 suspects wrote, got {error!r}", path=path) from error
     with new_file(page) as file:
         file.write(text.encode())

@@ -18,6 +18,7 @@ from softf1.metrics.schemes import OUTSIDE, SCHEMES, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
+from softf1.options import look_up
 from softf1.tasks.base import (
     DIGITS,
     IGNORE,
@@ -137,8 +138,8 @@ class Tagging:
         if self.scheme is not None and self.scheme not in SCHEMES:
             known = ", ".join(SCHEMES)
             raise InputError(f"option scheme of task tagging: wanted {known}, got {self.scheme}")
-        if self.spans is not None and self.spans in SCHEMES:  # a saved one may have been changed
-            scheme = SCHEMES[self.spans]
+        if self.spans is not None:  # a saved one may have been changed
+            scheme = look_up(self.spans, SCHEMES, "tag scheme")
             for label in self.labels:
                 if not scheme.has(label):
                     wanted = scheme.describe()
@@ -201,7 +202,12 @@ class Tagging:
             encoder, head=self.head, labels=self.labels, tokenizer=tokenizer, **options
         )
         if self.decoder != "argmax":
-            add_crf(model, torch.tensor(self.transitions), saved=encoder)
+            size = len(self.labels) + 1
+            start = torch.tensor(self.transitions)
+            if start.shape != (size, size) or not start.isfinite().all():
+                shape = tuple(start.shape)
+                raise InputError(f"wanted {size} × {size} transitions of the CRF, got {shape}")
+            add_crf(model, start, saved=encoder)
         return model
 
     def notes(self, features: Features) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.files import new_file
+from softf1.options import convert
 from softf1.tasks.base import finite, format_line
 from softf1.tasks.registry import load_task
 from softf1.training.evaluation import predict_logits
@@ -16,12 +18,27 @@ from softf1.training.publish import find_model, load_model
 from softf1.training.run_folder import RESULT, read_result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from softf1.tasks.base import Features, Logits, Task
 
 FILE = "headroom.json"
 SCHEMA = 1
+SHAPE: dict[str, Any] = {
+    "metric": str,
+    "split": str | None,
+    "examples": int,
+    "parts": Sequence[dict[str, Any]],
+    "average_precision": float | None,
+    "summary": str,
+    "missing": Sequence[str],
+}
+"""What is read of the file, and of each part in it."""
+PART: dict[str, Any] = {
+    "title": str,
+    "score": float,
+    "gain": float,
+    "counts": dict[str, float | None],
+    "examples": Sequence[dict[str, Any]],
+}
 
 
 def measure(
@@ -56,7 +73,19 @@ def read_headroom(folder: Path) -> dict[str, Any] | None:
         raise InputError(f"wanted the headroom of a run in JSON, got {error}", path=path) from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise InputError(f'wanted the headroom of a run, "schema": {SCHEMA}', path=path)
+    try:
+        _check(content, SHAPE)
+        for part in content["parts"]:
+            _check(part, PART)
+    except InputError as error:
+        raise InputError(f"wanted the headroom of a run, got {error}", path=path) from error
     return content
+
+
+def _check(content: dict[str, Any], shape: dict[str, Any]) -> None:
+    """Refuses a value of another type than `softf1 headroom` shows."""
+    for key, hint in shape.items():
+        convert(content.get(key), hint, key=key)
 
 
 def find_headroom(

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from softf1.errors import InputError, RunError
 from softf1.files import new_folder
+from softf1.models.crf import NAME as TRANSITIONS
 from softf1.models.encoders import make_tokenizer
 from softf1.models.tokenizers import FastTokenizer
 from softf1.tasks.card import DECISION
@@ -215,7 +216,11 @@ def _check_ids(tokenizer: Any, model: Any, folder: Path) -> None:
 def _check_head(model: nn.Module, task: Task, folder: Path) -> None:
     """Raises if the head's weights are missing: transformers would initialise them randomly."""
     heads = {id(head.layer.weight): key for key, head in task.heads(model).items()}
-    wanted = {name for name, weight in model.named_parameters() if id(weight) in heads}
+    wanted = {
+        name
+        for name, weight in model.named_parameters()
+        if id(weight) in heads or name == TRANSITIONS
+    }
     missing = sorted(wanted - _stored(folder))
     if missing:
         raise InputError(f"wanted weights of {', '.join(missing)}, got none", path=folder)
