@@ -5,9 +5,9 @@ from the given one, that is a doubt. The score is
 
     score = 1 − p(given)
 
-and of a span the largest over the words of both readings: one tag that cannot be is enough. The
-product over the words, against that of the model's own reading, ranks errors worse: it grows with
-the length of a span (benchmarks/suspects.py).
+and of a span the largest over the words of both readings: one tag that cannot be is enough. It is
+cleanlab's self-confidence, listed only where the model says something else;
+`benchmarks/suspects.py` puts both side by side.
 """
 
 from __future__ import annotations
