@@ -5,9 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks import suspects
 from softf1.metrics.schemes import decode_lenient
 from softf1.tasks.doubts import Mark
+
+pytest.importorskip("sklearn")
+from benchmarks import suspects
 
 
 def test_what_is_not_listed_counts_as_missed():
@@ -25,7 +27,7 @@ def test_what_is_not_listed_counts_as_missed():
 
 
 def test_the_changed_words_are_those_whose_tags_differ(tmp_path):
-    lines = ["Ann B-PER", "Lee I-PER", "went O", "to O", "Rome B-LOC", ""] * 1600
+    lines = ["Ann B-PER", "Lee I-PER", "went O", "to O", "Rome B-LOC", ""] * suspects.SENTENCES
     path = tmp_path / "train.txt"
     path.write_text("\n".join(lines), "utf-8")
     words, tags, wrong = suspects.change_spans(path, random.Random(0))
@@ -52,3 +54,14 @@ def test_words_and_sentences_are_ranked_by_their_doubts():
     assert ranks["sentence"]["softf1"] == pytest.approx([0.8, none])
     texts = suspects.Judged([sure[:1], sure[1:2]], [np.array([1]), np.array([1])], labels)
     assert suspects.rank_texts(texts)["softf1"] == pytest.approx([0.95, none])
+
+
+def test_folds_judge_what_they_have_not_seen():
+    texts = [["good", "fine"], ["bad", "sad"]] * 30
+    judged = suspects.fit_folds(texts, ["1", "0"] * 29 + ["0", "1"])  # the last two are wrong
+    listed = suspects.rank_texts(judged)["softf1"]
+    assert np.flatnonzero(listed > 0.5).tolist() == [58, 59]
+    tags = [["O", "B-PER"]] * 29 + [["B-PER", "O"]]
+    judged = suspects.fit_folds([["hello", "Ann"]] * 30, tags)
+    assert judged.labels == ("B-PER", "O")
+    assert np.flatnonzero(suspects.rank_words(judged)["sentence"]["softf1"] > 0.5).tolist() == [29]
