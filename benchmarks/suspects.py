@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sklearn.feature_extraction import DictVectorizer
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
@@ -139,7 +138,9 @@ def fit_folds(texts: Sequence[Sequence[str]], given: Sequence[Any]) -> Judged:
     chance: list[Any] = [None] * len(texts)
     for train, held in KFold(FOLDS, shuffle=True, random_state=0).split(texts):
         model = make_pipeline(
-            DictVectorizer() if tagged else TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
+            CountVectorizer(analyzer=list)
+            if tagged
+            else TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
             SGDClassifier(loss="log_loss", alpha=1e-5, average=True, random_state=0),
         )
         model.fit(
@@ -153,18 +154,18 @@ def fit_folds(texts: Sequence[Sequence[str]], given: Sequence[Any]) -> Judged:
     return Judged(chance, gold, tuple(names.classes_.tolist()))
 
 
-def describe_words(words: Sequence[str]) -> list[dict[str, Any]]:
+def describe_words(words: Sequence[str]) -> list[list[str]]:
     """What the tagger sees of each word: itself, its shape and ends, and two words either side."""
     shapes = [re.sub("[a-z]+", "a", re.sub("[A-Z]+", "A", re.sub("[0-9]+", "0", w))) for w in words]
     rows = []
     for place, word in enumerate(words):
-        row: dict[str, Any] = {"bias": 1, "word": word.lower(), "shape": shapes[place]}
+        row = {"word": word.lower(), "shape": shapes[place]}
         row |= {"end": word[-3:].lower(), "start": word[:3].lower()}
         for step in (-2, -1, 1, 2):
             inside = 0 <= place + step < len(words)
             row[f"word{step}"] = words[place + step].lower() if inside else ""
             row[f"shape{step}"] = shapes[place + step] if inside else ""
-        rows.append(row)
+        rows.append([f"{key}={value}" for key, value in row.items()])
     return rows
 
 

@@ -6,8 +6,9 @@ from the given one, that is a doubt. The score is
     score = 1 − p(given)
 
 and of a span the largest over the words of both readings: one tag that cannot be is enough. It is
-cleanlab's self-confidence, listed only where the model says something else;
-`benchmarks/suspects.py` puts both side by side.
+cleanlab's self-confidence, listed only where the model says something else. As a ranking of texts
+and sentences the two are alike, as one of single words cleanlab's is better, since all words of a
+span have one score (`benchmarks/suspects.py`).
 """
 
 from __future__ import annotations
