@@ -80,7 +80,9 @@ def _leave_one_out(values: NDArray[np.float64], right: NDArray[np.bool_]) -> NDA
     right_out = np.cumsum(later[::-1])[::-1] - later + (new - 1) * (hits - 1) / fewer
     rest = before[step] + np.where(right, right_out[step], wrong_out[step])
     wanted = right.sum() - right
-    return np.divide(rest, wanted, out=np.zeros(len(rest)), where=wanted > 0)
+    found = np.zeros(len(rest))
+    np.divide(rest, wanted, out=found, where=wanted > 0)
+    return found
 
 
 def _steps(
