@@ -24,6 +24,24 @@ batch_size = 16
 lr = 0.03
 """
 
+TEXTS = """
+[task]
+kind = "classification"
+train = "train.csv"
+dev = "dev.csv"
+test = "test.csv"
+
+[encoder]
+name = "textcnn"
+embedding_size = 16
+filters = 8
+
+[train]
+epochs = 4
+batch_size = 16
+lr = 0.01
+"""
+
 
 def make_sentence(rng):
     words = [(rng.choice(WORDS), "O") for _ in range(rng.randint(4, 9))]
@@ -44,4 +62,18 @@ def write_corpus(folder, *, train=100, held_out=60):
         (folder / f"{name}.conll").write_text(text, "utf-8")
     path = folder / "tiny.toml"
     path.write_text(RECIPE, "utf-8")
+    return path
+
+
+def write_texts(folder, lines="", *, size=60):
+    """Write texts, labelled by whether they name a place, and their recipe with `lines` added."""
+    for seed, name in enumerate(("train", "dev", "test")):
+        rng = random.Random(seed)
+        rows = ["text,label"]
+        for _ in range(size):
+            words, tags = zip(*make_sentence(rng), strict=True)
+            rows.append(f"{' '.join(words)},{'yes' if 'B-LOC' in tags else 'no'}")
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n", "utf-8")
+    path = folder / "texts.toml"
+    path.write_text(TEXTS + lines, "utf-8")
     return path

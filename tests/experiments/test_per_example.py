@@ -42,7 +42,9 @@ def texts(rng, *, labels=("a", "b", "c"), pairs=False, **options):
         gold = str(rng.choice(labels))
         given = gold if rng.random() < 0.6 else str(rng.choice(labels))
         example = PairExample("x", "y", gold, 1) if pairs else TextExample("x", (gold,), 1)
-        yield task, example, {"label": given}, {"text": "x", "gold": [gold]}
+        shares = dict(zip(labels, rng.dirichlet(np.ones(len(labels))).round(1), strict=True))
+        found = {"label": given, "probabilities": shares}
+        yield task, example, found, {"text": "x", "gold": [gold]}
 
 
 def label_sets(rng, **options):
@@ -52,7 +54,8 @@ def label_sets(rng, **options):
         gold = tuple(x for x in labels if rng.random() < 0.4)
         given = [x for x in labels if (x in gold) != (rng.random() < 0.2)]
         example = TextExample("x", gold, 1)
-        yield task, example, {"labels": given}, {"text": "x", "gold": list(gold)}
+        found = {"labels": given, "probabilities": dict(zip(labels, rng.random(4), strict=True))}
+        yield task, example, found, {"text": "x", "gold": list(gold)}
 
 
 def questions(rng, **options):
@@ -91,10 +94,14 @@ CASES = {
     "spans": (tagging, {}, ("f1", "precision", "recall", "macro_f1", "conlleval_f1")),
     "bmes": (tagging, {"spans": "BIOES"}, ("f1", "macro_f1", "conlleval_f1")),
     "tags": (tagging, {"spans": None}, ("f1", "macro_f1", "accuracy")),
-    "classes": (texts, {}, ("f1", "macro_f1", "accuracy", "precision")),
-    "binary": (texts, {"labels": ("no", "yes")}, ("f1", "precision", "recall", "accuracy")),
+    "classes": (texts, {}, ("f1", "macro_f1", "accuracy", "average_precision")),
+    "binary": (
+        texts,
+        {"labels": ("no", "yes")},
+        ("f1", "precision", "recall", "accuracy", "average_precision"),
+    ),
     "pairs": (texts, {"labels": ("0", "1"), "pairs": True, "positive": "0"}, ("f1", "macro_f1")),
-    "sets": (label_sets, {}, ("f1", "macro_f1", "subset_accuracy")),
+    "sets": (label_sets, {}, ("f1", "macro_f1", "subset_accuracy", "average_precision")),
     "squad": (questions, {}, ("exact", "f1")),
     "squad2": (
         questions,
@@ -162,7 +169,7 @@ def test_a_score_that_is_no_ratio_is_refused():
     task, _, _, lines, _ = make("squad2")
     counted = count_examples(task, lines)
     assert not counted.knows("best_f1")
-    with pytest.raises(InputError, match="ratio over examples, got 'best_f1'"):
+    with pytest.raises(InputError, match="left out of, got 'best_f1'"):
         counted.score("best_f1")
 
 

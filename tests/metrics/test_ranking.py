@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from softf1.metrics.ranking import average_precision, macro_average_precision
+from softf1.metrics.ranking import average_precision, leave_one_out, macro_average_precision
 
 
 def test_by_hand():
@@ -61,6 +61,30 @@ def test_labels_that_no_item_has_are_left_out():
     assert macro_average_precision(scores, [[0, 0], [0, 0]]) == 0
 
 
+def test_leaving_out_one_item_is_exact():
+    random = np.random.default_rng(0)
+    for _ in range(300):  # with ties, labels that nobody has, and labels that one item has
+        shape = int(random.integers(1, 12)), int(random.integers(1, 4))
+        scores, gold = random.integers(0, 6, shape), random.random(shape) < random.random()
+        wanted = [
+            macro_average_precision(np.delete(scores, i, 0), np.delete(gold, i, 0))
+            for i in range(len(scores))
+        ]
+        assert leave_one_out(scores, gold) == pytest.approx(np.array(wanted), abs=1e-12)
+
+
+def test_the_jackknife_knows_how_far_average_precision_spreads():
+    random = np.random.default_rng(1)
+    found, errors = [], []
+    for _ in range(400):
+        gold = random.random((200, 1)) < 0.3
+        scores = random.normal(size=(200, 1)) + 1.2 * gold
+        without = leave_one_out(scores, gold)
+        found.append(macro_average_precision(scores, gold))
+        errors.append(np.sqrt(199 * without.var()))
+    assert np.mean(errors) == pytest.approx(np.std(found), rel=0.15)
+
+
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match=r"got \(2,\) and \(1,\)"):
         average_precision([1, 2], [1])
@@ -68,3 +92,5 @@ def test_bad_input_is_refused():
         average_precision([float("nan")], [1])
     with pytest.raises(ValueError, match=r"\(items, labels\), got \(2,\)"):
         macro_average_precision([1, 2], [1, 0])
+    with pytest.raises(ValueError, match="NaN"):
+        leave_one_out([[float("nan")]], [[1]])

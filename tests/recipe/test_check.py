@@ -139,6 +139,16 @@ def test_the_refused_combination_says_why():
         check_recipe(with_values(BERT, values))
 
 
+def test_the_asymmetric_loss_is_for_yes_or_no_only():
+    one = {"task.kind": "classification", "encoder.name": "textcnn", "loss.name": "asymmetric"}
+    with pytest.raises(
+        InputError, match=r"^loss: asymmetric loss is refused for .*: wanted 0/1"
+    ) as caught:
+        check_recipe(with_values(TAGGER, one))
+    assert "\n" not in str(caught.value)
+    check_recipe(with_values(TAGGER, {**one, "task.multi_label": True}))
+
+
 def test_hard_negatives_want_a_step_in_one_piece():
     values = {"loss.name": "dice", "loss.over": "batch", "loss.ohem_ratio": 0.3}
     check_recipe(with_values(BERT, values))

@@ -1,14 +1,15 @@
 """Per-example counts of a predictions file: what each test example adds to a score.
 
-Every score here is a ratio of sums over examples. `softf1.metrics` counts one example at a time, so
-there is no second evaluator: `ExampleCounts.score` over all examples equals `task.score`. Questions
-about one context, and queries about one sentence, are not independent: their counts are summed.
+Every score here but average precision is a ratio of sums over examples. `softf1.metrics` counts one
+example at a time, so there is no second evaluator: `ExampleCounts.score` over all examples equals
+`task.score`. Questions about one context, and queries about one sentence, are not independent: their
+counts are summed.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,7 @@ from softf1.errors import InputError
 from softf1.experiments.statistics import jackknife
 from softf1.metrics.calibration import bin_confidence
 from softf1.metrics.counts import Counts, Mean, divide, ratios_of
+from softf1.metrics.ranking import leave_one_out, macro_average_precision
 from softf1.metrics.squad import normalize_answer
 
 if TYPE_CHECKING:
@@ -27,12 +29,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from softf1.tasks.base import LineCounts, Task
+    from softf1.tasks.base import LineCounts, Ranked, Task
 
     Line = dict[str, Any]
     Floats = NDArray[np.float64]
 
 PRECISION, RECALL, F1 = 0, 1, 2
+RANKED = "average_precision"
 MICRO = {"precision": PRECISION, "recall": RECALL, "f1": F1}
 
 
@@ -45,12 +48,14 @@ class ExampleCounts:
         labels: The labels of each part that has labels.
         positive: The positive label of precision, recall and F1, if there is one.
         lines: The number of predictions behind these N examples.
+        ranked: Scores (N, labels) behind the average precision, and which are right, if any.
     """
 
     parts: Mapping[str, NDArray[Any]]
     labels: Mapping[str, tuple[str, ...]]
     positive: str | None = None
     lines: int = 0
+    ranked: Ranked | None = None
 
     def __len__(self) -> int:
         """The number of independent examples."""
@@ -58,17 +63,22 @@ class ExampleCounts:
 
     def score(self, name: str) -> float:
         """Computes a score over all examples, by its name in `task.score`."""
+        if name == RANKED and self.ranked is not None:
+            return macro_average_precision(*self.ranked)
         part, ratio = self._ratio(name)
         return float(ratio(self.parts[part].sum(axis=0, dtype=float)))
 
     def pseudo_values(self, name: str) -> Floats:
         """Computes the jackknife pseudo-values of a score, (N,)."""
+        if name == RANKED and self.ranked is not None:
+            size = len(self)
+            return size * self.score(name) - (size - 1) * leave_one_out(*self.ranked)
         part, ratio = self._ratio(name)
         return jackknife(self.parts[part], ratio)
 
     def knows(self, name: str) -> bool:
-        """Whether the score is a ratio of sums over examples."""
-        return self._find(name) is not None
+        """Whether the score can be made of these examples."""
+        return (name == RANKED and self.ranked is not None) or self._find(name) is not None
 
     def by_label(self) -> dict[str, dict[str, float]]:
         """Computes precision, recall, F1 and support of each label; empty without labels."""
@@ -83,7 +93,7 @@ class ExampleCounts:
     def _ratio(self, name: str) -> tuple[str, Callable[[Floats], Floats]]:
         ratio = self._find(name)
         if ratio is None:
-            raise InputError(f"wanted a score that is a ratio over examples, got {name!r}")
+            raise InputError(f"wanted a score that examples can be left out of, got {name!r}")
         return ratio
 
     def _find(self, name: str) -> tuple[str, Callable[[Floats], Floats]] | None:
@@ -133,7 +143,7 @@ class Run:
 
     Attributes:
         score: The primary metric.
-        pseudo: Its jackknife pseudo-values by example; None if it is not a ratio over examples.
+        pseudo: Its jackknife pseudo-values by example; None if it has none.
         scores: All scores on the split that is judged.
         dev: All scores on dev.
         labels: Scores by label.
@@ -196,7 +206,11 @@ def count_examples(task: Task, lines: Sequence[Line]) -> ExampleCounts:
     if count is None:
         raise InputError(f"wanted a task whose examples can be counted one by one, got {task.kind}")
     groups = [group(line) for line in lines] if group else None
-    return _stack(list(map(count, lines)), groups, positive=getattr(task, "positive_label", None))
+    rank = getattr(task, "rank_lines", None)
+    counted = _stack(
+        list(map(count, lines)), groups, positive=getattr(task, "positive_label", None)
+    )
+    return replace(counted, ranked=rank(lines)) if rank else counted
 
 
 def _stack(

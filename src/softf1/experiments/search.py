@@ -340,7 +340,7 @@ class Trial(NamedTuple):
 
     Attributes:
         score: The primary metric; None if the run failed.
-        pseudo: Its jackknife pseudo-values by example; None where it is no ratio over examples.
+        pseudo: Its jackknife pseudo-values by example; None where it has none.
     """
 
     score: float | None
@@ -358,7 +358,7 @@ def read_trial(folder: Path, result: dict[str, Any] | None) -> Trial:
         path = folder / "predictions.dev.jsonl"
         counted = count_run(task, path, metric=metric, score=score)
         return Trial(score, counted.pseudo_values(metric))
-    except InputError:  # not a ratio, or files are missing: choose by the score alone
+    except InputError:  # a score without them, or files that somebody removed: chosen by score
         return Trial(score)
 
 

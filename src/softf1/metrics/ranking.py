@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 
 def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) -> float:
@@ -23,17 +23,11 @@ def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) ->
     >>> average_precision([0.9, 0.8, 0.1], [True, False, True])
     0.833...
     """
-    values, right = np.asarray(scores, float).ravel(), np.asarray(gold, bool).ravel()
-    if values.shape != right.shape:
-        raise ValueError(f"wanted scores and gold (items,), got {values.shape} and {right.shape}")
-    if np.isnan(values).any():
-        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
+    values, right = _check(np.ravel(scores), np.ravel(gold), axes=1)
     wanted = int(right.sum()) + missed
     if not wanted or not right.any():
         return 0.0
-    order = np.argsort(-values, kind="stable")
-    last = np.append(values[order][1:] != values[order][:-1], True)
-    hits, taken = np.cumsum(right[order])[last], np.flatnonzero(last) + 1
+    _, hits, taken = _steps(values, right)
     return float(np.sum(np.diff(hits, prepend=0) * hits / taken) / wanted)
 
 
@@ -47,10 +41,68 @@ def macro_average_precision(scores: ArrayLike, gold: ArrayLike) -> float:
     >>> macro_average_precision([[0.9, 0.2], [0.4, 0.6]], [[True, True], [False, False]])
     0.75
     """
-    given, right = np.asarray(scores, np.float64), np.asarray(gold, bool)
-    if given.shape != right.shape or given.ndim != 2:
-        wanted = "two matrices (items, labels)"
-        raise ValueError(f"wanted {wanted}, got {given.shape} and {right.shape}")
+    given, right = _check(scores, gold, axes=2)
     columns = np.flatnonzero(right.any(axis=0))
     found = [average_precision(given[:, c], right[:, c]) for c in columns]
     return float(np.mean(found)) if found else 0.0
+
+
+def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
+    """`macro_average_precision` of all items but one, for every item, `(items,)`.
+
+    Without item i, the steps from its own on take one item less, and one hit less if it is right:
+    sums over the steps before and after it give all of them from one sort.
+
+    Args:
+        scores: (items, labels).
+        gold: (items, labels).
+
+    >>> leave_one_out([[0.9], [0.8], [0.1]], [[True], [False], [True]])
+    array([0.5, 1. , 1. ])
+    """
+    given, right = _check(scores, gold, axes=2)
+    total, labels = np.zeros(len(given)), np.zeros(len(given))
+    for column in np.flatnonzero(right.any(axis=0)):
+        own = right[:, column]
+        total += _leave_one_out(given[:, column], own)
+        labels += own.sum() - own > 0  # a label that no item has is not counted
+    return np.divide(total, labels, out=np.zeros(len(given)), where=labels > 0)
+
+
+def _leave_one_out(values: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Average precision of one label without each item; 0 without the only right one."""
+    step, hits, taken = _steps(values, right)
+    new = np.diff(hits, prepend=0)
+    fewer = np.maximum(taken - 1, 1)  # the first step of one item alone: its terms are 0 anyway
+    before = np.cumsum(new * hits / taken) - new * hits / taken
+    wrong_out = np.cumsum((new * hits / fewer)[::-1])[::-1]
+    later = new * (hits - 1) / fewer
+    right_out = np.cumsum(later[::-1])[::-1] - later + (new - 1) * (hits - 1) / fewer
+    rest = before[step] + np.where(right, right_out[step], wrong_out[step])
+    wanted = right.sum() - right
+    found = np.zeros(len(rest))
+    np.divide(rest, wanted, out=found, where=wanted > 0)
+    return found
+
+
+def _steps(
+    values: NDArray[np.float64], right: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The step of each item from the highest score down, right and all items up to each step."""
+    order = np.argsort(-values, kind="stable")
+    last = np.append(values[order][1:] != values[order][:-1], True)
+    step = np.empty(len(values), np.int64)
+    step[order] = np.cumsum(last) - last
+    return step, np.cumsum(right[order])[last], np.flatnonzero(last) + 1
+
+
+def _check(
+    scores: ArrayLike, gold: ArrayLike, *, axes: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    values, right = np.asarray(scores, np.float64), np.asarray(gold, bool)
+    if values.ndim != axes or values.shape != right.shape:
+        wanted = "(items,)" if axes == 1 else "(items, labels)"
+        raise ValueError(f"wanted scores and gold {wanted}, got {values.shape} and {right.shape}")
+    if np.isnan(values).any():
+        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
+    return values, right

@@ -239,7 +239,8 @@ class EvalSection:
     """`[eval]`: how the model is scored.
 
     Attributes:
-        metric: The score that chooses the checkpoint; by default the task's primary metric.
+        metric: The score that chooses the checkpoint, such as average_precision where labels are
+            ranked; by default the task's primary metric.
         tune: Tune thresholds and biases on dev, and report those scores too.
         target: What to tune them for: f1 (as tune does), f2, precision>=0.95, recall>=0.9 or
             cost:fp=1,fn=10; a table sets a target for each label that it names.

@@ -15,10 +15,11 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
     scores = task.score(predictions, examples)                # scores[task.primary_metric] decides
 
-Experiments ask a task six things more, which one of another package may leave out:
+Experiments ask a task seven things more, which one of another package may leave out:
 `headroom(lines, …)`, how much its score can win at most, and where;
 `count_line(line)`, what a line of predictions adds to the sums behind the scores;
 `find_suspects(logits, features)`, labels of the data that the model finds unlikely;
+`rank_lines(lines)`, scores of items and which are right, behind `average_precision`;
 `line_group(line)`, what lines that are no independent examples have in common;
 `fit_majority(train)`, a function that gives every example the most frequent answer; and
 `chooses_position`, whether an output is a softmax over the positions of a text.
@@ -63,6 +64,7 @@ Prediction = dict[str, Any]
 
 if TYPE_CHECKING:
     LineCounts = Mapping[str, Counts | Mean]
+    Ranked = tuple[NDArray[np.float64], NDArray[np.bool_]]
     """What one example adds to the sums behind the scores, by name of the sum."""
 
     Predict = Callable[[Sequence[Any]], list[Prediction]]

@@ -43,6 +43,7 @@ from softf1.tasks.labels import (
     make_targets,
     operate_labels,
     probabilities,
+    rank_labels,
     score_labels,
     shift_logits,
     to_logits,
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.metrics.operating import Point, Target
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import LineCounts, Predict
+    from softf1.tasks.base import LineCounts, Predict, Ranked
     from softf1.tasks.rows import Flat
 
 Example = TextExample | PairExample
@@ -397,6 +398,11 @@ class Classification:
         given = line["labels"] if "labels" in line else [line["label"]]
         given = [label for label in given if label is not None]  # left out below its bar
         return count_labels(tuple(line["gold"]), tuple(given), multi_label=self.multi_label)
+
+    def rank_lines(self, lines: Sequence[Mapping[str, Any]]) -> Ranked | None:
+        """Probabilities of the labels of each text, and which of them are right."""
+        ranked = rank_labels(lines, [line["gold"] for line in lines], self)
+        return ranked if ranked is not None and np.isfinite(ranked[0]).all() else None
 
     def headroom(
         self,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from softf1.metrics.counts import Average
     from softf1.metrics.operating import Point
     from softf1.metrics.thresholds import TunedThresholds
-    from softf1.tasks.base import Features, LineCounts, Prediction
+    from softf1.tasks.base import Features, LineCounts, Prediction, Ranked
 
     Floats = NDArray[np.floating[Any]]
 
@@ -409,18 +409,29 @@ def score_labels(
 def _score_ranking(
     predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]], task: Labelled
 ) -> dict[str, float]:
-    """Average precision of the positive label of two, else the mean over the labels of the gold.
+    """Average precision of the positive label of two, else the mean over the labels of the gold."""
+    ranked = rank_labels(predictions, gold, task)
+    if ranked is None:
+        return {}
+    sound = bool(np.isfinite(ranked[0]).all())  # a model that diverged ranks nothing
+    return {"average_precision": macro_average_precision(*ranked) if sound else 0.0}
 
-    Nothing where predictions have no probabilities. A label that training never saw has 0.
+
+def rank_labels(
+    predictions: Sequence[Mapping[str, Any]], gold: Sequence[Sequence[str]], task: Labelled
+) -> Ranked | None:
+    """Probabilities of the labels that are ranked, and which of them are right, (texts, labels).
+
+    None where predictions have no probabilities. A label that training never saw has 0.
     """
     given = [item.get("probabilities") for item in predictions]
     labels = [task.positive_label] if task.positive_label else sorted(set().union(*gold))
     if not all(given) or not labels:
-        return {}
+        return None
+    shape = len(given), len(labels)
     scores = [[own.get(label, 0.0) for label in labels] for own in given if own]
     right = [[label in own for label in labels] for own in gold]
-    ranked = bool(right) and bool(np.isfinite(scores).all())  # a model that diverged ranks nothing
-    return {"average_precision": macro_average_precision(scores, right) if ranked else 0.0}
+    return np.array(scores, np.float64).reshape(shape), np.array(right, bool).reshape(shape)
 
 
 @lru_cache(maxsize=100_000)  # most predictions are the same from run to run

@@ -6,8 +6,8 @@ the given label, the label is a suspect, with the score
     score = 1 − p(given)
 
 For a span, take the highest score over the words of the given and the predicted span: one
-impossible tag is enough. The ratio of the two products over the words ranks errors worse, because
-it grows with the length of a span (benchmarks/suspects.py).
+impossible tag is enough. This is cleanlab's self-confidence, listed only where the model disagrees.
+benchmarks/suspects.py compares the two.
 """
 
 from __future__ import annotations
