@@ -2,8 +2,8 @@
 
 Every score here but average precision is a ratio of sums over examples. `softf1.metrics` counts one
 example at a time, so there is no second evaluator: `ExampleCounts.score` over all examples equals
-`task.score`. Questions about one context, and queries about one sentence, are not independent: their
-counts are summed.
+`task.score`. Questions about one context, and queries about one sentence, are not independent:
+their counts are summed.
 """
 
 from __future__ import annotations
