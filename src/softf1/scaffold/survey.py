@@ -201,7 +201,7 @@ def survey(
     )
     return Survey(
         roles=roles,
-        task=task or ("mrc_ner" if nesting and train.task == "tagging" else train.task),
+        task=task or ("mrc_ner" if nesting else train.task),
         format=train.format if alike else None,
         reader=first.options if alike else {},
         reason=first.reason,
