@@ -15,10 +15,10 @@ SOURCE = Path(__file__).parents[1] / "src/softf1"
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 
 TASKS_ELSEWHERE = {
-    "data": 62,  # a format declares the tasks that it serves, detection and counting are by task
+    "data": 64,  # a format declares the tasks that it serves, detection and counting are by task
     "experiments/demo.py": 1,  # the demo
     "integrations/sklearn.py": 2,  # the estimator is for texts and pairs
-    "scaffold": 9,  # the rules of `softf1 new`; to shrink
+    "scaffold": 11,  # the rules of `softf1 new`; to shrink
 }
 LOSSES_ELSEWHERE = {
     "experiments/demo.py": 11,  # the demo

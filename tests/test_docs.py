@@ -39,6 +39,7 @@ def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     gc.unfreeze()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # of GLiNER
 @every_page
 @pytest.mark.usefixtures("own_state")
 def test_code_prints_what_the_page_says(page: Path) -> None:

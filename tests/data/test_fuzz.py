@@ -48,6 +48,10 @@ MRC = [
     },
     {"query": "find names", "context": "It rained", "start_position": [], "end_position": []},
 ]
+SPANS = """{"words": ["the", "Bank", "of", "Graz"], "entities": [[1, 4, "ORG"], [3, 4, "LOC"]]}
+{"text": "in Graz.", "entities": [{"start": 3, "end": 7, "label": "LOC"}]}
+{"tokens": ["it", "rained"], "ner": [], "id": 3}
+"""
 UD = "# sent_id = 1\n1-2\tdel\t_\t_\t_\t_\t_\t_\t_\t_\n1\tde\t_\tADP\tP\t_\t0\troot\t_\t_\n"
 ONTO = "#begin document\nd 0 0 Ida NN * - - - s (PER* * -\nd 0 1 Roth NN * - - - s *) * -\n\n"
 
@@ -57,6 +61,8 @@ SEEDS = {
     "chars": "王 B-PER\n芳 E-PER\n  O\n\n好 S-X\n",
     "conllu": UD + "2\tel\t_\tDET\tD\t_\t0\tdet\t_\t_\n\n1\tsol\t_\tNOUN\tN\t_\t0\troot\t_\t_\n",
     "tagged": "<S ID=1>\n他_PN 住_VV 北京_NR 。_PU\n</S>\n好_VA\n",
+    "spans": SPANS,
+    "spans-json": "[" + SPANS.strip().replace("}\n", "},\n") + "]",
     "squad": json.dumps(SQUAD, indent=1),
     "quoref": json.dumps(SQUAD),
     "mrc": json.dumps(MRC, indent=1),
@@ -107,6 +113,8 @@ OPTIONS = {
     "conll": [{}, {"tag": None}, {"tag": 1}, {"comment": "#"}, {"separator": ","}],
     "chars": [{}, {"tagged": False}],
     "conllu": [{}, {"tag": "xpos"}],
+    "spans": [{}, {"inclusive": True}],
+    "spans-json": [{}, {"inclusive": True}],
     "squad": [{}, {"offsets": "nearest"}],
     "quoref": [{}, {"offsets": "nearest"}],
     "tsv": [{}, {"label_separator": "|"}, {"text": 0, "first": 0, "second": 1, "label": "2"}],
@@ -121,7 +129,7 @@ def read_mutated(name, path, random):
     task = random.choice(FORMATS[name].tasks)
     problems = Problems(random.choice(("raise", "skip")))
     options = dict(random.choice(OPTIONS.get(name, [{}])))
-    if name != "json" and name not in ("squad", "quoref", "mrc") and random.random() < 0.3:
+    if name not in ("json", "spans-json", "squad", "quoref", "mrc") and random.random() < 0.3:
         options["encoding_errors"] = "replace"
     try:
         examples = list(iterate(path, format=name, task=task, problems=problems, **options))

@@ -100,6 +100,8 @@ def _print_tables(
         counts = f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}\n"
         said = f"{counts}negative: {printable(one.negative)}; counted in {one.unit}"
         print(printable(one.plain_labels) or said)
+        if one.nesting:
+            print(one.nesting)
         print(f"most frequent to rarest label: {one.spread:.1f}")
         lengths = one.lengths
         print(

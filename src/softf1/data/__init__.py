@@ -12,6 +12,7 @@ from softf1.data.examples import (
     PairExample,
     QAExample,
     Span,
+    SpanSentence,
     TaggedSentence,
     TextExample,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "QAExample",
     "RecordError",
     "Span",
+    "SpanSentence",
     "TaggedSentence",
     "TextExample",
     "iterate",

@@ -2,6 +2,8 @@
 
 - tagging: words; O is negative, every other tag positive. Of plain labels (parts of speech) the
   most frequent is negative and the others are positive: a stray O among them is a label too.
+- spans: words; those in no span are negative. A word in spans of two labels is one positive, and
+  counts for both labels.
 - qa: the first and the last word of the answer are positive, two positions an answer even where
   they are one word, as the paper counts; the other words of the context are negative, once for
   each question. Of several alternative answers the first counts, as in training; of an answer of
@@ -18,7 +20,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -28,17 +30,20 @@ from softf1.data.examples import (
     MrcExample,
     PairExample,
     QAExample,
+    SpanSentence,
     TaggedSentence,
     TextExample,
 )
 from softf1.errors import InputError
 from softf1.metrics.schemes import OUTSIDE, find_odd_tag, scheme_of, split_tag
+from softf1.metrics.spans import count_nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from softf1.data.problems import Problems
+    from softf1.metrics.schemes import LabelledSpan
 
 
 YES = frozenset({"1", "true", "yes", "y", "pos", "positive", "duplicate", "paraphrase"})
@@ -48,7 +53,7 @@ MOST_LABELS = 1_000_000
 """With more distinct labels than this, the column holds no labels."""
 
 _IDEOGRAPH = "\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_IDEOGRAPH}]|[^\s{_IDEOGRAPH}]+")
+WORD = re.compile(rf"[{_IDEOGRAPH}]|[^\s{_IDEOGRAPH}]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class Counts:
         scheme: The scheme of the tags; None where they are plain labels, or no tags.
         several: Whether a text has several labels or none, or an answer several spans.
         note: A remark about the labels for the user.
+        spans: The number of spans in a file of spans or queries.
+        nested: How many of them lie inside another or cross one.
     """
 
     unit: str
@@ -76,6 +83,17 @@ class Counts:
     scheme: str | None = None
     several: bool = False
     note: str = ""
+    spans: int = 0
+    nested: int = 0
+
+    @property
+    def nesting(self) -> str:
+        """A sentence about spans that overlap, empty where none do."""
+        if not self.nested:
+            return ""
+        verbs = ("lies", "crosses") if self.nested == 1 else ("lie", "cross")
+        where = f"{verbs[0]} inside another or {verbs[1]} one"
+        return f"{self.nested:,} of {self.spans:,} spans {where}"
 
     @property
     def units(self) -> int:
@@ -181,9 +199,13 @@ class _Tags:
         self.joined: Counter[str] = Counter()
         self.label_of: dict[str, str] = {}
         self.first_line: dict[str, int] = {}
+        self.spans = _Spans()
 
     def add(self, example: Any) -> None:
         _check(example, TaggedSentence, self.path)
+        if isinstance(example, SpanSentence):
+            self.spans.add(example)
+            return
         tags, label_of = example.tags, self.label_of
         self.sentences += 1
         self.pairs.update(pairwise((OUTSIDE, *tags, OUTSIDE)))
@@ -196,6 +218,8 @@ class _Tags:
         self.joined.update({label_of[tag] for tag in present})
 
     def finish(self) -> Counts:
+        if self.spans.labels:
+            return self.spans.finish()
         tags: Counter[str] = Counter()
         for (tag, _), number in self.pairs.items():
             tags[tag] += number
@@ -227,6 +251,31 @@ class _Tags:
         tag, scheme = found
         where = f"{self.path}:{self.first_line[tag]}"
         return f"{where}: wanted {scheme.describe()}, as the other tags are; got {tag!r}"
+
+
+class _Spans:
+    """Words by the labels of all spans that they are in, so that a word may count for several."""
+
+    def __init__(self) -> None:
+        self.labels: Counter[str] = Counter()
+        self.examples: Counter[str] = Counter()
+        self.words = self.spans = self.nested = 0
+
+    def add(self, example: SpanSentence) -> None:
+        inside = {(place, label) for a, b, label in example.spans for place in range(a, b)}
+        outside = len(example.words) - len({place for place, _ in inside})
+        own = Counter(label for _, label in inside) + Counter({OUTSIDE: outside})
+        self.labels.update(own)
+        self.examples.update(own.keys())
+        self.words += len(example.words)
+        self.spans += len(example.spans)
+        self.nested += count_nested(example.spans)
+
+    def finish(self) -> Counts:
+        negatives = self.labels[OUTSIDE]
+        counted = (negatives, self.words - negatives, self.labels, self.examples)
+        both = Counts("words", "words in no span", *counted, scheme="BIO")
+        return replace(both, spans=self.spans, nested=self.nested)
 
 
 class _Questions:
@@ -268,7 +317,7 @@ def _count_edges(context: str, spans: Sequence[tuple[int, int]]) -> int:
         ((start, end),) = spans
         first, last = not context[start].isspace(), not context[end - 1].isspace()
         return first + last - (first and last and len(context[start:end].split()) == 1)
-    words = [match.span() for match in _WORD.finditer(context)] if spans else []
+    words = [match.span() for match in WORD.finditer(context)] if spans else []
     edges = {place for start, end in spans for place in (start, end - 1)}
     # The word before the first that starts after the edge; an edge on white space is in no word.
     found = {(bisect_right(words, (place, math.inf)) - 1, place) for place in edges}
@@ -279,20 +328,34 @@ class _Queries:
     def __init__(self) -> None:
         self.labels: Counter[str] = Counter()
         self.examples: Counter[str] = Counter()
-        self.negatives = 0
+        self.negatives = self.spans = self.nested = 0
+        self.words: tuple[str, ...] = ()
+        self.asked: dict[str, list[LabelledSpan]] = {}
 
     def add(self, example: Any) -> None:
         _check(example, MrcExample)
+        if example.words != self.words or example.label in self.asked:
+            self._close_sentence()
+        self.words = example.words
+        self.asked[example.label] = [(*span, example.label) for span in example.spans]
         name = example.label or example.query
         self.labels[name] += 2 * len(example.spans)
         self.examples[name] += bool(example.spans)
         edges = {place for start, end in example.spans for place in (start, end - 1)}
         self.negatives += len(example.words) - len(edges)
 
+    def _close_sentence(self) -> None:
+        """Counts the spans of all labels of a sentence, whose queries follow each other."""
+        found = [span for own in self.asked.values() for span in own]
+        self.spans += len(found)
+        self.nested += count_nested(found)
+        self.asked = {}
+
     def finish(self) -> Counts:
+        self._close_sentence()
         said = "words, asked by every query, that neither start nor end a span"
-        positives = self.labels.total()
-        return Counts("words", said, self.negatives, positives, self.labels, self.examples)
+        counted = (self.negatives, self.labels.total(), self.labels, self.examples)
+        return Counts("words", said, *counted, spans=self.spans, nested=self.nested)
 
 
 class _Rows:
@@ -350,7 +413,7 @@ def count_words(example: Example) -> int:
 
 @lru_cache(2)  # questions of one context follow each other
 def _count(text: str) -> int:
-    return len(text.split()) if text.isascii() else len(_WORD.findall(text))
+    return len(text.split()) if text.isascii() else len(WORD.findall(text))
 
 
 def negative_label(labels: Counter[str]) -> str:

@@ -12,11 +12,12 @@ from softf1.data._rows import USUAL, looks_like_header
 from softf1.data._text import read_start
 from softf1.data.glue import LAYOUTS
 from softf1.data.problems import short
+from softf1.data.spans import has_spans
 from softf1.errors import InputError
 from softf1.metrics.schemes import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 _JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
@@ -60,15 +61,17 @@ def detect(
     if not start.strip():
         raise InputError("wanted data, got an empty file", path=path)
     looks: tuple[Callable[[str], Detected | None], ...]
-    looks = (_json,) if _JSON.match(start) else (partial(_told, told=told or {}), *_LOOKS)
+    of_json = _JSON.match(start) is not None
+    looks = (_spans, _json) if of_json else (partial(_told, told=told or {}), *_LOOKS)
     for look in looks:
         found = look(start)
         if found is not None and task in (None, found.task):
             return found
     wanted = "CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`, JSON"
-    if looks == (_json,):
+    if of_json:
         wanted = (
-            "SQuAD, QuoRef, BERT-MRC, objects with a text or with two, a line each or in a list"
+            "SQuAD, QuoRef, BERT-MRC, objects with a text, with two or with spans, a line each or "
+            "in a list"
         )
     asked = f" for the task {task}" if task else ""
     first = short(start.strip().partition("\n")[0])
@@ -107,6 +110,15 @@ def _told(start: str, told: Mapping[str, object]) -> Detected | None:
     return None
 
 
+def _spans(start: str) -> Detected | None:
+    text = start.strip()
+    is_list = text.startswith("[")
+    if not any(map(has_spans, _list_objects(text, is_list=is_list))):
+        return None
+    kind, where = ("spans-json", "a list of objects") if is_list else ("spans", "one object a line")
+    return Detected(kind, "tagging", f"{where} with spans")
+
+
 def _json(start: str) -> Detected | None:
     if '"start_position"' in start and '"query"' in start:
         return Detected("mrc", "mrc_ner", "items with query and start_position")
@@ -123,6 +135,20 @@ def _json(start: str) -> Detected | None:
     if names & {*USUAL["text"]}:
         return Detected(kind, "classification", f"{where} with a text")
     return None
+
+
+def _list_objects(start: str, *, is_list: bool) -> Iterator[object]:
+    """The first objects, as many as are whole."""
+    decoder, at = json.JSONDecoder(), 1 if is_list else 0
+    for _ in range(_ROWS):
+        at = start.find("{", at)
+        if at < 0:
+            return
+        try:
+            value, at = decoder.raw_decode(start, at)
+        except (ValueError, RecursionError):
+            return
+        yield value
 
 
 def _first_keys(start: str, *, is_list: bool) -> list[str]:

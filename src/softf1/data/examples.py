@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from softf1.metrics.schemes import LabelledSpan
+
 Span = tuple[int, int]
 """(start, end), end exclusive."""
 
@@ -20,6 +22,13 @@ class TaggedSentence:
     tags: tuple[str, ...]
     line: int
     id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSentence(TaggedSentence):
+    """A sentence of a file of spans, which may overlap; `tags` is empty where they do."""
+
+    spans: tuple[LabelledSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softf1.data._json import Node, load, stream
-from softf1.data.examples import Format, MrcExample, Span
+from softf1.data.examples import Format, MrcExample, Span, SpanSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.tags import convert, find_scheme
 from softf1.errors import InputError
 from softf1.metrics.schemes import decode_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from softf1.data.examples import TaggedSentence
+    from softf1.metrics.schemes import LabelledSpan
 
 _SPAN = re.compile(r"(\d+)[;,](\d+)")
 
@@ -71,22 +72,15 @@ def from_tagged(
     """Asks every query of every sentence: any tagged file becomes BERT-MRC items.
 
     Args:
-        sentences: With tags of a scheme, as a reader yields them.
+        sentences: With tags of a scheme or with spans, as a reader yields them.
         queries: The query of each label; a label of the file that has none is an error.
         scheme: The scheme of the tags; None finds it, which takes all sentences into memory.
         repair: Whether invalid tags are repaired, as in `tags.convert`.
         path: The file, for errors.
         problems: Decides about invalid sentences; None raises at the first.
     """
-    if scheme is None:
-        sentences = list(sentences)
-        found = find_scheme(sentences)
-        if found is None:
-            raise InputError("wanted tags of a scheme such as BIO, got plain labels", path=path)
-        scheme = found.name
-    checked = convert(sentences, source=scheme, repair=repair, path=path, problems=problems)
-    for index, sentence in enumerate(checked):
-        spans = decode_strict(sentence.tags, scheme)
+    both = _find_spans(sentences, scheme, repair=repair, path=path, problems=problems)
+    for index, (sentence, spans) in enumerate(both):
         if unasked := {label for _, _, label in spans} - queries.keys():
             message = f"wanted a query for {', '.join(sorted(unasked))}, got {', '.join(queries)}"
             raise InputError(message, path=path, line=sentence.line)
@@ -94,6 +88,34 @@ def from_tagged(
             own = tuple((start, end) for start, end, name in spans if name == label)
             name = f"{index}.{number}"
             yield MrcExample(name, query, label, sentence.words, own, sentence.line)
+
+
+def _find_spans(
+    sentences: Iterable[TaggedSentence],
+    scheme: str | None,
+    *,
+    repair: bool,
+    path: Path | str | None,
+    problems: Problems | None,
+) -> Iterator[tuple[TaggedSentence, Sequence[LabelledSpan]]]:
+    """Each sentence with its spans: those of a file of spans, or those that tags make up."""
+    if scheme is None:
+        sentences = list(sentences)
+        if any(isinstance(sentence, SpanSentence) for sentence in sentences):
+            for sentence in sentences:
+                if isinstance(sentence, SpanSentence):
+                    yield sentence, sentence.spans
+                else:
+                    message = "wanted spans of this sentence, got none"
+                    error = RecordError("no spans", message, path=path, line=sentence.line)
+                    (problems or Problems()).add(error)
+            return
+        found = find_scheme(sentences)
+        if found is None:
+            raise InputError("wanted tags of a scheme such as BIO, got plain labels", path=path)
+        scheme = found.name
+    for sentence in convert(sentences, source=scheme, repair=repair, path=path, problems=problems):
+        yield sentence, decode_strict(sentence.tags, scheme)
 
 
 def ask(sentences: Iterable[TaggedSentence], queries: Mapping[str, str]) -> Iterator[MrcExample]:

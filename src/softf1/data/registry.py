@@ -7,7 +7,20 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from softf1.data import chars, conll, conllu, glue, hf, lines, mrc, plain, squad, tables, tagged
+from softf1.data import (
+    chars,
+    conll,
+    conllu,
+    glue,
+    hf,
+    lines,
+    mrc,
+    plain,
+    spans,
+    squad,
+    tables,
+    tagged,
+)
 from softf1.data._text import Encoded
 from softf1.data.counts import Corpus
 from softf1.data.problems import OnError, Problems
@@ -31,6 +44,7 @@ FORMATS: dict[str, Format] = {
     **chars.FORMATS,
     **conllu.FORMATS,
     **tagged.FORMATS,
+    **spans.FORMATS,
     **mrc.FORMATS,
     **squad.FORMATS,
     **glue.FORMATS,

@@ -18,7 +18,14 @@ from weakref import finalize
 
 import numpy as np
 
-from softf1.data.examples import MrcExample, PairExample, QAExample, TaggedSentence, TextExample
+from softf1.data.examples import (
+    MrcExample,
+    PairExample,
+    QAExample,
+    SpanSentence,
+    TaggedSentence,
+    TextExample,
+)
 from softf1.metrics.schemes import OUTSIDE, split_tag
 
 if TYPE_CHECKING:
@@ -163,6 +170,8 @@ def _find_strata(
 
 
 def _labels(example: Any) -> set[str]:
+    if isinstance(example, SpanSentence):
+        return {label for _, _, label in example.spans}
     if isinstance(example, TaggedSentence):
         return {split_tag(tag)[1] or tag for tag in {*example.tags} - {OUTSIDE}}
     if isinstance(example, MrcExample):

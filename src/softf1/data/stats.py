@@ -154,6 +154,9 @@ class Stats:
         batch_size: Examples per batch.
         labels: Every label, the most frequent first.
         lengths: How long examples are.
+        spans: Spans of a file of spans or queries.
+        nested: Those that lie inside another or cross one.
+        nesting: The same as a sentence, empty where there are none.
     """
 
     path: str
@@ -169,6 +172,9 @@ class Stats:
     batch_size: int
     labels: tuple[LabelStats, ...]
     lengths: Lengths
+    spans: int = 0
+    nested: int = 0
+    nesting: str = ""
 
     @property
     def plain_labels(self) -> str:
@@ -227,6 +233,9 @@ def describe(corpus: Corpus | Overview, *, batch_size: int = 32) -> Stats:
             max(corpus.lengths, default=0),
             corpus.longest,
         ),
+        counts.spans,
+        counts.nested,
+        counts.nesting,
     )
 
 

@@ -192,6 +192,8 @@ def _task_options(survey: Survey) -> list[Line]:
         return _options_of_questions(survey)
     if labels_texts(survey):
         return _options_of_labels(survey)
+    if survey.nesting:
+        return [Line("nested", value=True, why=f"{survey.nesting}, but a word has one tag")]
     return []
 
 

@@ -144,6 +144,7 @@ class Survey:
         stats: Its imbalance.
         language: The guessed language.
         encoder: The requested encoder.
+        nesting: A sentence about spans that overlap, empty if none do.
         notes: Remarks for the user, one sentence each.
     """
 
@@ -156,6 +157,7 @@ class Survey:
     stats: Stats
     language: Language
     encoder: str | None
+    nesting: str
     notes: tuple[str, ...]
 
 
@@ -186,6 +188,11 @@ def survey(
     if train.task == "tagging":
         for role, corpus in corpora.items():
             _check_tags(corpus, found[role], train.counts.scheme)
+    nested = next((corpus for corpus in corpora.values() if corpus.counts.nested), None)
+    nesting = nested.counts.nesting if nested else ""
+    if nested and task == "tagging":
+        message = f"wanted spans that do not overlap, since a word has one tag; {nesting}"
+        raise InputError(f"{message}; --task mrc_ner finds them", path=nested.path)
     unseen = [describe_unseen(train, other) for role, other in corpora.items() if role != "train"]
     overlaps = find_overlaps({corpora[role].path: corpora[role].texts for role in corpora})
     first = found["train"]
@@ -194,7 +201,7 @@ def survey(
     )
     return Survey(
         roles=roles,
-        task=task or train.task,
+        task=task or ("mrc_ner" if nesting else train.task),
         format=train.format if alike else None,
         reader=first.options if alike else {},
         reason=first.reason,
@@ -202,6 +209,7 @@ def survey(
         stats=describe(train, batch_size=BATCH_SIZE),
         language=guess_language(train.first),
         encoder=encoder,
+        nesting=nesting,
         notes=(*filter(None, unseen), *map(str, overlaps), *_find_outliers(train)),
     )
 

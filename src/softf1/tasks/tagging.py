@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 
-from softf1.data.examples import TaggedSentence
+from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, detect_scheme, repair_tags
+from softf1.metrics.spans import count_nested
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
@@ -225,6 +226,7 @@ class Tagging:
             with suppress(ValueError):  # plain tags
                 scheme = detect_scheme({self.units(one)[1] for one in parts["train"][1]}).name
         for name, (path, examples) in parts.items():
+            _refuse_nested(examples, path)
             own = None if name == "train" else scheme
             check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
 
@@ -469,3 +471,12 @@ class Tagging:
             return [{"tags": [tag] * size, "confidence": [share] * size} for size in sizes]
 
         return predict
+
+
+def _refuse_nested(examples: Iterable[TaggedSentence], path: Path | str | None) -> None:
+    """A word has one tag, so that it cannot be in two spans."""
+    for one in examples:
+        if isinstance(one, SpanSentence) and count_nested(one.spans):
+            message = "wanted spans that do not overlap, since a word has one tag, got some that do"
+            hint = 'task kind "mrc_ner" with nested = true finds both; softf1 new writes the recipe'
+            raise InputError(f"{message}; {hint}", path=path, line=one.line)
