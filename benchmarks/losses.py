@@ -2,6 +2,7 @@
 
     python benchmarks/losses.py                  # the whole grid, results/losses.csv
     python benchmarks/losses.py --quick          # tiny sizes, seconds
+    python benchmarks/losses.py --threads 2 --shortest 100 --rows 4096   # on a busy machine
     python benchmarks/losses.py --device cuda --short --output benchmarks/results/losses-cuda.csv
 
 All cases of a cell take turns, so that a busy moment of the machine hits them alike, and the
@@ -22,7 +23,7 @@ import random
 import statistics
 import tempfile
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -366,7 +367,8 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
         share, where = _worst((r.median_ms / loop[r.n], r) for r in ours if r.c == 300)
         bar = "at C = 300 at least 10 times faster than the per-label loop"
         lines.append(_verdict(bar, 1 / share, where, holds=share <= 0.1))
-    for fewest in sorted({min(row.c for row in ours), max(row.c for row in ours), 9}):
+    most = max(row.c for row in ours)
+    for fewest in sorted({min(row.c for row in ours), most, min(9, most)}):
         memory, where = _worst((row.peak_buffers, row) for row in ours if row.c >= fewest)
         bar = f"from C = {fewest} up at most 4 buffers of N x C"
         lines.append(_verdict(bar, memory, where, holds=memory <= 4))
@@ -387,6 +389,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny sizes, seconds")
     parser.add_argument("--short", action="store_true", help="the whole grid, few samples")
+    parser.add_argument(
+        "--shortest", type=int, metavar="N", help="take the shortest of N steps, not a median"
+    )
+    parser.add_argument("--rows", type=int, nargs="+", help="of the logits (default: 4096 65536)")
+    parser.add_argument("--classes", type=int, nargs="+", help="(default: 2 9 50 300)")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the CSV to write")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -395,6 +402,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(options.threads)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's lines on every start and stop
     effort = QUICK if options.quick else SHORT if options.short else Effort()
+    if options.shortest:  # blocks of one step, of which the lowest counts
+        effort = replace(effort, blocks=options.shortest, rounds=1, sample_s=0.0)
+    effort = replace(
+        effort,
+        rows=tuple(options.rows or effort.rows),
+        classes=tuple(options.classes or effort.classes),
+    )
     rows = run(effort, device=options.device, seed=options.seed)
     write_csv(rows, options.output)
     print(table(rows), *verdicts(rows), f"wrote {options.output}", sep="\n")

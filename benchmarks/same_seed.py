@@ -7,19 +7,38 @@
 For each grid of corpora.py: the whole runs that both tables have, how many of them have the same
 score on test, by how many points the others differ, and the largest step: examples times the ids
 of the longest row. Writes results/same-seed.csv.
+
+    python benchmarks/same_seed.py --kernels [--device cuda] [--runs 10]
+
+Finds the kernel that adds in another order every time: trains an encoder of MiniLM's shape for a
+few steps again and again from the same seed, first as it is, then with one kernel replaced by a
+form whose order is fixed: the backward of embeddings and the sums of biases by products of
+matrices, attention by torch's plain form. Prints how many runs end with the same bits as the first.
+The kernel whose replacement takes that to all runs is the guilty one; "all" says whether these are
+enough.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
+import torch
 from corpora import RUNS, make_recipe, read_csv, read_grids, write_csv
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import BertConfig, BertForTokenClassification
 
 from softf1.training.datasets import load_datasets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RESULTS = Path(__file__).parent / "results" / "same-seed.csv"
 COLUMNS = ("grid", "runs", "same", "mean_gap", "largest_gap", "batch_size", "longest_row", "ids")
@@ -30,9 +49,19 @@ EQUAL = 1e-5
 def main() -> None:
     """Compare, count and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("old", type=Path)
-    parser.add_argument("work", type=Path, help="the folder of corpora_data.py")
+    parser.add_argument("old", type=Path, nargs="?")
+    parser.add_argument("work", type=Path, nargs="?", help="the folder of corpora_data.py")
+    parser.add_argument("--kernels", action="store_true", help="look for the kernel instead")
+    parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
+    parser.add_argument("--runs", type=int, default=10)
     options = parser.parse_args()
+    if options.kernels:
+        for name in REPLACED:
+            same = count_same(name, runs=options.runs, device=options.device)
+            print(f"{name:20} {same} of {options.runs} runs end with the bits of the first")
+        return
+    if options.work is None:
+        parser.error("wanted OLD and WORK, or --kernels")
     lines: list[dict[str, Any]] = []
     grids = {name: grid for name, grid in read_grids().items() if grid.get("kind") != "sweep"}
     for name, gaps in list_gaps(read_scores(options.old), read_scores(RUNS)).items():
@@ -70,6 +99,119 @@ def measure_step(grid: dict[str, Any], work: Path) -> dict[str, int]:
     longest = int(load_datasets(recipe).features["train"]["length"].max())
     size = recipe.train.batch_size
     return {"batch_size": size, "longest_row": longest, "ids": size * longest}
+
+
+class _Embed(torch.autograd.Function):
+    """Embeddings whose backward is a product with the one-hot ids, which has a fixed order."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.rows = len(weight)
+        return weight[ids]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        (ids,) = ctx.saved_tensors
+        one_hot = functional.one_hot(ids.flatten(), ctx.rows).to(gradient.dtype)
+        return None, one_hot.T @ gradient.flatten(0, -2)
+
+
+class _AddBias(torch.autograd.Function):
+    """A bias whose backward is a product with ones in place of a sum."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
+        ctx.dtype = bias.dtype
+        return x + bias.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        rows = gradient.flatten(0, -2)
+        return gradient, (rows.new_ones(1, len(rows)) @ rows).squeeze(0).to(ctx.dtype)
+
+
+def replace_embedding() -> AbstractContextManager[Any]:
+    """The backward of embeddings as a product of matrices inside."""
+
+    def embed(ids: Tensor, weight: Tensor, padding_idx: int | None = None, *_: Any) -> Tensor:
+        found = _Embed.apply(ids, weight)
+        if padding_idx is None:
+            return found
+        return torch.where((ids == padding_idx).unsqueeze(-1), found.detach(), found)
+
+    return mock.patch.object(functional, "embedding", embed)
+
+
+def replace_biases() -> AbstractContextManager[Any]:
+    """The sums of biases' gradients as products of matrices inside."""
+    plain = functional.linear
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        product = plain(x, weight)
+        return product if bias is None else _AddBias.apply(product, bias)
+
+    return mock.patch.object(functional, "linear", linear)
+
+
+def replace_attention() -> AbstractContextManager[Any]:
+    """Attention written out inside, as torch does it without a fused kernel."""
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+REPLACED: dict[str, tuple[Callable[[], AbstractContextManager[Any]], ...]] = {
+    "nothing": (),
+    "embedding backward": (replace_embedding,),
+    "attention": (replace_attention,),
+    "bias sums": (replace_biases,),
+    "all": (replace_embedding, replace_attention, replace_biases),
+}
+"""What stands in for torch's own kernels, by name."""
+
+SHAPE = {"vocab_size": 30_522, "hidden_size": 384, "num_hidden_layers": 6}
+SHAPE |= {"num_attention_heads": 12, "intermediate_size": 1536}
+IDS = (64, 64)
+"""Rows and ids in a row: 4,096, above the 3,072 from which runs did not repeat."""
+
+
+def count_same(
+    name: str,
+    *,
+    runs: int,
+    device: str,
+    shape: dict[str, int] = SHAPE,
+    ids: tuple[int, int] = IDS,
+) -> int:
+    """How many of the runs end with the same weights, to the bit, as the first; itself included."""
+    ends = [train_once(name, device=device, shape=shape, ids=ids) for _ in range(runs)]
+    return sum(torch.equal(ends[0], end) for end in ends)
+
+
+def train_once(
+    name: str, *, device: str, shape: dict[str, int], ids: tuple[int, int], steps: int = 5
+) -> Tensor:
+    """All weights after a few steps in bfloat16 on a GPU, as one vector on the host."""
+    torch.manual_seed(0)
+    config = BertConfig(**shape, num_labels=9, attn_implementation="sdpa")
+    model = BertForTokenClassification(config).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    random = torch.Generator().manual_seed(1)
+    low = torch.autocast("cuda", torch.bfloat16) if device == "cuda" else nullcontext()
+    with ExitStack() as stack:
+        for replacement in REPLACED[name]:
+            stack.enter_context(replacement())
+        for _ in range(steps):
+            inputs = torch.randint(0, shape["vocab_size"], ids, generator=random)
+            labels = torch.randint(0, 9, ids, generator=random)
+            mask = torch.ones_like(inputs)
+            mask[:, ids[1] // 2 :] = torch.rand(ids[0], 1, generator=random) < 0.5
+            given = {"input_ids": inputs, "attention_mask": mask, "labels": labels}
+            with low:
+                loss = model(**{key: value.to(device) for key, value in given.items()}).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return torch.cat([value.detach().flatten().cpu() for value in model.parameters()])
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 import softf1
 from softf1.cli.main import main
+from softf1.cli.options import choose_places
 from tests.cli.conftest import SENTENCES, TAGS, as_columns
 
 
@@ -109,3 +111,9 @@ def test_bad_input_is_one_line_and_exit_2(run, capsys, name):
     assert out == ""
     assert err.startswith(f"softf1 predict: {message}")
     assert err.count("\n") == 1
+
+
+def test_batches_are_small_on_a_cpu():
+    given = {"device": "cpu", "precision": "auto"}
+    assert choose_places(Namespace(**given, batch_tokens=None))["batch_tokens"] == 1024
+    assert choose_places(Namespace(**given, batch_tokens=5))["batch_tokens"] == 5

@@ -2,6 +2,7 @@ import json
 import math
 import shutil
 from functools import partial
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -101,6 +102,21 @@ def test_caveats_are_among_the_notes(grid):
     (note,) = summarize(grid)["notes"]
     path.write_text(whole, "utf-8")
     assert note.startswith("short runs say little about dice")
+
+
+@pytest.mark.parametrize(
+    ("device", "deterministic", "said"),
+    [("NVIDIA H200", False, True), ("NVIDIA H200", True, False), ("linux cpu", False, False)],
+)
+def test_runs_that_cannot_repeat_are_named(grid, tmp_path, device, deterministic, said):
+    copytree(grid, tmp_path / "grid")
+    for path in (tmp_path / "grid").glob("cells/*/result.json"):
+        result = json.loads(path.read_text("utf-8"))
+        result["device"] = device
+        result.setdefault("recipe", {}).setdefault("train", {})["deterministic"] = deterministic
+        path.write_text(json.dumps(result), "utf-8")
+    notes = summarize(tmp_path / "grid")["notes"]
+    assert any("do not repeat to the bit" in note for note in notes) == said
 
 
 def test_without_test_dev_is_judged_and_said_to_flatter(grid, tmp_path):

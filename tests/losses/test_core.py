@@ -12,6 +12,7 @@ from softf1.losses import (
     self_adjusting_dice_loss,
     tversky_loss,
 )
+from softf1.losses._core import prepare
 
 FUNCTIONS = [
     cross_entropy_loss,
@@ -267,3 +268,69 @@ def test_backward_twice_through_a_kept_graph_adds_up():
     once = logits.grad.clone()
     loss.backward()
     torch.testing.assert_close(logits.grad, 2 * once)
+
+
+def is_complete(logits, target, **options):
+    given = {"mask": None, "ignore_index": -100, "check_labels": None} | options
+    return prepare(logits, target, **given).complete
+
+
+def test_rows_are_complete_where_every_term_counts():
+    logits, target = torch.zeros(3, 4), torch.tensor([0, 3, 2])
+    assert is_complete(logits, target)
+    assert is_complete(logits, target.to(torch.uint8))
+    assert not is_complete(logits, target, mask=torch.ones(3, dtype=torch.bool))
+    assert not is_complete(logits, target, ignore_index=2)
+    assert not is_complete(logits, torch.tensor([0, 3, -100]))
+    assert not is_complete(logits, torch.zeros(3, 4))
+    assert not is_complete(logits[:0], target[:0])
+    for value in (-torch.inf, torch.inf, torch.nan):
+        assert not is_complete(logits.index_fill(0, torch.tensor([1]), value), target)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 20])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        (cross_entropy_loss, {}),
+        (cross_entropy_loss, {"label_smoothing": 0.1}),
+        (focal_loss, {}),
+        (focal_loss, {"gamma": 0.0}),
+        (dice_loss, {}),
+        (dice_loss, {"over": "batch"}),
+        (dice_loss, {"exclude": (0,), "smooth": 0.0}),
+        (tversky_loss, {"alpha": 0.3, "beta": 0.7, "squared": True}),
+        (tversky_loss, {"alpha": 0.3, "beta": 0.7, "over": "batch"}),
+        (self_adjusting_dice_loss, {"alpha": 0.01, "decay": "paper"}),
+        (self_adjusting_dice_loss, {"squared": True}),
+        (self_adjusting_dice_loss, {"alpha": 2.0, "over": "batch"}),
+    ],
+)
+def test_complete_rows_are_as_rows_under_a_mask_of_ones(loss, options, reduction, classes):
+    generator = torch.Generator().manual_seed(classes)
+    x = 3 * torch.randn(40, classes, generator=generator, dtype=torch.float64)
+    target = torch.randint(0, classes, (40,), generator=generator)
+    x[0], x[1, 0] = 0.0, 90.0  # equal logits; one so large that p rounds to 1
+    weight = torch.linspace(0.5, 2.0, classes)
+    for given in (options, options | {"weight": weight}):
+        found, wanted = x.clone().requires_grad_(), x.clone().requires_grad_()
+        values = loss(found, target, reduction=reduction, **given)
+        mask = torch.ones(40, dtype=torch.bool)
+        others = loss(wanted, target, reduction=reduction, mask=mask, **given)
+        torch.testing.assert_close(values, others)
+        towards = torch.rand(values.shape, generator=generator, dtype=torch.float64)
+        (values * towards).sum().backward()
+        (others * towards).sum().backward()
+        torch.testing.assert_close(found.grad, wanted.grad)
+
+
+@every_loss
+def test_an_infinite_logit_is_seen_in_value_and_gradient(loss):
+    x = torch.zeros(3, 2)
+    x[1, 0] = torch.inf
+    x.requires_grad_()
+    value = loss(x, torch.tensor([0, 1, 0]))
+    assert value.isnan()
+    value.backward()
+    assert x.grad[1].isnan().all()

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from softf1.models.bilstm import BiLstm
 from softf1.models.encoders import make_tokenizer
 from softf1.tasks import make_task
 from softf1.training import export
+from softf1.training.evaluation import evaluate
 from softf1.training.export import export_onnx
-from softf1.training.publish import publish_model
+from softf1.training.publish import load_model, publish_model
 from tests.tasks.cases import EXAMPLES
 from tests.training.conftest import strengthen
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="wants onnxruntime (softf1[onnx])")
+onnx = pytest.importorskip("onnx", reason="wants onnx (softf1[onnx])")
 pytest.importorskip("onnxscript", reason="wants onnxscript (softf1[onnx])")
 
 CASES = [
@@ -158,3 +161,57 @@ def test_only_a_plain_lstm_has_a_node():
         export.replace_lstms(nn.Sequential(nn.LSTM(2, 2, num_layers=2)))
     plain = nn.Sequential(nn.Linear(2, 2))
     assert export.replace_lstms(plain) is plain
+
+
+@pytest.mark.parametrize("case", CASES[:2], indirect=True)
+def test_int8_holds_integers_and_stays_near(case, tmp_path, capfd):
+    run = publish(case, tmp_path / "run" / "model").parent
+    made = export_onnx(run, int8=True)
+    assert capfd.readouterr() == ("", "")
+    assert sorted(path.name for path in run.iterdir()) == ["model", "model.int8.onnx"]
+    assert 1e-6 < made.difference < 0.5
+    kinds = {one.op_type for one in onnx.load(made.path).graph.node}
+    assert kinds & {"MatMulInteger", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"}
+
+
+@pytest.mark.parametrize("case", [CASES[2]], indirect=True)
+def test_int8_takes_no_model_that_needs_two_files(case, tmp_path, monkeypatch):
+    run = publish(case, tmp_path / "run" / "model").parent
+    monkeypatch.setattr(export, "LARGEST", 100)
+    with pytest.raises(InputError, match=r"wanted at most 2 GiB of weights .* got 0\.0 GiB"):
+        export_onnx(run, int8=True)
+    assert [path.name for path in run.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[2]], indirect=True)
+def test_an_export_scores_as_its_tuned_model(case, tmp_path):
+    task, features, tokenizer, model, examples = case
+    many = hasattr(task, "thresholds")
+    # So low a threshold lets through what the model gives a probability of 7e-25.
+    tuned = (0.5, 1e-28) if many else tuple(np.linspace(-3.0, 3.0, len(task.labels)).tolist())
+    task = replace(task, **{"thresholds" if many else "biases": tuned})
+    run = publish((task, features, tokenizer, model, examples), tmp_path / "run" / "model").parent
+    exported = export.OnnxModel(export_onnx(run).path)
+    exported.check(load_model(run))
+    wanted = evaluate(model, task, features, examples, tokenizer, device="cpu")
+    plain = exported.untuned(task)
+    assert not (plain.thresholds if many else plain.biases)
+    found = evaluate(exported, plain, features, examples, tokenizer, device="cpu")
+    assert found.scores == wanted.scores
+    untouched = evaluate(model, plain, features, examples, tokenizer, device="cpu")
+    assert untouched.predictions != wanted.predictions
+
+
+@pytest.mark.parametrize("case", [CASES[2]], indirect=True)
+def test_an_export_of_another_model_is_refused(case, tmp_path):
+    run = publish(case, tmp_path / "run" / "model").parent
+    exported = export.OnnxModel(export_onnx(run).path)
+    loaded = load_model(run)
+    other = replace(loaded.task, labels=loaded.task.labels[::-1])
+    with pytest.raises(InputError, match="wanted an export of this run, classification"):
+        exported.check(loaded._replace(task=other))
+    model = onnx.load(run / "model.onnx")
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "foreign.onnx")
+    with pytest.raises(InputError, match="wanted a file that softf1 export wrote"):
+        export.OnnxModel(tmp_path / "foreign.onnx")

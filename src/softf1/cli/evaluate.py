@@ -24,6 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--abstain", action="store_true", help="leave out predictions below their threshold"
     )
+    parser.add_argument("--onnx", metavar="FILE", help="score this export of RUN instead")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_places(parser)
 
@@ -40,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.data and options.split:
         raise InputError("wanted --data or --split, got both")
+    if options.onnx and options.abstain:
+        raise InputError("wanted --onnx or --abstain, got both: an export has no thresholds")
     scored = rescore(
         options.folder,
         data=options.data,
@@ -47,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
         format=options.format,
         options=read_settings(options.set, options.encoding),
         abstain=options.abstain,
+        onnx=options.onnx,
         **choose_places(options),
     )
     if options.json:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -14,15 +15,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--onnx", action="store_true", required=True, help="export as ONNX (required)"
     )
-    parser.add_argument("--out", metavar="FILE", help="output file (default: RUN/model.onnx)")
+    parser.add_argument(
+        "--int8", action="store_true", help="8-bit weights; prints both scores to compare"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="output file (default: RUN/model.onnx or RUN/model.int8.onnx)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Exports and says what came of it."""
     from softf1.training.export import SHAPES, export_onnx
 
-    made = export_onnx(options.folder, options.out)
+    made = export_onnx(options.folder, options.out, int8=options.int8)
     size = made.path.stat().st_size / 1e6
     print(f"{made.path}: {size:,.1f} MB, {', '.join(made.inputs)} → {', '.join(made.outputs)}")
     print(f"at most {made.difference:.1e} from torch over {len(SHAPES)} shapes in onnxruntime")
+    if options.int8:
+        print_scores(options.folder, made.path)
     return 0
+
+
+def print_scores(folder: str, exported: Path) -> None:
+    """Prints the score of the model and of its 8-bit export on the data that the run is judged by.
+
+    A model folder names no data.
+    """
+    from softf1.errors import printable
+    from softf1.training.predict import find_recipe, rescore
+
+    if find_recipe(folder) is None:
+        print(f"to compare scores: softf1 evaluate {folder} --onnx {exported} --data FILE")
+        return
+    for name, onnx in (("float32", None), ("int8", exported)):
+        scored = rescore(folder, onnx=onnx)
+        score = 100 * scored.scores[scored.headline]
+        print(f"{name}: {scored.headline} {score:.2f} on {printable(scored.data)}")

@@ -68,9 +68,8 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-tokens",
         type=int,
-        default=16384,
         metavar="N",
-        help="padded tokens per batch (default: 16384)",
+        help="padded tokens per batch (default: 1024 on a CPU, 16384 elsewhere)",
     )
 
 
@@ -80,7 +79,7 @@ def choose_places(options: argparse.Namespace) -> dict[str, Any]:
 
     from softf1.training.processes import choose_precision, make_autocast
 
-    if options.batch_tokens < 1:
+    if options.batch_tokens is not None and options.batch_tokens < 1:
         raise InputError(f"wanted --batch-tokens from 1 up, got {options.batch_tokens}")
     name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -90,7 +89,9 @@ def choose_places(options: argparse.Namespace) -> dict[str, Any]:
         raise InputError(f"wanted --device that is here, got {name}: {reason}") from error
     precision = choose_precision(options.precision, device)
     autocast = make_autocast(precision, device)
-    return {"device": device, "autocast": autocast, "batch_tokens": options.batch_tokens}
+    # Batches whose activations fit into a cache are more than twice as fast on a CPU.
+    tokens = options.batch_tokens or (1024 if device.type == "cpu" else 16384)
+    return {"device": device, "autocast": autocast, "batch_tokens": tokens}
 
 
 def add_grid_options(parser: argparse.ArgumentParser) -> None:

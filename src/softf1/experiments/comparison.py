@@ -215,11 +215,22 @@ def _add_notes(variants: Variants, differences: Mapping[str, Difference]) -> Non
         variants.note(
             "there is no test file: dev, which chose settings and checkpoints, flatters all"
         )
+    if any(_may_differ(result) for result in variants.results):
+        variants.note(
+            "these runs do not repeat to the bit: on a GPU without train.deterministic the same "
+            "seed may give another score"
+        )
     trained = {
         variant: own for variant, own in variants.runs.items() if variant not in variants.references
     }
     for caveat in list_caveats(trained, grid.get("tuning", [])):
         variants.note(caveat)
+
+
+def _may_differ(result: Mapping[str, Any]) -> bool:
+    """True where a run of the same recipe and seed may come out otherwise."""
+    on_gpu = not str(result.get("device", "cpu")).endswith("cpu")
+    return on_gpu and not result.get("recipe", {}).get("train", {}).get("deterministic", False)
 
 
 def _say_matched(variants: Variants) -> str:

@@ -55,6 +55,8 @@ class Rows:
         wanted: Bool, what is neither ignored nor masked: (N, 1) rows for softmax; (N, C) terms for
             sigmoid, where logits of −inf are left out already.
         shape: The leading shape, to give values back in.
+        complete: True where every term of softmax rows is known to count: nothing is ignored or
+            masked, every logit is finite. Asked on the CPU only, where the answer is at hand.
     """
 
     logits: Tensor
@@ -62,6 +64,7 @@ class Rows:
     y: Tensor
     wanted: Tensor
     shape: torch.Size
+    complete: bool = False
 
     @property
     def softmax(self) -> bool:
@@ -95,6 +98,10 @@ def prepare(
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     x = logits.reshape(-1, classes).to(dtype)
     labels = plain_integers(target.reshape(-1, 1 if softmax else classes))
+    if softmax and mask is None and _is_complete(x, labels, ignore_index):
+        y = torch.ones((), dtype=dtype).expand(len(x), 1)
+        every = torch.ones((), dtype=torch.bool).expand(len(x), 1)
+        return Rows(x, labels.to(torch.int64), y, every, logits.shape[:-1], complete=True)
     wanted = counted(labels, ignore_index)
     if mask is not None:
         wanted = wanted & mask.reshape(-1, 1).to(torch.bool)
@@ -107,6 +114,17 @@ def prepare(
     y = labels.masked_fill(~wanted, 0).to(dtype)
     check_range(y, 1, check=check_labels)
     return Rows(x, None, y, wanted, logits.shape[:-1])
+
+
+def _is_complete(x: Tensor, labels: Tensor, ignore_index: int) -> bool:
+    """True where Python may look and every row has a label in range and finite logits."""
+    if not (can_read(x) and can_read(labels)) or labels.numel() == 0:
+        return False
+    lowest, highest = (bound.item() for bound in labels.aminmax())
+    if lowest < 0 or highest >= x.shape[1] or lowest <= ignore_index <= highest:
+        return False
+    lowest, highest = (bound.item() for bound in x.detach().aminmax())
+    return bool(-torch.inf < lowest <= highest < torch.inf)
 
 
 def check_logits(logits: Tensor) -> None:
@@ -246,20 +264,23 @@ def check_at_least(name: str, value: float, lowest: float) -> None:
 def reduce_rows(
     values: Tensor,
     *,
-    counts: Tensor,
+    counts: Tensor | None,
     shape: torch.Size,
     reduction: Reduction,
 ) -> Tensor:
     """Folds one value a row: as they are, summed, or divided by the sum of `counts`.
 
-    `sums` gives (2, 1) instead: the sum of the values, and that of the counts.
+    Without `counts` every row counts as one, and there is a row. `sums` gives (2, 1) instead: the
+    sum of the values, and that of the counts.
     """
     if reduction == "none":
         return values.reshape(shape)
+    if reduction == "mean" and counts is None:
+        return values.mean()
     total = values.sum()
     if reduction == "sum":
         return total
-    count = counts.sum()
+    count = total.new_tensor(len(values)) if counts is None else counts.sum()
     if reduction == "sums":
         return torch.stack([total, count.to(total.dtype)]).unsqueeze(1)
     return mean(total, count)

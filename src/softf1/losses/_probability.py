@@ -45,8 +45,10 @@ class Link(NamedTuple):
         """True where q is not made of p alone, so that an entry of p at 0 may have a q above 0."""
         return self.alpha > 0.0 and (self.fractional or not self.softmax)
 
-    def probabilities(self, x: Tensor) -> Tensor:
-        """Returns p (N, C)."""
+    def probabilities(self, x: Tensor, *, finite: bool = False) -> Tensor:
+        """Returns p (N, C); in fewer passes where all logits are known to be finite."""
+        if finite and self.softmax and x.shape[-1] == 2:
+            return (x - x.flip(-1)).sigmoid_()
         return _softmax(x) if self.softmax else torch.sigmoid(x)
 
     def decayed(self, p: Tensor, x: Tensor) -> Tensor:
@@ -55,7 +57,8 @@ class Link(NamedTuple):
             return p
         if not self.softmax:
             return torch.exp(functional.logsigmoid(x) + self.alpha * functional.logsigmoid(-x))
-        q = (1.0 - p).pow_(self.alpha).mul_(p)
+        q = 1.0 - p
+        q = (q if self.alpha == 1.0 else q.pow_(self.alpha)).mul_(p)
         return _exact_at_the_top(q, x, self.alpha) if self.fractional else q
 
     def to_logits(self, h: Tensor, p: Tensor, x: Tensor) -> Tensor:

@@ -52,11 +52,19 @@ class Formula(Protocol):
 
 def row_losses(
     rows: Rows, link: Link, formula: Formula, *, smooth: float, weight: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Returns (N,) the class-weighted mean of each row's term losses, and (N,) which rows count."""
+) -> tuple[Tensor, Tensor | None]:
+    """Returns (N,) the class-weighted mean of each row's term losses, and (N,) which rows count.
+
+    None in place of the second: all of them.
+    """
     values: Tensor
     kept: Tensor
     refuse_forward_mode(rows.logits)
+    if rows.complete:
+        values = _CompleteRowLosses.apply(  # type: ignore[no-untyped-call]
+            rows.logits, rows.gold, rows.y, weight, link, formula, smooth
+        )
+        return values, None
     function = _RowLossesOfTransforms if under_transform() else _RowLosses
     values, kept, *_ = function.apply(  # type: ignore[no-untyped-call]
         rows.logits, rows.gold, rows.y, rows.wanted, weight, link, formula, smooth
@@ -79,7 +87,7 @@ def statistics(
     refuse_forward_mode(rows.logits)
     function = _StatisticsOfTransforms if under_transform() else _Statistics
     overlap, total, *_ = function.apply(  # type: ignore[no-untyped-call]
-        rows.logits, rows.gold, y, rows.wanted, easy, link, formula
+        rows.logits, rows.gold, y, None if rows.complete else rows.wanted, easy, link, formula
     )
     return overlap, total
 
@@ -115,9 +123,7 @@ def _differentiate_rows(
         losses, h = _term_losses(formula, _decayed(link, p, x, wanted), y, smooth)
         values = _sum_classes(losses, weight)
     else:
-        values, h = _one_gold_a_row(
-            formula, link.decayed(p, x), gold, y, smooth, weight, buffer=terms
-        )
+        values, h = _one_gold_a_row(formula, link, p, x, gold, y, smooth, weight, buffer=terms)
     values = torch.where(kept, values * scale, 0.0)
     if not wants_gradient:
         return values, kept
@@ -162,28 +168,66 @@ class _RowLossesOfTransforms(HandWritten, _RowLosses):
         ctx.save_for_backward(inputs[0], *derivative)
 
 
+class _CompleteRowLosses(torch.autograd.Function):
+    """The losses of softmax rows whose terms all count: no marks, one scale for all rows."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        gold: Tensor,
+        y: Tensor,
+        weight: Tensor | None,
+        link: Link,
+        formula: Formula,
+        smooth: float,
+    ) -> Tensor:
+        p = link.probabilities(x, finite=True)
+        values, h = _one_gold_a_row(formula, link, p, x, gold, y, smooth, weight)
+        ctx.scale = 1.0 / (x.shape[1] if weight is None else weight.sum().item())
+        if ctx.needs_input_grad[0]:
+            dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
+            ctx.save_for_backward(x, dx)
+        return values.mul_(ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        x, dx = ctx.saved_tensors
+        with torch.no_grad():
+            dx = dx * (gradient * ctx.scale).unsqueeze(1)
+        return first_derivative(dx, x), *(None,) * 6
+
+
 def _sum_terms(
     x: Tensor,
     gold: Tensor | None,
     y: Tensor,
-    wanted: Tensor,
+    wanted: Tensor | None,
     easy: Tensor | None,
     link: Link,
     formula: Formula,
 ) -> tuple[Tensor, ...]:
-    """Returns overlap and total of each class (C,), then p and q (N, C)."""
-    p = link.probabilities(x)
-    kept = wanted if gold is None else _row_factors(p.gather(1, gold), y, wanted)
-    q = _decayed(link, p, x, kept)
+    """Returns overlap and total of each class (C,), then p and q (N, C).
+
+    Without `wanted` everything counts and is finite.
+    """
+    p = link.probabilities(x, finite=wanted is None)
+    if wanted is None:
+        q = link.decayed(p, x)
+    else:
+        kept = wanted if gold is None else _row_factors(p.gather(1, gold), y, wanted)
+        q = _decayed(link, p, x, kept)
     if easy is not None:
         q = q.masked_fill(easy, 0.0)
     if gold is None:
         return formula.overlap(q, y).sum(0), formula.total(q, y).sum(0), p, q
     picked = q.gather(1, gold)
+    total_at_gold, overlap_at_gold = formula.total(picked, y), formula.overlap(picked, y)
+    del picked
     # Column sums of a dense buffer: index_add would not be deterministic on the GPU.
-    buffer = _negative_totals(formula, q).scatter_(1, gold, formula.total(picked, y))
+    buffer = _negative_totals(formula, q).scatter_(1, gold, total_at_gold)
     total = buffer.sum(0)
-    overlap = buffer.zero_().scatter_(1, gold, formula.overlap(picked, y)).sum(0)
+    overlap = buffer.zero_().scatter_(1, gold, overlap_at_gold).sum(0)
     return overlap, total, p, q
 
 
@@ -207,11 +251,11 @@ class _Statistics(torch.autograd.Function):
                 )
             else:
                 picked = q.gather(1, gold)
+                at_gold = of_total.take(gold).mul_(formula.total_growth(picked, y))
+                at_gold.addcmul_(formula.overlap_growth(picked, y), of_overlap.take(gold))
+                del picked
                 h = _negative_totals(formula, q, formula.power * of_total)
-                at_gold = formula.total_growth(picked, y) * of_total.take(gold)
-                h.scatter_(
-                    1, gold, at_gold + formula.overlap_growth(picked, y) * of_overlap.take(gold)
-                )
+                h.scatter_(1, gold, at_gold)
             dx = ctx.link.to_logits(h, p, x)
         return first_derivative(dx, x), *(None,) * 6
 
@@ -244,22 +288,36 @@ def _row_scales(
 
 def _one_gold_a_row(
     formula: Formula,
-    q: Tensor,
+    link: Link,
+    p: Tensor,
+    x: Tensor,
     gold: Tensor,
     y: Tensor,
     smooth: float,
     weight: Tensor | None,
-    buffer: Tensor,
+    buffer: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns (N,) the sum of each row's losses, and q · dl/dq of its terms, in `buffer`."""
-    picked = q.gather(1, gold)
-    losses = _negative_totals(formula, q, out=buffer)
+    # The gold terms first: what they need is gone before the buffers of all terms are there.
+    at_gold, h_at_gold = _term_losses(formula, _gold_decayed(link, p, x, gold), y, smooth)
+    q = link.decayed(p, x)
+    losses = _negative_totals(formula, q, out=q if buffer is None and q is not p else buffer)
     del q  # its memory serves for `below`
-    at_gold, h_at_gold = _term_losses(formula, picked, y, smooth)
     below = _denominator(losses, smooth)
-    values = _sum_classes(losses.div_(below).scatter_(1, gold, at_gold), weight)
-    h = losses.div_(below).mul_(formula.power * smooth).scatter_(1, gold, h_at_gold)
-    return values, h
+    losses.div_(below).scatter_(1, gold, at_gold)
+    del at_gold
+    values = _sum_classes(losses, weight)
+    h = losses.div_(below)
+    if formula.power * smooth != 1.0:
+        h.mul_(formula.power * smooth)
+    return values, h.scatter_(1, gold, h_at_gold)
+
+
+def _gold_decayed(link: Link, p: Tensor, x: Tensor, gold: Tensor) -> Tensor:
+    """Returns q of each row's gold class (N, 1)."""
+    if link.fractional:
+        return link.decayed(p, x).gather(1, gold)
+    return link.decayed(p.gather(1, gold), x)
 
 
 def _row_factors(picked: Tensor, y: Tensor, wanted: Tensor) -> Tensor:
@@ -293,8 +351,11 @@ def _negative_totals(
     formula: Formula, q: Tensor, factor: Tensor | float = 1.0, *, out: Tensor | None = None
 ) -> Tensor:
     """Returns factor · false_positives · q^power, in `out` or a new tensor."""
-    totals = torch.mul(q, formula.false_positives * factor, out=out)
-    return totals.mul_(q) if formula.power == 2 else totals
+    factor = formula.false_positives * factor
+    if formula.power == 1:
+        return torch.mul(q, factor, out=out)
+    totals = torch.mul(q, q, out=out)
+    return totals if isinstance(factor, float) and factor == 1.0 else totals.mul_(factor)
 
 
 def _denominator(total: Tensor, smooth: float) -> Tensor:

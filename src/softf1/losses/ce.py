@@ -95,6 +95,9 @@ def cross_entropy_loss(
 def gold_log_probability(rows: Rows) -> tuple[Tensor, Tensor]:
     """Returns log p of the gold class (N,), 0 where there is none, and log p of all (N, C)."""
     assert rows.gold is not None  # noqa: S101 — softmax rows only
+    if rows.complete:
+        log_p = functional.log_softmax(rows.logits, dim=-1)
+        return log_p.gather(1, rows.gold).squeeze(1), log_p
     has_gold = rows.y > 0
     # 0 in the rows without gold: a row of −inf would give NaN, here and in the gradient.
     log_p = functional.log_softmax(torch.where(has_gold, rows.logits, 0.0), dim=-1)
@@ -102,8 +105,10 @@ def gold_log_probability(rows: Rows) -> tuple[Tensor, Tensor]:
     return picked.squeeze(1), log_p
 
 
-def gold_weight(rows: Rows, weight: Tensor | None) -> Tensor:
-    """Returns the weight of each row's gold class (N,), 0 where there is none."""
+def gold_weight(rows: Rows, weight: Tensor | None) -> Tensor | None:
+    """Returns the weight of each row's gold class (N,), 0 without one; None if all are 1."""
+    if rows.complete and weight is None:
+        return None
     y = rows.y.squeeze(1)
     return y if weight is None or rows.gold is None else y * weight[rows.gold.squeeze(1)]
 
@@ -114,10 +119,10 @@ def mean_of_terms(values: Tensor, rows: Rows) -> Tensor:
     return divide(torch.where(terms, values, 0.0).sum(-1), terms.sum(-1, dtype=torch.int32))
 
 
-def _softmax(rows: Rows, weight: Tensor | None, smoothing: float) -> tuple[Tensor, Tensor]:
+def _softmax(rows: Rows, weight: Tensor | None, smoothing: float) -> tuple[Tensor, Tensor | None]:
     picked, log_p = gold_log_probability(rows)
     counts = gold_weight(rows, weight)
-    values = -picked * counts
+    values = -picked if counts is None else -picked * counts
     if smoothing:
         others = -log_p if weight is None else -log_p * weight
         spread = rows.y.squeeze(1) * mean_of_terms(others, rows)

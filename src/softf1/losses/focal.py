@@ -83,15 +83,16 @@ def focal_loss(
     return reduce_rows(values, counts=counts, shape=rows.shape, reduction=reduction)
 
 
-def _softmax(rows: Rows, weight: Tensor | None, gamma: float) -> tuple[Tensor, Tensor]:
-    picked, _ = gold_log_probability(rows)
+def _softmax(rows: Rows, weight: Tensor | None, gamma: float) -> tuple[Tensor, Tensor | None]:
+    picked = gold_log_probability(rows)[0]
     counts = gold_weight(rows, weight)
-    if gamma == 0.0:
-        return -picked * counts, counts
-    # The floor is the smallest normal number: its power is finite for every gamma, the power's
-    # derivative too, and log p is 0 there, so neither value nor gradient notices it.
-    missing = (-torch.expm1(picked)).clamp_min(torch.finfo(picked.dtype).tiny)
-    return -missing.pow(gamma) * picked * counts, counts
+    values = picked
+    if gamma > 0.0:
+        # The floor is the smallest normal number: its power is finite for every gamma, the power's
+        # derivative too, and log p is 0 there, so neither value nor gradient notices it.
+        missing = -torch.expm1(picked).clamp_max(-torch.finfo(picked.dtype).tiny)
+        values = missing.pow(gamma) * values
+    return -values if counts is None else -values * counts, counts
 
 
 def _sigmoid(rows: Rows, weight: Tensor | None, gamma: float) -> Tensor:

@@ -11,6 +11,7 @@ import json
 import logging
 import warnings
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from softf1.tasks.base import Task
     from softf1.training.publish import Loaded
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
@@ -55,12 +57,14 @@ class Exported(NamedTuple):
     difference: float
 
 
-def export_onnx(run: Path | str, out: Path | str | None = None) -> Exported:
+def export_onnx(run: Path | str, out: Path | str | None = None, *, int8: bool = False) -> Exported:
     """Exports the model of a run to ONNX, with dynamic numbers of rows and ids per row.
 
     Args:
         run: A run or a model folder.
-        out: The file; None is `model.onnx` in the folder.
+        out: The file; None is `model.onnx` in the folder, or `model.int8.onnx`.
+        int8: Keep the weights of matrix products as 8-bit integers (dynamic quantization). The file
+            is smaller and its logits are less exact; `difference` says by how much.
 
     Raises:
         InputError: A package is missing, the exporter fails, or the exported model differs.
@@ -71,29 +75,52 @@ def export_onnx(run: Path | str, out: Path | str | None = None) -> Exported:
         raise InputError(f"export wants the packages of softf1[onnx], got an installation {got}")
     loaded = load_model(run)
     with fold_decision(loaded.model, loaded.task):
-        return _write(loaded, Path(run), Path(out) if out is not None else None)
+        return _write(loaded, Path(run), Path(out) if out is not None else None, int8=int8)
 
 
-def _write(loaded: Loaded, run: Path, out: Path | None) -> Exported:
+def _write(loaded: Loaded, run: Path, out: Path | None, *, int8: bool) -> Exported:
     why = getattr(loaded.task, "no_onnx", None)
     if why is not None:
         raise InputError(f"task {loaded.task.kind} has no ONNX form: {why}", path=run)
-    path = Path(out) if out is not None else Path(run) / "model.onnx"
+    path = out if out is not None else run / ("model.int8.onnx" if int8 else "model.onnx")
     check_target(path)
     names = list(sample(loaded, 2, 8))
     outputs = list(_run(loaded.model, sample(loaded, 2, 8)))
     program = _export(loaded, outputs, find_model(run))
     add_metadata(program, loaded)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
+    if int8 and weights > LARGEST:
+        got = f"got {weights / 2**30:.1f} GiB"
+        raise InputError(f"wanted at most 2 GiB of weights to make them 8-bit, {got}", path=run)
     make_folder(path.parent)
     with scratch_folder(path.parent) as folder:
         made = folder / path.name
         program.save(made, external_data=weights > LARGEST)
         difference = compare(loaded, made)
+        if int8:
+            quantize(made)
+            difference = compare(loaded, made, close=float("inf"))
         for part in sorted(folder.iterdir(), reverse=True):  # the file that names others last
             part.replace(path.with_name(part.name))
         sync_folder(path.parent)
     return Exported(path, names, outputs, difference)
+
+
+def quantize(path: Path) -> None:
+    """Makes the weights of matrix products in a file 8-bit."""
+    # By name, since both are optional and have no types.
+    names = ("onnx", "onnxruntime.quantization")
+    with quiet():
+        onnx, quantization = map(importlib.import_module, names)
+        model = onnx.load(path)
+        # onnxruntime infers some shapes otherwise than torch's exporter and would refuse them.
+        del model.graph.value_info[:]
+        quantization.quantize_dynamic(
+            model,
+            path,
+            weight_type=quantization.QuantType.QInt8,
+            op_types_to_quantize=["MatMul", "Gemm", "LSTM"],
+        )
 
 
 def check_target(path: Path) -> None:
@@ -163,16 +190,21 @@ def add_metadata(program: Any, loaded: Loaded) -> None:
     program.model.metadata_props.update(about)
 
 
-def compare(loaded: Loaded, path: Path) -> float:
-    """Returns the largest difference between onnxruntime and torch."""
+def start_session(path: Path) -> Any:
+    """The file in onnxruntime, with as many threads as torch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def compare(loaded: Loaded, path: Path, *, close: float = CLOSE) -> float:
+    """Returns the largest difference between onnxruntime and torch."""
     differences = []
     try:
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = start_session(path)
         for rows, width in SHAPES:
             inputs = sample(loaded, rows, min(width, loaded.tokenizer.limit))
             wanted = _run(loaded.model, inputs)
@@ -183,9 +215,59 @@ def compare(loaded: Loaded, path: Path) -> float:
     except Exception as error:
         raise InputError(f"onnxruntime refuses what was exported: {reason(error)}") from error
     largest = float(np.max(differences))
-    if not largest <= CLOSE:  # nor if it is no number
-        raise InputError(f"wanted outputs within {CLOSE} of torch's, got {largest:.2g} apart")
+    if not largest <= close:  # nor if it is no number
+        raise InputError(f"wanted outputs within {close} of torch's, got {largest:.2g} apart")
     return largest
+
+
+class OnnxModel(nn.Module):
+    """An exported file in place of the model that it was made from."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__()
+        try:
+            self.session = start_session(Path(path))
+        except ImportError:
+            raise InputError("--onnx wants the packages of softf1[onnx]") from None
+        except Exception as error:  # onnxruntime has a class for each of many things
+            raise InputError(f"wanted an ONNX file: {reason(error)}", path=path) from error
+        self.inputs = [one.name for one in self.session.get_inputs()]
+        self.outputs = [one.name for one in self.session.get_outputs()]
+        self.about = self.session.get_modelmeta().custom_metadata_map
+        if "softf1" not in self.about:
+            raise InputError("wanted a file that softf1 export wrote", path=path)
+
+    def forward(self, **inputs: Tensor) -> OnnxOutput:
+        """The outputs by name."""
+        found = self.session.run(self.outputs, {name: inputs[name].numpy() for name in self.inputs})
+        tensors = map(torch.from_numpy, found)
+        return OnnxOutput(zip(self.outputs, tensors, strict=True))
+
+    def check(self, loaded: Loaded) -> None:
+        """Raises where the file is of another task, or has other labels."""
+        task, labels = self.about["task"], json.loads(self.about["labels"])
+        wanted = list(getattr(loaded.task, "labels", ()))
+        if (task, labels) != (loaded.task.kind, wanted):
+            got = f"got an export of {task} with {labels}"
+            raise InputError(f"wanted an export of this run, {loaded.task.kind} {wanted}; {got}")
+
+    def untuned(self, task: Task) -> Task:
+        """The task without the thresholds and biases that are in the logits of the file already."""
+        left = json.loads(self.about.get(DECISION, "{}"))
+        tuned = [n for n in ("thresholds", "biases") if hasattr(task, n) and n not in left]
+        plain: Task = replace(task, **dict.fromkeys(tuned, ()))  # type: ignore[type-var]
+        return plain
+
+
+class OnnxOutput(dict[str, Tensor]):
+    """Tensors by name, as items and as attributes, like the outputs of transformers' models."""
+
+    def __getattr__(self, name: str) -> Tensor:
+        """The tensor of that name."""
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 def _apart(got: NDArray[Any], wanted: NDArray[Any], mask: NDArray[np.bool_]) -> Any:

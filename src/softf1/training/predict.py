@@ -227,6 +227,7 @@ def rescore(
     format: str | None = None,  # noqa: A002 - as in recipes
     options: Mapping[str, Any] | None = None,
     abstain: bool = False,
+    onnx: Path | str | None = None,
     device: Any = "cpu",
     **how: Any,
 ) -> Rescored:
@@ -239,10 +240,17 @@ def rescore(
         format: Another format than that of training.
         options: Of the reader.
         abstain: Leave out what does not reach its threshold or bar.
+        onnx: An export of the run, to evaluate in place of its model; on the CPU.
         device: Where to compute.
         how: Other arguments of `predict_logits`.
     """
-    model, task, tokenizer = load_model(run)
+    model, task, tokenizer = loaded = load_model(run)
+    if onnx is not None:
+        from softf1.training.export import OnnxModel
+
+        exported = OnnxModel(onnx)
+        exported.check(loaded)
+        model, task, device = exported, exported.untuned(task), "cpu"
     path, part, examples, found = read_labelled(
         run, task, data=data, split=split, format=format, options=options
     )

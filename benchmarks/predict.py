@@ -1,0 +1,194 @@
+"""Sentences per second of `softf1 predict` beside transformers' pipeline, on the same model folder.
+
+    python benchmarks/predict.py                    # results/predict.csv, minutes on one core
+    python benchmarks/predict.py --quick            # a tiny model, seconds
+    python benchmarks/predict.py --device cuda --sentences 20000 --output cuda.csv
+
+A tagger of the shape of a MiniLM encoder (6 layers of 384) with random weights reads made-up
+sentences whose lengths are like those of news. Both sides start from a file of one sentence a line
+and end with a tag and a confidence for every word (softf1 as lines of JSON), in float32. The
+pipeline gets its sentences sorted by length and is given every batch size in turn; its best one
+counts. The two take turns, and the fastest of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import BertConfig, BertModel, BertTokenizerFast, pipeline
+
+from losses import machine
+from softf1.data.examples import TaggedSentence
+from softf1.models.encoders import make_tokenizer
+from softf1.tasks import make_task
+from softf1.training.predict import predict_lines, read_input
+from softf1.training.publish import load_model, publish_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+OUTPUT = Path(__file__).parent / "results" / "predict.csv"
+SHAPES = {
+    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12},
+    "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
+}
+TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-MISC", "I-MISC")
+OURS = "softf1 predict"
+TOKENS = (1024, 16384)
+"""Padded tokens of a batch of ours: the default on a CPU, and that on a GPU."""
+BATCHES = (1, 8, 32, 64)
+WORDS = 20_000
+
+
+def make_words(count: int) -> list[str]:
+    """Returns made-up words of two to five syllables, all different."""
+    drawn = random.Random(0)
+    syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+    words: dict[str, None] = {}
+    while len(words) < count:
+        words["".join(drawn.choices(syllables, k=drawn.randint(2, 5)))] = None
+    return list(words)
+
+
+def make_sentences(words: Sequence[str], count: int, seed: int) -> list[str]:
+    """Returns sentences of 1 to 60 words, 14 on average, their lengths log-normal."""
+    drawn = random.Random(seed)
+    lengths = (min(60, max(1, round(drawn.lognormvariate(2.4, 0.7)))) for _ in range(count))
+    return [" ".join(drawn.choices(words, k=length)) for length in lengths]
+
+
+def make_model(folder: Path, words: Sequence[str], shape: str) -> Path:
+    """Writes a tagger with random weights as training writes it; returns its folder."""
+    encoder = folder / "encoder"
+    encoder.mkdir()
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    (encoder / "vocab.txt").write_text("\n".join(known) + "\n", "utf-8")
+    BertTokenizerFast(vocab=str(encoder / "vocab.txt")).save_pretrained(encoder)
+    sizes = SHAPES[shape]
+    config = BertConfig(vocab_size=len(known), intermediate_size=4 * sizes["hidden_size"], **sizes)
+    torch.manual_seed(0)
+    BertModel(config).save_pretrained(encoder)
+    task = make_task("tagging", format="conll")
+    tokenizer = make_tokenizer(str(encoder), [])
+    example = TaggedSentence(tuple(words[: len(TAGS)]), TAGS, 1)
+    task = task.fit(task.encode([example], tokenizer))
+    model = task.build_model(str(encoder), tokenizer).eval()
+    publish_model(
+        folder / "model", model=model, task=task, tokenizer=tokenizer, recipe="", result={}
+    )
+    return folder / "model"
+
+
+def find_sides(
+    model: Path, file: Path, *, device: str, batches: Sequence[int]
+) -> dict[tuple[str, int], Callable[[], int]]:
+    """Returns what to time by name and batch size; each gives the number of tagged sentences."""
+    loaded = load_model(model)
+    loaded.model.to(device)
+    tagger = pipeline("token-classification", model=str(model), device=device, dtype="float32")
+
+    def ours(tokens: int) -> int:
+        examples = read_input(loaded.task, file, format="plain")
+        how = {"device": device, "batch_tokens": tokens}
+        return sum(1 for _ in predict_lines(loaded, examples, **how))
+
+    def theirs(size: int) -> int:
+        lines = sorted(file.read_text("utf-8").splitlines(), key=len)
+        return len(tagger(lines, batch_size=size))
+
+    sides: dict[tuple[str, int], Callable[[], int]] = {}
+    for tokens in TOKENS:
+        sides[OURS, tokens] = lambda tokens=tokens: ours(tokens)
+    for size in batches:
+        sides["transformers pipeline", size] = lambda size=size: theirs(size)
+    return sides
+
+
+def measure(
+    sides: dict[tuple[str, int], Callable[[], int]], *, sentences: int, rounds: int
+) -> dict[tuple[str, int], tuple[float, float]]:
+    """Returns the least seconds by the clock and of the processor; all sides take turns."""
+    best = dict.fromkeys(sides, (float("inf"), float("inf")))
+    for _ in range(rounds):
+        for key, call in sides.items():
+            clock, processor = time.perf_counter(), time.process_time()
+            count = call()
+            spent = time.perf_counter() - clock, time.process_time() - processor
+            if count != sentences:
+                raise RuntimeError(f"{key}: wanted {sentences} sentences, got {count}")
+            best[key] = (min(best[key][0], spent[0]), min(best[key][1], spent[1]))
+            print(f"{key[0]} {key[1]}: {sentences / spent[1]:.1f} sentences/CPU s", flush=True)
+    return best
+
+
+def write(
+    best: dict[tuple[str, int], tuple[float, float]], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Writes a line for each side and batch size."""
+    ours = best[OURS, TOKENS[options.device == "cuda"]]
+    lines = [
+        {
+            "side": side,
+            "batch": f"{size} tokens" if side == OURS else f"{size} sentences",
+            "device": options.device,
+            "shape": "tiny" if options.quick else "minilm",
+            "sentences": options.sentences,
+            "sentences_per_s": round(options.sentences / clock, 1),
+            "sentences_per_cpu_s": round(options.sentences / processor, 1),
+            "softf1_is_faster": round(clock / ours[0], 2),
+            "softf1_is_faster_by_cpu_time": round(processor / ours[1], 2),
+            "threads": torch.get_num_threads(),
+            "rounds": options.rounds,
+            "versions": f"torch {torch.__version__}; transformers {version('transformers')}",
+            "machine": machine(options.device),
+            "date": datetime.now(tz=UTC).date().isoformat(),
+        }
+        for (side, size), (clock, processor) in best.items()
+    ]
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with options.output.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, list(lines[0]))
+        table.writeheader()
+        table.writerows(lines)
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, writes the CSV, says by how much softf1 is faster than the pipeline at its best."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a tiny model and 40 sentences")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--sentences", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.sentences, options.rounds = 40, 1
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = make_words(WORDS)
+        model = make_model(folder, words, "tiny" if options.quick else "minilm")
+        file = folder / "input.txt"
+        file.write_text("\n".join(make_sentences(words, options.sentences, 1)) + "\n", "utf-8")
+        sides = find_sides(model, file, device=options.device, batches=BATCHES)
+        best = measure(sides, sentences=options.sentences, rounds=options.rounds)
+    lines = write(best, options)
+    for by in ("softf1_is_faster", "softf1_is_faster_by_cpu_time"):
+        theirs = [line[by] for line in lines if line["side"] != OURS]
+        print(f"{by}: {min(theirs)} times the pipeline at its best")
+    print(f"wrote {options.output}")
+
+
+if __name__ == "__main__":
+    main()
