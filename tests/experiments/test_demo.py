@@ -49,18 +49,20 @@ def test_the_table_has_a_row_a_way_and_judges_against_cross_entropy(tmp_path):
         tmp_path,
         execute=partial(run_inline, train_run),
         seeds=1,
-        rows=("ce, zero bias", "ce", "dice"),
+        rows=("ce", "ce, adversarial", "dice"),
         quiet=True,
         max_steps=3,
     )
-    assert [row["loss"] for row in found["rows"]] == ["ce, zero bias", "ce", "dice"]
+    assert [row["loss"] for row in found["rows"]] == ["ce", "ce, adversarial", "dice"]
     assert found["failed"] == {}
     assert found["baseline"] == "ce"
     starts = {
         name: json.loads((tmp_path / f"cells/{name}-s0/result.json").read_text("utf-8"))["recipe"]
-        for name in ("ce__zero_bias", "ce", "dice")
+        for name in ("ce", "ce__adversarial", "dice")
     }
-    assert [own["train"]["head_bias"] for own in starts.values()] == ["zero", "prior", "prior"]
+    assert [own["train"]["head_bias"] for own in starts.values()] == ["prior"] * 3
+    steps = [own["train"].get("adversarial_relative") for own in starts.values()]
+    assert steps == [None, demo.ADVERSARIAL, None]
     assert starts["dice"]["loss"]["exclude"] == ["O"]
 
 

@@ -13,13 +13,18 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks, get_tags
 
 from softf1.data import TextExample
-from softf1.integrations.sklearn import SoftF1Classifier, split_dev
+from softf1.integrations.sklearn import (
+    SoftF1Classifier,
+    choose_encoder,
+    make_example,
+    split_dev,
+)
 
 GOOD = ["a fine day", "a fine meal", "so fine", "all was fine", "fine food here", "a fine room"]
 BAD = ["an awful day", "awful food", "so awful", "all was awful", "awful rooms", "an awful bed"]
 DULL = ["a plain day", "plain food", "so plain", "all was plain", "plain rooms", "a plain bed"]
 TEXTS, LABELS = GOOD + BAD, ["good"] * 6 + ["bad"] * 6
-QUICK = {"epochs": 8, "random_state": 0, "lr": 3e-3}
+QUICK = {"encoder": "textcnn", "epochs": 8, "random_state": 0, "lr": 3e-3}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +88,7 @@ def test_the_same_seed_gives_the_same_model(fitted):
 
 
 def test_refit_forgets_old_labels():
-    model = SoftF1Classifier(epochs=1).fit(TEXTS, LABELS)
+    model = SoftF1Classifier(encoder="textcnn", epochs=1).fit(TEXTS, LABELS)
     model.fit(GOOD + DULL, [3] * 6 + [1] * 6)
     assert model.classes_.tolist() == [1, 3]
     assert model.predict(GOOD).dtype == np.int64
@@ -211,7 +216,7 @@ def test_what_is_wrong_is_told(texts, labels, message):
 
 def test_bad_parameters_are_told_in_fit():
     with pytest.raises(ValueError, match="dise"):
-        SoftF1Classifier(loss="dise").fit(TEXTS, LABELS)
+        SoftF1Classifier(encoder="textcnn", loss="dise").fit(TEXTS, LABELS)
 
 
 def test_it_must_be_fitted():
@@ -234,15 +239,43 @@ def test_verbose_shows_a_line_for_each_evaluation(capsys):
 )
 def test_the_defaults_follow_the_encoder(encoder, wanted):
     model = SoftF1Classifier(encoder=encoder)
-    model.classes_ = np.array([0, 1])
+    model.classes_, model.encoder_ = np.array([0, 1]), encoder
     train = model._recipe(0, pairs=False, several=False).train
     assert (train.epochs, train.lr) == wanted
+
+
+@pytest.mark.parametrize(
+    ("installed", "texts", "wanted", "why"),
+    [
+        (True, ["what is it that you have in the box", "it was an awful day"], "minilm", "English"),
+        (True, ["der Zug kam spät an", "wir mussten warten"], "textcnn", "do not look English"),
+        (True, [("is it in the box", "it was not in it")], "minilm", "English"),
+        (False, ["what is it that you have in the box"], "textcnn", "not installed"),
+    ],
+)
+def test_auto_takes_minilm_where_it_is_installed_and_can_read_the_texts(
+    monkeypatch, caplog, installed, texts, wanted, why
+):
+    monkeypatch.setattr("softf1.integrations.sklearn.is_at_hand", lambda name: installed)  # noqa: ARG005
+    examples = [make_example(text, ("a",)) for text in texts]
+    with caplog.at_level("INFO", logger="softf1.integrations.sklearn"):
+        assert choose_encoder(examples) == wanted
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert caplog.messages[0].startswith(f"encoder {wanted}: ")
+    assert why in caplog.messages[0]
+
+
+def test_the_default_encoder_is_chosen_in_fit_and_stays_a_parameter(monkeypatch):
+    monkeypatch.setattr("softf1.integrations.sklearn.is_at_hand", lambda name: False)  # noqa: ARG005
+    model = SoftF1Classifier(epochs=1, random_state=0).fit(TEXTS, LABELS)
+    assert model.encoder_ == model.result_["recipe"]["encoder"]["name"] == "textcnn"
+    assert model.get_params()["encoder"] == clone(model).encoder == "auto"
 
 
 def test_adversarial_steps_and_consistency_are_options():
     texts = ["fine day", "fine meal", "fine", "awful day", "awful food", "awful"] * 2
     labels = ["good"] * 3 + ["bad"] * 3
-    how = {"epochs": 2, "random_state": 0}
+    how = QUICK | {"epochs": 2}
     plain = SoftF1Classifier(**how).fit(texts, labels * 2)
     hard = SoftF1Classifier(**how, adversarial=0.5, consistency=1.0).fit(texts, labels * 2)
     train = hard.result_["recipe"]["train"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from softf1.errors import InputError
+from softf1.models import bilstm
 from softf1.models.encoders import ENCODERS, build_model, find_scratch, make_tokenizer
 from softf1.models.scratch import Output
 
@@ -65,6 +66,17 @@ def test_two_unknown_words_differ_by_their_spelling():
     ids = torch.ones(1, 2, dtype=torch.long)
     logits = model(ids, spelt, torch.ones_like(ids)).logits[0]
     assert not torch.allclose(logits[0], logits[1])
+
+
+def test_letters_that_are_only_padding_are_left_out_and_change_nothing(monkeypatch):
+    model, tokenizer, _ = build("bilstm")
+    inputs = example_inputs("bilstm", tokenizer)
+    empty = {**inputs, "char_ids": torch.zeros_like(inputs["char_ids"])}
+    short, nothing = model(**inputs).logits, model(**empty).logits
+    assert bilstm.trim(inputs["char_ids"].flatten(0, 1)).shape[1] < tokenizer.letters
+    monkeypatch.setattr(bilstm, "trim", lambda ids: ids)
+    torch.testing.assert_close(short, model(**inputs).logits)
+    torch.testing.assert_close(nothing, model(**empty).logits)
 
 
 def test_the_backward_lstm_starts_at_the_last_word():

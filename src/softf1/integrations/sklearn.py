@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,8 +16,9 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from softf1.data.examples import PairExample, TextExample
+from softf1.data.language import guess_language
 from softf1.data.splits import put_aside, text_of
-from softf1.models.encoders import list_encoders
+from softf1.models.encoders import MINILM, is_at_hand, list_encoders
 from softf1.recipe import (
     EncoderSection,
     EvalSection,
@@ -37,10 +40,16 @@ if TYPE_CHECKING:
 
     Text = str | tuple[str, str]
 
+logger = logging.getLogger(__name__)
+
+AUTO = "auto"
+LOOKED_AT = 1000
+"""Texts from which the language is guessed."""
+
 KINDS: dict[type, str] = {TextExample: "classification", PairExample: "pairs"}
 """The task of each type of example."""
 
-RATES = {"minilm": 1e-4}
+RATES = {MINILM: 1e-4}
 """Learning rates of small encoders, which need higher ones."""
 
 SCRATCH_RATE, PRETRAINED_RATE = 1e-3, 3e-5
@@ -56,7 +65,9 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     the classes, to choose the best epoch.
 
     Args:
-        encoder: A Hub name, a folder, `minilm`, or `textcnn`, which trains from scratch.
+        encoder: `auto`, a Hub name, a folder, `minilm`, or `textcnn`, which trains from scratch.
+            `auto` takes `minilm` where it is installed and the texts look English, else
+            `textcnn`; the log says which and why.
         loss: As in `make_loss`, such as `ce`, `wce`, `focal`, `dice`, `ce+dice`.
         loss_options: Options of the loss, such as `{"dice": {"over": "batch"}}`.
         weights: Class weights from the training data: `balanced`, `inverse`, `log`, `effective`.
@@ -79,12 +90,13 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             each evaluation.
 
     Attributes:
+        encoder_: The encoder that was trained: what `auto` chose.
         classes_: The labels; for multi-label the numbers of the columns.
         result_: What a run writes to `result.json`.
         loaded_: Model, task and tokenizer.
 
     >>> texts = ["a fine day", "what a fine meal", "fine", "an awful day", "awful food", "awful"]
-    >>> classifier = SoftF1Classifier(epochs=20, random_state=0)
+    >>> classifier = SoftF1Classifier(encoder="textcnn", epochs=20, random_state=0)
     >>> classifier.fit(texts, ["good"] * 3 + ["bad"] * 3).predict(["a fine film", "awful, awful"])
     array(['good', 'bad'], dtype='<U4')
     """
@@ -92,7 +104,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def __init__(
         self,
         *,
-        encoder: str = "textcnn",
+        encoder: str = AUTO,
         loss: str = "ce",
         loss_options: dict[str, Any] | None = None,
         weights: Scheme | None = None,
@@ -133,6 +145,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         examples = [make_example(*pair) for pair in zip(texts, labels, strict=True)]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         data = split_dev(examples, labels, share=self.dev_share, seed=seed)
+        self.encoder_ = choose_encoder(examples) if self.encoder == AUTO else self.encoder
         recipe = self._recipe(seed, pairs=isinstance(examples[0], PairExample), several=several)
         with TemporaryDirectory() as folder:
             self.result_ = train_run(recipe, folder, quiet=not self.verbose, data=data)
@@ -206,8 +219,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         options: dict[str, Any] = {"multi_label": several, "max_length": self.max_length}
         if len(self.classes_) == 2 and not several:
             options["positive"] = str(self.classes_[1])
-        scratch = self.encoder in list_encoders()
-        usual = SCRATCH_RATE if scratch else RATES.get(self.encoder, PRETRAINED_RATE)
+        scratch = self.encoder_ in list_encoders()
+        usual = SCRATCH_RATE if scratch else RATES.get(self.encoder_, PRETRAINED_RATE)
         lr = usual if self.lr is None else self.lr
         passes = SCRATCH_EPOCHS if scratch else PRETRAINED_EPOCHS
         epochs = passes if self.epochs is None else float(self.epochs)
@@ -221,7 +234,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
                 train="memory",
                 options={k: v for k, v in options.items() if v is not None},
             ),
-            encoder=EncoderSection(name=self.encoder),
+            encoder=EncoderSection(name=self.encoder_),
             loss=LossSection(
                 name=self.loss, weights=self.weights, options=dict(self.loss_options or {})
             ),
@@ -237,6 +250,18 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         tags.input_tags.two_d_array = False
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def choose_encoder(examples: Sequence[TextExample | PairExample]) -> str:
+    """Returns `minilm` where it is installed and can read the texts, else `textcnn`."""
+    if not is_at_hand(MINILM):
+        chosen, why = "textcnn", "minilm is not installed (softf1[minilm])"
+    elif guess_language(islice(examples, LOOKED_AT)) != "English":
+        chosen, why = "textcnn", "the texts do not look English, and minilm reads English only"
+    else:
+        chosen, why = MINILM, "it is installed, and the texts look English"
+    logger.info("encoder %s: %s", chosen, why)
+    return chosen
 
 
 def read_texts(texts: Any) -> list[Text]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from softf1.data._text import Encoded
 from softf1.data.counts import describe_unseen
 from softf1.data.detect import Detected, detect
-from softf1.data.examples import Example, MrcExample, PairExample, QAExample, TaggedSentence
+from softf1.data.examples import TaggedSentence
+from softf1.data.language import Language, guess_language
 from softf1.data.problems import Problems
 from softf1.data.registry import TASKS, iterate
 from softf1.data.splits import find_overlaps
@@ -20,50 +21,7 @@ from softf1.options import look_up
 from softf1.tasks.tags import check_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-
-Language = Literal["English", "Chinese", "other"]
-
-ENGLISH = frozenset(
-    """a an and are as at be but by for from had has have he her his i in is it its me my not of on
-    or our she that the their they this to was we were what when where which who will with you
-    your""".split()  # noqa: SIM905 - a list of so many words is hard to read
-)
-"""Frequent words of English that are rare in other languages."""
-
-_WORD = re.compile(r"[^\W\d_]+")
-_IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
-
-
-def guess_language(examples: Iterable[Example]) -> Language:
-    """Guesses the language: English by its function words, Chinese by its characters.
-
-    >>> guess_language([TaggedSentence(("It", "is", "in", "Graz"), ("O", "O", "O", "O"), 1)])
-    'English'
-    """
-    text = " ".join(map(show_text, examples))
-    words = [word.lower() for word in _WORD.findall(text)]
-    letters = sum(map(len, words))
-    if not letters:
-        return "other"
-    if len(_IDEOGRAPH.findall(text)) > letters / 3:
-        return "Chinese"
-    small = sum(word in ENGLISH for word in words) / len(words)
-    ascii_letters = sum(len(word) for word in words if word.isascii()) / letters
-    return "English" if small > 0.1 and ascii_letters > 0.9 else "other"
-
-
-def show_text(example: Example) -> str:
-    """The text of any example."""
-    if isinstance(example, TaggedSentence | MrcExample):
-        return " ".join(example.words)
-    if isinstance(example, QAExample):
-        return f"{example.question} {example.context}"
-    if isinstance(example, PairExample):
-        return f"{example.first} {example.second}"
-    return example.text
-
+    from collections.abc import Mapping, Sequence
 
 ROLES = ("train", "dev", "test")
 

@@ -1,7 +1,7 @@
 import pytest
 
 from softf1.data.examples import TextExample
-from softf1.scaffold.survey import guess_language
+from softf1.data.language import guess_language
 
 
 @pytest.mark.parametrize(
