@@ -32,8 +32,7 @@ def train(task, examples, dev, *, encoder, loss, epochs=5, lr=1e-3, size=32):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
         scores = evaluate(task, model, dev, tokenizer)
-        metric = task.primary_metric
-        print(f"epoch {epoch + 1}: dev {metric} {scores[metric]:.4f}", flush=True)
+        print(f"epoch {epoch + 1}: {task.primary_metric} {scores[task.primary_metric]:.4f}")
     return task, model, tokenizer, scores
 
 

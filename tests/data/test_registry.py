@@ -20,9 +20,9 @@ def test_every_format_has_a_reader_with_its_options(name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_documentation_names_every_format_and_option(name):
     page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", page, re.MULTILINE))
     row = rows[name]
-    if like := re.search(r"\| as `(\w+)`$", row):
+    if like := re.search(r"\| as `([\w-]+)`$", row):
         row += rows[like[1]]
     reader = FORMATS[name].read
     settled = {"path", "problems", "task", "kind", "layout", "encoding_errors"}

@@ -11,7 +11,7 @@ from softf1.data.problems import Problems
 from softf1.data.spans import split_text
 from softf1.data.stats import describe, look_over
 from softf1.errors import InputError
-from softf1.metrics.spans import count_nested
+from softf1.metrics.schemes import count_nested
 
 WORDS = ["at", "the", "University", "of", "Graz", "."]
 NESTED = {

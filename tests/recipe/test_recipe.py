@@ -316,7 +316,7 @@ def test_hash_follows_what_decides_the_result(file):
 
 words = st.text(min_size=1)
 numbers = st.floats(allow_nan=False)
-leaves = st.booleans() | st.integers() | numbers | st.text()
+leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | numbers | st.text()
 options = st.dictionaries(
     st.text().map(lambda key: f"x{key}"),  # no key of a section
     st.recursive(
@@ -344,7 +344,7 @@ recipes = st.builds(
     train=st.builds(
         TrainSection,
         lr=st.floats(1e-300, 1e300),
-        max_steps=st.integers(0),
+        max_steps=st.integers(0, 2**63 - 1),
         betas=st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)),
         trackers=st.lists(words, max_size=2).map(tuple),
     ),

@@ -41,7 +41,7 @@ def test_it_runs_from_the_command_line(tmp_path):
     command = [sys.executable, EXAMPLE, *files, "--loss", "ce+dice", "--lr", "0.02"]
     env = os.environ | {"PYTHONPATH": str(EXAMPLE.parents[1] / "src")}
     out = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
-    assert out.splitlines()[-1] == "epoch 5: dev f1 1.0000"
+    assert out.splitlines()[-1] == "epoch 5: f1 1.0000"
 
 
 LOSSES = {"ce": {}, "focal": {}, "dice": {}, "dsc": {"alpha": 0.01, "squared": True}, "ce+dice": {}}

@@ -62,7 +62,7 @@ def test_predict_and_evaluate_abstain_where_they_are_told(tagger, capsys, tmp_pa
     folder, files, result = tagger
     plain, left = tmp_path / "plain.jsonl", tmp_path / "left.jsonl"
     assert main(["predict", str(folder), files["test"], "--out", str(plain)]) == 0
-    assert "note: this model has bars" in capsys.readouterr().err
+    assert "note: this model has confidence thresholds" in capsys.readouterr().err
     assert main(["predict", str(folder), files["test"], "--out", str(left), "--abstain"]) == 0
     assert "has bars" not in capsys.readouterr().err
     bars = load_model(folder).task.bars

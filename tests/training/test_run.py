@@ -102,6 +102,7 @@ def test_training_learns(finished):
 def test_a_run_folder_has_what_it_should(finished):
     folder, recipe, result = finished
     assert sorted(path.name for path in folder.iterdir()) == [
+        "headroom.json",
         "metrics.jsonl",
         "model",
         "predictions.dev.jsonl",

@@ -35,8 +35,7 @@ from softf1.data.examples import (
     TextExample,
 )
 from softf1.errors import InputError
-from softf1.metrics.schemes import OUTSIDE, find_odd_tag, scheme_of, split_tag
-from softf1.metrics.spans import count_nested
+from softf1.metrics.schemes import OUTSIDE, count_nested, find_odd_tag, scheme_of, split_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,8 +21,7 @@ from softf1.data._rows import USUAL, Row, read_rows
 from softf1.data.counts import WORD
 from softf1.data.examples import Format, SpanSentence, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
-from softf1.metrics.schemes import encode_spans
-from softf1.metrics.spans import count_nested
+from softf1.metrics.schemes import count_nested, encode_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -45,6 +45,7 @@ __all__ = [
     "LabelledSpan",
     "Scheme",
     "convert_tags",
+    "count_nested",
     "decode_lenient",
     "decode_strict",
     "detect_scheme",
@@ -204,6 +205,19 @@ def find_odd_tag(pairs: Counter[tuple[str, str]]) -> tuple[str, Scheme] | None:
 def _count_invalid(pairs: Counter[tuple[str, str]], scheme: Scheme) -> int:
     steps = steps_of(scheme)
     return sum(n for pair, n in pairs.items() if not steps[pair] & ALLOWED)
+
+
+def count_nested(spans: Iterable[LabelledSpan]) -> int:
+    """How many spans lie inside another or cross one.
+
+    >>> count_nested([(1, 4, "ORG"), (3, 4, "LOC"), (5, 6, "PER")])
+    1
+    """
+    nested, reach = 0, 0
+    for start, end, _ in sorted(set(spans), key=lambda span: (span[0], -span[1])):
+        nested += start < reach
+        reach = max(reach, end)
+    return nested
 
 
 def _prefixes(length: int, scheme: Scheme, *, touches: bool) -> list[str]:

@@ -271,16 +271,3 @@ def _name_unknown(sides: dict[str, Sentences], scheme: Scheme) -> str:
         if not scheme.has(tag)
     )
     return next(places)
-
-
-def count_nested(spans: Iterable[LabelledSpan]) -> int:
-    """How many spans lie inside another or cross one.
-
-    >>> count_nested([(1, 4, "ORG"), (3, 4, "LOC"), (5, 6, "PER")])
-    1
-    """
-    nested, reach = 0, 0
-    for start, end, _ in sorted(set(spans), key=lambda span: (span[0], -span[1])):
-        nested += start < reach
-        reach = max(reach, end)
-    return nested

@@ -20,7 +20,7 @@ from softf1.errors import InputError
 from softf1.models.crf import NAME as TRANSITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import ItemsView
+    from collections.abc import ItemsView, ValuesView
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 NOT_OPTIONS = ("architectures", "dtype", "model_type", "transformers_version")
@@ -35,6 +35,10 @@ class Output(NamedTuple):
     def __getitem__(self, key: Any) -> Any:
         """A tensor by name or by position."""
         return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
+
+    def values(self) -> ValuesView[Tensor]:
+        """The tensors, as outputs of transformers have them."""
+        return self._asdict().values()
 
     def items(self) -> ItemsView[str, Tensor]:
         """Name and value of each tensor, as outputs of transformers have them."""

@@ -14,8 +14,7 @@ import torch
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
-from softf1.metrics.schemes import OUTSIDE, SCHEMES, detect_scheme, repair_tags
-from softf1.metrics.spans import count_nested
+from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import build_model
 from softf1.models.heads import Head, find_output
