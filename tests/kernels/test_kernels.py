@@ -17,7 +17,7 @@ DEVICE = "cuda" if CUDA else "cpu"
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
-from softf1.losses import make_loss, tversky_loss  # noqa: E402
+from softf1.losses import loss_facts, make_loss, tversky_loss  # noqa: E402
 from tests.losses.cases import every_case, every_mode  # noqa: E402
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -70,7 +70,9 @@ def compare(name, options, logits, target, mask=None, *, gradient_of=None):
 
 
 def kernels_lack(name, options):
-    return "ohem_ratio" in options or "label_smoothing" in options or name == "ce+dice"
+    if "+" in name or "backend" not in loss_facts(name).options:
+        return True
+    return "ohem_ratio" in options or "label_smoothing" in options
 
 
 def fit(options, c):
