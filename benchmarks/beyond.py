@@ -79,16 +79,23 @@ def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, d
     return variants
 
 
+def read_all(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """All grids by name: those of corpora.toml, their folds, and those kept for a test."""
+    whole = tomllib.loads((HERE / "corpora.toml").read_text("utf-8"))
+    return whole | read_grids() | plan["held"]
+
+
 def list_jobs(options: argparse.Namespace) -> list[tuple[tuple[str, str, str], dict[str, Any]]]:
     """All runs in order, each with its grid, variant and seed."""
     plan = tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))
-    grids, jobs = read_grids() | plan["held"], []
+    grids, jobs = read_all(plan), []
     for name in options.only or plan["order"]:
-        if not is_there(grids[name], options.work):
-            continue
-        recipe = make_recipe(grids[name], options.work)
-        recipe = with_values(recipe, dict(map(parse_override, options.values)))
         for seed in range(options.seeds):
+            grid = grids.get(f"{name}-{seed}") or grids[name]  # a fold for each seed, or the grid
+            if not is_there(grid, options.work):
+                continue
+            recipe = make_recipe(grid, options.work)
+            recipe = with_values(recipe, dict(map(parse_override, options.values)))
             for variant, values in list_variants(name, plan, recipe.train.epochs).items():
                 if options.variants and variant not in options.variants:
                     continue
@@ -147,7 +154,7 @@ def read_scores(path: Path, split: str) -> dict[str, dict[str, dict[str, float]]
 
 def make_table(path: Path = RESULTS, split: str = "test") -> str:
     """The gains as a table in Markdown."""
-    titles = read_grids() | tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))["held"]
+    titles = read_all(tomllib.loads((HERE / "beyond.toml").read_text("utf-8")))
     heads = " | ".join(SHOWN.values())
     lines = [f"| data | CE | {heads} |", f"| --- |{' ---: |' * (1 + len(SHOWN))}"]
     for grid, variants in read_scores(path, split).items():
@@ -173,8 +180,8 @@ def show_gain(gains: list[float]) -> str:
 
 def find_gains(path: Path = RESULTS) -> list[dict[str, Any]]:
     """What `auto` chooses in each grid, and its gain on test with half of a 95% interval."""
-    plan, grids = tomllib.loads((HERE / "beyond.toml").read_text("utf-8")), read_grids()
-    rows = []
+    plan = tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))
+    grids, rows = read_all(plan), []
     for grid, variants in read_scores(path, "test").items():
         if grid not in plan["auto"]:
             continue
@@ -201,7 +208,7 @@ def find_gains(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 def make_gains_table(rows: list[dict[str, Any]], *, paper: bool = False) -> str:
     """What `auto` picks and gains on each task; on request beside the gain in the paper."""
-    grids = read_grids()
+    grids = read_all({"held": {}})
     heads = ["data", "CE", "CE, twice the epochs", "what `auto` picks", "gain"]
     lines = [heads + ["gain in the paper"] * paper]
     lines.append(["---", "---:", "---:", "---", "---:"] + ["---:"] * paper)

@@ -12,6 +12,7 @@ from softf1.training import processes
 from softf1.training.processes import (
     CUBLAS,
     LAUNCHED,
+    EmbeddingsInOrder,
     Processes,
     choose_precision,
     freeze_unused,
@@ -114,3 +115,43 @@ def test_a_workspace_that_can_no_longer_be_chosen_is_a_warning(monkeypatch):
     monkeypatch.setenv(CUBLAS, ":16:8")
     with repeatable(on=True):
         assert os.environ[CUBLAS] == ":16:8"
+
+
+@pytest.mark.parametrize("padding_idx", [None, 3, -1])
+def test_embeddings_added_in_order_have_the_gradient_of_torch(padding_idx):
+    torch.manual_seed(0)
+    ids, weight = torch.randint(7, (4, 50)), torch.randn(7, 5, dtype=torch.float64)
+    gradient = torch.randn(4, 50, 5, dtype=torch.float64)
+    embedding = torch.nn.Embedding(7, 5, padding_idx=padding_idx, _weight=weight)
+    (wanted,) = torch.autograd.grad(embedding(ids), embedding.weight, gradient)
+    with EmbeddingsInOrder():
+        values = embedding(ids)
+        assert "_Embed" in type(values.grad_fn).__name__
+        keyword = torch.nn.functional.embedding(ids, embedding.weight, padding_idx=padding_idx)
+    assert torch.equal(values, embedding(ids))
+    assert torch.equal(keyword, values)
+    (own,) = torch.autograd.grad(values, embedding.weight, gradient)
+    torch.testing.assert_close(own, wanted)
+
+
+@pytest.mark.parametrize("option", ["scale_grad_by_freq", "sparse", "max_norm"])
+def test_embeddings_with_special_options_stay_with_torch(option):
+    embedding = torch.nn.Embedding(7, 5, **{option: True if option != "max_norm" else 1.0})
+    with EmbeddingsInOrder():
+        values = embedding(torch.tensor([1, 1, 2]))
+    assert "_Embed" not in type(values.grad_fn).__name__
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="wants a GPU")
+def test_on_a_gpu_the_gradient_of_many_ids_repeats_to_the_bit():
+    torch.manual_seed(0)
+    embedding = torch.nn.Embedding(30_000, 384, padding_idx=0, device="cuda")
+    ids = torch.randint(2_000, (64, 384), device="cuda") * (
+        torch.rand(64, 384, device="cuda") > 0.3
+    )
+    gradient = torch.randn(64, 384, 384, device="cuda")
+    with repeatable(on=True):
+        first, *others = (
+            torch.autograd.grad(embedding(ids), embedding.weight, gradient)[0] for _ in range(10)
+        )
+    assert all(torch.equal(first, other) for other in others)

@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from softf1.errors import InputError, RunError
 
@@ -152,11 +154,60 @@ def repeatable(*, on: bool) -> Iterator[None]:
     flags.enable_mem_efficient_sdp(False)  # noqa: FBT003
     flags.enable_cudnn_sdp(False)  # noqa: FBT003
     try:
-        yield
+        with EmbeddingsInOrder() if cuda.is_available() else nullcontext():
+            yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=only_warn)
         flags.enable_mem_efficient_sdp(efficient)
         flags.enable_cudnn_sdp(cudnn)
+
+
+class EmbeddingsInOrder(TorchFunctionMode):
+    """Context in which the gradient of an embedding is added up in a fixed order.
+
+    On a GPU torch's own adds in any order if a step has more than 3,072 ids, and does not say so.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Replaces `functional.embedding`; anything else runs as it is."""
+        if func is not functional.embedding:
+            return func(*args, **(kwargs or {}))
+        return _embed(*args, **(kwargs or {}))
+
+
+def _embed(
+    ids: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    *options: Any,
+    **others: Any,
+) -> Tensor:
+    special = (max_norm, *options[1:], others.get("scale_grad_by_freq"), others.get("sparse"))
+    if any(special):
+        return functional.embedding(ids, weight, padding_idx, max_norm, *options, **others)
+    padding = None if padding_idx is None else padding_idx % len(weight)
+    return cast("Tensor", _Embed.apply(ids, weight, padding))  # type: ignore[no-untyped-call]
+
+
+class _Embed(torch.autograd.Function):
+    """Rows of a matrix; the backward pass sorts the ids, keeping equal ones in their order."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.shape, ctx.padding_idx = weight.shape, padding_idx
+        return functional.embedding(ids, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None]:
+        (ids,) = ctx.saved_tensors
+        if ctx.padding_idx is not None:
+            gradient = gradient.masked_fill((ids == ctx.padding_idx).unsqueeze(-1), 0.0)
+        total = gradient.new_zeros(ctx.shape)
+        return None, total.index_put_((ids,), gradient, accumulate=True), None
 
 
 def count_ranks() -> int:
