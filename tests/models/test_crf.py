@@ -7,9 +7,16 @@ import pytest
 import torch
 
 from softf1.losses import make_loss
+from softf1.models import crf
 from softf1.models.crf import FORBIDDEN, best_tags, conditional_logits, marginal_logits
 
 SIZE, LENGTH = 3, 5
+
+
+@pytest.fixture(params=["words", "products"], autouse=True)
+def scan(request, monkeypatch):
+    """Both ways to add up all sequences: the one of the CPU, and the one of the GPU."""
+    monkeypatch.setattr(crf, "_scan_words", getattr(crf, f"_scan_{request.param}"))
 
 
 @pytest.fixture

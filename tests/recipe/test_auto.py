@@ -5,7 +5,7 @@ import pytest
 
 from softf1.losses import loss_names
 from softf1.options import OptionError
-from softf1.recipe import check_recipe, read_recipe
+from softf1.recipe import check_recipe, read_recipe, with_values
 from softf1.recipe.auto import HARDENING, choose, positive_share, read_rules
 from softf1.training.run import train_or_find, train_run
 from tests.training.toys import make_data, make_recipe
@@ -29,7 +29,7 @@ SEVERAL = {"labels": np.array([50, 40, 30])}
     ],
 )
 def test_the_task_its_classes_and_the_metric_decide(kind, metric, counts, loss, consistency):
-    choice = choose(kind, metric=metric, counts=counts, given={})
+    choice = choose(kind, metric=metric, counts=counts, given=())
     assert choice.values["loss.name"] == loss
     assert choice.values["train.adversarial_relative"] == 0.5
     assert choice.values.get("train.consistency") == consistency
@@ -38,10 +38,25 @@ def test_the_task_its_classes_and_the_metric_decide(kind, metric, counts, loss, 
 
 @pytest.mark.parametrize("key", HARDENING)
 def test_a_key_that_is_set_stays_even_at_0(key):
-    values = choose("tagging", metric="f1", counts={}, given={key: 0.0}).values
+    values = choose("tagging", metric="f1", counts={}, given=[f"train.{key}"]).values
     assert f"train.{key}" not in values
     if key == "adversarial":  # the same thing in another unit
         assert "train.adversarial_relative" not in values
+
+
+@pytest.mark.parametrize(
+    ("how", "decoder"),
+    [
+        ({"spans": 4}, "crf"),
+        ({"spans": None}, None),  # parts of speech
+        ({"spans": 60}, None),  # a CRF of so many tags is slow
+        ({"spans": 4, "target": "f2"}, None),  # a CRF has no bias to tune
+        ({"spans": 4, "given": ["task.decoder"]}, None),
+    ],
+)
+def test_spans_of_a_few_kinds_get_a_crf(how, decoder):
+    values = choose("tagging", metric="f1", counts={}, **{"given": (), **how}).values
+    assert values.get("task.decoder") == decoder
 
 
 def test_every_rule_says_why_and_on_what_evidence():
@@ -49,7 +64,8 @@ def test_every_rule_says_why_and_on_what_evidence():
     assert rules[-1].when == {}
     for rule in rules:
         assert set(rule.values["loss.name"].split("+")) <= set(loss_names())
-        assert set(rule.values) <= {"loss.name", *(f"train.{key}" for key in HARDENING)}
+        sizes = {f"train.{key}" for key in HARDENING}
+        assert set(rule.values) <= {"loss.name", "task.decoder"} | sizes
         assert rule.why
         assert any(character.isdigit() for character in rule.evidence)
 
@@ -63,13 +79,21 @@ def test_auto_trains_says_what_it_chose_and_writes_it_down(tmp_path, capsys):
     recipe = make_recipe(loss={"name": "auto"}, train={"max_steps": 2})
     result = train_run(recipe, tmp_path / "run", data=make_data())
     shown = capsys.readouterr()
-    assert "auto: loss.name=ce+dice, train.adversarial_relative=0.5" in shown.out + shown.err
-    assert result["loss"] == "ce+dice"
+    assert "auto: loss.name=ce, train.adversarial_relative=0.5" in shown.out + shown.err
+    assert result["loss"] == "ce"
     effective = read_recipe(tmp_path / "run/recipe.toml")
-    assert effective.loss.name == "ce+dice"
+    assert (effective.loss.name, effective.task.options["decoder"]) == ("ce", "crf")
     assert (effective.train.adversarial_relative, effective.train.consistency) == (0.5, 1.0)
     again = train_or_find(recipe, tmp_path / "run", data=make_data(), quiet=True)
     assert not again.trained
+
+
+def test_a_decoder_in_the_recipe_wins_over_auto(tmp_path):
+    recipe = make_recipe(loss={"name": "auto"}, train={"max_steps": 1})
+    recipe = with_values(recipe, {"task.decoder": "argmax"})
+    result = train_run(recipe, tmp_path / "run", data=make_data(), quiet=True)
+    assert result["recipe"]["task"]["decoder"] == "argmax"
+    assert not list(tmp_path.rglob("*crf*"))
 
 
 def test_a_size_of_0_in_the_recipe_wins_over_auto(tmp_path):

@@ -13,7 +13,7 @@ from tests.recipe.test_shipped_runs import ROOM
 from tests.scaffold import files
 
 KINDS = {
-    "names": ("train.conll", files.tagged(), "tagging", "ce+dice"),
+    "names": ("train.conll", files.tagged(), "tagging", "ce"),
     "parts of speech": ("train.pos", files.parts_of_speech(), "tagging", "ce+dice"),
     "headlines": ("news.csv", files.headlines(), "classification", "wce"),
     "two labels": ("spam.jsonl", files.spam(), "classification", "wce"),

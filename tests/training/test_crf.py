@@ -70,6 +70,26 @@ def check_loaded(folder, data):
     return loaded
 
 
+def test_a_sentence_alone_is_decided_as_among_others(tmp_path):
+    """A batch of fewer rows than tags keeps all transitions."""
+    _, data = train(tmp_path / "run", epochs=1.0)
+    loaded = load_model(tmp_path / "run")
+    lines = read_lines(tmp_path / "run" / "predictions.test.jsonl")
+    for example, line in zip(data["test"][:3], lines, strict=False):
+        features = loaded.task.encode([example], loaded.tokenizer)
+        alone = evaluate(
+            loaded.model, loaded.task, features, [example], loaded.tokenizer, device="cpu"
+        )
+        assert alone.predictions[0]["tags"] == line["tags"]
+
+
+def test_a_bias_that_a_crf_does_not_have_is_refused(tmp_path):
+    recipe = make_recipe({"kind": "tagging", "decoder": "crf"}, evaluate={"target": "f2"})
+    with pytest.raises(InputError, match="CRF, which has no bias"):
+        train_run(recipe, tmp_path / "run", data=make_data("tagging"), quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
 def change_weights(folder, change):
     """Other weights in the folder, without the checksums that would tell."""
     path, about = folder / "model/model.safetensors", folder / "model/softf1.json"

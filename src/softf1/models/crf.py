@@ -1,8 +1,8 @@
 """A linear-chain CRF over the logits of a tagger.
 
 The score of a sequence of tags is the sum of its logits and of a transition for every two tags in a
-row. All sums over sequences are products of small matrices, made by a scan of log₂(length) rounds
-on the device. They run in float64, scaled, so that long and sure sequences do not underflow.
+row. Sums over all sequences run in float64: on a CPU word by word, on a GPU as products of small
+matrices, scaled so that long and sure sequences do not underflow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ NAME = "crf.transitions"
 
 
 class CrfOutput(dict[str, Tensor]):
-    """The output of a tagger with a CRF: logits (B, L, C) and transitions (C + 1, C + 1)."""
+    """The output of a tagger with a CRF: logits (B, L, C) and transitions (1, C + 1, C + 1).
+
+    The first dimension of the transitions is there so that taking rows of a batch keeps them.
+    """
 
     @property
     def logits(self) -> Tensor:
@@ -73,7 +76,7 @@ def add_crf(model: Any, start: Tensor, *, saved: Path | str) -> None:
 
 
 def _attach(model: Any, _: Any, output: Any) -> CrfOutput:
-    return CrfOutput(logits=output.logits, transitions=model.crf())
+    return CrfOutput(logits=output.logits, transitions=model.crf().unsqueeze(0))
 
 
 def conditional_logits(emissions: Tensor, transitions: Tensor, target: Tensor) -> Tensor:
@@ -113,10 +116,27 @@ def marginal_logits(emissions: Tensor, transitions: Tensor, inside: Tensor) -> T
 
 def _look_ahead(emissions: Tensor, transitions: Tensor, inside: Tensor) -> Tensor:
     """Backward scores (B, L, C): log-sum over all continuations of a tag to the end."""
+    scan = _scan_words if emissions.device.type == "cpu" else _scan_products
+    return scan(emissions.double(), transitions.double(), inside)
+
+
+def _scan_words(emissions: Tensor, moves: Tensor, inside: Tensor) -> Tensor:
+    """Word by word from the end: least work, where starting an operation costs little."""
     size, length = emissions.shape[-1], emissions.shape[1]
-    moves = transitions.double()
+    score = moves[:size, size].expand(len(emissions), size)
+    scores = [score]
+    for place in range(length - 1, 0, -1):
+        ways = moves[:size, :size] + (emissions[:, place] + score).unsqueeze(1)
+        score = torch.where(inside[:, place, None], ways.logsumexp(-1), score)
+        scores.append(score)
+    return torch.stack(scores[::-1], dim=1)
+
+
+def _scan_products(emissions: Tensor, moves: Tensor, inside: Tensor) -> Tensor:
+    """Products of small matrices in log₂(length) rounds: fewest operations in a row."""
+    size, length = emissions.shape[-1], emissions.shape[1]
     # One transition matrix per word; the identity between words.
-    steps = moves[:size, :size] + emissions.double().unsqueeze(2)
+    steps = moves[:size, :size] + emissions.unsqueeze(2)
     top = steps.detach().amax((-2, -1), keepdim=True)
     same = torch.eye(size, dtype=steps.dtype, device=steps.device)
     word = inside[..., None, None]

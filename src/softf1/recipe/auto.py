@@ -1,4 +1,4 @@
-"""`loss.name = "auto"`: chooses loss, adversarial step and consistency from task and metric.
+"""`loss.name = "auto"`: chooses loss, adversarial step, consistency and a CRF by task and metric.
 
 The rules are data, in auto.toml beside this file, each with its evidence.
 """
@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -54,7 +54,9 @@ def choose(
     *,
     metric: str,
     counts: Mapping[str, NDArray[np.int64]],
-    given: Mapping[str, Any],
+    given: Collection[str],
+    spans: int | None = None,
+    target: str = "f1",
 ) -> Choice:
     """Returns the choice of `auto` for a task.
 
@@ -62,30 +64,34 @@ def choose(
         kind: The task's name in recipes.
         metric: The primary metric.
         counts: How often each class is a target, as `task.class_counts` gives it.
-        given: Keys of `[train]` that the recipe sets: they stay, 0 included.
+        given: Keys that the recipe sets, such as `train.consistency`: they stay, at 0 too.
+        spans: How many kinds of spans the tags make up; None where they make up none.
+        target: What the decision is tuned for, as `eval.target` has it.
 
     >>> import numpy as np
-    >>> choice = choose("pairs", metric="f1", counts={"labels": np.array([900, 100])}, given={})
+    >>> choice = choose("pairs", metric="f1", counts={"labels": np.array([900, 100])}, given=())
     >>> choice.values["loss.name"]
     'wce'
-    >>> choice = choose("tagging", metric="f1", counts={}, given={"consistency": 0.0})
+    >>> choice = choose("tagging", metric="f1", counts={}, given=["train.consistency"], spans=4)
     >>> choice.values
-    {'loss.name': 'ce+dice', 'train.adversarial_relative': 0.5}
+    {'loss.name': 'ce', 'train.adversarial_relative': 0.5, 'task.decoder': 'crf'}
     """
-    share = positive_share(counts)
-    rule = next(rule for rule in read_rules() if fits(rule.when, kind, metric, share))
+    facts = {"kind": kind, "metric": metric, "target": target}
+    amounts = {"positives_below": positive_share(counts), "spans_below": spans}
+    rule = next(rule for rule in read_rules() if fits(rule.when, facts, amounts))
     values = {key: value for key, value in rule.values.items() if not _is_given(key, given)}
     return Choice(values, rule.why)
 
 
-def fits(when: Mapping[str, Any], kind: str, metric: str, share: float | None) -> bool:
-    """Whether all conditions of a rule hold."""
-    below = when.get("positives_below")
-    return (
-        kind in when.get("kind", (kind,))
-        and metric in when.get("metric", (metric,))
-        and (below is None or (share is not None and share < below))
-    )
+def fits(
+    when: Mapping[str, Any], facts: Mapping[str, str], amounts: Mapping[str, float | None]
+) -> bool:
+    """Whether all conditions of a rule hold; an amount that is not there is not below anything."""
+    for key, bound in when.items():
+        amount = amounts.get(key)
+        if not (facts[key] in bound if key in facts else amount is not None and amount < bound):
+            return False
+    return True
 
 
 def positive_share(counts: Mapping[str, NDArray[np.int64]]) -> float | None:
@@ -104,8 +110,7 @@ def positive_share(counts: Mapping[str, NDArray[np.int64]]) -> float | None:
     return min(negatives, positives) / max(1, negatives + positives)
 
 
-def _is_given(key: str, given: Mapping[str, Any]) -> bool:
+def _is_given(key: str, given: Collection[str]) -> bool:
     """Whether the recipe sets a key; an adversarial step in either unit counts for both."""
-    name = key.removeprefix("train.")
-    sizes = ("adversarial", "adversarial_relative")
-    return any(other in given for other in (sizes if name in sizes else (name,)))
+    sizes = ("train.adversarial", "train.adversarial_relative")
+    return any(other in given for other in (sizes if key in sizes else (key,)))

@@ -116,7 +116,8 @@ def propose_loss(survey: Survey) -> Section:
     two = labels_texts(survey) and not weighs_classes_alike(survey)
     counts = {"labels": np.array([stats.negatives, stats.positives])} if two else {}
     metric = "macro_f1" if weighs_classes_alike(survey) else "f1"
-    choice = choose(survey.task, metric=metric, counts=counts, given={})
+    spans = len(stats.labels) if survey.corpus.counts.scheme is not None else None
+    choice = choose(survey.task, metric=metric, counts=counts, given=(), spans=spans)
     values = ", ".join(f"{key} = {value}" for key, value in choice.values.items())
     remarks = [remark.format(values=values, why=choice.why) for remark in REMARKS]
     baseline = Line("name", "ce", "cross entropy alone: what auto has to beat", used=False)

@@ -263,7 +263,7 @@ class Tagging:
         """`tags` (B, L, C), which losses take; a CRF decodes by what it is made of."""
         if self.decoder == "argmax":
             return {"tags": output.logits}
-        emissions, transitions = output["logits"], output["transitions"]
+        emissions, (transitions,) = output["logits"], output["transitions"]
         target = batch.targets["tags"]
         if len(target) < len(emissions):  # every sentence twice, for consistency
             target = torch.cat([target, target])
@@ -301,10 +301,20 @@ class Tagging:
             biases = tune_spans(rows, gold, lengths=lengths, labels=self.labels, target=target)
         return replace(self, biases=biases)
 
+    @property
+    def span_labels(self) -> list[str]:
+        """The labels of the spans that the tags make up, if they do."""
+        return [] if self.spans is None else span_labels(self.labels)
+
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Refuses tags that make up no spans, and labels that are not there."""
+        """Refuses tags that make up no spans, labels that are not there, and a bias for a CRF."""
         if self.labels and self.spans is None:
             raise InputError("wanted f1 where every word has a tag and none can be left out")
+        if self.decoder != "argmax" and isinstance(target, Target) and not target.guarantees:
+            raise InputError(
+                "wanted f1, precision>= or recall>= with a CRF, which has no bias to tune; "
+                'or set task.decoder = "argmax"'
+            )
         check_named(target, span_labels(self.labels))
 
     def operate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -17,6 +17,7 @@ from softf1.models.heads import find_encoders
 from softf1.models.lora import add_lora
 from softf1.recipe import check_target, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose
+from softf1.tasks.registry import make_task
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, find_strata
 from softf1.training.evaluation import check_metric
 from softf1.training.graphs import GraphStepper
@@ -44,18 +45,29 @@ MICRO_TOKENS = {"cpu": 4096}
 MICRO_TOKENS_ELSEWHERE = 65536
 
 
-def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, list[str]]:
-    """Resolves `loss.name = "auto"` for these data; also returns a line that gives the choice."""
+def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, list[str]]:
+    """Resolves `loss.name = "auto"` for these data.
+
+    Returns:
+        The recipe with the choice, the datasets with a task fitted by it, and a line that gives it.
+    """
     if recipe.loss.name != AUTO:
-        return recipe, []
-    task, train = datasets.task, recipe.train
+        return recipe, datasets, []
+    task, options = datasets.task, recipe.task.options
+    given = [f"train.{key}" for key in HARDENING if getattr(recipe.train, key) is not None]
     choice = choose(
         recipe.task.kind,
         metric=recipe.eval.metric or task.primary_metric,
         counts=task.class_counts(datasets.features["train"]),
-        given={key: size for key in HARDENING if (size := getattr(train, key)) is not None},
+        given=given + [f"task.{key}" for key in options],
+        spans=len(getattr(task, "span_labels", ())) or None,
+        target=str(recipe.eval.target or "f1"),
     )
-    return with_values(recipe, choice.values), [choice.line]
+    recipe = with_values(recipe, choice.values)
+    if recipe.task.options != options:
+        task = make_task(recipe.task.kind, **recipe.task.options).fit(datasets.features["train"])
+        datasets = replace(datasets, task=task)
+    return recipe, datasets, [choice.line]
 
 
 def uses_graphs(recipe: Recipe, processes: Processes, precision: str) -> bool:

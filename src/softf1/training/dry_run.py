@@ -43,6 +43,9 @@ OUTLIER = 4.0
 UNTIMED = {"cpu": 0, "cuda": 3}
 """Warm-up steps before timing; a GPU captures a graph at the third step of a shape."""
 
+TIMED = 3
+"""Timed steps; the fastest counts, since other programs may interrupt the others."""
+
 FORWARD = 1 / 3
 """Time of a forward pass as a share of a training step."""
 
@@ -61,7 +64,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
     with quiet_transformers(recipe.encoder.name):
         datasets = load_datasets(recipe)
-        settled, chosen = settle(recipe, datasets)
+        settled, datasets, chosen = settle(recipe, datasets)
         trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
     lines = [*chosen, trainer.about(), f"loss of the first batch: {trainer.try_batch():.4f}"]
     lines += [f"note: {note}" for note in datasets.notes]
@@ -97,7 +100,7 @@ def describe_cost(recipe: Recipe, examples: int) -> str:
         with quiet_transformers():
             sample = _read_sample(recipe, examples)
             datasets = load_datasets(recipe, sample)
-            settled, _ = settle(recipe, datasets)
+            settled, datasets, _ = settle(recipe, datasets)
             trainer = Trainer(
                 recipe=settled, folder=Path(), datasets=datasets, processes=Processes()
             )
@@ -164,10 +167,13 @@ def estimate_seconds(trainer: Trainer, *, most_tokens: int | None = None) -> flo
     for _ in range(UNTIMED.get(device.type, 1) or most_tokens is not None):
         trainer.stepper.step(batches)
     _wait(device)
-    start = monotonic()
-    trainer.stepper.step(batches)
-    _wait(device)
-    a_token = (monotonic() - start) / _padded(step)
+    times = []
+    for _ in range(TIMED):
+        start = monotonic()
+        trainer.stepper.step(batches)
+        _wait(device)
+        times.append(monotonic() - start)
+    a_token = min(times) / _padded(step)
     train = trainer.recipe.train
     evaluations = max(1.0, trainer.steps / len(epoch) / train.eval_every)
     parts = {"dev": evaluations + 1, "test": 1}

@@ -124,7 +124,7 @@ def _train_or_find(
         held.callback(display.stop)
         with quiet_transformers(recipe.encoder.name):
             datasets = load(recipe) if data is None else load_datasets(recipe, data)
-            settled, chosen = settle(recipe, datasets)
+            settled, datasets, chosen = settle(recipe, datasets)
             trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
         identity = processes.agree(lambda: identify_again(identity, recipe, data, datasets))
         for note in (*chosen, *(f"note: {note}" for note in datasets.notes)):
