@@ -7,7 +7,9 @@
 
 `run` trains every variant of beyond.toml on every grid whose files are in `work`, and writes a line
 as each run ends: dev and test score, seconds. What the file has is not run again. Nothing is tuned
-here: these are leads, from which the rules of `auto` are made (by dev scores). `show` prints the
+here: these are leads, from which the rules of `auto` are made (by dev scores). Another plan, such
+as leads.toml, is run with `--plan`. A variant with `warm_up = N` has N steps of masked language
+modelling on the training texts first (warm_up.py), once for all seeds. `show` prints the
 gains over cross entropy, paired by seed, with the half of a 95% t interval over seeds alone, and
 `table` writes them into docs/howto/beat-cross-entropy.md, and what `auto` gains into
 results/gains.csv, docs/results.md (all tasks, beside the paper) and the README (the first six).
@@ -19,13 +21,16 @@ import argparse
 import csv
 import math
 import shutil
+import subprocess
+import sys
 import time
 import tomllib
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from corpora import is_there, make_recipe, read_csv, read_grids
 from corpora_table import points, printed_gain
@@ -33,7 +38,7 @@ from scipy.stats import t as student
 
 from softf1.experiments.grid import Job
 from softf1.experiments.workers import Pool
-from softf1.recipe import describe_recipe, with_values
+from softf1.recipe import Recipe, describe_recipe, format_recipe, with_values
 from softf1.recipe.loading import parse_override
 
 HERE = Path(__file__).parent
@@ -69,6 +74,29 @@ COLUMNS = (
 )  # fmt: skip
 
 
+class Run(NamedTuple):
+    """A run of a plan.
+
+    Attributes:
+        key: Its grid, variant and seed.
+        recipe: What to train.
+        warm_up: Steps of masked language modelling before it; the encoder of `recipe` is then the
+            folder that they write.
+        encoder: The encoder that they start from.
+    """
+
+    key: tuple[str, str, str]
+    recipe: Recipe
+    warm_up: int
+    encoder: str
+
+
+def read_plan(path: Path = HERE / "beyond.toml") -> dict[str, Any]:
+    """The grids and variants to run."""
+    parts: dict[str, Any] = {"held": {}, "variants": {}, "twice": {}, "some": []}
+    return parts | tomllib.loads(path.read_text("utf-8"))
+
+
 def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, dict[str, Any]]:
     """The variants of a grid, those of twice the epochs named so."""
     variants = dict(plan["variants"])
@@ -79,10 +107,10 @@ def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, d
     return variants
 
 
-def list_jobs(options: argparse.Namespace) -> list[tuple[tuple[str, str, str], dict[str, Any]]]:
-    """All runs in order, each with its grid, variant and seed."""
-    plan = tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))
-    grids, jobs = read_grids() | plan["held"], []
+def list_runs(options: argparse.Namespace) -> list[Run]:
+    """All runs in order."""
+    plan = read_plan(options.plan)
+    grids, runs = read_grids() | plan["held"], []
     for name in options.only or plan["order"]:
         if not is_there(grids[name], options.work):
             continue
@@ -92,18 +120,44 @@ def list_jobs(options: argparse.Namespace) -> list[tuple[tuple[str, str, str], d
             for variant, values in list_variants(name, plan, recipe.train.epochs).items():
                 if options.variants and variant not in options.variants:
                     continue
-                own = with_values(recipe, {**values, "train.seed": seed, "train.patience": 0})
-                jobs.append(((name, variant, str(seed)), describe_recipe(own)))
-    return jobs
+                own = {**values, "train.seed": seed, "train.patience": 0}
+                if steps := own.pop("warm_up", 0):
+                    folder = Path(options.runs).absolute() / "encoders" / f"{name}-{steps}"
+                    own["encoder.name"] = str(folder)
+                key = (name, variant, str(seed))
+                runs.append(Run(key, with_values(recipe, own), steps, recipe.encoder.name))
+    return runs
+
+
+def make_encoders(runs: list[Run], jobs: int) -> None:
+    """Warm up the encoders that are not there yet, `jobs` at a time."""
+    wanted = {run.recipe.encoder.name: run for run in runs if run.warm_up}
+    missing = [run for name, run in wanted.items() if not Path(name).is_dir()]
+    with ThreadPoolExecutor(jobs) as threads:
+        list(threads.map(make_encoder, missing))
+
+
+def make_encoder(run: Run) -> None:
+    """Warm up an encoder in a process of its own."""
+    out = Path(run.recipe.encoder.name)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    recipe = out.with_name(f"{out.name}.toml")
+    recipe.write_text(format_recipe(with_values(run.recipe, {"encoder.name": run.encoder})))
+    command = [sys.executable, str(HERE / "warm_up.py"), str(recipe), str(out)]
+    subprocess.run([*command, "--steps", str(run.warm_up)], check=True)
 
 
 def run(options: argparse.Namespace) -> None:
     """Run what the file does not have yet, until the minutes are over."""
     end = time.monotonic() + 60 * options.minutes
     done = {(row["grid"], row["variant"], row["seed"]) for row in read_csv(options.out)}
-    wanted = {str(n): job for n, job in enumerate(list_jobs(options)) if job[0] not in done}
+    runs = {str(n): run for n, run in enumerate(list_runs(options)) if run.key not in done}
+    make_encoders(list(runs.values()), options.jobs)
     folder = Path(options.runs)
-    jobs = [Job(id=n, recipe=recipe, folder=str(folder / n)) for n, (_, recipe) in wanted.items()]
+    jobs = [
+        Job(id=n, recipe=describe_recipe(run.recipe), folder=str(folder / n))
+        for n, run in runs.items()
+    ]
     print(f"{len(jobs)} runs", flush=True)
     new = not options.out.is_file()
     with closing(Pool(options.jobs, logs=folder / "logs")) as pool, options.out.open("a") as file:
@@ -111,7 +165,7 @@ def run(options: argparse.Namespace) -> None:
         if new:
             writer.writeheader()
         for count, found in enumerate(pool(jobs), 1):
-            key, result = wanted[found.id][0], found.result
+            key, result = runs[found.id].key, found.result
             if result is None:
                 print(f"{', '.join(key)}: {found.error}", flush=True)
             else:
@@ -147,12 +201,13 @@ def read_scores(path: Path, split: str) -> dict[str, dict[str, dict[str, float]]
 
 def make_table(path: Path = RESULTS, split: str = "test") -> str:
     """The gains as a table in Markdown."""
-    titles = read_grids() | tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))["held"]
+    plan = read_plan()
+    titles = read_grids() | plan["held"]
+    scores = read_scores(path, split)
     heads = " | ".join(SHOWN.values())
     lines = [f"| data | CE | {heads} |", f"| --- |{' ---: |' * (1 + len(SHOWN))}"]
-    for grid, variants in read_scores(path, split).items():
-        base = variants[BASELINE]
-        cells = []
+    for grid in [name for name in scores if name in titles]:  # those of leads.toml are on a plot
+        variants, base, cells = scores[grid], scores[grid][BASELINE], []
         for variant in SHOWN:
             own = variants.get(variant, {})
             gains = [own[seed] - base[seed] for seed in own.keys() & base.keys()]
@@ -173,7 +228,7 @@ def show_gain(gains: list[float]) -> str:
 
 def find_gains(path: Path = RESULTS) -> list[dict[str, Any]]:
     """What `auto` chooses in each grid, and its gain on test with half of a 95% interval."""
-    plan, grids = tomllib.loads((HERE / "beyond.toml").read_text("utf-8")), read_grids()
+    plan, grids = read_plan(), read_grids()
     rows = []
     for grid, variants in read_scores(path, "test").items():
         if grid not in plan["auto"]:
@@ -278,6 +333,7 @@ def main() -> None:
     verb.set_defaults(function=run)
     verb.add_argument("work", type=Path)
     verb.add_argument("--out", type=Path, default=RESULTS)
+    verb.add_argument("--plan", type=Path, default=HERE / "beyond.toml")
     verb.add_argument("--runs", default="beyond-runs")
     verb.add_argument("--jobs", type=int, default=1)
     verb.add_argument("--seeds", type=int, default=5)

@@ -1,0 +1,189 @@
+"""The leads of leads.toml: their data, what is run, and the warm-up of encoders."""
+
+import json
+import shutil
+import sys
+from argparse import Namespace
+from itertools import pairwise
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from softf1.recipe import check_recipe, read_recipe, with_values
+from tests.pages import ROOT
+from tests.tasks.conftest import bert
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import beyond
+import corpora
+import corpora_data
+import leads_data
+import warm_up
+
+__all__ = ["bert"]
+
+PLAN = ROOT / "benchmarks/leads.toml"
+
+
+def options(tmp_path, **given):
+    values = {"plan": PLAN, "work": tmp_path, "only": [], "variants": [], "values": []}
+    return Namespace(**values | {"seeds": 1, "runs": str(tmp_path / "runs")} | given)
+
+
+def test_every_variant_can_be_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(beyond, "is_there", lambda *_: True)
+    plan = beyond.read_plan(PLAN)
+    runs = beyond.list_runs(options(tmp_path))
+    assert {run.key[0] for run in runs} == {*plan["order"]}
+    for run in runs:
+        check_recipe(run.recipe)
+    for grid in plan["order"]:  # gains are over it
+        assert (grid, beyond.BASELINE, "0") in {run.key for run in runs}
+
+
+def test_runs_after_a_warm_up_have_its_encoder(tmp_path, monkeypatch):
+    monkeypatch.setattr(beyond, "is_there", lambda *_: True)
+    runs = beyond.list_runs(options(tmp_path, only=["mrpc"], seeds=2))
+    warm = {run.key: run for run in runs if run.warm_up}
+    assert {key[1] for key in warm} == {
+        "ce, warm-up 500", "ce, warm-up 2000", "ce, adv .5, con 1, warm-up 2000"
+    }  # fmt: skip
+    folders = {(run.warm_up, run.recipe.encoder.name) for run in warm.values()}
+    made = tmp_path / "runs/encoders"
+    assert folders == {(500, str(made / "mrpc-500")), (2000, str(made / "mrpc-2000"))}
+    assert {run.encoder for run in runs} == {str(tmp_path / "encoders/en")}
+    calls = []
+    monkeypatch.setattr(beyond.subprocess, "run", lambda command, **_: calls.append(command))
+    beyond.make_encoders(runs, jobs=1)
+    assert [call[-4:] for call in calls] == [
+        [str(made / f"mrpc-{n}.toml"), str(made / f"mrpc-{n}"), "--steps", str(n)]
+        for n in (500, 2000)
+    ]
+    recipe = read_recipe(made / "mrpc-500.toml")
+    assert recipe.encoder.name == str(tmp_path / "encoders/en")  # where it starts
+    (made / "mrpc-500").mkdir()
+    calls.clear()
+    beyond.make_encoders(runs, jobs=1)  # what is there is not made again
+    assert [call[-1] for call in calls] == ["2000"]
+
+
+def test_the_table_leaves_out_grids_of_other_plans(tmp_path):
+    head = "grid,variant,seed,dev,test\n"
+    path = tmp_path / "runs.csv"
+    path.write_text(f"{head}conll03-5,ce,0,0.5,0.5\nmrpc,ce,0,0.8,0.8\n")
+    assert [line[:8] for line in beyond.make_table(path).splitlines()[2:]] == ["| MRPC |"]
+
+
+def test_samples_hold_the_smaller_ones(tmp_path):
+    blocks = [f"word{n} NN O O\nAda NNP O I-PER" for n in range(200)]
+    source = tmp_path / "conll03/eng.train"
+    leads_data.write(source, "\n\n".join(["-DOCSTART- -X- -X- O", *blocks]) + "\n\n")
+    leads_data.make(tmp_path)
+    found = [
+        {*leads_data.read_blocks(tmp_path / f"conll03-{size}/eng.train")}
+        for size in leads_data.SIZES
+    ]
+    assert [len(own) for own in found] == [10, 20, 50, 100]
+    assert all(a < b for a, b in pairwise(found))
+
+
+def test_all_negatives_stay_and_positives_have_their_share(tmp_path):
+    rows = [f"{n}\t0\t0\tfirst {n}\tsecond {n}\t{int(n % 3 == 0)}" for n in range(1200)]
+    head = "\t".join(corpora_data.QQP_HEADS)
+    leads_data.write(tmp_path / "qqp37/train.tsv", "\n".join([head, *rows]) + "\n")
+    leads_data.make(tmp_path)
+    for share, positives in ((2, 16), (5, 42), (20, 200)):  # 800 · s / (100 − s)
+        first, *kept = (tmp_path / f"qqp{share}/train.tsv").read_text().splitlines()
+        labels = [row[-1] for row in kept]
+        assert (first, labels.count("0"), labels.count("1")) == (head, 800, positives)
+
+
+def test_kinds_of_names_are_labels(tmp_path):
+    tags = ["I-PER", "I-PER", "O", "I-LOC", "B-LOC", "I-ORG", "I-ORG", "I-ORG", "I-ORG"]
+    lines = [f"w{n} NN O {tag}" for n, tag in enumerate(tags)]
+    text = "\n\n".join(["-DOCSTART- -X- -X- O", "\n".join(lines), "none NN O O"])
+    leads_data.write(tmp_path / "conll03/eng.testa", text + "\n\n")
+    leads_data.make(tmp_path)
+    rows = (tmp_path / "conll03-types/dev.jsonl").read_text().splitlines()
+    assert [json.loads(row)["labels"] for row in rows] == [["LOC-1", "ORG-3", "PER-2"], []]
+
+
+def test_pieces_are_masked_as_often_as_they_should():
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.arange(1000, 1200).repeat(500, 1)
+    maskable = torch.ones_like(ids, dtype=torch.bool)
+    maskable[:, :50] = False
+    changed, chosen = warm_up.mask_pieces(ids, maskable, mask=3, pieces=900, share=0.15, draw=draw)
+    assert not chosen[:, :50].any()
+    assert chosen[:, 50:].float().mean().item() == pytest.approx(0.15, abs=0.005)
+    assert torch.equal(changed[~chosen], ids[~chosen])
+    own, gold = changed[chosen], ids[chosen]
+    shares = [(own == 3), (own == gold), (own != gold) & (own != 3) & (own < 900)]
+    found = [share.float().mean().item() for share in shares]
+    assert found == pytest.approx([0.8, 0.1, 0.1], abs=0.015)
+
+
+@pytest.fixture
+def recipe(tmp_path, bert):
+    encoder = tmp_path / "start"
+    shutil.copytree(bert, encoder)
+    AutoTokenizer.from_pretrained(bert, mask_token="?").save_pretrained(encoder)
+    words = ["the cat sat on the mat", "the dog lay in the sun"]
+    for name in ("train", "dev"):
+        lines = [f"{n % 2} {words[n % 2] if name == 'train' else 'unseen text'}" for n in range(32)]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        '[task]\nkind = "classification"\nformat = "lines"\ntrain = "train.txt"\ndev = "dev.txt"\n'
+        f"[encoder]\nname = {json.dumps(str(encoder))}\n"
+    )
+    return read_recipe(path)
+
+
+def test_a_warm_up_learns_the_training_texts_and_transformers_loads_it(recipe, tmp_path):
+    out = tmp_path / "encoder"
+    settings = warm_up.Settings(steps=60, batch_size=16, lr=5e-3, head_lr=1e-2)
+    notes = warm_up.warm_up(recipe, out, settings)
+    assert notes["last_loss"] < 0.6 * notes["first_loss"]
+    assert json.loads((out / warm_up.NOTES).read_text()) == notes
+    before = AutoModel.from_pretrained(recipe.encoder.name)
+    after, same = AutoModel.from_pretrained(out), {"pooler.dense.weight", "pooler.dense.bias"}
+    for name, weight in after.state_dict().items():
+        moved = not torch.equal(weight, before.state_dict()[name])
+        assert moved == (name not in same), name  # no text reaches the pooler
+    texts = ["the cat sat on the mat"]
+    first, second = (AutoTokenizer.from_pretrained(name) for name in (recipe.encoder.name, out))
+    assert first(texts)["input_ids"] == second(texts)["input_ids"]
+
+
+def test_a_warm_up_sees_no_text_of_dev(recipe):
+    tokenizer = warm_up.make_tokenizer(recipe.encoder.name)
+    rows = warm_up.iterate_rows(recipe, tokenizer, warm_up.Settings(batch_size=8))
+    seen = {tuple(row) for _ in range(8) for row in next(rows)["input_ids"].tolist()}
+    assert len(seen) == 2  # the two texts of train, however often
+
+
+def test_an_encoder_without_a_mask_is_refused(recipe, bert, tmp_path):
+    recipe = with_values(recipe, {"encoder.name": str(bert)})
+    with pytest.raises(SystemExit, match="wanted a tokenizer with a mask"):
+        warm_up.warm_up(recipe, tmp_path / "encoder", warm_up.Settings(steps=1))
+
+
+def test_only_the_head_learns_at_first(recipe, tmp_path):
+    settings = warm_up.Settings(steps=2, batch_size=8, frozen=1.0)
+    warm_up.warm_up(recipe, tmp_path / "encoder", settings)
+    before = AutoModel.from_pretrained(recipe.encoder.name).state_dict()
+    after = AutoModel.from_pretrained(tmp_path / "encoder").state_dict()
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    rates = [warm_up.find_rate(step, 12, 2) for step in range(12)]
+    assert rates[:4] == [1.0, 1.0, 1.0, 1.0]  # two for the head, one of a rise, the peak
+    assert rates[-1] == pytest.approx(1 / 9)
+
+
+def test_grids_of_the_plan_have_titles():
+    grids = corpora.read_grids()
+    plan = beyond.read_plan(PLAN)
+    assert all("short" in (grids | plan["held"])[name] for name in plan["order"])
+    assert not grids.keys() & plan["held"].keys()
