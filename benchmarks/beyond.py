@@ -284,12 +284,13 @@ def write_table(options: argparse.Namespace) -> None:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    _put(PAGE, MARKS, make_table(options.out))
-    _put(SUMMARY, GAINS_MARKS, make_gains_table(rows, paper=True))
-    _put(README, GAINS_MARKS, make_gains_table(rows[:README_ROWS]))
+    put(PAGE, MARKS, make_table(options.out))
+    put(SUMMARY, GAINS_MARKS, make_gains_table(rows, paper=True))
+    put(README, GAINS_MARKS, make_gains_table(rows[:README_ROWS]))
 
 
-def _put(page: Path, marks: tuple[str, str], table: str) -> None:
+def put(page: Path, marks: tuple[str, str], table: str) -> None:
+    """Replace what stands between two marks of a page."""
     first, last = marks
     before, _, rest = page.read_text("utf-8").partition(first)
     after = rest.partition(last)[2]

@@ -1,5 +1,6 @@
 """The leads of leads.toml: their data, what is run, and the warm-up of encoders."""
 
+import csv
 import json
 import shutil
 import sys
@@ -19,6 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import beyond
 import corpora
 import corpora_data
+import curves
 import leads_data
 import warm_up
 
@@ -187,3 +189,32 @@ def test_grids_of_the_plan_have_titles():
     plan = beyond.read_plan(PLAN)
     assert all("short" in (grids | plan["held"])[name] for name in plan["order"])
     assert not grids.keys() & plan["held"].keys()
+
+
+def test_points_of_curves_are_those_of_the_runs():
+    with curves.CURVES.open(encoding="utf-8", newline="") as file:
+        shown = list(csv.DictReader(file))
+    points = curves.list_points()
+    assert shown == [{key: str(value) for key, value in point.items()} for point in points]
+    first, last = curves.MARKS
+    page = curves.PAGE.read_text("utf-8").partition(first)[2].partition(last)[0]
+    assert page.strip() == curves.describe_curves(points)
+
+
+def test_a_curve_is_of_gains_by_seed_at_two_places_at_least(tmp_path):
+    path, both = tmp_path / "runs.csv", "ce, adv .5, con 1"
+    rows = [
+        ("qqp2", "ce", 0, 0.10), ("qqp2", both, 0, 0.08),
+        ("qqp5", "ce", 0, 0.20), ("qqp5", both, 0, 0.21),
+        ("qqp5", "ce", 1, 0.30), ("qqp5", both, 1, 0.33), ("qqp5", both, 2, 0.99),
+        ("conll03-5", "ce", 0, 0.50), ("conll03-5", both, 0, 0.60),
+    ]  # fmt: skip
+    lines = (f'{grid},"{variant}",{seed},0,{test}\n' for grid, variant, seed, test in rows)
+    path.write_text("grid,variant,seed,dev,test\n" + "".join(lines))
+    points = curves.list_points(path)
+    assert {point["curve"] for point in points} == {"gains-by-share"}  # one size is no curve
+    found = [(point["x"], point["seeds"], float(point["gain"])) for point in points]
+    # 8 − 10; the mean of 21 − 20 and 33 − 30: seed 2 has no cross entropy to compare with
+    assert found == [(2, 1, -2.0), (5, 2, 2.0)]
+    # t(0.975, 1) = 12.706, and the standard error of 1 and 3 is 1
+    assert [point["half"] for point in points] == ["", "12.7062"]
