@@ -6,12 +6,14 @@ import shutil
 import sys
 from argparse import Namespace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from softf1.recipe import check_recipe, read_recipe, with_values
+from softf1.recipe import build_recipe, check_recipe, read_recipe, with_values
+from softf1.training.run import train_run
 from tests.pages import ROOT
 from tests.tasks.conftest import bert
 
@@ -21,6 +23,7 @@ import beyond
 import corpora
 import corpora_data
 import curves
+import distil
 import leads_data
 import warm_up
 
@@ -218,3 +221,58 @@ def test_a_curve_is_of_gains_by_seed_at_two_places_at_least(tmp_path):
     assert found == [(2, 1, -2.0), (5, 2, 2.0)]
     # t(0.975, 1) = 12.706, and the standard error of 1 and 3 is 1
     assert [point["half"] for point in points] == ["", "12.7062"]
+
+
+@pytest.fixture
+def models(bert):
+    def make(seed):
+        torch.manual_seed(seed)
+        model = AutoModelForSequenceClassification.from_pretrained(bert, num_labels=3)
+        torch.nn.init.normal_(model.classifier.weight)
+        return model.train()
+
+    return [make(seed) for seed in range(3)]
+
+
+def test_a_student_predicts_first_and_its_teachers_second(models):
+    student, *teachers = models
+    for part in student.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    names = list(student.state_dict())
+    ids = torch.arange(4, 24).view(4, 5)
+    with torch.no_grad():
+        own = student.eval()(input_ids=ids).logits
+        theirs = sum(one.eval()(input_ids=ids).logits for one in teachers) / 2
+    taught = distil.teach(student.train(), [one.train() for one in teachers])
+    found = taught(input_ids=torch.cat([ids, ids])).logits
+    torch.testing.assert_close(found, torch.cat([own, theirs]))
+    found.sum().backward()
+    assert taught.classifier.weight.grad is not None
+    assert all(weight.grad is None for one in teachers for weight in one.parameters())
+    assert list(taught.state_dict()) == names  # the teachers are not saved with it
+    torch.testing.assert_close(taught.eval()(input_ids=ids).logits, own)
+
+
+def test_students_learn_from_saved_teachers(recipe, tmp_path, monkeypatch):
+    short = with_values(recipe, {"train.max_steps": 2, "train.batch_size": 8})
+    options = Namespace(out=tmp_path / "out.csv", runs=tmp_path / "runs", teachers=2, seeds=1)
+    jobs = distil.list_jobs(options, "toy", short)
+    seeds = [job.recipe["train"]["seed"] for job in jobs["teachers"]]
+    assert seeds == [1000, 1001]
+    for job in jobs["teachers"]:
+        train_run(build_recipe(job.recipe), job.folder, quiet=True)
+    taught = []
+    monkeypatch.setattr(distil, "teach", lambda model, own: taught.append(len(own)) or model)
+    for job in jobs["students"]:
+        result = distil.train_student(build_recipe(job.recipe), Path(job.folder), quiet=True)
+        assert result["steps"] == 2
+    assert taught == [1, 2]
+    assert [job.id for job in jobs["students"]] == [
+        f"toy\tce, adv .5, student of {count}\t0" for count in (1, 2)
+    ]
+    options.out.write_text('grid,variant,seed\ntoy,"ce, adv .5, student of 1",0\n')
+    left = distil.list_jobs(options, "toy", short)
+    assert [len(left[part]) for part in ("teachers", "students")] == [2, 1]
+    options.out.write_text(options.out.read_text() + 'toy,"ce, adv .5, student of 2",0\n')
+    assert not any(distil.list_jobs(options, "toy", short).values())
