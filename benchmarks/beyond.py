@@ -7,7 +7,9 @@
 
 `run` trains every variant of beyond.toml on every grid whose files are in `work`, and writes a line
 as each run ends: dev and test score, seconds. What the file has is not run again. Nothing is tuned
-here: these are leads, from which the rules of `auto` are made (by dev scores). `show` prints the
+here: these are leads, from which the rules of `auto` are made (by dev scores). Another plan, such
+as leads.toml, is run with `--plan`. A variant with `warm_up = N` has N steps of masked language
+modelling on the training texts first (warm_up.py), once for all seeds. `show` prints the
 gains over cross entropy, paired by seed, with the half of a 95% t interval over seeds alone, and
 `table` writes them into docs/howto/beat-cross-entropy.md, and what `auto` gains into
 results/gains.csv, docs/results.md (all tasks, beside the paper) and the README (the first six).
@@ -19,25 +21,30 @@ import argparse
 import csv
 import math
 import shutil
+import subprocess
+import sys
 import time
 import tomllib
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from corpora import is_there, make_recipe, read_csv, read_grids
 from corpora_table import points, printed_gain
 from scipy.stats import t as student
+from scipy.stats import ttest_1samp
 
 from softf1.experiments.grid import Job
+from softf1.experiments.statistics import correct_holm
 from softf1.experiments.workers import Pool
-from softf1.recipe import describe_recipe, with_values
+from softf1.recipe import Recipe, describe_recipe, format_recipe, with_values
 from softf1.recipe.loading import parse_override
 
 HERE = Path(__file__).parent
-BASELINE = "ce"
+BASELINE, LONGER, AUTO = "ce", "ce, twice the epochs", "auto"
 RESULTS = HERE / "results" / "beyond.csv"
 PAGE = HERE.parent / "docs" / "howto" / "beat-cross-entropy.md"
 MARKS = "<!-- beyond -->\n", "<!-- end of beyond -->\n"
@@ -57,16 +64,33 @@ SHOWN = {
     "wce, adv .5, con 1": "wCE, ε .5, κ 1",
 }
 """Columns of the table."""
-WORDS = {
-    "ce, adv .5, con 1": "CE, adversarial, consistency",
-    "ce+dice, adv .5, con 1": "CE + dice, adversarial, consistency",
-    "wce, adv .5": "weighted CE, adversarial",
-}
-"""What `auto` picks, in words."""
 COLUMNS = (
     "grid", "variant", "seed", "headline", "dev", "test", "epochs", "steps", "train_seconds",
     "device", "torch", "transformers", "softf1",
 )  # fmt: skip
+
+
+class Run(NamedTuple):
+    """A run of a plan.
+
+    Attributes:
+        key: Its grid, variant and seed.
+        recipe: What to train.
+        warm_up: Steps of masked language modelling before it; the encoder of `recipe` is then the
+            folder that they write.
+        encoder: The encoder that they start from.
+    """
+
+    key: tuple[str, str, str]
+    recipe: Recipe
+    warm_up: int
+    encoder: str
+
+
+def read_plan(path: Path = HERE / "beyond.toml") -> dict[str, Any]:
+    """The grids and variants to run."""
+    parts: dict[str, Any] = {"held": {}, "variants": {}, "twice": {}, "some": []}
+    return parts | tomllib.loads(path.read_text("utf-8"))
 
 
 def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, dict[str, Any]]:
@@ -80,15 +104,15 @@ def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, d
 
 
 def read_all(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """All grids by name: those of corpora.toml, their folds, and those kept for a test."""
+    """All grids by name: those of corpora.toml, their folds, and those of the plan itself."""
     whole = tomllib.loads((HERE / "corpora.toml").read_text("utf-8"))
     return whole | read_grids() | plan["held"]
 
 
-def list_jobs(options: argparse.Namespace) -> list[tuple[tuple[str, str, str], dict[str, Any]]]:
-    """All runs in order, each with its grid, variant and seed."""
-    plan = tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))
-    grids, jobs = read_all(plan), []
+def list_runs(options: argparse.Namespace) -> list[Run]:
+    """All runs in order."""
+    plan = read_plan(options.plan)
+    grids, runs = read_all(plan), []
     for name in options.only or plan["order"]:
         for seed in range(options.seeds):
             grid = grids.get(f"{name}-{seed}") or grids[name]  # a fold for each seed, or the grid
@@ -99,18 +123,44 @@ def list_jobs(options: argparse.Namespace) -> list[tuple[tuple[str, str, str], d
             for variant, values in list_variants(name, plan, recipe.train.epochs).items():
                 if options.variants and variant not in options.variants:
                     continue
-                own = with_values(recipe, {**values, "train.seed": seed, "train.patience": 0})
-                jobs.append(((name, variant, str(seed)), describe_recipe(own)))
-    return jobs
+                own = {**values, "train.seed": seed, "train.patience": 0}
+                if steps := own.pop("warm_up", 0):
+                    folder = Path(options.runs).absolute() / "encoders" / f"{name}-{steps}"
+                    own["encoder.name"] = str(folder)
+                key = (name, variant, str(seed))
+                runs.append(Run(key, with_values(recipe, own), steps, recipe.encoder.name))
+    return runs
+
+
+def make_encoders(runs: list[Run], jobs: int) -> None:
+    """Warm up the encoders that are not there yet, `jobs` at a time."""
+    wanted = {run.recipe.encoder.name: run for run in runs if run.warm_up}
+    missing = [run for name, run in wanted.items() if not Path(name).is_dir()]
+    with ThreadPoolExecutor(jobs) as threads:
+        list(threads.map(make_encoder, missing))
+
+
+def make_encoder(run: Run) -> None:
+    """Warm up an encoder in a process of its own."""
+    out = Path(run.recipe.encoder.name)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    recipe = out.with_name(f"{out.name}.toml")
+    recipe.write_text(format_recipe(with_values(run.recipe, {"encoder.name": run.encoder})))
+    command = [sys.executable, str(HERE / "warm_up.py"), str(recipe), str(out)]
+    subprocess.run([*command, "--steps", str(run.warm_up)], check=True)
 
 
 def run(options: argparse.Namespace) -> None:
     """Run what the file does not have yet, until the minutes are over."""
     end = time.monotonic() + 60 * options.minutes
     done = {(row["grid"], row["variant"], row["seed"]) for row in read_csv(options.out)}
-    wanted = {str(n): job for n, job in enumerate(list_jobs(options)) if job[0] not in done}
+    runs = {str(n): run for n, run in enumerate(list_runs(options)) if run.key not in done}
+    make_encoders(list(runs.values()), options.jobs)
     folder = Path(options.runs)
-    jobs = [Job(id=n, recipe=recipe, folder=str(folder / n)) for n, (_, recipe) in wanted.items()]
+    jobs = [
+        Job(id=n, recipe=describe_recipe(run.recipe), folder=str(folder / n))
+        for n, run in runs.items()
+    ]
     print(f"{len(jobs)} runs", flush=True)
     new = not options.out.is_file()
     with closing(Pool(options.jobs, logs=folder / "logs")) as pool, options.out.open("a") as file:
@@ -118,7 +168,7 @@ def run(options: argparse.Namespace) -> None:
         if new:
             writer.writeheader()
         for count, found in enumerate(pool(jobs), 1):
-            key, result = wanted[found.id][0], found.result
+            key, result = runs[found.id].key, found.result
             if result is None:
                 print(f"{', '.join(key)}: {found.error}", flush=True)
             else:
@@ -154,12 +204,11 @@ def read_scores(path: Path, split: str) -> dict[str, dict[str, dict[str, float]]
 
 def make_table(path: Path = RESULTS, split: str = "test") -> str:
     """The gains as a table in Markdown."""
-    titles = read_all(tomllib.loads((HERE / "beyond.toml").read_text("utf-8")))
+    titles, scores = read_all(read_plan()), read_scores(path, split)
     heads = " | ".join(SHOWN.values())
     lines = [f"| data | CE | {heads} |", f"| --- |{' ---: |' * (1 + len(SHOWN))}"]
-    for grid, variants in read_scores(path, split).items():
-        base = variants[BASELINE]
-        cells = []
+    for grid in [name for name in scores if name in titles]:  # those of leads.toml are on a plot
+        variants, base, cells = scores[grid], scores[grid][BASELINE], []
         for variant in SHOWN:
             own = variants.get(variant, {})
             gains = [own[seed] - base[seed] for seed in own.keys() & base.keys()]
@@ -179,54 +228,73 @@ def show_gain(gains: list[float]) -> str:
 
 
 def find_gains(path: Path = RESULTS) -> list[dict[str, Any]]:
-    """What `auto` chooses in each grid, and its gain on test with half of a 95% interval."""
-    plan = tomllib.loads((HERE / "beyond.toml").read_text("utf-8"))
-    grids, rows = read_all(plan), []
-    for grid, variants in read_scores(path, "test").items():
-        if grid not in plan["auto"]:
+    """What `auto` gains on test over cross entropy, trained once or twice as long: dev chooses."""
+    plan = read_plan()
+    grids, dev, test = read_all(plan), read_scores(path, "dev"), read_scores(path, "test")
+    rows = []
+    for grid, picks in plan["auto"].items():
+        if AUTO not in test[grid]:
             continue
-        base, own = variants[BASELINE], variants[plan["auto"][grid]]
-        seeds = sorted(own.keys() & base.keys())
-        gains = [own[seed] - base[seed] for seed in seeds]
-        control = variants["ce, twice the epochs"]
-        more = [control[seed] - base[seed] for seed in control.keys() & base.keys()]
-        half = half_width(gains)
+        ce, longer, own = (test[grid][name] for name in (BASELINE, LONGER, AUTO))
+        base = max((BASELINE, LONGER), key=lambda name: mean(dev[grid][name].values()))
+        gains = pair(own, test[grid][base])
         rows.append(
             {
                 "grid": grid,
                 "data": grids[grid]["short"],
-                "variant": plan["auto"][grid],
-                "seeds": len(seeds),
-                "ce": f"{mean(base.values()):.4f}",
+                "picks": picks,
+                "seeds": len(gains),
+                "ce": f"{mean(ce.values()):.4f}",
+                "twice_the_epochs": f"{mean(pair(longer, ce)):.4f}",
+                "over_ce": f"{mean(pair(own, ce)):.4f}",
+                "baseline": base,
                 "gain": f"{mean(gains):.4f}",
-                "half": "" if math.isnan(half) else f"{half:.4f}",
-                "twice_the_epochs": f"{mean(more):.4f}" if more else "",
+                "half": f"{half_width(gains):.4f}",
+                "p": f"{ttest_1samp(gains, 0.0).pvalue:.5f}",
             }
         )
-    return sorted(rows, key=lambda row: plan["order"].index(row["grid"]))
+    return rows
+
+
+def pair(own: dict[str, float], base: dict[str, float]) -> list[float]:
+    """Differences between two variants by seed."""
+    return [own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())]
 
 
 def make_gains_table(rows: list[dict[str, Any]], *, paper: bool = False) -> str:
     """What `auto` picks and gains on each task; on request beside the gain in the paper."""
-    grids = read_all({"held": {}})
+    grids = read_all(read_plan())
     heads = ["data", "CE", "CE, twice the epochs", "what `auto` picks", "gain"]
     lines = [heads + ["gain in the paper"] * paper]
     lines.append(["---", "---:", "---:", "---", "---:"] + ["---:"] * paper)
     for row in rows:
-        gain = f"{float(row['gain']):+.1f}".replace("-", "−")
-        more = f"{float(row['twice_the_epochs']):+.1f}".replace("-", "−")
-        if row["half"]:
-            half = float(row["half"])
-            gain = (
-                f"**{gain}** ± {half:.1f}" if float(row["gain"]) > half else f"{gain} ± {half:.1f}"
-            )
-        else:
-            gain += " (1 seed)"
-        cells = [row["data"], f"{float(row['ce']):.1f}", more, WORDS[row["variant"]], gain]
+        ce, more, gain, half = (
+            float(row[key]) for key in ("ce", "twice_the_epochs", "gain", "half")
+        )
+        shown = f"**{points(gain)}**" if gain > half else points(gain)
+        cells = [row["data"], f"{ce:.1f}", points(more), row["picks"], f"{shown} ± {half:.1f}"]
         if paper:
             cells.append(points(printed_gain(grids[row["grid"]], "dsc")) or "–")
         lines.append(cells)
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def sum_up(rows: list[dict[str, Any]]) -> str:
+    """How often `auto` is ahead, how sure that is, and its mean gain over the tasks."""
+    gains = [float(row["gain"]) for row in rows]
+    ahead, mean_gain, half = sum(gain > 0 for gain in gains), mean(gains), half_width(gains)
+    adjusted = correct_holm([float(row["p"]) for row in rows])
+    sure = sum(p < 0.05 and gain > 0 for p, gain in zip(adjusted, gains, strict=True))
+    worse = [
+        row["data"]
+        for p, gain, row in zip(adjusted, gains, rows, strict=True)
+        if p < 0.05 and gain < 0
+    ]
+    return (
+        f"`auto` is ahead on {ahead} of {len(rows)} tasks, on {sure} of them with p < 0.05 after "
+        f"Holm's correction over all tasks; significantly behind on {', '.join(worse) or 'none'}. "
+        f"Its mean gain over the tasks is {points(mean_gain)} ± {half:.1f}.\n"
+    )
 
 
 def write_table(options: argparse.Namespace) -> None:
@@ -236,12 +304,13 @@ def write_table(options: argparse.Namespace) -> None:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    _put(PAGE, MARKS, make_table(options.out))
-    _put(SUMMARY, GAINS_MARKS, make_gains_table(rows, paper=True))
-    _put(README, GAINS_MARKS, make_gains_table(rows[:README_ROWS]))
+    put(PAGE, MARKS, make_table(options.out))
+    put(SUMMARY, GAINS_MARKS, make_gains_table(rows, paper=True))
+    put(README, GAINS_MARKS, make_gains_table(rows[:README_ROWS]))
 
 
-def _put(page: Path, marks: tuple[str, str], table: str) -> None:
+def put(page: Path, marks: tuple[str, str], table: str) -> None:
+    """Replace what stands between two marks of a page."""
     first, last = marks
     before, _, rest = page.read_text("utf-8").partition(first)
     after = rest.partition(last)[2]
@@ -285,6 +354,7 @@ def main() -> None:
     verb.set_defaults(function=run)
     verb.add_argument("work", type=Path)
     verb.add_argument("--out", type=Path, default=RESULTS)
+    verb.add_argument("--plan", type=Path, default=HERE / "beyond.toml")
     verb.add_argument("--runs", default="beyond-runs")
     verb.add_argument("--jobs", type=int, default=1)
     verb.add_argument("--seeds", type=int, default=5)

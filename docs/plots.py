@@ -1,7 +1,7 @@
 """Makes every plot of the documentation: `python docs/plots.py [FOLDER]`.
 
 All gradients come from the package's own losses through autograd; nothing is derived again here.
-The gains come from benchmarks/results/gains.csv.
+The gains come from benchmarks/results/gains.csv and curves.csv.
 The figures are narrow with large letters, so that they can be read on a phone, and white, so that
 they can be read in a dark theme. The same versions give the same bytes.
 """
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 IMAGES = Path(__file__).parent / "images"
-GAINS = Path(__file__).parents[1] / "benchmarks" / "results" / "gains.csv"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+GAINS, CURVES = RESULTS / "gains.csv", RESULTS / "curves.csv"
 # Okabe and Ito's colours, which differ for colour-blind readers too.
 BLACK, BLUE, RED, GREEN, ORANGE = "#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 STYLE = {
@@ -312,6 +313,36 @@ def draw_gains(axes: Axes) -> None:
     axes.set(xlabel="points gained over cross entropy, test", ylim=(-0.7, len(rows) - 0.3))
 
 
+def draw_curve(axes: Axes, points: list[dict[str, str]]) -> None:
+    """Gains over cross entropy along an axis, a line for each loss, with 95% intervals."""
+    colours, places = (BLUE, RED, GREEN, ORANGE), sorted({float(point["x"]) for point in points})
+    names = list(dict.fromkeys(point["name"] for point in points))
+    for number, name in enumerate(names):
+        own = [point for point in points if point["name"] == name]
+        at = [
+            float(point["x"]) * 1.04 ** (number - len(names) / 2) for point in own
+        ]  # side by side
+        gains, halves = ([float(point[key] or 0) for point in own] for key in ("gain", "half"))
+        axes.errorbar(
+            at, gains, yerr=halves, fmt="o-", color=colours[number], capsize=3, label=name
+        )
+    axes.axhline(0, color=BLACK, lw=1.2)
+    axes.set(xlabel=points[0]["axis"], ylabel="points gained over CE, test", xscale="log")
+    axes.set_xticks(places, [f"{place:g}" for place in places])
+    axes.minorticks_off()
+
+
+def read_curves(path: Path = CURVES) -> dict[str, Callable[[Axes], None]]:
+    """Returns a plot for each curve in the file of benchmarks/curves.py."""
+    with path.open(encoding="utf-8", newline="") as file:
+        points = list(csv.DictReader(file))
+    curves = dict.fromkeys(point["curve"] for point in points)
+    return {
+        curve: partial(draw_curve, points=[p for p in points if p["curve"] == curve])
+        for curve in curves
+    }
+
+
 PLOTS: dict[str, Callable[[Axes], None]] = {
     "best-probability": draw_best_probability,
     "ce": draw_ce,
@@ -328,7 +359,7 @@ PLOTS: dict[str, Callable[[Axes], None]] = {
     "positive-share": draw_positive_share,
     "tversky": draw_tversky,
     "weights": draw_weights,
-}
+} | read_curves()
 
 
 def make_plots(folder: Path, kind: str = "svg") -> Iterator[Path]:

@@ -41,6 +41,7 @@ OPTIONS = {
     "smooth_ap": [{}, {"tau": 0.3}, {"exclude": (0,), "weight": WEIGHT}],
     "pauc": [{}, {"max_fpr": 1.0}, {"exclude": (0,), "weight": WEIGHT}],
     "asymmetric": [{}, {"gamma_positive": 1.0, "clip": 0.0}, {"weight": WEIGHT}],
+    "zlpr": [{}, {"margin": 0.5, "weight": WEIGHT}],
     "ce+dice": [{"mix": (1.0, 0.5), "dice": {"over": "batch"}}],
     "ce+smooth_ap": [{"mix": (1.0, 0.5)}],
 }

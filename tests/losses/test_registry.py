@@ -18,7 +18,7 @@ from tests.losses.cases import SIGMOID_ONLY, WEIGHT, batch
 
 
 def test_our_losses_are_known():
-    ours = "asymmetric ce dice dsc focal la pauc smooth_ap tversky wce wfocal"
+    ours = "asymmetric ce dice dsc focal la pauc smooth_ap tversky wce wfocal zlpr"
     assert loss_names() == ours.split()
 
 

@@ -19,6 +19,7 @@ EVERYTHING = (
     "wfocal",
     "la",
     "asymmetric",
+    "zlpr",
 )  # their derivatives are torch's own
 
 

@@ -26,6 +26,7 @@ from softf1.losses.registry import (
 from softf1.losses.smooth_ap import SmoothAPLoss, smooth_ap_loss
 from softf1.losses.tversky import TverskyLoss, tversky_loss
 from softf1.losses.weights import class_weights, prior_bias
+from softf1.losses.zlpr import ZLPRLoss, zlpr_loss
 
 __all__ = [
     "AsymmetricLoss",
@@ -44,6 +45,7 @@ __all__ = [
     "WeightedCrossEntropyLoss",
     "WeightedFocalLoss",
     "WindowLoss",
+    "ZLPRLoss",
     "asymmetric_loss",
     "backward_exact",
     "class_weights",
@@ -62,4 +64,5 @@ __all__ = [
     "self_adjusting_dice_loss",
     "smooth_ap_loss",
     "tversky_loss",
+    "zlpr_loss",
 ]

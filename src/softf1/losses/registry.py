@@ -26,6 +26,7 @@ from softf1.losses.la import LogitAdjustedLoss
 from softf1.losses.pauc import PartialAUCLoss
 from softf1.losses.smooth_ap import SmoothAPLoss
 from softf1.losses.tversky import TverskyLoss
+from softf1.losses.zlpr import ZLPRLoss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -191,3 +192,4 @@ register_loss("dsc", SelfAdjustingDiceLoss)
 register_loss("smooth_ap", SmoothAPLoss)
 register_loss("pauc", PartialAUCLoss)
 register_loss("asymmetric", AsymmetricLoss)
+register_loss("zlpr", ZLPRLoss)

@@ -223,7 +223,7 @@ class Tagging:
         scheme = self.spans
         if not self.labels:  # not fitted yet
             with suppress(ValueError):  # plain tags
-                scheme = detect_scheme({self.units(one)[1] for one in parts["train"][1]}).name
+                scheme = detect_scheme(self.units(one)[1] for one in parts["train"][1]).name
         for name, (path, examples) in parts.items():
             _refuse_nested(examples, path)
             own = None if name == "train" else scheme
