@@ -59,6 +59,13 @@ STEPS = (
         "ce, adversarial, consistency",
         "yes",
     ),
+    Step(
+        ("Spans, found by a tagger, of", "fewer than 20 kinds?"),
+        "yes",
+        ("The same with a CRF",),
+        "ce, decoder=crf, adv., consistency",
+        "no",
+    ),
 )
 LAST = (("The same with dice on top",), "ce+dice, adversarial, consistency")
 END = (
