@@ -297,6 +297,11 @@ def sum_up(rows: list[dict[str, Any]]) -> str:
     )
 
 
+def make_summary(rows: list[dict[str, Any]]) -> str:
+    """The table of all tasks, and a sentence about it."""
+    return f"{make_gains_table(rows, paper=True)}\n{sum_up(rows)}"
+
+
 def write_table(options: argparse.Namespace) -> None:
     """Put the tables into their pages, and the gains of auto into a file."""
     rows = find_gains(options.out)
@@ -305,7 +310,7 @@ def write_table(options: argparse.Namespace) -> None:
         writer.writeheader()
         writer.writerows(rows)
     put(PAGE, MARKS, make_table(options.out))
-    put(SUMMARY, GAINS_MARKS, make_gains_table(rows, paper=True))
+    put(SUMMARY, GAINS_MARKS, make_summary(rows))
     put(README, GAINS_MARKS, make_gains_table(rows[:README_ROWS]))
 
 

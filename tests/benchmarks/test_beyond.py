@@ -32,7 +32,7 @@ def test_the_gains_of_auto_are_those_of_the_runs(beyond):
     first, last = beyond.GAINS_MARKS
     for page, table in (
         (beyond.README, beyond.make_gains_table(gains[:6])),
-        (beyond.SUMMARY, beyond.make_gains_table(gains, paper=True)),
+        (beyond.SUMMARY, beyond.make_summary(gains)),
     ):
         shown = page.read_text("utf-8").partition(first)[2].partition(last)[0]
         assert shown.strip() == table.strip()
