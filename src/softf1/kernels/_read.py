@@ -20,7 +20,10 @@ M, LOG_R, SCALE, SUMMED, GOLD, U, TOP, DECAYED_TOP = (tl.constexpr(plane) for pl
 # Which axis of a tile the pieces are: the one that Triton gives to threads last.
 PIECES = tl.constexpr(0 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7) else 1)
 # Values that differ from call to call: a kernel is compiled once for all of them.
-NUMBERS = ("n", "c", "units", "lines", "sx_n", "sx_c", "st_n", "st_c", "incoming_stride", "ignore")
+NUMBERS = (
+    "n", "c", "units", "lines", "sx_n", "sx_c", "st_n", "st_c", "incoming_stride", "ignore", "at",
+    "lines_at",
+)  # fmt: skip
 
 
 @triton.jit

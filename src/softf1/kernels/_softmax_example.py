@@ -227,7 +227,7 @@ def softmax_example_forward_kernel(
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_example_backward_kernel(
     x, target, weight, aux, incoming, dx,
-    n, units, sx_n, sx_c, st_n, incoming_stride, alpha, fp, smooth, factor,
+    n, units, sx_n, sx_c, st_n, alpha, fp, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr,
@@ -253,8 +253,7 @@ def softmax_example_backward_kernel(
         gold = summed if LOSS == ENTROPY else load_kept(aux, GOLD, rows, n, kept, FRACTIONAL)
         scale *= norm
         if NONE:
-            place = rows.to(tl.int64) * incoming_stride
-            scale *= tl.load(incoming + place, mask=kept, other=0.0)
+            scale *= tl.load(incoming + rows, mask=kept, other=0.0)
         here = cols == spread(label)
         share = shares(tile, spread(m), spread(log_r))
         gold, summed = spread(gold * scale), spread(summed * scale)

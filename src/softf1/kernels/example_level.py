@@ -1,64 +1,130 @@
 """Runs the kernels of ce, focal, and of the dice family at example level: plans, allocates, starts.
 
-Plans are made once for a shape: in eager mode the host is slower than the kernels.
+All that does not change from call to call is found by one look into a cache: called from Python,
+the host is slower than the kernels.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 
 from softf1.kernels import _launch, _sigmoid, _softmax_example, _softmax_example_long
-from softf1.kernels._launch import Plan, launch, shape_of
-from softf1.kernels._numbers import AFTER_ROWS, floats, kept_floats
+from softf1.kernels._launch import Plan, kind_of, launch, shape_of
+from softf1.kernels._numbers import AFTER_ROWS, floats, kept_values
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.kernels._launch import Shape
     from softf1.kernels._numbers import Numbers
+    from softf1.losses._core import Reduction
 
 PAIRABLE = (1e-6, 1e6)  # a product of two such numbers is far from the ends of float32
 
 
-def run_example(
+def example_room(n: int, numbers: Numbers, *, softmax: bool) -> int:
+    """Returns how many floats forward writes for backward."""
+    return (kept_values(numbers) if softmax else 1) * n + AFTER_ROWS
+
+
+class Example:
+    """A loss at example level on tensors of one kind: its kernels, laid out."""
+
+    __slots__ = ("backward", "forward", "none", "room", "softmax")
+
+    def __init__(
+        self, kind: tuple[Any, ...], numbers: Numbers, flags: tuple[bool, bool, bool, bool]
+    ) -> None:
+        shape, strides = shape_of(kind)
+        self.none, self.softmax = flags[3], len(strides) == 1
+        self.room = example_room(shape.n, numbers, softmax=self.softmax)
+        self.forward = _plan_rows(shape, strides, numbers, flags)
+        self.backward = _plan_rows_backward(shape, strides, numbers, flags)
+
+    def value(
+        self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the loss, () or (N,), and what backward needs."""
+        n = x.shape[0]
+        aux = floats(x, self.room)
+        if not n:
+            return x.new_zeros((0,) if self.none else (), dtype=torch.float32), aux.zero_()
+        value = floats(x, n) if self.none else floats(x)
+        launch(
+            self.forward, x, target, x if mask is None else mask, x if weight is None else weight,
+            aux, aux if self.none else _launch.counter(x), value,
+        )  # fmt: skip
+        return value, aux
+
+    def gradient(
+        self,
+        incoming: Tensor,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        aux: Tensor,
+    ) -> Tensor:
+        """Returns the gradient (N, C); `incoming` is (N,) or one number."""
+        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if not x.shape[0]:
+            return dx
+        if self.none:
+            incoming = incoming.contiguous()
+        weight = x if weight is None else weight
+        if self.softmax:
+            launch(self.backward, x, target, weight, aux, incoming, dx)
+        else:
+            mask = x if mask is None else mask
+            launch(self.backward, x, target, mask, weight, aux, incoming, dx)
+        return dx
+
+
+class ExampleSums(Example):
+    """The same with `reduction="sums"`."""
+
+    __slots__ = ()
+
+    def value(
+        self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns (2, 1), the sum of the rows' losses and their count, and what backward needs."""
+        value, aux = super().value(x, target, mask, weight)
+        return torch.stack([value, aux[1 - AFTER_ROWS]]).unsqueeze(1), aux
+
+    def gradient(self, incoming: Tensor, *saved: Any) -> Tensor:
+        """Returns the gradient (N, C); the count has none."""
+        return super().gradient(incoming[0, 0], *saved)
+
+
+def lay_out_example(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
     weight: Tensor | None,
     numbers: Numbers,
-    *,
-    mean: bool,
-    none: bool,
-) -> tuple[Tensor, Tensor]:
-    """Returns the loss, () or (N,), and what backward needs."""
-    n = x.shape[0]
-    aux = floats(x, kept_floats(n, numbers, softmax=target.dim() == 1))
-    if not n:
-        return x.new_zeros((0,) if none else (), dtype=torch.float32), aux.zero_()
-    value = floats(x, n) if none else floats(x)
-    flags = (mask is not None, weight is not None, mean, none)
-    plan = _plan_rows(shape_of(x, target), target.stride(), numbers, flags)
-    counter = aux if none else _launch.counter(x)
-    launch(
-        plan, x, target, x if mask is None else mask, x if weight is None else weight,
-        aux, counter, value,
-    )  # fmt: skip
-    return value, aux
-
-
-def run_example_sums(
-    x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
-) -> tuple[Tensor, Tensor]:
-    """Returns (2, 1), the sum of the rows' losses and their count, and what backward needs."""
-    value, aux = run_example(x, target, mask, weight, numbers, mean=False, none=False)
-    return torch.stack([value, aux[1 - AFTER_ROWS]]).unsqueeze(1), aux
+    reduction: Reduction,
+) -> Example:
+    """Returns the kernels for these tensors, laid out at their first use."""
+    return _lay_out(kind_of(x, target), numbers, mask is None, weight is None, reduction)
 
 
 @lru_cache(maxsize=4096)
+def _lay_out(
+    kind: tuple[Any, ...],
+    numbers: Numbers,
+    no_mask: bool,  # noqa: FBT001 — a key of the cache, which takes names at a cost
+    no_weight: bool,  # noqa: FBT001
+    reduction: Reduction,
+) -> Example:
+    flags = (not no_mask, not no_weight, reduction == "mean", reduction == "none")
+    return (ExampleSums if reduction == "sums" else Example)(kind, numbers, flags)
+
+
 def _plan_rows(
     shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
 ) -> Plan:
@@ -89,47 +155,17 @@ def _plan_rows(
     return Plan(kernel, grid, (*places, power * smooth), constants, warps)
 
 
-def run_example_backward(
-    incoming: Tensor,
-    x: Tensor,
-    target: Tensor,
-    mask: Tensor | None,
-    weight: Tensor | None,
-    aux: Tensor,
-    numbers: Numbers,
-) -> Tensor:
-    """Returns the gradient (N, C); `incoming` is (N,) or one number."""
-    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    if not x.shape[0]:
-        return dx
-    flags = (mask is not None, weight is not None)
-    plan = _plan_rows_backward(
-        shape_of(x, target), target.stride(), incoming.stride(), numbers, flags
-    )
-    weight = x if weight is None else weight
-    if target.dim() == 1:
-        launch(plan, x, target, weight, aux, incoming, dx)
-    else:
-        launch(plan, x, target, x if mask is None else mask, weight, aux, incoming, dx)
-    return dx
-
-
-@lru_cache(maxsize=4096)
 def _plan_rows_backward(
-    shape: Shape,
-    strides: tuple[int, ...],
-    incoming: tuple[int, ...],
-    numbers: Numbers,
-    flags: tuple[bool, ...],
+    shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
 ) -> Plan:
     n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
-    vector, none = shape.vector, len(incoming) == 1
+    vector, none = shape.vector, flags[3]
     s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
-    places = (n, c // vector, stride_n // vector, stride_c, *strides, *(incoming or (0,)))
+    places = (n, c // vector, stride_n // vector, stride_c, *strides)
     constants: tuple[int | bool, ...]
     if len(strides) == 2:
-        constants = (loss, power, decay, numbers.focal, *flags, none, vector, s, rows, w)
+        constants = (loss, power, decay, numbers.focal, *flags[:2], none, vector, s, rows, w)
         numbers_ = (*places, ignore, alpha, fp, fn, smooth)
         return Plan(
             _sigmoid.sigmoid_example_backward_kernel, (programs, 1, 1), numbers_, constants, warps

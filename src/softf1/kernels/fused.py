@@ -59,21 +59,13 @@ def family_loss(
         float(shared.smooth),
         shared.ignore_index,
     )
-    if shared.reduction == "sums":
-        if shared.over == "example":
-            return autograd.example_sums(x, labels, mask, weight, numbers)
-        return autograd.batch_sums(x, labels, mask, numbers)
-    mean, none = shared.reduction == "mean", shared.reduction == "none"
     if shared.over == "example":
-        value = autograd.example(x, labels, mask, weight, numbers, mean=mean, none=none)
-        return value.reshape(logits.shape[:-1]) if none else value
+        value = autograd.example(x, labels, mask, weight, numbers, shared.reduction)
+        return value.reshape(logits.shape[:-1]) if shared.reduction == "none" else value
     micro = shared.average == "micro"
-    none = none and not micro
-    if none:  # values per class are not weighted
+    if shared.reduction == "none" and not micro:  # values per class are not weighted
         weight = kept_classes(like, shared.exclude) if shared.exclude else None
-    return autograd.batch(
-        x, labels, mask, weight, numbers, micro=micro, mean=mean and not micro, none=none
-    )
+    return autograd.batch(x, labels, mask, weight, numbers, shared.reduction, micro=micro)
 
 
 def entropy_loss(
@@ -93,13 +85,8 @@ def entropy_loss(
     if weight is not None:
         weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
     numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
-    if reduction == "sums":
-        return autograd.example_sums(x, labels, flat_mask, weights, numbers)
-    none = reduction == "none"
-    value = autograd.example(
-        x, labels, flat_mask, weights, numbers, mean=reduction == "mean", none=none
-    )
-    return value.reshape(logits.shape[:-1]) if none else value
+    value = autograd.example(x, labels, flat_mask, weights, numbers, reduction)
+    return value.reshape(logits.shape[:-1]) if reduction == "none" else value
 
 
 def _flatten(
