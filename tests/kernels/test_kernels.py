@@ -280,6 +280,79 @@ def test_a_second_derivative_is_refused():
             gradient.pow(2).sum().backward()
 
 
+FORESEEN = [
+    ("ce", {}),
+    ("focal", {"reduction": "sum"}),
+    ("tversky", {"alpha": 0.2, "weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
+    ("dsc", {"alpha": 0.3, "decay": "paper"}),
+    ("dsc", {"decay": "paper", "squared": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), FORESEEN)
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_a_gradient_that_forward_wrote_is_made_again_where_it_was_for_another_factor(
+    name, options, ignored, factor
+):
+    logits, target, _ = inputs("softmax", 33, 5)
+    if not ignored:
+        target[3] = 1
+    compare(name, options, logits, target, gradient_of=torch.tensor(factor, device=DEVICE))
+
+
+def test_forward_writes_the_gradient_and_backward_leaves_it_if_it_fits():
+    from softf1.kernels._numbers import Numbers
+    from softf1.kernels.example_level import lay_out_example
+    from softf1.kernels.fused import DICE, NO_DECAY
+
+    logits, target, _ = inputs("softmax", 33, 5)
+    target[3] = 1
+    numbers = Numbers(DICE, 1, NO_DECAY, 0.0, 1.0, 1.0, 1.0, -100)
+    for ignored, factor, left in ((0, 1.0, True), (0, 2.0, False), (1, 1.0, False)):
+        target[:ignored] = -100
+        given = (logits, target, None, None)
+        kernels = lay_out_example(*given, numbers, "mean")
+        _, aux, foreseen = kernels.value_and_gradient(*given)
+        foreseen.fill_(7.0)
+        incoming = torch.tensor(factor, device=DEVICE)
+        again = kernels.gradient(incoming, *given, aux, foreseen)
+        assert again is foreseen
+        assert (again == 7.0).all() == left
+        expected = kernels.gradient(incoming, *given, aux)
+        assert torch.equal(again, expected) != left
+
+
+@pytest.mark.parametrize(("name", "over"), [("ce", {}), ("dsc", {}), ("dsc", {"over": "batch"})])
+def test_backward_twice_through_a_kept_graph_adds_up(name, over):
+    logits, target, _ = inputs("softmax", 9, 5)
+    target[3] = 0
+    logits.requires_grad_()
+    loss = make_loss(name, backend="triton", **over)(logits, target)
+    loss.backward(retain_graph=True)
+    once = logits.grad.clone()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close(logits.grad, 3 * once)
+
+
+def test_a_scaled_loss_keeps_gradients_that_float16_could_not_hold():
+    logits, target, _ = inputs("softmax", 512, 9, dtype=torch.float16, scale=6.0)
+    target[3] = 1
+    scale = torch.tensor(2.0**14, device=DEVICE)
+    dx = compare("ce", {}, logits, target, gradient_of=scale).float() / scale
+    small = (dx != 0) & (dx.abs() < 2.0**-25)  # which float16 rounds to 0
+    assert small.float().mean() > 0.05
+
+
+@pytest.mark.parametrize("c", [9_001, 16_384])
+def test_long_rows_are_read_once_where_the_gradient_is_foreseen(c):
+    logits, target, _ = inputs("softmax", 3, c)
+    one = torch.tensor(1.0, device=DEVICE)
+    for name in ("ce", "dsc"):
+        compare(name, {}, logits, target, gradient_of=one)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -27,6 +27,7 @@ KNOWN = ((3, 6), (3, 9))  # run on a GPU; read in its source
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) in KNOWN and not INTERPRETED
 MOST_PROGRAMS = 2_048  # of a kernel whose programs leave sums to the last of them
 LONGEST_TILE = 8_192  # longer rows are read piece by piece
+LONGEST_READY = 32_768  # but for those whose gradient forward writes: registers hold so many
 FEW = 16  # so few classes are four threads' or one's
 MOST_SUMS = 2**18  # classes times programs, where there are more programs than multiprocessors
 MOST_PARTS = 4  # whose classes a program of `_softmax_batch_long` keeps in registers
@@ -131,6 +132,19 @@ def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     entries, together = (4, 8) if c <= FEW else (32, 15)
     tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
     return tile._replace(programs=min(tile.programs, MOST_PROGRAMS))
+
+
+@lru_cache(maxsize=1024)
+def ready_tile(n: int, c: int, vector: int, many: int) -> tuple[Tile, int]:
+    """Rows of one tile, read once and their gradient written; and how many stages of the loop."""
+    if c <= LONGEST_TILE:
+        entries, together = (4, 8) if c <= FEW else (32, 12)
+        tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
+        return tile._replace(programs=min(tile.programs, MOST_PROGRAMS)), 1
+    warps = 16
+    width = 32 * warps * vector
+    pieces = max(1, triton.next_power_of_2(c) // width)
+    return Tile(pieces, 1, width, warps, max(1, min(n, many))), 1
 
 
 @lru_cache(maxsize=1024)

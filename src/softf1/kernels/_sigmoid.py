@@ -32,7 +32,7 @@ from softf1.kernels._softmax_batch import finish_last, load_slope, write_line
 
 @triton.jit(do_not_specialize=NUMBERS)
 def sigmoid_example_forward_kernel(
-    x, target, mask, weight, aux, counter, value,
+    x, target, mask, weight, aux, counter, value, dx,
     n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,

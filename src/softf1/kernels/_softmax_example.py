@@ -162,15 +162,19 @@ def weight_of_terms(tile, weights, all_weights):
 
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_example_forward_kernel(
-    x, target, mask, weight, aux, counter, value,
+    x, target, mask, weight, aux, counter, value, dx,
     n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, PROGRAMS: tl.constexpr,
+    GRADIENT: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Rows that fit into one tile; alpha is gamma for the entropies, factor is power · smooth."""
+    """Rows that fit into one tile; alpha is gamma for the entropies, factor is power · smooth.
+
+    GRADIENT: writes the gradient as well, as it is where all rows count and the loss is not scaled.
+    """
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = units * VECTOR
     cols = tile_columns(0, S, W)
@@ -178,7 +182,8 @@ def softmax_example_forward_kernel(
     all_weights = tl.sum(tl.sum(tl.sum(weights, axis=2), axis=1), axis=0)
     value_sum = tl.zeros([N], tl.float32)
     count_sum = tl.zeros([N], tl.float32)
-    for block in tl.range(program, tl.cdiv(n, N), programs, num_stages=1):
+    norm = reciprocal_or_zero(n.to(tl.float32)) if MEAN else 1.0  # the factor where all rows count
+    for block in tl.range(program, tl.cdiv(n, N), programs, num_stages=STAGES):
         rows = block * N + tl.arange(0, N)
         label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
         tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT)
@@ -192,14 +197,17 @@ def softmax_example_forward_kernel(
                 gold_x, m, z, weight, label, wanted, alpha, FOCAL, HAS_WEIGHT
             )
             summed, count, of_top = gold, scale, gold
+            share = e * spread(reciprocal_or_zero(z))
+            h = share
         else:
             r = reciprocal_or_zero(z)
             gold, more, more_h, gold_of_top = gold_terms(
                 gold_x, label, wanted, top, m, r, u, weight, alpha, fp, fn, smooth, factor,
                 LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT,
             )  # fmt: skip
+            share = e * spread(r)
             loss, h, of_top = negative_sums(
-                e * spread(r), cols == spread(top), spread(u), weights, alpha, fp, smooth,
+                share, cols == spread(top), spread(u), weights, alpha, fp, smooth,
                 LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT,
             )  # fmt: skip
             total, summed = sum_row(loss) + more, sum_row(h) * factor + more_h
@@ -218,10 +226,23 @@ def softmax_example_forward_kernel(
             tl.store(value + rows, row_value, mask=rows < n)
         value_sum += row_value
         count_sum += count
+        if GRADIENT:
+            scale *= norm
+            here = cols == spread(label)
+            p, other = share, share
+            if LOSS != ENTROPY:
+                p, _q, other = probabilities(
+                    share, cols == spread(top), spread(u), alpha, DECAY, FRACTIONAL, ALPHA_ONE
+                )
+            h = h * spread(scale * factor) if LOSS != ENTROPY else 0.0
+            slope = tl.where(here, spread(gold * scale), h) - p * spread(summed * scale)
+            if LOSS != ENTROPY and DECAY == PAPER and FRACTIONAL:
+                slope += spread(of_top * scale) * (other - tl.where(cols == spread(top), 1.0, 0.0))
+            store_tile(dx, slope, rows, cols, n, c)
     if not NONE:
-        norm = norm_place(aux, n, FRACTIONAL)
+        place = norm_place(aux, n, FRACTIONAL)
         value_sum, count_sum = tl.sum(value_sum), tl.sum(count_sum)
-        add_up(counter, value, norm, value_sum, count_sum, MEAN, PROGRAMS)
+        add_up(counter, value, place, value_sum, count_sum, MEAN, PROGRAMS)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -229,16 +250,27 @@ def softmax_example_backward_kernel(
     x, target, weight, aux, incoming, dx,
     n, units, sx_n, sx_c, st_n, alpha, fp, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
-    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr, NONE: tl.constexpr,
-    VECTOR: tl.constexpr, UNIT: tl.constexpr,
-    S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, TILES: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr,
+    NONE: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
+    S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, TILES: tl.constexpr, READY: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of rows of any length; `incoming` is one number a row, or one for all."""
+    """The gradient of rows of any length; `incoming` is one number a row, or one for all.
+
+    READY: forward wrote it to `dx` for a loss that is not scaled, of rows that all count. If that
+    is what it was, nothing is left to do: only the device knows.
+    """
     c = units * VECTOR
+    blocks = tl.cdiv(n, N) * TILES
     norm = 1.0
     if not NONE:
-        norm = tl.load(norm_place(aux, n, FRACTIONAL)) * tl.load(incoming)
-    blocks = tl.cdiv(n, N) * TILES
+        place = norm_place(aux, n, FRACTIONAL)
+        factor_of_loss = tl.load(incoming)
+        norm = tl.load(place) * factor_of_loss
+        if READY:
+            done = factor_of_loss == 1.0
+            if MEAN:
+                done = done & (tl.load(place + 1) == n.to(tl.float32))
+            blocks = tl.where(done, 0, blocks)
     for step in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=1):
         block = blocks - 1 - step  # what forward read last is in the cache still
         rows = block // TILES * N + tl.arange(0, N)

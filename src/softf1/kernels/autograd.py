@@ -88,7 +88,7 @@ class _Loss(HandWritten):
         weight: Tensor | None,
         kernels: Example | Batch,
     ) -> Tensor:
-        value, aux = kernels.value(x, target, mask, weight)
+        value, aux, ctx.foreseen = kernels.value_and_gradient(x, target, mask, weight)
         ctx.save_for_backward(x, target, mask, weight, aux)
         ctx.kernels = kernels
         return value
@@ -96,5 +96,6 @@ class _Loss(HandWritten):
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        dx = ctx.kernels.gradient(incoming, *saved)
+        dx = ctx.kernels.gradient(incoming, *saved, ctx.foreseen)
+        ctx.foreseen = None  # it belongs to who gets it; a second backward makes its own
         return first_derivative(dx, saved[0]), None, None, None, None

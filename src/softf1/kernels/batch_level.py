@@ -6,7 +6,7 @@ All is laid out once for tensors of one kind, as at the example level.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import triton
@@ -47,6 +47,7 @@ class Batch:
     """A loss at batch level on tensors of one kind: its kernels, laid out."""
 
     __slots__ = ("at", "backward", "few", "flags", "none", "room", "shape", "smooth", "sums")
+    gives_sums: ClassVar = False
 
     def __init__(
         self,
@@ -87,6 +88,10 @@ class Batch:
         launch(plan, partial, value if weight is None else weight, value, aux)
         return value, aux
 
+    def value_and_gradient(self, *inputs: Any) -> tuple[Tensor, Tensor, None]:
+        """Returns the same, and None: the gradient needs the sums of all rows first."""
+        return (*self.value(*inputs), None)
+
     def gradient(
         self,
         incoming: Tensor,
@@ -95,6 +100,8 @@ class Batch:
         mask: Tensor | None,
         weight: Tensor | None,  # noqa: ARG002 — the slopes have it
         aux: Tensor,
+        foreseen: None = None,  # noqa: ARG002
+        *,
         slopes: Tensor | None = None,
     ) -> Tensor:
         """Returns the gradient (N, C); `incoming` is (C,) or one number."""
@@ -141,7 +148,7 @@ class Batch:
         vector, unit = shape.vector, stride_c == 1
         s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
         tiles = triton.cdiv(c, s * w)
-        self.few = tiles == 1 and programs <= _lines_at_once(c) and not self._gives_sums
+        self.few = tiles == 1 and programs <= _lines_at_once(c) and not self.gives_sums
         block = triton.next_power_of_2(c)
         held = min(triton.next_power_of_2(programs), max(1, HELD // block))
         finish = (self.few, *self.flags, held, block)
@@ -172,7 +179,7 @@ class Batch:
         shape = self.shape
         n, c, stride_n, stride_c, *_ = shape
         loss, power, decay, alpha, fp, fn, _, ignore = numbers
-        vector, slopes = shape.vector, (int(self.none), 0 if self._gives_sums else self.at)
+        vector, slopes = shape.vector, (int(self.none), 0 if self.gives_sums else self.at)
         places = (n, c // vector, stride_n // vector)
         constants: tuple[int | bool, ...]
         numbers_: tuple[int | float, ...]
@@ -195,15 +202,12 @@ class Batch:
             kernel = _softmax_batch.softmax_batch_backward_kernel
         return Plan(kernel, (programs, 1, 1), numbers_, constants, warps)
 
-    @property
-    def _gives_sums(self) -> bool:
-        return False
-
 
 class BatchSums(Batch):
     """The same with `reduction="sums"`: the slopes come from outside."""
 
     __slots__ = ()
+    gives_sums: ClassVar = True
 
     def value(
         self,
@@ -223,10 +227,6 @@ class BatchSums(Batch):
         """Returns the gradient (N, C)."""
         one = torch.ones((), device=x.device)
         return super().gradient(one, x, *saved, slopes=incoming.contiguous())
-
-    @property
-    def _gives_sums(self) -> bool:
-        return True
 
 
 def lay_out_batch(

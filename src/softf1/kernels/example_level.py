@@ -7,7 +7,7 @@ the host is slower than the kernels.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import triton
@@ -34,7 +34,8 @@ def example_room(n: int, numbers: Numbers, *, softmax: bool) -> int:
 class Example:
     """A loss at example level on tensors of one kind: its kernels, laid out."""
 
-    __slots__ = ("backward", "forward", "none", "room", "softmax")
+    __slots__ = ("backward", "both", "check", "forward", "none", "room", "softmax")
+    foresees: ClassVar = True
 
     def __init__(
         self, kind: tuple[Any, ...], numbers: Numbers, flags: tuple[bool, bool, bool, bool]
@@ -44,21 +45,49 @@ class Example:
         self.room = example_room(shape.n, numbers, softmax=self.softmax)
         self.forward = _plan_rows(shape, strides, numbers, flags)
         self.backward = _plan_rows_backward(shape, strides, numbers, flags)
+        self.both = self.check = None
+        if self.softmax and self.foresees and _is_foreseen(shape, numbers, flags):
+            self.both = _plan_rows(shape, strides, numbers, flags, gradient=True)
+            self.check = _plan_rows_backward(shape, strides, numbers, flags, ready=True)
 
     def value(
         self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Returns the loss, () or (N,), and what backward needs."""
+        value, aux, _ = self._start(self.forward, x, target, mask, weight, x)
+        return value, aux
+
+    def value_and_gradient(
+        self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Returns the same and, where it can be foreseen, the gradient (N, C) of the loss.
+
+        It is foreseen for a loss that will not be scaled, of rows that all count.
+        """
+        if self.both is None:
+            return (*self.value(x, target, mask, weight), None)
+        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        return self._start(self.both, x, target, mask, weight, dx)
+
+    def _start(
+        self,
+        plan: Plan,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        dx: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         n = x.shape[0]
         aux = floats(x, self.room)
         if not n:
-            return x.new_zeros((0,) if self.none else (), dtype=torch.float32), aux.zero_()
+            return x.new_zeros((0,) if self.none else (), dtype=torch.float32), aux.zero_(), dx
         value = floats(x, n) if self.none else floats(x)
         launch(
-            self.forward, x, target, x if mask is None else mask, x if weight is None else weight,
-            aux, aux if self.none else _launch.counter(x), value,
+            plan, x, target, x if mask is None else mask, x if weight is None else weight,
+            aux, aux if self.none else _launch.counter(x), value, dx,
         )  # fmt: skip
-        return value, aux
+        return value, aux, dx
 
     def gradient(
         self,
@@ -68,26 +97,30 @@ class Example:
         mask: Tensor | None,
         weight: Tensor | None,
         aux: Tensor,
+        foreseen: Tensor | None = None,
     ) -> Tensor:
-        """Returns the gradient (N, C); `incoming` is (N,) or one number."""
-        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        """Returns the gradient (N, C), in `foreseen` if given; `incoming` is (N,) or one number."""
+        plan, dx = self.check, foreseen
+        if plan is None or dx is None:
+            plan = self.backward
+            dx = torch.empty_like(x, memory_format=torch.contiguous_format)
         if not x.shape[0]:
             return dx
         if self.none:
             incoming = incoming.contiguous()
         weight = x if weight is None else weight
         if self.softmax:
-            launch(self.backward, x, target, weight, aux, incoming, dx)
+            launch(plan, x, target, weight, aux, incoming, dx)
         else:
-            mask = x if mask is None else mask
-            launch(self.backward, x, target, mask, weight, aux, incoming, dx)
+            launch(plan, x, target, x if mask is None else mask, weight, aux, incoming, dx)
         return dx
 
 
 class ExampleSums(Example):
-    """The same with `reduction="sums"`."""
+    """The same with `reduction="sums"`: what divides the sum comes with the gradient of it."""
 
     __slots__ = ()
+    foresees: ClassVar = False
 
     def value(
         self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
@@ -125,15 +158,34 @@ def _lay_out(
     return (ExampleSums if reduction == "sums" else Example)(kind, numbers, flags)
 
 
+def _is_foreseen(shape: Shape, numbers: Numbers, flags: tuple[bool, bool, bool, bool]) -> bool:
+    """True where the factor of the rows' gradients may be known before the rows are read.
+
+    It is 1 for a sum, and 1 / n for the mean of rows that all count; not where they have weights.
+    """
+    has_mask, has_weight, mean, none = flags
+    weighted = has_mask or (has_weight and numbers.loss == 0)
+    return shape.c <= _launch.LONGEST_READY and not none and not (mean and weighted)
+
+
 def _plan_rows(
-    shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
+    shape: Shape,
+    strides: tuple[int, ...],
+    numbers: Numbers,
+    flags: tuple[bool, ...],
+    *,
+    gradient: bool = False,
 ) -> Plan:
     n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
     vector, unit = shape.vector, stride_c == 1
     places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn, smooth)
     layout: tuple[int | bool, ...]
-    if len(strides) == 1 and c > _launch.LONGEST_TILE:
+    if gradient:
+        (s, rows, w, warps, programs), stages = _launch.ready_tile(n, c, vector, shape.many)
+        layout = (unit, s, rows, w, triton.next_power_of_2(programs), True, stages)
+        kernel = _softmax_example.softmax_example_forward_kernel
+    elif len(strides) == 1 and c > _launch.LONGEST_TILE:
         lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
         low, high = PAIRABLE
         even = c % (lanes * v) == 0
@@ -146,7 +198,8 @@ def _plan_rows(
         layout = (s, rows, w, triton.next_power_of_2(programs))
         kernel = _sigmoid.sigmoid_example_forward_kernel
         if len(strides) == 1:
-            layout, kernel = (unit, *layout), _softmax_example.softmax_example_forward_kernel
+            layout = (unit, *layout, False, 1)
+            kernel = _softmax_example.softmax_example_forward_kernel
     grid = (programs, 1, 1)
     if len(strides) == 2:
         constants = (loss, power, decay, numbers.focal, *flags, vector, *layout)
@@ -156,7 +209,12 @@ def _plan_rows(
 
 
 def _plan_rows_backward(
-    shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
+    shape: Shape,
+    strides: tuple[int, ...],
+    numbers: Numbers,
+    flags: tuple[bool, ...],
+    *,
+    ready: bool = False,
 ) -> Plan:
     n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
@@ -171,10 +229,12 @@ def _plan_rows_backward(
             _sigmoid.sigmoid_example_backward_kernel, (programs, 1, 1), numbers_, constants, warps
         )
     constants = (
-        *numbers.formula, smooth > 0.0, flags[1], none, vector, stride_c == 1,
-        s, rows, w, triton.cdiv(c, s * w),
+        *numbers.formula, smooth > 0.0, *flags[1:], vector, stride_c == 1,
+        s, rows, w, triton.cdiv(c, s * w), ready,
     )  # fmt: skip
     numbers_ = (*places, alpha, fp, smooth, power * smooth)
+    if ready:  # most often it has nothing to do, and is to be over soon
+        programs = min(programs, 16 * shape.many)
     return Plan(
         _softmax_example.softmax_example_backward_kernel,
         (programs, 1, 1),
