@@ -1,7 +1,9 @@
 """The fused kernels against the PyTorch form: on a GPU where there is one, else interpreted."""
 
+import copy
 import importlib.util
 import os
+import pickle
 from itertools import product
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -395,6 +397,102 @@ def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
     make_loss(name, backend="triton", **options)(logits.requires_grad_(), target).backward()
     assert len(started) == 2  # one for the value, one for the gradient
     assert set(started) == KERNELS[mode, over or "example"]
+
+
+def calls_of(loss, monkeypatch):
+    """Counts the calls of the loss's function, which a shortcut saves."""
+    calls = []
+    function = type(loss).function
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(type(loss), "function", staticmethod(counted))
+    return calls
+
+
+@every_mode
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ce", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
+        ("focal", {"reduction": "sum"}),
+        ("dsc", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0], "exclude": []}),
+        ("dice", {"over": "batch", "reduction": "none"}),
+        ("tversky", {"over": "batch", "alpha": 0.2, "weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
+    ],
+)
+def test_a_loss_goes_straight_to_its_kernels_where_it_has_been_before(
+    name, options, mode, monkeypatch
+):
+    loss = make_loss(name, backend="triton", check_labels=False, **options).to(DEVICE)
+    reference = make_loss(name, backend="torch", **options).to(DEVICE)
+    calls = calls_of(loss, monkeypatch)
+    kinds = [(9, torch.float32), (9, torch.bfloat16), (12, torch.float32)]
+    for again in range(2):
+        for seed, (n, dtype) in enumerate(kinds):
+            logits, target, _ = inputs(mode, n, 5, dtype=dtype, seed=3 * again + seed)
+            x, y = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+            value, expected = loss(x, target), reference(y, target)
+            torch.testing.assert_close(value, expected, rtol=2e-5, atol=2e-6)
+            value.sum().backward()
+            expected.sum().backward()
+            torch.testing.assert_close(x.grad, y.grad, rtol=TOLERANCE[dtype], atol=1e-5)
+            with torch.no_grad():
+                torch.testing.assert_close(loss(logits, target), expected, rtol=2e-5, atol=2e-6)
+        ours = len([one for one in calls if one[0].requires_grad])
+        assert ours == len(kinds) + (again + 1) * len(kinds)  # the reference has no shortcut
+
+
+def test_no_shortcut_where_values_matter_or_logits_are_changed_first(monkeypatch):
+    logits, target, mask = inputs("softmax", 9, 5)
+    target[3] = 0
+    cases = [
+        ("ce", {"check_labels": True}, target, None),
+        ("la", {"check_labels": False, "weight": [1.0, 2.0, 3.0, 4.0, 5.0]}, target, None),
+        ("dice", {"check_labels": False}, target, mask),
+        ("dice", {"check_labels": False, "reduction": "none"}, target, None),
+    ]
+    for name, options, labels, kept in cases:
+        with monkeypatch.context() as patched:
+            loss = make_loss(name, backend="triton", **options).to(DEVICE)
+            calls = calls_of(loss, patched)
+            for _ in range(3):
+                loss(logits.requires_grad_(), labels, kept)
+            assert len(calls) == 3
+    loss = make_loss("ce", backend="triton", check_labels=True).to(DEVICE)
+    loss(logits, target)
+    if not CUDA:  # there it is an assertion of the device, which ends the process
+        with pytest.raises(ValueError, match="wanted labels from 0 to 4"):
+            loss(logits, target + 3)
+    loss = make_loss("ce", backend="triton", check_labels=False)
+    soft = torch.rand(9, 5, device=DEVICE)
+    loss(logits, soft)
+    with pytest.raises(ValueError, match="that require a gradient have the PyTorch form only"):
+        loss(logits, soft.requires_grad_())
+
+
+def test_a_loss_that_knows_its_kernels_is_copied_and_pickled_without_them():
+    logits, target, _ = inputs("softmax", 9, 5)
+    loss = make_loss("dsc", backend="triton", check_labels=False)
+    expected = loss(logits.requires_grad_(), target)
+    for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert other.options == loss.options
+        assert torch.equal(other(logits, target), expected)
+    assert torch.equal(loss(logits, target), expected)
+
+
+def test_ever_new_shapes_do_not_fill_the_memory(monkeypatch):
+    from softf1.losses._dispatch import Shortcuts
+
+    monkeypatch.setattr(Shortcuts, "MOST", 2)
+    loss = make_loss("dice", backend="triton", check_labels=False)
+    for n in (3, 4, 5, 6, 3):
+        logits, target, _ = inputs("softmax", n, 3)
+        expected = make_loss("dice", backend="torch")(logits, target)
+        torch.testing.assert_close(loss(logits.requires_grad_(), target), expected)
+        assert len(loss._shortcuts.known) <= 2
 
 
 class Jaccard(NamedTuple):

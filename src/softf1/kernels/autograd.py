@@ -37,7 +37,7 @@ def example(
         value, _ = example_forward(x, target, mask, weight, *numbers, reduction)
         return value
     kernels = lay_out_example(x, target, mask, weight, numbers, reduction)
-    return _run(kernels, x, target, mask, weight)
+    return run(kernels, x, target, mask, weight)
 
 
 def batch(
@@ -55,7 +55,7 @@ def batch(
         value, _ = batch_forward(x, target, mask, weight, *numbers, reduction, micro)
         return value
     kernels = lay_out_batch(x, target, mask, weight, numbers, reduction, micro=micro)
-    return _run(kernels, x, target, mask, weight)
+    return run(kernels, x, target, mask, weight)
 
 
 def _wants_operator(x: Tensor) -> bool:
@@ -63,13 +63,14 @@ def _wants_operator(x: Tensor) -> bool:
     return torch.compiler.is_compiling() or type(x) not in (Tensor, Parameter)
 
 
-def _run(
+def run(
     kernels: Example | Batch,
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
     weight: Tensor | None,
 ) -> Tensor:
+    """Returns the loss of tensors that the kernels are laid out for."""
     value: Tensor
     if x.requires_grad and torch.is_grad_enabled():
         value = _Loss.apply(x, target, mask, weight, kernels)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +19,7 @@ from softf1.losses._core import (
 from softf1.losses._family import Shared, class_weight, kept_classes, refuse_degenerate_micro
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -87,6 +88,18 @@ def entropy_loss(
     numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
     value = autograd.example(x, labels, flat_mask, weights, numbers, reduction)
     return value.reshape(logits.shape[:-1]) if reduction == "none" else value
+
+
+def kernels_of(value: Tensor, inputs: tuple[Tensor | None, ...]) -> Callable[..., Tensor] | None:
+    """Returns what made `value` of logits, target, mask and weight, to be called with others.
+
+    None where it was made of other tensors than these: of adjusted logits, say.
+    """
+    kernels = getattr(value.grad_fn, "kernels", None)
+    if kernels is None:
+        return None
+    given = zip(value.grad_fn.saved_tensors, inputs, strict=False)  # then comes what forward kept
+    return partial(autograd.run, kernels) if all(a is b for a, b in given) else None
 
 
 def _flatten(
