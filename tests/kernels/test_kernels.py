@@ -399,6 +399,35 @@ def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
     assert set(started) == KERNELS[mode, over or "example"]
 
 
+def test_a_linear_loss_at_batch_level_keeps_what_the_kernels_found_of_the_rows(monkeypatch):
+    from softf1.kernels import _launch, batch_level, linear_loss
+
+    if not CUDA:  # large tiles: the interpreter's time goes by their number
+        tile = _launch.Tile(s=16, n=64, w=128, warps=4, programs=1)
+        for name in ("statistics_tile", "batch_backward_tile"):
+            monkeypatch.setattr(_launch, name, lambda *_: tile)
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (
+        torch.randn(size, generator=generator).to(DEVICE).requires_grad_()
+        for size in ((128, 4), (1_100, 4))
+    )
+    target = torch.randint(0, 1_100, (128,), generator=generator).to(DEVICE)
+    started, partial_sums = [], batch_level.Batch._partial_sums
+    monkeypatch.setattr(
+        batch_level.Batch,
+        "_partial_sums",
+        lambda self, x, *rest: started.append(len(x)) or partial_sums(self, x, *rest),
+    )
+    loss = make_loss("dsc", over="batch", backend="triton")
+    value = linear_loss(hidden, weight, target, loss, chunk_rows=64)
+    assert started == [64, 64]  # a second pass over the chunks did not sum them up again
+    got = torch.autograd.grad(value, (hidden, weight))
+    expected = make_loss("dsc", over="batch", backend="torch")(hidden @ weight.T, target)
+    torch.testing.assert_close(value, expected)
+    for ours, theirs in zip(got, torch.autograd.grad(expected, (hidden, weight)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
 def calls_of(loss, monkeypatch):
     """Counts the calls of the loss's function, which a shortcut saves."""
     calls = []
