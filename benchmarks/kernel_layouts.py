@@ -26,7 +26,7 @@ import torch
 
 from kernels import copy_bandwidth
 from softf1.kernels import _launch, batch_level, example_level
-from softf1.kernels._launch import Lanes, Tile
+from softf1.kernels._launch import Lanes, Ready, Tile
 from softf1.kernels._numbers import Numbers
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
                     n, c, vector, entries=entries, warps=warps, together=together, many=many
                 )
                 yield "forward", "forward_tile", tile
-                for stages in (1, 2):
-                    yield "both", "ready_tile", (tile, stages)
+                for again, stages in ((False, 1), (True, 1), (False, 2), (True, 2)):
+                    yield "both", "ready_tile", Ready(tile, again, stages)
                 yield "statistics", "statistics_tile", tile
                 yield "batch backward", "batch_backward_tile", tile
             tile = _launch.cut(n, c, vector, entries=entries, warps=warps, together=0, many=many)
@@ -72,11 +72,13 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
 
 
 def _long_layouts(n: int, c: int, many: int) -> Iterator[Layout]:
-    for warps, vector in ((8, 8), (16, 8), (32, 8), (16, 4), (32, 4)):
-        for together, stages in ((1, 1), (1, 2), (2, 1)):
+    for warps, vector in ((8, 8), (16, 8), (32, 8)):
+        for together, stages in ((1, 1), (1, 2), (2, 2)):
             width = 32 * warps * vector
             pieces = _launch.triton.next_power_of_2(c) // width
-            yield "both", "ready_tile", (Tile(pieces, 1, width, warps, many * together), stages)
+            tile = Tile(pieces, 1, width, warps, many * together)
+            for again in (False, True):
+                yield "both", "ready_tile", Ready(tile, again, stages)
     for lanes, warps in ((512, 8), (1024, 8), (1024, 16)):
         for together in (2, 3, 4):
             yield "forward", "long_lanes", Lanes(lanes, 8, warps, many * together)

@@ -4,6 +4,8 @@ import copy
 import importlib.util
 import os
 import pickle
+import subprocess
+import sys
 from itertools import product
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -637,6 +639,62 @@ def test_many_lines_of_partial_sums_are_finished_at_once_or_in_turn(c, monkeypat
         monkeypatch.setattr(batch_level, "MOST_PARTIAL", most)
         compare("dice", {"over": "batch"}, logits, target, mask)
     forget_plans()
+
+
+COMPILE = """
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from softf1.kernels import _launch
+from softf1.kernels._numbers import Numbers
+from softf1.kernels.batch_level import lay_out_batch
+from softf1.kernels.example_level import lay_out_example
+
+_launch.processors = lambda _: 132
+PAPER = Numbers(1, 1, 2, 0.3, 1.0, 1.0, 1.0, -100)
+HALF, WHOLE, FLOAT, COUNT = "*bf16", "*i64", "*fp32", "*i32"
+
+
+def compile_for_h100(plan, *tensors):
+    values = dict(zip(plan.kernel.arg_names, (*tensors, *plan.arguments), strict=True))
+    constants = {one.name: values[one.name] for one in plan.kernel.params if one.is_constexpr}
+    signature = {
+        name: value if isinstance(value, str) else "fp32" if isinstance(value, float) else "i32"
+        for name, value in values.items()
+    } | dict.fromkeys(constants, "constexpr")
+    attributes = {(i,): [["tt.divisibility", 16]] for i in range(len(tensors))}
+    source = ASTSource(plan.kernel, signature, constants, attributes)
+    target = GPUTarget("cuda", 90, 32)
+    triton.compile(source, target=target, options={"num_warps": plan.warps})
+    print(plan.kernel.__name__)
+
+
+x = torch.empty(64, 20, dtype=torch.bfloat16, device="meta")
+y = torch.empty(64, dtype=torch.int64, device="meta")
+example = lay_out_example(x, y, None, None, PAPER, "mean")
+batch = lay_out_batch(x, y, None, None, PAPER, "mean", micro=False)
+compile_for_h100(example.both, HALF, WHOLE, HALF, HALF, FLOAT, COUNT, FLOAT, HALF)
+compile_for_h100(example.check, HALF, WHOLE, HALF, FLOAT, FLOAT, HALF)
+compile_for_h100(batch.sums[0], HALF, WHOLE, HALF, HALF, FLOAT, FLOAT, COUNT, FLOAT)
+compile_for_h100(batch.backward, HALF, WHOLE, FLOAT, FLOAT, FLOAT, HALF)
+"""
+
+
+@pytest.mark.slow
+def test_the_kernels_compile_for_a_gpu_that_is_not_here():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-c", COMPILE]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2_000:]
+    assert run.stdout.split() == [
+        "softmax_example_forward_kernel",
+        "softmax_example_backward_kernel",
+        "softmax_batch_statistics_kernel",
+        "softmax_batch_backward_kernel",
+    ]
 
 
 @on_gpu

@@ -46,6 +46,18 @@ class Tile(NamedTuple):
     programs: int
 
 
+class Ready(NamedTuple):
+    """A tile for value and gradient in one.
+
+    `again`: terms of all entries are computed twice, so that fewer registers are needed. `stages`:
+    2 loads rows while those before are worked on.
+    """
+
+    tile: Tile
+    again: bool
+    stages: int = 1
+
+
 class Lanes(NamedTuple):
     """A part of a long row: `lanes` of `v` classes."""
 
@@ -135,16 +147,16 @@ def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 
 
 @lru_cache(maxsize=1024)
-def ready_tile(n: int, c: int, vector: int, many: int) -> tuple[Tile, int]:
-    """Rows of one tile, read once and their gradient written; and how many stages of the loop."""
+def ready_tile(n: int, c: int, vector: int, many: int) -> Ready:
+    """Rows of one tile, read once and their gradient written."""
     if c <= LONGEST_TILE:
         entries, together = (4, 8) if c <= FEW else (32, 12)
         tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
-        return tile._replace(programs=min(tile.programs, MOST_PROGRAMS)), 1
+        return Ready(tile._replace(programs=min(tile.programs, MOST_PROGRAMS)), again=False)
     warps = 16
     width = 32 * warps * vector
     pieces = max(1, triton.next_power_of_2(c) // width)
-    return Tile(pieces, 1, width, warps, max(1, min(n, many))), 1
+    return Ready(Tile(pieces, 1, width, warps, max(1, min(n, many))), again=True, stages=2)
 
 
 @lru_cache(maxsize=1024)

@@ -147,7 +147,7 @@ def negative_sums(
 
 
 @triton.jit
-def weight_of_terms(tile, weights, all_weights):
+def weight_of_terms(tile, weight, cols, c, all_weights, HAS_WEIGHT: tl.constexpr):
     """Returns the weight of the classes of each row that are not −inf.
 
     A logit of −inf is rare: one look at the tile, and the classes are counted only if it has one.
@@ -156,6 +156,7 @@ def weight_of_terms(tile, weights, all_weights):
     found = tl.zeros_like(look) + all_weights
     look = tl.sum(look)
     if look != look:
+        weights = load_weight(weight, cols, c, HAS_WEIGHT)
         found = sum_row(tl.where(tile != -float("inf"), weights, 0.0))
     return found
 
@@ -163,34 +164,39 @@ def weight_of_terms(tile, weights, all_weights):
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_example_forward_kernel(
     x, target, mask, weight, aux, counter, value, dx,
-    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
+    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor, one,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, PROGRAMS: tl.constexpr,
-    GRADIENT: tl.constexpr, STAGES: tl.constexpr,
+    GRADIENT: tl.constexpr, AGAIN: tl.constexpr, PAIRED: tl.constexpr, EVEN: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Rows that fit into one tile; alpha is gamma for the entropies, factor is power · smooth.
 
     GRADIENT: writes the gradient as well, as it is where all rows count and the loss is not scaled.
+    AGAIN: computes h for that once more, so that registers hold one number of each entry, not two;
+    `one` is 1, which the compiler does not know: it would keep what it has computed before.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = units * VECTOR
     cols = tile_columns(0, S, W)
     weights = load_weight(weight, cols, c, HAS_WEIGHT)
-    all_weights = tl.sum(tl.sum(tl.sum(weights, axis=2), axis=1), axis=0)
+    all_weights = c.to(tl.float32)
+    if HAS_WEIGHT:
+        all_weights = tl.sum(tl.sum(tl.sum(weights, axis=2), axis=1), axis=0)
     value_sum = tl.zeros([N], tl.float32)
     count_sum = tl.zeros([N], tl.float32)
     norm = reciprocal_or_zero(n.to(tl.float32)) if MEAN else 1.0  # the factor where all rows count
     for block in tl.range(program, tl.cdiv(n, N), programs, num_stages=STAGES):
         rows = block * N + tl.arange(0, N)
         label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
-        tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT)
+        tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT, EVEN)
         gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c, VECTOR)
         weight_here = gold_x
         if LOSS != ENTROPY:  # first of all: nothing but e then has to stay in registers
-            weight_here = weight_of_terms(tile, weights, all_weights)
+            weight_here = weight_of_terms(tile, weight, cols, c, all_weights, HAS_WEIGHT)
         e, m, z, u, top, any_class = softmax_state(tile, cols, FRACTIONAL)
         if LOSS == ENTROPY:
             total, gold, scale = entropy_row(
@@ -208,7 +214,7 @@ def softmax_example_forward_kernel(
             share = e * spread(r)
             loss, h, of_top = negative_sums(
                 share, cols == spread(top), spread(u), weights, alpha, fp, smooth,
-                LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT,
+                LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT, PAIRED,
             )  # fmt: skip
             total, summed = sum_row(loss) + more, sum_row(h) * factor + more_h
             if DECAY == PAPER and FRACTIONAL:
@@ -230,15 +236,23 @@ def softmax_example_forward_kernel(
             scale *= norm
             here = cols == spread(label)
             p, other = share, share
-            if LOSS != ENTROPY:
+            if LOSS == ENTROPY:
+                h = 0.0
+            else:
+                if AGAIN:
+                    share *= one
+                    _loss, h, _top = negative_sums(
+                        share, cols == spread(top), spread(u), weights, alpha, fp, smooth,
+                        LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT, PAIRED,
+                    )  # fmt: skip
+                h *= spread(scale * factor)
                 p, _q, other = probabilities(
                     share, cols == spread(top), spread(u), alpha, DECAY, FRACTIONAL, ALPHA_ONE
                 )
-            h = h * spread(scale * factor) if LOSS != ENTROPY else 0.0
             slope = tl.where(here, spread(gold * scale), h) - p * spread(summed * scale)
             if LOSS != ENTROPY and DECAY == PAPER and FRACTIONAL:
                 slope += spread(of_top * scale) * (other - tl.where(cols == spread(top), 1.0, 0.0))
-            store_tile(dx, slope, rows, cols, n, c)
+            store_tile(dx, slope, rows, cols, n, c, EVEN)
     if not NONE:
         place = norm_place(aux, n, FRACTIONAL)
         value_sum, count_sum = tl.sum(value_sum), tl.sum(count_sum)

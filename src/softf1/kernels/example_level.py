@@ -168,6 +168,12 @@ def _is_foreseen(shape: Shape, numbers: Numbers, flags: tuple[bool, bool, bool, 
     return shape.c <= _launch.LONGEST_READY and not none and not (mean and weighted)
 
 
+def _is_pairable(numbers: Numbers) -> bool:
+    """True where one reciprocal may serve two entries, if a thread has two."""
+    low, high = PAIRABLE
+    return low <= numbers.smooth <= high and numbers.fp <= high
+
+
 def _plan_rows(
     shape: Shape,
     strides: tuple[int, ...],
@@ -182,15 +188,16 @@ def _plan_rows(
     places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn, smooth)
     layout: tuple[int | bool, ...]
     if gradient:
-        (s, rows, w, warps, programs), stages = _launch.ready_tile(n, c, vector, shape.many)
-        layout = (unit, s, rows, w, triton.next_power_of_2(programs), True, stages)
+        tile, again, stages = _launch.ready_tile(n, c, vector, shape.many)
+        s, rows, w, warps, programs = tile
+        paired = again and _is_pairable(numbers) and s * w >= 64 * warps
+        added = triton.next_power_of_2(programs)
+        layout = (unit, s, rows, w, added, True, again, paired, c == s * w, stages)
         kernel = _softmax_example.softmax_example_forward_kernel
     elif len(strides) == 1 and c > _launch.LONGEST_TILE:
         lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
-        low, high = PAIRABLE
         even = c % (lanes * v) == 0
-        # Pairs are of one thread's entries: it must have two.
-        paired = low <= smooth <= high and fp <= high and lanes * v >= 64 * warps
+        paired = _is_pairable(numbers) and lanes * v >= 64 * warps
         layout = (unit, even, lanes, v, paired, triton.next_power_of_2(programs))
         kernel = _softmax_example_long.softmax_example_long_forward_kernel
     else:
@@ -198,14 +205,14 @@ def _plan_rows(
         layout = (s, rows, w, triton.next_power_of_2(programs))
         kernel = _sigmoid.sigmoid_example_forward_kernel
         if len(strides) == 1:
-            layout = (unit, *layout, False, 1)
+            layout = (unit, *layout, False, False, False, c == s * w, 1)
             kernel = _softmax_example.softmax_example_forward_kernel
     grid = (programs, 1, 1)
     if len(strides) == 2:
         constants = (loss, power, decay, numbers.focal, *flags, vector, *layout)
         return Plan(kernel, grid, places, constants, warps)
     constants = (*numbers.formula, smooth > 0.0, numbers.focal, *flags, vector, *layout)
-    return Plan(kernel, grid, (*places, power * smooth), constants, warps)
+    return Plan(kernel, grid, (*places, power * smooth, 1.0), constants, warps)
 
 
 def _plan_rows_backward(
