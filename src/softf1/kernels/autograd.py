@@ -33,6 +33,7 @@ def example(
     reduction: Reduction,
 ) -> Tensor:
     """Returns the loss of rows x (N, C): its sum or mean, or (N,); of `sums` (2, 1)."""
+    value: Tensor
     if _wants_operator(x) and reduction != "sums":
         value, _ = example_forward(x, target, mask, weight, *numbers, reduction)
         return value
@@ -51,6 +52,7 @@ def batch(
     micro: bool,
 ) -> Tensor:
     """Returns the loss of rows x (N, C) at batch level: one value, or (C,); of `sums` (2, C)."""
+    value: Tensor
     if _wants_operator(x) and reduction != "sums":
         value, _ = batch_forward(x, target, mask, weight, *numbers, reduction, micro)
         return value

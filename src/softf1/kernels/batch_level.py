@@ -223,10 +223,11 @@ class BatchSums(Batch):
             partial = _shorten(partial)
         return partial[0], aux
 
-    def gradient(self, incoming: Tensor, x: Tensor, *saved: Any) -> Tensor:
+    def gradient(self, incoming: Tensor, *saved: Any, slopes: Tensor | None = None) -> Tensor:
         """Returns the gradient (N, C)."""
-        one = torch.ones((), device=x.device)
-        return super().gradient(one, x, *saved, slopes=incoming.contiguous())
+        one = torch.ones((), device=incoming.device)
+        slopes = incoming.contiguous() if slopes is None else slopes
+        return super().gradient(one, *saved, slopes=slopes)
 
 
 def lay_out_batch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -95,10 +95,11 @@ def kernels_of(value: Tensor, inputs: tuple[Tensor | None, ...]) -> Callable[...
 
     None where it was made of other tensors than these: of adjusted logits, say.
     """
-    kernels = getattr(value.grad_fn, "kernels", None)
+    node: Any = value.grad_fn
+    kernels = getattr(node, "kernels", None)
     if kernels is None:
         return None
-    given = zip(value.grad_fn.saved_tensors, inputs, strict=False)  # then comes what forward kept
+    given = zip(node.saved_tensors, inputs, strict=False)  # then comes what forward kept
     return partial(autograd.run, kernels) if all(a is b for a, b in given) else None
 
 

@@ -172,7 +172,7 @@ class _Graph:
         self.other_bytes += tensor.nbytes
         return tensor
 
-    def _unpack(self, kept: Tensor | None) -> Tensor | None:
+    def _unpack(self, kept: Tensor | None) -> Any:
         return self._logits if kept is None else kept
 
 

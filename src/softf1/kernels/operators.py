@@ -1,7 +1,7 @@
 """The kernels as operators of torch, which torch.compile sees as one node each."""
 
-# torch.library reads annotations itself: they are not postponed here.
-from typing import Any
+# torch.library reads annotations itself: they are not postponed here, and it knows no Literal.
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from softf1.kernels._numbers import Numbers
 from softf1.kernels.batch_level import batch_room, lay_out_batch
 from softf1.kernels.example_level import example_room, lay_out_example
 from softf1.losses._derivative import SECOND_DERIVATIVE
+
+if TYPE_CHECKING:
+    from softf1.losses._core import Reduction
 
 
 @torch.library.custom_op("softf1::example", mutates_args=())
@@ -30,7 +33,7 @@ def example_forward(
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss, () or (N,), and what backward needs."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return lay_out_example(x, target, mask, weight, numbers, reduction).value(
+    return lay_out_example(x, target, mask, weight, numbers, cast("Reduction", reduction)).value(
         x, target, mask, weight
     )
 
@@ -63,7 +66,7 @@ def example_backward(
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (N,) or one number."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return lay_out_example(x, target, mask, weight, numbers, reduction).gradient(
+    return lay_out_example(x, target, mask, weight, numbers, cast("Reduction", reduction)).gradient(
         incoming, x, target, mask, weight, aux
     )
 
@@ -109,9 +112,9 @@ def batch_forward(
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss, () or (C,), and what backward needs."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return lay_out_batch(x, target, mask, weight, numbers, reduction, micro=micro).value(
-        x, target, mask, weight
-    )
+    return lay_out_batch(
+        x, target, mask, weight, numbers, cast("Reduction", reduction), micro=micro
+    ).value(x, target, mask, weight)
 
 
 @batch_forward.register_fake
@@ -144,9 +147,9 @@ def batch_backward(
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (C,) or one number."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return lay_out_batch(x, target, mask, weight, numbers, reduction, micro=micro).gradient(
-        incoming, x, target, mask, weight, aux
-    )
+    return lay_out_batch(
+        x, target, mask, weight, numbers, cast("Reduction", reduction), micro=micro
+    ).gradient(incoming, x, target, mask, weight, aux)
 
 
 @batch_backward.register_fake
