@@ -35,8 +35,7 @@ def tile_columns(start, S: tl.constexpr, W: tl.constexpr):
 
 @triton.jit
 def empty_tile(S: tl.constexpr, N: tl.constexpr, W: tl.constexpr):
-    shape: tl.constexpr = [S, N, W] if PIECES == 0 else [N, S, W]
-    return tl.zeros(shape, tl.float32)
+    return tl.zeros([S, N, W], tl.float32) if PIECES == 0 else tl.zeros([N, S, W], tl.float32)
 
 
 @triton.jit
