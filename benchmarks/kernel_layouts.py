@@ -3,7 +3,10 @@
     PYTHONPATH=src python benchmarks/kernel_layouts.py [--output layouts.csv] [--shape 262144x100]
 
 Every layout's loss and gradient are compared with those of the present layout. Kernels are compiled
-by several processes first, then timed by one, by graph replay.
+by several processes first, then timed by one, by graph replay. `both` is the forward kernel that
+writes the gradient as well; `check` is the backward kernel that finds it made already; `anew` the
+same kernel where the loss was scaled, so that the gradient has to be made again. The share is that
+of the floor, two reads and one write of the logits at the bandwidth of a copy.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from unittest.mock import patch
 
 import torch
 
+from kernels import copy_bandwidth
 from softf1.kernels import _launch, batch_level, example_level
-from softf1.kernels._launch import Lanes
+from softf1.kernels._launch import Lanes, Ready, Tile
 from softf1.kernels._numbers import Numbers
 
 if TYPE_CHECKING:
@@ -45,7 +49,7 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
     """Yields what to try at a shape."""
     many, vector = (
         _launch.processors(torch.device("cuda")),
-        _launch.shape_of(*make_inputs(n, c)).vector,
+        _launch.shape_of(_launch.kind_of(*make_inputs(n, c)))[0].vector,
     )
     if c > _launch.LONGEST_TILE:
         yield from _long_layouts(n, c, many)
@@ -58,6 +62,8 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
                     n, c, vector, entries=entries, warps=warps, together=together, many=many
                 )
                 yield "forward", "forward_tile", tile
+                for again, stages in ((False, 1), (True, 1), (False, 2), (True, 2)):
+                    yield "both", "ready_tile", Ready(tile, again, stages)
                 yield "statistics", "statistics_tile", tile
                 yield "batch backward", "batch_backward_tile", tile
             tile = _launch.cut(n, c, vector, entries=entries, warps=warps, together=0, many=many)
@@ -66,6 +72,13 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
 
 
 def _long_layouts(n: int, c: int, many: int) -> Iterator[Layout]:
+    for warps, vector in ((8, 8), (16, 8), (32, 8)):
+        for together, stages in ((1, 1), (1, 2), (2, 2)):
+            width = 32 * warps * vector
+            pieces = _launch.triton.next_power_of_2(c) // width
+            tile = Tile(pieces, 1, width, warps, many * together)
+            for again in (False, True):
+                yield "both", "ready_tile", Ready(tile, again, stages)
     for lanes, warps in ((512, 8), (1024, 8), (1024, 16)):
         for together in (2, 3, 4):
             yield "forward", "long_lanes", Lanes(lanes, 8, warps, many * together)
@@ -95,26 +108,36 @@ def forget_plans() -> None:
 
 
 def passes(n: int, c: int, numbers: Numbers) -> dict[str, Callable[[], Any]]:
-    """Returns the four passes; the backward ones start from what forward kept."""
+    """Returns the passes of both levels; the backward ones start from what forward kept.
+
+    Plans are looked up in every call, so that a layout may be put in their place.
+    """
     x, target = make_inputs(n, c)
-    one = torch.ones((), device="cuda")
-    _, aux = example_level.run_example(x, target, None, None, numbers, mean=True, none=False)
+    given = (x, target, None, None)
+    one, two = torch.ones((), device="cuda"), torch.full((), 2.0, device="cuda")
+
+    def example() -> example_level.Example:
+        return example_level.lay_out_example(*given, numbers, "mean")
+
+    _, aux, foreseen = example().value_and_gradient(*given)
     found = {
-        "forward": lambda: example_level.run_example(
-            x, target, None, None, numbers, mean=True, none=False
-        )[0],
-        "backward": lambda: example_level.run_example_backward(
-            one, x, target, None, None, aux, numbers
-        ),
+        "forward": lambda: example().value(*given)[0],
+        "backward": lambda: example().gradient(one, *given, aux),
+        "both": lambda: example().value_and_gradient(*given)[2],
+        "check": lambda: example().gradient(one, *given, aux, foreseen),
+        "anew": lambda: example().gradient(two, *given, aux, foreseen),
     }
+    if foreseen is None:
+        found = {name: found[name] for name in ("forward", "backward")}
     if numbers.loss:
-        micro = {"micro": False, "mean": True, "none": False}
-        _, slopes, rows = batch_level.run_batch(x, target, None, None, numbers, **micro)
+
+        def batch() -> batch_level.Batch:
+            return batch_level.lay_out_batch(*given, numbers, "mean", micro=False)
+
+        _, rows = batch().value(*given)
         found |= {
-            "statistics": lambda: batch_level.run_batch(x, target, None, None, numbers, **micro)[0],
-            "batch backward": lambda: batch_level.run_batch_backward(
-                one, x, target, None, rows, slopes, numbers
-            ),
+            "statistics": lambda: batch().value(*given)[0],
+            "batch backward": lambda: batch().gradient(one, *given, rows),
         }
     return found
 
@@ -158,9 +181,16 @@ def sweep(n: int, c: int) -> list[dict[str, Any]]:
         found = [row for row in rows if row["pass"] == name and row["ms"] > 0]
         for row in sorted(found, key=lambda row: row["ms"])[:4]:
             print(f"    {row['ms']:.4f} {row['layout']} {row['note']}")
-    for label, names in (("example", ["forward", "backward"]), ("batch", [*steps][2:])):
-        both = replay_ms(lambda names=names: [steps[name]() for name in names], repeats)
-        print(f"{n}x{c} {label}, both: {both:.4f}")
+    floor = 3e3 * make_inputs(n, c)[0].nbytes / copy_bandwidth()
+    for label, names in (
+        ("example", ("both", "check")),
+        ("example, scaled", ("both", "anew")),
+        ("example, gradient in backward", ("forward", "backward")),
+        ("batch", ("statistics", "batch backward")),
+    ):
+        if steps.keys() >= set(names):
+            ms = replay_ms(lambda names=names: [steps[name]() for name in names], repeats)
+            print(f"{n}x{c} {label}: {ms:.4f} ms, {floor / ms:.2f} of the floor")
     return rows
 
 

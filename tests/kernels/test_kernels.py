@@ -1,7 +1,11 @@
 """The fused kernels against the PyTorch form: on a GPU where there is one, else interpreted."""
 
+import copy
 import importlib.util
 import os
+import pickle
+import subprocess
+import sys
 from itertools import product
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -280,6 +284,79 @@ def test_a_second_derivative_is_refused():
             gradient.pow(2).sum().backward()
 
 
+FORESEEN = [
+    ("ce", {}),
+    ("focal", {"reduction": "sum"}),
+    ("tversky", {"alpha": 0.2, "weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
+    ("dsc", {"alpha": 0.3, "decay": "paper"}),
+    ("dsc", {"decay": "paper", "squared": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), FORESEEN)
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_a_gradient_that_forward_wrote_is_made_again_where_it_was_for_another_factor(
+    name, options, ignored, factor
+):
+    logits, target, _ = inputs("softmax", 33, 5)
+    if not ignored:
+        target[3] = 1
+    compare(name, options, logits, target, gradient_of=torch.tensor(factor, device=DEVICE))
+
+
+def test_forward_writes_the_gradient_and_backward_leaves_it_if_it_fits():
+    from softf1.kernels._numbers import Numbers
+    from softf1.kernels.example_level import lay_out_example
+    from softf1.kernels.fused import DICE, NO_DECAY
+
+    logits, target, _ = inputs("softmax", 33, 5)
+    target[3] = 1
+    numbers = Numbers(DICE, 1, NO_DECAY, 0.0, 1.0, 1.0, 1.0, -100)
+    for ignored, factor, left in ((0, 1.0, True), (0, 2.0, False), (1, 1.0, False)):
+        target[:ignored] = -100
+        given = (logits, target, None, None)
+        kernels = lay_out_example(*given, numbers, "mean")
+        _, aux, foreseen = kernels.value_and_gradient(*given)
+        foreseen.fill_(7.0)
+        incoming = torch.tensor(factor, device=DEVICE)
+        again = kernels.gradient(incoming, *given, aux, foreseen)
+        assert again is foreseen
+        assert (again == 7.0).all() == left
+        expected = kernels.gradient(incoming, *given, aux)
+        assert torch.equal(again, expected) != left
+
+
+@pytest.mark.parametrize(("name", "over"), [("ce", {}), ("dsc", {}), ("dsc", {"over": "batch"})])
+def test_backward_twice_through_a_kept_graph_adds_up(name, over):
+    logits, target, _ = inputs("softmax", 9, 5)
+    target[3] = 0
+    logits.requires_grad_()
+    loss = make_loss(name, backend="triton", **over)(logits, target)
+    loss.backward(retain_graph=True)
+    once = logits.grad.clone()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close(logits.grad, 3 * once)
+
+
+def test_a_scaled_loss_keeps_gradients_that_float16_could_not_hold():
+    logits, target, _ = inputs("softmax", 512, 9, dtype=torch.float16, scale=6.0)
+    target[3] = 1
+    scale = torch.tensor(2.0**14, device=DEVICE)
+    dx = compare("ce", {}, logits, target, gradient_of=scale).float() / scale
+    small = (dx != 0) & (dx.abs() < 2.0**-25)  # which float16 rounds to 0
+    assert small.float().mean() > 0.05
+
+
+@pytest.mark.parametrize("c", [9_001, 16_384])
+def test_long_rows_are_read_once_where_the_gradient_is_foreseen(c):
+    logits, target, _ = inputs("softmax", 3, c)
+    one = torch.tensor(1.0, device=DEVICE)
+    for name in ("ce", "dsc"):
+        compare(name, {}, logits, target, gradient_of=one)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -296,16 +373,8 @@ def test_forced_and_impossible_says_why(options, reason):
 KERNELS = {
     ("softmax", "example"): {"softmax_example_forward_kernel", "softmax_example_backward_kernel"},
     ("sigmoid", "example"): {"sigmoid_example_forward_kernel", "sigmoid_example_backward_kernel"},
-    ("softmax", "batch"): {
-        "softmax_batch_statistics_kernel",
-        "batch_finish_kernel",
-        "softmax_batch_backward_kernel",
-    },
-    ("sigmoid", "batch"): {
-        "sigmoid_batch_statistics_kernel",
-        "batch_finish_kernel",
-        "sigmoid_batch_backward_kernel",
-    },
+    ("softmax", "batch"): {"softmax_batch_statistics_kernel", "softmax_batch_backward_kernel"},
+    ("sigmoid", "batch"): {"sigmoid_batch_statistics_kernel", "sigmoid_batch_backward_kernel"},
 }
 
 
@@ -328,7 +397,133 @@ def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
     logits, target, _ = inputs(mode, 5, 4)
     options = {} if over is None else {"over": over}
     make_loss(name, backend="triton", **options)(logits.requires_grad_(), target).backward()
+    assert len(started) == 2  # one for the value, one for the gradient
     assert set(started) == KERNELS[mode, over or "example"]
+
+
+def test_a_linear_loss_at_batch_level_keeps_what_the_kernels_found_of_the_rows(monkeypatch):
+    from softf1.kernels import _launch, batch_level, linear_loss
+
+    if not CUDA:  # large tiles: the interpreter's time goes by their number
+        tile = _launch.Tile(s=16, n=64, w=128, warps=4, programs=1)
+        for name in ("statistics_tile", "batch_backward_tile"):
+            monkeypatch.setattr(_launch, name, lambda *_: tile)
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (
+        torch.randn(size, generator=generator).to(DEVICE).requires_grad_()
+        for size in ((128, 4), (1_100, 4))
+    )
+    target = torch.randint(0, 1_100, (128,), generator=generator).to(DEVICE)
+    started, partial_sums = [], batch_level.Batch._partial_sums
+    monkeypatch.setattr(
+        batch_level.Batch,
+        "_partial_sums",
+        lambda self, x, *rest: started.append(len(x)) or partial_sums(self, x, *rest),
+    )
+    loss = make_loss("dsc", over="batch", backend="triton")
+    value = linear_loss(hidden, weight, target, loss, chunk_rows=64)
+    assert started == [64, 64]  # a second pass over the chunks did not sum them up again
+    got = torch.autograd.grad(value, (hidden, weight))
+    expected = make_loss("dsc", over="batch", backend="torch")(hidden @ weight.T, target)
+    torch.testing.assert_close(value, expected)
+    for ours, theirs in zip(got, torch.autograd.grad(expected, (hidden, weight)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
+def calls_of(loss, monkeypatch):
+    """Counts the calls of the loss's function, which a shortcut saves."""
+    calls = []
+    function = type(loss).function
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(type(loss), "function", staticmethod(counted))
+    return calls
+
+
+@every_mode
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ce", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
+        ("focal", {"reduction": "sum"}),
+        ("dsc", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0], "exclude": []}),
+        ("dice", {"over": "batch", "reduction": "none"}),
+        ("tversky", {"over": "batch", "alpha": 0.2, "weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
+    ],
+)
+def test_a_loss_goes_straight_to_its_kernels_where_it_has_been_before(
+    name, options, mode, monkeypatch
+):
+    loss = make_loss(name, backend="triton", check_labels=False, **options).to(DEVICE)
+    reference = make_loss(name, backend="torch", **options).to(DEVICE)
+    calls = calls_of(loss, monkeypatch)
+    kinds = [(9, torch.float32), (9, torch.bfloat16), (12, torch.float32)]
+    for again in range(2):
+        for seed, (n, dtype) in enumerate(kinds):
+            logits, target, _ = inputs(mode, n, 5, dtype=dtype, seed=3 * again + seed)
+            x, y = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+            value, expected = loss(x, target), reference(y, target)
+            torch.testing.assert_close(value, expected, rtol=2e-5, atol=2e-6)
+            value.sum().backward()
+            expected.sum().backward()
+            torch.testing.assert_close(x.grad, y.grad, rtol=TOLERANCE[dtype], atol=1e-5)
+            with torch.no_grad():
+                torch.testing.assert_close(loss(logits, target), expected, rtol=2e-5, atol=2e-6)
+        ours = len([one for one in calls if one[0].requires_grad])
+        assert ours == len(kinds) + (again + 1) * len(kinds)  # the reference has no shortcut
+
+
+def test_no_shortcut_where_values_matter_or_logits_are_changed_first(monkeypatch):
+    logits, target, mask = inputs("softmax", 9, 5)
+    target[3] = 0
+    cases = [
+        ("ce", {"check_labels": True}, target, None),
+        ("la", {"check_labels": False, "weight": [1.0, 2.0, 3.0, 4.0, 5.0]}, target, None),
+        ("dice", {"check_labels": False}, target, mask),
+        ("dice", {"check_labels": False, "reduction": "none"}, target, None),
+    ]
+    for name, options, labels, kept in cases:
+        with monkeypatch.context() as patched:
+            loss = make_loss(name, backend="triton", **options).to(DEVICE)
+            calls = calls_of(loss, patched)
+            for _ in range(3):
+                loss(logits.requires_grad_(), labels, kept)
+            assert len(calls) == 3
+    loss = make_loss("ce", backend="triton", check_labels=True).to(DEVICE)
+    loss(logits, target)
+    if not CUDA:  # there it is an assertion of the device, which ends the process
+        with pytest.raises(ValueError, match="wanted labels from 0 to 4"):
+            loss(logits, target + 3)
+    loss = make_loss("ce", backend="triton", check_labels=False)
+    soft = torch.rand(9, 5, device=DEVICE)
+    loss(logits, soft)
+    with pytest.raises(ValueError, match="that require a gradient have the PyTorch form only"):
+        loss(logits, soft.requires_grad_())
+
+
+def test_a_loss_that_knows_its_kernels_is_copied_and_pickled_without_them():
+    logits, target, _ = inputs("softmax", 9, 5)
+    loss = make_loss("dsc", backend="triton", check_labels=False)
+    expected = loss(logits.requires_grad_(), target)
+    for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert other.options == loss.options
+        assert torch.equal(other(logits, target), expected)
+    assert torch.equal(loss(logits, target), expected)
+
+
+def test_ever_new_shapes_do_not_fill_the_memory(monkeypatch):
+    from softf1.losses._dispatch import Shortcuts
+
+    monkeypatch.setattr(Shortcuts, "MOST", 2)
+    loss = make_loss("dice", backend="triton", check_labels=False)
+    for n in (3, 4, 5, 6, 3):
+        logits, target, _ = inputs("softmax", n, 3)
+        expected = make_loss("dice", backend="torch")(logits, target)
+        torch.testing.assert_close(loss(logits.requires_grad_(), target), expected)
+        assert len(loss._shortcuts.known) <= 2
 
 
 class Jaccard(NamedTuple):
@@ -422,8 +617,7 @@ def test_only_known_versions_of_triton_are_started_by_their_private_interface(kn
     assert len(compiled.starts) == (2 if known else 0)
     for arguments in compiled.starts:
         assert arguments[:9] == (2, 1, 1, "stream", "function", "metadata", None, None, None)
-        assert arguments[9] is x
-        assert arguments[10:] == (8, 0.5, True)
+        assert arguments[9:] == (x.data_ptr(), 8, 0.5, True)
 
 
 def test_the_version_of_triton_decides_how_kernels_are_started():
@@ -445,6 +639,62 @@ def test_many_lines_of_partial_sums_are_finished_at_once_or_in_turn(c, monkeypat
         monkeypatch.setattr(batch_level, "MOST_PARTIAL", most)
         compare("dice", {"over": "batch"}, logits, target, mask)
     forget_plans()
+
+
+COMPILE = """
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from softf1.kernels import _launch
+from softf1.kernels._numbers import Numbers
+from softf1.kernels.batch_level import lay_out_batch
+from softf1.kernels.example_level import lay_out_example
+
+_launch.processors = lambda _: 132
+PAPER = Numbers(1, 1, 2, 0.3, 1.0, 1.0, 1.0, -100)
+HALF, WHOLE, FLOAT, COUNT = "*bf16", "*i64", "*fp32", "*i32"
+
+
+def compile_for_h100(plan, *tensors):
+    values = dict(zip(plan.kernel.arg_names, (*tensors, *plan.arguments), strict=True))
+    constants = {one.name: values[one.name] for one in plan.kernel.params if one.is_constexpr}
+    signature = {
+        name: value if isinstance(value, str) else "fp32" if isinstance(value, float) else "i32"
+        for name, value in values.items()
+    } | dict.fromkeys(constants, "constexpr")
+    attributes = {(i,): [["tt.divisibility", 16]] for i in range(len(tensors))}
+    source = ASTSource(plan.kernel, signature, constants, attributes)
+    target = GPUTarget("cuda", 90, 32)
+    triton.compile(source, target=target, options={"num_warps": plan.warps})
+    print(plan.kernel.__name__)
+
+
+x = torch.empty(64, 20, dtype=torch.bfloat16, device="meta")
+y = torch.empty(64, dtype=torch.int64, device="meta")
+example = lay_out_example(x, y, None, None, PAPER, "mean")
+batch = lay_out_batch(x, y, None, None, PAPER, "mean", micro=False)
+compile_for_h100(example.both, HALF, WHOLE, HALF, HALF, FLOAT, COUNT, FLOAT, HALF)
+compile_for_h100(example.check, HALF, WHOLE, HALF, FLOAT, FLOAT, HALF)
+compile_for_h100(batch.sums[0], HALF, WHOLE, HALF, HALF, FLOAT, FLOAT, COUNT, FLOAT)
+compile_for_h100(batch.backward, HALF, WHOLE, FLOAT, FLOAT, FLOAT, HALF)
+"""
+
+
+@pytest.mark.slow
+def test_the_kernels_compile_for_a_gpu_that_is_not_here():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-c", COMPILE]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2_000:]
+    assert run.stdout.split() == [
+        "softmax_example_forward_kernel",
+        "softmax_example_backward_kernel",
+        "softmax_batch_statistics_kernel",
+        "softmax_batch_backward_kernel",
+    ]
 
 
 @on_gpu

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from softf1.kernels import linear_loss
-from softf1.losses import make_loss
+from softf1.kernels import linear, linear_loss
+from softf1.losses import _sums, make_loss
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -52,6 +52,48 @@ def test_value_and_gradients_are_those_of_both_in_turn(name, options, chunk_rows
     loss = make_loss(name, **options).to(DEVICE)
     for expected, got in both(tensors, target, loss, mask=mask, chunk_rows=chunk_rows):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_the_second_pass_sums_up_again_only_where_the_graphs_are_large(lean, monkeypatch):
+    tensors, target = layer(10, 6, 40)
+    loss = make_loss("dice", over="batch")
+    taken, take_sums = [], linear.take_sums
+
+    def counted(*given):
+        taken.append(given)
+        return take_sums(*given)
+
+    def small_graph(loss, logits, target, mask):  # as that of a kernel: the logits and little else
+        if not lean or not torch.is_grad_enabled():
+            return counted(loss, logits, target, mask)
+        with torch.no_grad():
+            sums = counted(loss, logits, target, mask)
+        return tuple(_Sums.apply(logits, own, loss, target, mask) for own in sums)
+
+    monkeypatch.setattr(linear, "take_sums", small_graph)
+    for expected, got in both(tensors, target, loss, chunk_rows=4):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+    # 3 chunks; without small graphs one to see how large they are, then two passes
+    assert len(taken) == (3 if lean else 1 + 3 + 3)
+
+
+class _Sums(torch.autograd.Function):
+    """Keeps the logits only, and computes what else it needs in backward."""
+
+    @staticmethod
+    def forward(ctx, logits, sums, *rest):
+        ctx.save_for_backward(logits)
+        ctx.rest = rest
+        return sums.clone()
+
+    @staticmethod
+    def backward(ctx, slopes):
+        loss, target, mask = ctx.rest
+        with torch.enable_grad():
+            logits = ctx.saved_tensors[0].detach().requires_grad_()
+            (sums,) = _sums.take_sums(loss, logits, target, mask)
+        return torch.autograd.grad(sums, logits, slopes)[0], None, None, None, None
 
 
 def test_sigmoid_and_leading_axes():

@@ -18,7 +18,8 @@ Where the kernel of a loss is, `_forward`, `_backward` and the like left out of 
 `_sigmoid.py`; `_formulas.py` has the losses' formulas, which they share, `_read.py` how tiles are
 read and written. A call goes from `fused.py` (arguments) through `autograd.py` (derivatives; under
 torch.compile `operators.py`) to `example_level.py` or `batch_level.py` (which kernels, in which
-order) and `_launch.py` (layouts, starting).
+order) and `_launch.py` (layouts, starting). A module that has been called with such tensors before
+starts at `autograd.py`: `softf1.losses._dispatch.Shortcuts`.
 """
 
 from softf1.kernels.linear import linear_loss

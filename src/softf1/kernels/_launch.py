@@ -9,7 +9,9 @@ starts the kernels itself.
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+from contextlib import nullcontext
+from functools import lru_cache, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -25,10 +27,13 @@ KNOWN = ((3, 6), (3, 9))  # run on a GPU; read in its source
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) in KNOWN and not INTERPRETED
 MOST_PROGRAMS = 2_048  # of a kernel whose programs leave sums to the last of them
 LONGEST_TILE = 8_192  # longer rows are read piece by piece
+LONGEST_READY = 32_768  # but for those whose gradient forward writes: registers hold so many
 FEW = 16  # so few classes are four threads' or one's
 MOST_SUMS = 2**18  # classes times programs, where there are more programs than multiprocessors
 MOST_PARTS = 4  # whose classes a program of `_softmax_batch_long` keeps in registers
 SLOTS = 4_096  # counters of a device
+
+address_of = torch.Tensor.data_ptr
 
 
 class Tile(NamedTuple):
@@ -39,6 +44,18 @@ class Tile(NamedTuple):
     w: int
     warps: int
     programs: int
+
+
+class Ready(NamedTuple):
+    """A tile for value and gradient in one.
+
+    `again`: terms of all entries are computed twice, so that fewer registers are needed. `stages`:
+    2 loads rows while those before are worked on.
+    """
+
+    tile: Tile
+    again: bool
+    stages: int = 1
 
 
 class Lanes(NamedTuple):
@@ -80,10 +97,15 @@ class Shape(NamedTuple):
         return processors(self.device)
 
 
-def shape_of(x: Tensor, target: Tensor) -> Shape:
-    """Returns what plans depend on."""
-    (n, c), (stride_n, stride_c) = x.shape, x.stride()
-    return Shape(n, c, stride_n, stride_c, x.dtype, target.dtype, x.device)
+def kind_of(x: Tensor, target: Tensor) -> tuple[Any, ...]:
+    """Returns what plans depend on, to look them up by; `shape_of` reads it."""
+    return x.shape, x.stride(), x.dtype, x.device, target.dtype, target.stride()
+
+
+def shape_of(kind: tuple[Any, ...]) -> tuple[Shape, tuple[int, ...]]:
+    """Returns the shape and the strides of the target."""
+    (n, c), (stride_n, stride_c), dtype, device, labels, strides = kind
+    return Shape(n, c, stride_n, stride_c, dtype, labels, device), strides
 
 
 @lru_cache(maxsize=32)
@@ -122,6 +144,19 @@ def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     entries, together = (4, 8) if c <= FEW else (32, 15)
     tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
     return tile._replace(programs=min(tile.programs, MOST_PROGRAMS))
+
+
+@lru_cache(maxsize=1024)
+def ready_tile(n: int, c: int, vector: int, many: int) -> Ready:
+    """Rows of one tile, read once and their gradient written."""
+    if c <= LONGEST_TILE:
+        entries, together = (4, 8) if c <= FEW else (32, 12)
+        tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
+        return Ready(tile._replace(programs=min(tile.programs, MOST_PROGRAMS)), again=False)
+    warps = 16
+    width = 32 * warps * vector
+    pieces = max(1, triton.next_power_of_2(c) // width)
+    return Ready(Tile(pieces, 1, width, warps, max(1, min(n, many))), again=True, stages=2)
 
 
 @lru_cache(maxsize=1024)
@@ -176,7 +211,7 @@ class Plan:
     A plan is made for tensors of certain types; what starts the compiled kernel stays with it.
     """
 
-    __slots__ = ("arguments", "grid", "kernel", "start", "warps")
+    __slots__ = ("arguments", "direct", "grid", "kernel", "start", "warps")
 
     def __init__(
         self,
@@ -189,42 +224,45 @@ class Plan:
         self.kernel, self.grid, self.warps = kernel, grid, warps
         self.arguments = (*numbers, *constants)
         # Numbers of more than 32 bits have another type: Triton is to see them every time.
-        fits = max(numbers) < 2**31 and min(numbers) >= -(2**31)
-        self.start: Callable[..., None] | None = _start_first if DIRECT and fits else None
+        self.direct = DIRECT and max(numbers) < 2**31 and min(numbers) >= -(2**31)
+        self.start: Callable[[list[int]], None] | None = None
 
 
 def launch(plan: Plan, *tensors: Tensor) -> None:
     """Starts a kernel; its parameters are tensors, then numbers, then constants."""
-    index = tensors[0].device.index
-    if index is not None and index != torch.cuda.current_device():
-        with torch.cuda.device(index):
-            launch(plan, *tensors)
+    addresses = [*map(address_of, tensors)]
+    aligned = not reduce(or_, addresses) & 15  # compiled for pointers that are multiples of 16
+    if aligned and plan.start is not None:
+        plan.start(addresses)
         return
-    addresses = 0
-    for tensor in tensors:
-        addresses |= tensor.data_ptr()
-    if plan.start is None or addresses & 15:  # compiled for pointers that are multiples of 16
-        _start_by_triton(plan, tensors)
-    else:
-        plan.start(plan, tensors)
+    index = tensors[0].device.index
+    with torch.cuda.device(index) if index is not None else nullcontext():
+        compiled = plan.kernel[plan.grid](*tensors, *plan.arguments, num_warps=plan.warps)
+    if aligned and plan.direct:
+        plan.start = _starter(plan, compiled, index)
 
 
-def _start_by_triton(plan: Plan, tensors: tuple[Tensor, ...]) -> Any:
-    """Starts a kernel by Triton's public interface, which looks it up by every argument."""
-    return plan.kernel[plan.grid](*tensors, *plan.arguments, num_warps=plan.warps)
+def _starter(plan: Plan, compiled: Any, index: int | None) -> Callable[[list[int]], None]:
+    """Returns what starts a compiled kernel without Triton's search for it and without its hooks.
 
-
-def _start_first(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
-    """Starts a kernel and keeps what starts it the next time, without Triton's hooks."""
-    compiled = _start_by_triton(plan, tensors)
+    It takes addresses: for a tensor Triton would ask the driver whether it is the device's.
+    """
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
-    stream_of, index = triton.runtime.driver.active.get_current_stream, tensors[0].device.index
+    stream_of = triton.runtime.driver.active.get_current_stream
     (x, y, z), arguments = plan.grid, plan.arguments
 
-    def start(_plan: Plan, tensors: tuple[Tensor, ...]) -> None:
-        run(x, y, z, stream_of(index), function, metadata, None, None, None, *tensors, *arguments)
+    def start(addresses: list[int]) -> None:
+        stream = stream_of(index)
+        run(x, y, z, stream, function, metadata, None, None, None, *addresses, *arguments)
 
-    plan.start = start
+    def start_there(addresses: list[int]) -> None:
+        if index == torch.cuda.current_device():
+            start(addresses)
+            return
+        with torch.cuda.device(index):
+            start(addresses)
+
+    return start if index is None or torch.cuda.device_count() == 1 else start_there
 
 
 class _Counters:

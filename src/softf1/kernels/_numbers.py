@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -12,7 +11,7 @@ from softf1.kernels._launch import MOST_PROGRAMS
 if TYPE_CHECKING:
     from torch import Tensor
 
-AFTER_ROWS = 2 + 2 * MOST_PROGRAMS
+AFTER_ROWS = 2 + 2 * MOST_PROGRAMS  # after the values of rows: factor, count, programs' sums
 
 
 class Numbers(NamedTuple):
@@ -43,11 +42,9 @@ class Numbers(NamedTuple):
         return (self.loss, self.power, self.decay, self.fractional, self.alpha == 1.0)
 
 
-@lru_cache(maxsize=4096)
-def kept_floats(n: int, numbers: Numbers, *, softmax: bool) -> int:
-    """Returns how many floats forward keeps: values of rows, factor and count, programs' sums."""
-    planes = 1 if not softmax else 8 if numbers.fractional else 5
-    return planes * n + AFTER_ROWS
+def kept_values(numbers: Numbers) -> int:
+    """Returns how many values of each softmax row forward keeps."""
+    return 8 if numbers.fractional else 5
 
 
 def floats(x: Tensor, *size: int) -> Tensor:

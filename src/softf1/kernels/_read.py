@@ -20,30 +20,28 @@ M, LOG_R, SCALE, SUMMED, GOLD, U, TOP, DECAYED_TOP = (tl.constexpr(plane) for pl
 # Which axis of a tile the pieces are: the one that Triton gives to threads last.
 PIECES = tl.constexpr(0 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7) else 1)
 # Values that differ from call to call: a kernel is compiled once for all of them.
-NUMBERS = ("n", "c", "units", "lines", "sx_n", "sx_c", "st_n", "st_c", "incoming_stride", "ignore")
+NUMBERS = (
+    "n", "c", "units", "lines", "sx_n", "sx_c", "st_n", "st_c", "incoming_stride", "ignore", "at",
+    "lines_at",
+)  # fmt: skip
 
 
 @triton.jit
 def tile_columns(start, S: tl.constexpr, W: tl.constexpr):
     pieces, width = tl.arange(0, S) * W, tl.arange(0, W)[None, None, :]
-    if PIECES == 0:
-        return start + pieces[:, None, None] + width
-    return start + pieces[None, :, None] + width
+    place = pieces[:, None, None] if PIECES == 0 else pieces[None, :, None]
+    return start + place + width
 
 
 @triton.jit
 def empty_tile(S: tl.constexpr, N: tl.constexpr, W: tl.constexpr):
-    if PIECES == 0:
-        return tl.zeros([S, N, W], tl.float32)
-    return tl.zeros([N, S, W], tl.float32)
+    return tl.zeros([S, N, W], tl.float32) if PIECES == 0 else tl.zeros([N, S, W], tl.float32)
 
 
 @triton.jit
 def spread(values):
     """Lays one value a row over a tile."""
-    if PIECES == 0:
-        return values[None, :, None]
-    return values[:, None, None]
+    return values[None, :, None] if PIECES == 0 else values[:, None, None]
 
 
 @triton.jit
@@ -69,10 +67,13 @@ def sum_rows(tile):
 
 @triton.jit
 def load_tile(
-    x, rows, cols, wanted, c, stride_n, stride_c, VECTOR: tl.constexpr, UNIT: tl.constexpr
-):
-    """Returns logits as float32, LOW where there is none."""
-    inside = spread(wanted) & (cols < c)
+    x, rows, cols, wanted, c, stride_n, stride_c,
+    VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr = False,
+):  # fmt: skip
+    """Returns logits as float32, LOW where there is none; EVEN: every column is a class."""
+    inside = spread(wanted)
+    if not EVEN:
+        inside = inside & (cols < c)
     start = rows.to(tl.int64) * (stride_n.to(tl.int64) * VECTOR)
     place = cols if UNIT else cols.to(tl.int64) * stride_c
     pointers = x + spread(start) + place
@@ -84,9 +85,11 @@ def load_tile(
 
 
 @triton.jit
-def store_tile(dx, value, rows, cols, n, c):
+def store_tile(dx, value, rows, cols, n, c, EVEN: tl.constexpr = False):
     place = spread(rows.to(tl.int64) * c) + cols
-    inside = spread(rows < n) & (cols < c)
+    inside = spread(rows < n)
+    if not EVEN:
+        inside = inside & (cols < c)
     tl.store(dx + place, value.to(dx.dtype.element_ty), mask=inside)
 
 

@@ -27,12 +27,12 @@ from softf1.kernels._read import (
     sum_rows,
     tile_columns,
 )
-from softf1.kernels._softmax_batch import load_slope, write_line
+from softf1.kernels._softmax_batch import finish_last, load_slope, write_line
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def sigmoid_example_forward_kernel(
-    x, target, mask, weight, aux, counter, value,
+    x, target, mask, weight, aux, counter, value, dx,
     n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
@@ -81,7 +81,7 @@ def sigmoid_example_forward_kernel(
 @triton.jit(do_not_specialize=NUMBERS)
 def sigmoid_example_backward_kernel(
     x, target, mask, weight, aux, incoming, dx,
-    n, units, sx_n, sx_c, st_n, st_c, incoming_stride, ignore, alpha, fp, fn, smooth,
+    n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
@@ -99,8 +99,7 @@ def sigmoid_example_backward_kernel(
         cols = tile_columns(block % tiles * (S * W), S, W)
         scale = tl.load(aux + rows, mask=rows < n, other=0.0) * norm
         if NONE:
-            place = rows.to(tl.int64) * incoming_stride
-            scale *= tl.load(incoming + place, mask=rows < n, other=0.0)
+            scale *= tl.load(incoming + rows, mask=rows < n, other=0.0)
         logit, y, terms = load_terms(
             x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK, VECTOR
         )
@@ -116,9 +115,12 @@ def sigmoid_example_backward_kernel(
 
 @triton.jit(do_not_specialize=NUMBERS)
 def sigmoid_batch_statistics_kernel(
-    x, target, mask, partial, n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn,
+    x, target, mask, weight, aux, partial, counter, value,
+    n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth, at, lines_at,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, HAS_MASK: tl.constexpr,
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
+    FINISH: tl.constexpr, HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr,
+    NONE: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Overlap and total of the classes of one tile, over the rows of one program."""
     c = units * VECTOR
@@ -135,18 +137,25 @@ def sigmoid_batch_statistics_kernel(
         overlap, total, _, _ = overlap_and_total(q, y, fp, fn, LOSS, POWER)
         overlaps += tl.where(terms, overlap, 0.0)
         totals += tl.where(terms, total, 0.0)
+    partial += lines_at
     write_line(partial, cols, c, sum_rows(overlaps), sum_rows(totals))
+    if FINISH:
+        finish_last(
+            partial, counter, weight, value, aux + at, c, smooth,
+            HAS_WEIGHT, MICRO, MEAN, NONE, LINES, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def sigmoid_batch_backward_kernel(
     x, target, mask, slopes, incoming, dx,
-    n, units, sx_n, sx_c, st_n, st_c, incoming_stride, ignore, alpha, fp, fn,
+    n, units, sx_n, sx_c, st_n, st_c, incoming_stride, at, ignore, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, HAS_MASK: tl.constexpr,
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     """The gradient; `incoming` is one number a class, or one for all with stride 0."""
     c = units * VECTOR
+    slopes += at
     tiles = tl.cdiv(c, S * W)
     for block in tl.range(
         tl.program_id(0), tl.cdiv(n, N) * tiles, tl.num_programs(0), num_stages=1

@@ -1,10 +1,11 @@
 """Softmax losses of the dice family at batch level: statistics of each class, then the gradient.
 
 Forward: every program adds up overlap and total of each class over its rows and writes them as one
-line of `partial` (lines, 2, C); `batch_finish_kernel` adds the lines in their order, so that the
-result does not depend on scheduling, and turns the sums into the loss and its derivatives by both,
-`slopes` (2, C). Backward: h = total_growth · of_total + overlap_growth · of_overlap, and back to
-the logits.
+line of `partial` (lines, 2, C); the last program to finish, or `batch_finish_kernel` where there
+are many lines, adds the lines in their order, so that the result does not depend on scheduling, and
+turns the sums into the loss and its derivatives by both, `slopes` (2, C), which are in `aux` from
+`at` on. Backward: h = total_growth · of_total + overlap_growth · of_overlap, and back to the
+logits.
 """
 
 # Triton reads annotations itself: they are not postponed here.
@@ -47,10 +48,13 @@ from softf1.kernels._softmax_example import softmax_state
 
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_batch_statistics_kernel(
-    x, target, mask, aux, partial, n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn,
+    x, target, mask, weight, aux, partial, counter, value,
+    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, at, lines_at,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, ONE_TILE: tl.constexpr,
+    FINISH: tl.constexpr, HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr,
+    NONE: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Overlap and total of the classes of one tile, over the rows of one program.
 
@@ -91,7 +95,13 @@ def softmax_batch_statistics_kernel(
         here = cols == spread(tl.where(has_gold, label, -1))
         overlaps += tl.where(here, spread(gold_overlap), 0.0)
         totals += tl.where(here, spread(gold_total), negative_total(q, fp, LOSS, POWER))
+    partial += lines_at
     write_line(partial, cols, c, sum_rows(overlaps), sum_rows(totals))
+    if FINISH:
+        finish_last(
+            partial, counter, weight, value, aux + at, c, smooth,
+            HAS_WEIGHT, MICRO, MEAN, NONE, LINES, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -128,11 +138,41 @@ def batch_shorten_kernel(partial, shorter, lines, c, LINES: tl.constexpr, BLOCK:
 
 @triton.jit(do_not_specialize=NUMBERS)
 def batch_finish_kernel(
-    partial, weight, value, slopes, lines, c, smooth,
+    partial, weight, value, slopes, lines, c, smooth, at,
     HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: adds the lines, and writes the loss and its derivatives by overlap and total."""
+    finish(
+        partial, weight, value, slopes + at, lines, c, smooth,
+        HAS_WEIGHT, MICRO, MEAN, NONE, LINES, BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit
+def finish_last(
+    partial, counter, weight, value, slopes, c, smooth,
+    HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The last program to come does it, where there are few lines."""
+    tl.debug_barrier()
+    lines = tl.num_programs(0)
+    if tl.atomic_add(counter, 1, sem="acq_rel") == lines - 1:
+        finish(
+            partial, weight, value, slopes, lines, c, smooth,
+            HAS_WEIGHT, MICRO, MEAN, NONE, LINES, BLOCK,
+        )  # fmt: skip
+        tl.store(counter, 0)  # as the next launch wants to find it
+
+
+@triton.jit
+def finish(
+    partial, weight, value, slopes, lines, c, smooth,
+    HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Adds the lines up, and writes the loss and its derivatives by overlap and total."""
     first = tl.arange(0, BLOCK)
     shares_sum, overlaps, totals = 0.0, 0.0, 0.0
     if MICRO or (MEAN and HAS_WEIGHT):
@@ -181,8 +221,8 @@ def add_lines(partial, cols, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr)
         line = start + tl.arange(0, LINES)
         place = partial + line.to(tl.int64)[:, None] * (2 * c) + cols[None, :]
         inside = (line < lines)[:, None] & (cols < c)[None, :]
-        overlaps += tl.load(place, mask=inside, other=0.0)
-        totals += tl.load(place + c, mask=inside, other=0.0)
+        overlaps += tl.load(place, mask=inside, other=0.0, volatile=True)
+        totals += tl.load(place + c, mask=inside, other=0.0, volatile=True)
     return tl.sum(overlaps, axis=0), tl.sum(totals, axis=0)
 
 
@@ -215,13 +255,14 @@ def batch_h(
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_batch_backward_kernel(
     x, target, aux, slopes, incoming, dx,
-    n, units, sx_n, sx_c, st_n, incoming_stride, alpha, fp, fn,
+    n, units, sx_n, sx_c, st_n, incoming_stride, at, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, ONE_TILE: tl.constexpr,
 ):  # fmt: skip
     """The gradient; `incoming` is one number a class, or one for all with stride 0."""
     c = units * VECTOR
+    slopes += at
     first = tile_columns(0, S, W)
     # Where a row is one tile, its classes' slopes are read once a program, not once a row.
     kept_slopes = load_slope(slopes + c, incoming, incoming_stride, first, c) if ONE_TILE else 0.0

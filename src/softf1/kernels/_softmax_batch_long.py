@@ -199,7 +199,7 @@ def look_and_write(
 
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_batch_long_backward_kernel(
-    x, target, aux, slopes, incoming, dx, n, units, sx_n, st_n, incoming_stride, alpha, fp, fn,
+    x, target, aux, slopes, incoming, dx, n, units, sx_n, st_n, incoming_stride, at, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
     VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -207,6 +207,7 @@ def softmax_batch_long_backward_kernel(
     c = units * VECTOR
     PART: tl.constexpr = LANES * V
     cols = lane_columns(LANES, V)
+    slopes += at
     of_total = slopes + c
     slope_0 = POWER * load_slope(of_total, incoming, incoming_stride, cols, c)
     slope_1 = POWER * load_slope(of_total, incoming, incoming_stride, cols + PART, c)

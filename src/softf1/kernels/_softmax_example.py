@@ -147,7 +147,7 @@ def negative_sums(
 
 
 @triton.jit
-def weight_of_terms(tile, weights, all_weights):
+def weight_of_terms(tile, weight, cols, c, all_weights, HAS_WEIGHT: tl.constexpr):
     """Returns the weight of the classes of each row that are not −inf.
 
     A logit of −inf is rare: one look at the tile, and the classes are counted only if it has one.
@@ -156,51 +156,65 @@ def weight_of_terms(tile, weights, all_weights):
     found = tl.zeros_like(look) + all_weights
     look = tl.sum(look)
     if look != look:
+        weights = load_weight(weight, cols, c, HAS_WEIGHT)
         found = sum_row(tl.where(tile != -float("inf"), weights, 0.0))
     return found
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_example_forward_kernel(
-    x, target, mask, weight, aux, counter, value,
-    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
+    x, target, mask, weight, aux, counter, value, dx,
+    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor, one,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, PROGRAMS: tl.constexpr,
+    GRADIENT: tl.constexpr, AGAIN: tl.constexpr, PAIRED: tl.constexpr, EVEN: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Rows that fit into one tile; alpha is gamma for the entropies, factor is power · smooth."""
+    """Rows that fit into one tile; alpha is gamma for the entropies, factor is power · smooth.
+
+    GRADIENT: writes the gradient as well, as it is where all rows count and the loss is not scaled.
+    AGAIN: computes h for that once more, so that registers hold one number of each entry, not two;
+    `one` is 1, which the compiler does not know: it would keep what it has computed before.
+    """
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = units * VECTOR
     cols = tile_columns(0, S, W)
     weights = load_weight(weight, cols, c, HAS_WEIGHT)
-    all_weights = tl.sum(tl.sum(tl.sum(weights, axis=2), axis=1), axis=0)
+    all_weights = c.to(tl.float32)
+    if HAS_WEIGHT:
+        all_weights = tl.sum(tl.sum(tl.sum(weights, axis=2), axis=1), axis=0)
     value_sum = tl.zeros([N], tl.float32)
     count_sum = tl.zeros([N], tl.float32)
-    for block in tl.range(program, tl.cdiv(n, N), programs, num_stages=1):
+    norm = reciprocal_or_zero(n.to(tl.float32)) if MEAN else 1.0  # the factor where all rows count
+    for block in tl.range(program, tl.cdiv(n, N), programs, num_stages=STAGES):
         rows = block * N + tl.arange(0, N)
         label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
-        tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT)
+        tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT, EVEN)
         gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c, VECTOR)
         weight_here = gold_x
         if LOSS != ENTROPY:  # first of all: nothing but e then has to stay in registers
-            weight_here = weight_of_terms(tile, weights, all_weights)
+            weight_here = weight_of_terms(tile, weight, cols, c, all_weights, HAS_WEIGHT)
         e, m, z, u, top, any_class = softmax_state(tile, cols, FRACTIONAL)
         if LOSS == ENTROPY:
             total, gold, scale = entropy_row(
                 gold_x, m, z, weight, label, wanted, alpha, FOCAL, HAS_WEIGHT
             )
             summed, count, of_top = gold, scale, gold
+            share = e * spread(reciprocal_or_zero(z))
+            h = share
         else:
             r = reciprocal_or_zero(z)
             gold, more, more_h, gold_of_top = gold_terms(
                 gold_x, label, wanted, top, m, r, u, weight, alpha, fp, fn, smooth, factor,
                 LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT,
             )  # fmt: skip
+            share = e * spread(r)
             loss, h, of_top = negative_sums(
-                e * spread(r), cols == spread(top), spread(u), weights, alpha, fp, smooth,
-                LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT,
+                share, cols == spread(top), spread(u), weights, alpha, fp, smooth,
+                LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT, PAIRED,
             )  # fmt: skip
             total, summed = sum_row(loss) + more, sum_row(h) * factor + more_h
             if DECAY == PAPER and FRACTIONAL:
@@ -218,27 +232,59 @@ def softmax_example_forward_kernel(
             tl.store(value + rows, row_value, mask=rows < n)
         value_sum += row_value
         count_sum += count
+        if GRADIENT:
+            scale *= norm
+            here = cols == spread(label)
+            p, other = share, share
+            if LOSS == ENTROPY:
+                h = 0.0
+            else:
+                if AGAIN:
+                    share *= one
+                    _loss, h, _top = negative_sums(
+                        share, cols == spread(top), spread(u), weights, alpha, fp, smooth,
+                        LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT, PAIRED,
+                    )  # fmt: skip
+                h *= spread(scale * factor)
+                p, _q, other = probabilities(
+                    share, cols == spread(top), spread(u), alpha, DECAY, FRACTIONAL, ALPHA_ONE
+                )
+            slope = tl.where(here, spread(gold * scale), h) - p * spread(summed * scale)
+            if LOSS != ENTROPY and DECAY == PAPER and FRACTIONAL:
+                slope += spread(of_top * scale) * (other - tl.where(cols == spread(top), 1.0, 0.0))
+            store_tile(dx, slope, rows, cols, n, c, EVEN)
     if not NONE:
-        norm = norm_place(aux, n, FRACTIONAL)
+        place = norm_place(aux, n, FRACTIONAL)
         value_sum, count_sum = tl.sum(value_sum), tl.sum(count_sum)
-        add_up(counter, value, norm, value_sum, count_sum, MEAN, PROGRAMS)
+        add_up(counter, value, place, value_sum, count_sum, MEAN, PROGRAMS)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_example_backward_kernel(
     x, target, weight, aux, incoming, dx,
-    n, units, sx_n, sx_c, st_n, incoming_stride, alpha, fp, smooth, factor,
+    n, units, sx_n, sx_c, st_n, alpha, fp, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
-    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr, NONE: tl.constexpr,
-    VECTOR: tl.constexpr, UNIT: tl.constexpr,
-    S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, TILES: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr,
+    NONE: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
+    S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, TILES: tl.constexpr, READY: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of rows of any length; `incoming` is one number a row, or one for all."""
+    """The gradient of rows of any length; `incoming` is one number a row, or one for all.
+
+    READY: forward wrote it to `dx` for a loss that is not scaled, of rows that all count. If that
+    is what it was, nothing is left to do: only the device knows.
+    """
     c = units * VECTOR
+    blocks = tl.cdiv(n, N) * TILES
     norm = 1.0
     if not NONE:
-        norm = tl.load(norm_place(aux, n, FRACTIONAL)) * tl.load(incoming)
-    blocks = tl.cdiv(n, N) * TILES
+        place = norm_place(aux, n, FRACTIONAL)
+        factor_of_loss = tl.load(incoming)
+        norm = tl.load(place) * factor_of_loss
+        if READY:
+            done = factor_of_loss == 1.0
+            if MEAN:
+                done = done & (tl.load(place + 1) == n.to(tl.float32))
+            blocks = tl.where(done, 0, blocks)
     for step in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=1):
         block = blocks - 1 - step  # what forward read last is in the cache still
         rows = block // TILES * N + tl.arange(0, N)
@@ -253,8 +299,7 @@ def softmax_example_backward_kernel(
         gold = summed if LOSS == ENTROPY else load_kept(aux, GOLD, rows, n, kept, FRACTIONAL)
         scale *= norm
         if NONE:
-            place = rows.to(tl.int64) * incoming_stride
-            scale *= tl.load(incoming + place, mask=kept, other=0.0)
+            scale *= tl.load(incoming + rows, mask=kept, other=0.0)
         here = cols == spread(label)
         share = shares(tile, spread(m), spread(log_r))
         gold, summed = spread(gold * scale), spread(summed * scale)

@@ -1,12 +1,12 @@
 """Runs the kernels of batch level: sums of each class, the loss, and the gradient.
 
-Plans are made once for a shape, as at the example level.
+All is laid out once for tensors of one kind, as at the example level.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import triton
@@ -18,57 +18,252 @@ from softf1.kernels import (
     _softmax_batch_long,
     _softmax_example_long,
 )
-from softf1.kernels._launch import Plan, launch, shape_of
-from softf1.kernels._numbers import floats, kept_floats
+from softf1.kernels._launch import Plan, kind_of, launch, shape_of
+from softf1.kernels._numbers import floats, kept_values
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.kernels._launch import Lanes, Shape
     from softf1.kernels._numbers import Numbers
+    from softf1.losses._core import Reduction
 
 MOST_LINES = 64  # of partial sums that one program adds up
-MOST_PARTIAL = 2**14  # partial sums that the last program holds at once
+MOST_PARTIAL = 2**14  # partial sums that one program finishes
+HELD = 2**12  # of which it holds so many at once, where it has made a line of them itself
 
 
-def run_batch(
+def batch_room(n: int, c: int, numbers: Numbers, *, softmax: bool) -> tuple[int, int]:
+    """Returns where the slopes are in the floats that forward writes for backward, and how many.
+
+    First values of rows, then the derivatives of the loss by overlap and total (2, C), then the
+    lines of partial sums where they are few.
+    """
+    at = (kept_values(numbers) * n + 3) // 4 * 4 if softmax else 0
+    return at, at + 2 * c * (1 + _lines_at_once(c))
+
+
+class Batch:
+    """A loss at batch level on tensors of one kind: its kernels, laid out."""
+
+    __slots__ = ("at", "backward", "few", "flags", "none", "room", "shape", "smooth", "sums")
+    gives_sums: ClassVar = False
+
+    def __init__(
+        self,
+        kind: tuple[Any, ...],
+        numbers: Numbers,
+        flags: tuple[bool, bool, bool, bool],
+        *,
+        has_mask: bool,
+    ) -> None:
+        self.shape, strides = shape_of(kind)
+        self.flags, self.none, self.smooth = flags, flags[3], numbers.smooth
+        n, c, softmax = self.shape.n, self.shape.c, len(strides) == 1
+        self.at, self.room = batch_room(n, c, numbers, softmax=softmax)
+        self.few = False
+        if softmax and _wide_lanes(self.shape, numbers) is not None:
+            self.sums = _plan_wide(self.shape, strides[0], numbers, has_mask=has_mask)
+        else:
+            self.sums = self._plan_sums(strides, numbers, has_mask=has_mask)
+        self.backward = self._plan_backward(strides, numbers, has_mask=has_mask)
+
+    def value(
+        self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the loss, () or (C,), and what backward needs."""
+        n, c = x.shape
+        aux = floats(x, self.room)
+        value = floats(x, c) if self.none else floats(x)
+        if self.few and n:
+            launch(
+                self.sums[0], x, target, x if mask is None else mask,
+                x if weight is None else weight, aux, aux, _launch.counter(x), value,
+            )  # fmt: skip
+            return value, aux
+        partial = self._partial_sums(x, target, mask, aux)
+        while len(partial) > _lines_at_once(c):
+            partial = _shorten(partial)
+        plan = _plan_finish(len(partial), c, self.smooth, self.at, self.flags, x.device)
+        launch(plan, partial, value if weight is None else weight, value, aux)
+        return value, aux
+
+    def value_and_gradient(self, *inputs: Any) -> tuple[Tensor, Tensor, None]:
+        """Returns the same, and None: the gradient needs the sums of all rows first."""
+        return (*self.value(*inputs), None)
+
+    def gradient(
+        self,
+        incoming: Tensor,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,  # noqa: ARG002 — the slopes have it
+        aux: Tensor,
+        foreseen: None = None,  # noqa: ARG002
+        *,
+        slopes: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the gradient (N, C); `incoming` is (C,) or one number."""
+        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if not x.shape[0]:
+            return dx
+        if self.none:
+            incoming = incoming.contiguous()
+        slopes = aux if slopes is None else slopes
+        if target.dim() == 1:
+            launch(self.backward, x, target, aux, slopes, incoming, dx)
+        else:
+            launch(self.backward, x, target, x if mask is None else mask, slopes, incoming, dx)
+        return dx
+
+    def _partial_sums(self, x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor) -> Tensor:
+        """Returns (lines, 2, C), overlap and total over the rows of each program."""
+        n, c = x.shape
+        if not n:
+            return x.new_zeros((1, 2, c), dtype=torch.float32)
+        filler = x if mask is None else mask
+        if len(self.sums) == 3:
+            totals, gold, collect = self.sums
+            partial, sums = floats(x, totals.grid[0], c), floats(x, 1, 2, c)
+            counts = torch.zeros((2, c), dtype=torch.int64, device=x.device)
+            launch(totals, x, target, filler, aux, partial)
+            launch(gold, x, target, filler, aux, counts)
+            launch(collect, partial, counts, sums)
+            return sums
+        *state, last = self.sums
+        for plan in state:
+            launch(plan, x, target, filler, aux)
+        partial = floats(x, last.grid[0], 2, c)
+        launch(last, x, target, filler, x, aux, partial, aux, aux)
+        return partial
+
+    def _plan_sums(
+        self, strides: tuple[int, ...], numbers: Numbers, *, has_mask: bool
+    ) -> list[Plan]:
+        """Where softmax rows are longer than a tile, their softmax sums come first."""
+        shape = self.shape
+        n, c, stride_n, stride_c, *_ = shape
+        loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
+        vector, unit = shape.vector, stride_c == 1
+        s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
+        tiles = triton.cdiv(c, s * w)
+        self.few = tiles == 1 and programs <= _lines_at_once(c) and not self.gives_sums
+        block = triton.next_power_of_2(c)
+        held = min(triton.next_power_of_2(programs), max(1, HELD // block))
+        finish = (self.few, *self.flags, held, block)
+        after = (self.at, self.at + 2 * c if self.few else 0)
+        places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore)
+        constants: tuple[int | bool, ...]
+        if len(strides) == 2:
+            constants = (loss, power, decay, has_mask, vector, s, rows, w)
+            kernel = _sigmoid.sigmoid_batch_statistics_kernel
+        else:
+            constants = (*numbers.formula, has_mask, vector, unit, s, rows, w, tiles == 1)
+            kernel = _softmax_batch.softmax_batch_statistics_kernel
+        sums = Plan(
+            kernel, (programs, tiles, 1), (*places, alpha, fp, fn, smooth, *after),
+            (*constants, *finish), warps,
+        )  # fmt: skip
+        if tiles == 1 or len(strides) == 2:
+            return [sums]
+        lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
+        even = c % (lanes * v) == 0
+        state = Plan(
+            _softmax_example_long.softmax_batch_long_state_kernel, (programs, 1, 1), places,
+            (numbers.fractional, has_mask, vector, unit, even, lanes, v), warps,
+        )  # fmt: skip
+        return [state, sums]
+
+    def _plan_backward(self, strides: tuple[int, ...], numbers: Numbers, *, has_mask: bool) -> Plan:
+        shape = self.shape
+        n, c, stride_n, stride_c, *_ = shape
+        loss, power, decay, alpha, fp, fn, _, ignore = numbers
+        vector, slopes = shape.vector, (int(self.none), 0 if self.gives_sums else self.at)
+        places = (n, c // vector, stride_n // vector)
+        constants: tuple[int | bool, ...]
+        numbers_: tuple[int | float, ...]
+        if len(strides) == 2:
+            s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
+            constants = (loss, power, decay, has_mask, vector, s, rows, w)
+            numbers_ = (*places, stride_c, *strides, *slopes, ignore, alpha, fp, fn)
+            kernel = _sigmoid.sigmoid_batch_backward_kernel
+        elif (layout := _wide_lanes(shape, numbers)) is not None:
+            lanes, v, warps, programs = layout
+            constants = (
+                loss, power, decay, alpha == 1.0, vector, lanes, v, triton.cdiv(c, lanes * v)
+            )  # fmt: skip
+            numbers_ = (*places, *strides, *slopes, alpha, fp, fn)
+            kernel = _softmax_batch_long.softmax_batch_long_backward_kernel
+        else:
+            s, rows, w, warps, programs = _launch.batch_backward_tile(n, c, vector, shape.many)
+            constants = (*numbers.formula, vector, stride_c == 1, s, rows, w, s * w >= c)
+            numbers_ = (*places, stride_c, *strides, *slopes, alpha, fp, fn)
+            kernel = _softmax_batch.softmax_batch_backward_kernel
+        return Plan(kernel, (programs, 1, 1), numbers_, constants, warps)
+
+
+class BatchSums(Batch):
+    """The same with `reduction="sums"`: the slopes come from outside."""
+
+    __slots__ = ()
+    gives_sums: ClassVar = True
+
+    def value(
+        self,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,  # noqa: ARG002 — sums are not weighted
+    ) -> tuple[Tensor, Tensor]:
+        """Returns (2, C), overlap and total of each class, and what backward needs of the rows."""
+        aux = floats(x, self.room)
+        partial = self._partial_sums(x, target, mask, aux)
+        while len(partial) > 1:
+            partial = _shorten(partial)
+        return partial[0], aux
+
+    def gradient(self, incoming: Tensor, *saved: Any, slopes: Tensor | None = None) -> Tensor:
+        """Returns the gradient (N, C)."""
+        one = torch.ones((), device=incoming.device)
+        slopes = incoming.contiguous() if slopes is None else slopes
+        return super().gradient(one, *saved, slopes=slopes)
+
+
+def lay_out_batch(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
     weight: Tensor | None,
     numbers: Numbers,
+    reduction: Reduction,
     *,
     micro: bool,
-    mean: bool,
-    none: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the loss (() or (C,)), its derivatives by overlap and total (2, C), and the rows'."""
-    c = x.shape[1]
-    partial, aux = _partial_sums(x, target, mask, numbers)
-    value = floats(x, c) if none else floats(x)
-    slopes = floats(x, 2, c)
-    while len(partial) > _lines_at_once(c):
-        partial = _shorten(partial)
-    flags = (weight is not None, micro, mean, none)
-    plan = _plan_finish(len(partial), c, numbers.smooth, flags, x.device)
-    launch(plan, partial, value if weight is None else weight, value, slopes)
-    return value, slopes, aux
+) -> Batch:
+    """Returns the kernels for these tensors, laid out at their first use."""
+    kind = kind_of(x, target)
+    return _lay_out(kind, numbers, mask is None, weight is None, reduction, micro)
+
+
+@lru_cache(maxsize=4096)
+def _lay_out(
+    kind: tuple[Any, ...],
+    numbers: Numbers,
+    no_mask: bool,  # noqa: FBT001 — a key of the cache, which takes names at a cost
+    no_weight: bool,  # noqa: FBT001
+    reduction: Reduction,
+    micro: bool,  # noqa: FBT001
+) -> Batch:
+    mean, none = reduction == "mean" and not micro, reduction == "none" and not micro
+    flags = (not no_weight, micro, mean, none)
+    made = BatchSums if reduction == "sums" else Batch
+    return made(kind, numbers, flags, has_mask=not no_mask)
 
 
 @lru_cache(maxsize=1024)
 def _lines_at_once(c: int) -> int:
     """Returns how many lines of partial sums one program may finish: each launch costs the host."""
     return 1 if c > 1_024 else max(MOST_LINES, MOST_PARTIAL // triton.next_power_of_2(c))
-
-
-def run_batch_sums(
-    x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
-) -> tuple[Tensor, Tensor]:
-    """Returns (2, C), overlap and total of each class, and what backward needs of the rows."""
-    partial, aux = _partial_sums(x, target, mask, numbers)
-    while len(partial) > 1:
-        partial = _shorten(partial)
-    return partial[0], aux
 
 
 def _shorten(partial: Tensor) -> Tensor:
@@ -86,110 +281,20 @@ def _plan_shorten(lines: int, c: int, device: torch.device) -> Plan:  # noqa: AR
     return Plan(_softmax_batch.batch_shorten_kernel, grid, (lines, c), (MOST_LINES, 64), 4)
 
 
-def _partial_sums(
-    x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers
-) -> tuple[Tensor, Tensor]:
-    """Returns (lines, 2, C), overlap and total over the rows of each program, and the rows'."""
-    n, c = x.shape
-    aux = floats(x, kept_floats(n, numbers, softmax=True) if target.dim() == 1 else 0)
-    if not n:
-        return x.new_zeros((1, 2, c), dtype=torch.float32), aux
-    if target.dim() == 2:
-        return _sum_terms(x, target, mask, numbers), aux
-    wide = _wide_lanes(shape_of(x, target), numbers) is not None
-    return (_sum_wide if wide else _sum_rows)(x, target, mask, aux, numbers), aux
-
-
 @lru_cache(maxsize=4096)
 def _plan_finish(
     lines: int,
     c: int,
     smooth: float,
+    at: int,
     flags: tuple[bool, ...],
     device: torch.device,  # noqa: ARG001 — a plan keeps what starts a kernel on one device
 ) -> Plan:
     block = min(triton.next_power_of_2(c), 4_096 if lines == 1 else 1_024)
     at_once = min(triton.next_power_of_2(lines), max(1, MOST_PARTIAL // block))
     warps = 4 if at_once * block <= 1_024 else 16
-    return Plan(
-        _softmax_batch.batch_finish_kernel,
-        (1, 1, 1),
-        (lines, c, smooth),
-        (*flags, at_once, block),
-        warps,
-    )
-
-
-def _sum_terms(x: Tensor, target: Tensor, mask: Tensor | None, numbers: Numbers) -> Tensor:
-    """Returns (lines, 2, C): overlap and total of each class over the rows of each program."""
-    plan = _plan_terms(shape_of(x, target), target.stride(), numbers, has_mask=mask is not None)
-    partial = floats(x, plan.grid[0], 2, x.shape[1])
-    launch(plan, x, target, x if mask is None else mask, partial)
-    return partial
-
-
-@lru_cache(maxsize=4096)
-def _plan_terms(
-    shape: Shape, strides: tuple[int, ...], numbers: Numbers, *, has_mask: bool
-) -> Plan:
-    n, c, stride_n, stride_c, *_ = shape
-    loss, power, decay, alpha, fp, fn, _, ignore = numbers
-    vector = shape.vector
-    s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
-    return Plan(
-        _sigmoid.sigmoid_batch_statistics_kernel, (programs, triton.cdiv(c, s * w), 1),
-        (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn),
-        (loss, power, decay, has_mask, vector, s, rows, w), warps,
-    )  # fmt: skip
-
-
-def _sum_rows(
-    x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor, numbers: Numbers
-) -> Tensor:
-    """Returns (lines, 2, C), and leaves what backward needs of the rows in `aux`."""
-    plans = _plan_sums(shape_of(x, target), target.stride(0), numbers, has_mask=mask is not None)
-    filler = x if mask is None else mask
-    for plan in plans[:-1]:
-        launch(plan, x, target, filler, aux)
-    partial = floats(x, plans[-1].grid[0], 2, x.shape[1])
-    launch(plans[-1], x, target, filler, aux, partial)
-    return partial
-
-
-@lru_cache(maxsize=4096)
-def _plan_sums(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -> list[Plan]:
-    """Where rows are longer than a tile, their softmax sums come first."""
-    n, c, stride_n, stride_c, *_ = shape
-    _, _, _, alpha, fp, fn, _, ignore = numbers
-    vector, unit = shape.vector, stride_c == 1
-    s, rows, w, warps, programs = _launch.statistics_tile(n, c, vector, shape.many)
-    grid = (programs, triton.cdiv(c, s * w), 1)
-    places = (n, c // vector, stride_n // vector, stride_c, stride, ignore)
-    constants = (*numbers.formula, has_mask, vector, unit, s, rows, w, grid[1] == 1)
-    plans = [
-        Plan(
-            _softmax_batch.softmax_batch_statistics_kernel,
-            grid,
-            (*places, alpha, fp, fn),
-            constants,
-            warps,
-        )
-    ]
-    if grid[1] > 1:
-        lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
-        even = c % (lanes * v) == 0
-        constants = (numbers.fractional, has_mask, vector, unit, even, lanes, v)
-        plans.insert(
-            0,
-            Plan(
-                _softmax_example_long.softmax_batch_long_state_kernel,
-                (programs, 1, 1),
-                places,
-                constants,
-                warps,
-            ),
-        )
-    return plans
+    kernel, numbers = _softmax_batch.batch_finish_kernel, (lines, c, smooth, at)
+    return Plan(kernel, (1, 1, 1), numbers, (*flags, at_once, block), warps)
 
 
 def _wide_lanes(shape: Shape, numbers: Numbers) -> Lanes | None:
@@ -199,25 +304,8 @@ def _wide_lanes(shape: Shape, numbers: Numbers) -> Lanes | None:
     return _launch.wide_lanes(n, c, shape.element_size, shape.many)
 
 
-def _sum_wide(
-    x: Tensor, target: Tensor, mask: Tensor | None, aux: Tensor, numbers: Numbers
-) -> Tensor:
-    """Returns (1, 2, C), and leaves what backward needs of the rows in `aux`."""
-    c = x.shape[1]
-    totals, gold, collect = _plan_wide(
-        shape_of(x, target), target.stride(0), numbers, has_mask=mask is not None
-    )
-    filler = x if mask is None else mask
-    partial, sums = floats(x, totals.grid[0], c), floats(x, 1, 2, c)
-    counts = torch.zeros((2, c), dtype=torch.int64, device=x.device)
-    launch(totals, x, target, filler, aux, partial)
-    launch(gold, x, target, filler, aux, counts)
-    launch(collect, partial, counts, sums)
-    return sums
-
-
-@lru_cache(maxsize=4096)
 def _plan_wide(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -> list[Plan]:
+    """Totals of the classes, gold terms, and both together as (1, 2, C)."""
     n, c, stride_n, *_ = shape
     loss, power, decay, alpha, fp, fn, _, ignore = numbers
     layout = _wide_lanes(shape, numbers)
@@ -242,62 +330,3 @@ def _plan_wide(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -
             (programs, c, unit), (32, 128), 4,
         ),
     ]  # fmt: skip
-
-
-def run_batch_backward(
-    incoming: Tensor,
-    x: Tensor,
-    target: Tensor,
-    mask: Tensor | None,
-    aux: Tensor,
-    slopes: Tensor,
-    numbers: Numbers,
-) -> Tensor:
-    """Returns the gradient (N, C); `incoming` is (C,) or one number."""
-    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    if not x.shape[0]:
-        return dx
-    strides = target.stride()
-    plan = _plan_batch_backward(
-        shape_of(x, target), strides, incoming.stride(), numbers, has_mask=mask is not None
-    )
-    if len(strides) == 1:
-        launch(plan, x, target, aux, slopes, incoming, dx)
-    else:
-        launch(plan, x, target, x if mask is None else mask, slopes, incoming, dx)
-    return dx
-
-
-@lru_cache(maxsize=4096)
-def _plan_batch_backward(
-    shape: Shape,
-    strides: tuple[int, ...],
-    incoming: tuple[int, ...],
-    numbers: Numbers,
-    *,
-    has_mask: bool,
-) -> Plan:
-    n, c, stride_n, stride_c, *_ = shape
-    loss, power, decay, alpha, fp, fn, _, ignore = numbers
-    vector, stride = shape.vector, incoming[0] if incoming else 0
-    places = (n, c // vector, stride_n // vector)
-    constants: tuple[int | bool, ...]
-    numbers_: tuple[int | float, ...]
-    if len(strides) == 2:
-        s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
-        constants = (loss, power, decay, has_mask, vector, s, rows, w)
-        numbers_ = (*places, stride_c, *strides, stride, ignore, alpha, fp, fn)
-        kernel = _sigmoid.sigmoid_batch_backward_kernel
-    elif (layout := _wide_lanes(shape, numbers)) is not None:
-        lanes, v, warps, programs = layout
-        constants = (
-            loss, power, decay, alpha == 1.0, vector, lanes, v, triton.cdiv(c, lanes * v)
-        )  # fmt: skip
-        numbers_ = (*places, *strides, stride, alpha, fp, fn)
-        kernel = _softmax_batch_long.softmax_batch_long_backward_kernel
-    else:
-        s, rows, w, warps, programs = _launch.batch_backward_tile(n, c, vector, shape.many)
-        constants = (*numbers.formula, vector, stride_c == 1, s, rows, w, s * w >= c)
-        numbers_ = (*places, stride_c, *strides, stride, alpha, fp, fn)
-        kernel = _softmax_batch.softmax_batch_backward_kernel
-    return Plan(kernel, (programs, 1, 1), numbers_, constants, warps)

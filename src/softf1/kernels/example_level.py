@@ -1,78 +1,203 @@
 """Runs the kernels of ce, focal, and of the dice family at example level: plans, allocates, starts.
 
-Plans are made once for a shape: in eager mode the host is slower than the kernels.
+All that does not change from call to call is found by one look into a cache: called from Python,
+the host is slower than the kernels.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import triton
 
 from softf1.kernels import _launch, _sigmoid, _softmax_example, _softmax_example_long
-from softf1.kernels._launch import Plan, launch, shape_of
-from softf1.kernels._numbers import AFTER_ROWS, floats, kept_floats
+from softf1.kernels._launch import Plan, kind_of, launch, shape_of
+from softf1.kernels._numbers import AFTER_ROWS, floats, kept_values
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.kernels._launch import Shape
     from softf1.kernels._numbers import Numbers
+    from softf1.losses._core import Reduction
 
 PAIRABLE = (1e-6, 1e6)  # a product of two such numbers is far from the ends of float32
 
 
-def run_example(
+def example_room(n: int, numbers: Numbers, *, softmax: bool) -> int:
+    """Returns how many floats forward writes for backward."""
+    return (kept_values(numbers) if softmax else 1) * n + AFTER_ROWS
+
+
+class Example:
+    """A loss at example level on tensors of one kind: its kernels, laid out."""
+
+    __slots__ = ("backward", "both", "check", "forward", "none", "room", "softmax")
+    foresees: ClassVar = True
+
+    def __init__(
+        self, kind: tuple[Any, ...], numbers: Numbers, flags: tuple[bool, bool, bool, bool]
+    ) -> None:
+        shape, strides = shape_of(kind)
+        self.none, self.softmax = flags[3], len(strides) == 1
+        self.room = example_room(shape.n, numbers, softmax=self.softmax)
+        self.forward = _plan_rows(shape, strides, numbers, flags)
+        self.backward = _plan_rows_backward(shape, strides, numbers, flags)
+        self.both = self.check = None
+        if self.softmax and self.foresees and _is_foreseen(shape, numbers, flags):
+            self.both = _plan_rows(shape, strides, numbers, flags, gradient=True)
+            self.check = _plan_rows_backward(shape, strides, numbers, flags, ready=True)
+
+    def value(
+        self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the loss, () or (N,), and what backward needs."""
+        value, aux, _ = self._start(self.forward, x, target, mask, weight, x)
+        return value, aux
+
+    def value_and_gradient(
+        self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Returns the same and, where it can be foreseen, the gradient (N, C) of the loss.
+
+        It is foreseen for a loss that will not be scaled, of rows that all count.
+        """
+        if self.both is None:
+            return (*self.value(x, target, mask, weight), None)
+        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        return self._start(self.both, x, target, mask, weight, dx)
+
+    def _start(
+        self,
+        plan: Plan,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        dx: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        n = x.shape[0]
+        aux = floats(x, self.room)
+        if not n:
+            return x.new_zeros((0,) if self.none else (), dtype=torch.float32), aux.zero_(), dx
+        value = floats(x, n) if self.none else floats(x)
+        launch(
+            plan, x, target, x if mask is None else mask, x if weight is None else weight,
+            aux, aux if self.none else _launch.counter(x), value, dx,
+        )  # fmt: skip
+        return value, aux, dx
+
+    def gradient(
+        self,
+        incoming: Tensor,
+        x: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        aux: Tensor,
+        foreseen: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the gradient (N, C), in `foreseen` if given; `incoming` is (N,) or one number."""
+        plan, dx = self.check, foreseen
+        if plan is None or dx is None:
+            plan = self.backward
+            dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if not x.shape[0]:
+            return dx
+        if self.none:
+            incoming = incoming.contiguous()
+        weight = x if weight is None else weight
+        if self.softmax:
+            launch(plan, x, target, weight, aux, incoming, dx)
+        else:
+            launch(plan, x, target, x if mask is None else mask, weight, aux, incoming, dx)
+        return dx
+
+
+class ExampleSums(Example):
+    """The same with `reduction="sums"`: what divides the sum comes with the gradient of it."""
+
+    __slots__ = ()
+    foresees: ClassVar = False
+
+    def value(
+        self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns (2, 1), the sum of the rows' losses and their count, and what backward needs."""
+        value, aux = super().value(x, target, mask, weight)
+        return torch.stack([value, aux[1 - AFTER_ROWS]]).unsqueeze(1), aux
+
+    def gradient(self, incoming: Tensor, *saved: Any) -> Tensor:
+        """Returns the gradient (N, C); the count has none."""
+        return super().gradient(incoming[0, 0], *saved)
+
+
+def lay_out_example(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
     weight: Tensor | None,
     numbers: Numbers,
-    *,
-    mean: bool,
-    none: bool,
-) -> tuple[Tensor, Tensor]:
-    """Returns the loss, () or (N,), and what backward needs."""
-    n = x.shape[0]
-    aux = floats(x, kept_floats(n, numbers, softmax=target.dim() == 1))
-    if not n:
-        return x.new_zeros((0,) if none else (), dtype=torch.float32), aux.zero_()
-    value = floats(x, n) if none else floats(x)
-    flags = (mask is not None, weight is not None, mean, none)
-    plan = _plan_rows(shape_of(x, target), target.stride(), numbers, flags)
-    counter = aux if none else _launch.counter(x)
-    launch(
-        plan, x, target, x if mask is None else mask, x if weight is None else weight,
-        aux, counter, value,
-    )  # fmt: skip
-    return value, aux
-
-
-def run_example_sums(
-    x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, numbers: Numbers
-) -> tuple[Tensor, Tensor]:
-    """Returns (2, 1), the sum of the rows' losses and their count, and what backward needs."""
-    value, aux = run_example(x, target, mask, weight, numbers, mean=False, none=False)
-    return torch.stack([value, aux[1 - AFTER_ROWS]]).unsqueeze(1), aux
+    reduction: Reduction,
+) -> Example:
+    """Returns the kernels for these tensors, laid out at their first use."""
+    return _lay_out(kind_of(x, target), numbers, mask is None, weight is None, reduction)
 
 
 @lru_cache(maxsize=4096)
+def _lay_out(
+    kind: tuple[Any, ...],
+    numbers: Numbers,
+    no_mask: bool,  # noqa: FBT001 — a key of the cache, which takes names at a cost
+    no_weight: bool,  # noqa: FBT001
+    reduction: Reduction,
+) -> Example:
+    flags = (not no_mask, not no_weight, reduction == "mean", reduction == "none")
+    return (ExampleSums if reduction == "sums" else Example)(kind, numbers, flags)
+
+
+def _is_foreseen(shape: Shape, numbers: Numbers, flags: tuple[bool, bool, bool, bool]) -> bool:
+    """True where the factor of the rows' gradients may be known before the rows are read.
+
+    It is 1 for a sum, and 1 / n for the mean of rows that all count; not where they have weights.
+    """
+    has_mask, has_weight, mean, none = flags
+    weighted = has_mask or (has_weight and numbers.loss == 0)
+    return shape.c <= _launch.LONGEST_READY and not none and not (mean and weighted)
+
+
+def _is_pairable(numbers: Numbers) -> bool:
+    """True where one reciprocal may serve two entries, if a thread has two."""
+    low, high = PAIRABLE
+    return low <= numbers.smooth <= high and numbers.fp <= high
+
+
 def _plan_rows(
-    shape: Shape, strides: tuple[int, ...], numbers: Numbers, flags: tuple[bool, ...]
+    shape: Shape,
+    strides: tuple[int, ...],
+    numbers: Numbers,
+    flags: tuple[bool, ...],
+    *,
+    gradient: bool = False,
 ) -> Plan:
     n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
     vector, unit = shape.vector, stride_c == 1
     places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn, smooth)
     layout: tuple[int | bool, ...]
-    if len(strides) == 1 and c > _launch.LONGEST_TILE:
+    if gradient:
+        tile, again, stages = _launch.ready_tile(n, c, vector, shape.many)
+        s, rows, w, warps, programs = tile
+        paired = again and _is_pairable(numbers) and s * w >= 64 * warps
+        added = triton.next_power_of_2(programs)
+        layout = (unit, s, rows, w, added, True, again, paired, c == s * w, stages)
+        kernel = _softmax_example.softmax_example_forward_kernel
+    elif len(strides) == 1 and c > _launch.LONGEST_TILE:
         lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
-        low, high = PAIRABLE
         even = c % (lanes * v) == 0
-        # Pairs are of one thread's entries: it must have two.
-        paired = low <= smooth <= high and fp <= high and lanes * v >= 64 * warps
+        paired = _is_pairable(numbers) and lanes * v >= 64 * warps
         layout = (unit, even, lanes, v, paired, triton.next_power_of_2(programs))
         kernel = _softmax_example_long.softmax_example_long_forward_kernel
     else:
@@ -80,65 +205,43 @@ def _plan_rows(
         layout = (s, rows, w, triton.next_power_of_2(programs))
         kernel = _sigmoid.sigmoid_example_forward_kernel
         if len(strides) == 1:
-            layout, kernel = (unit, *layout), _softmax_example.softmax_example_forward_kernel
+            layout = (unit, *layout, False, False, False, c == s * w, 1)
+            kernel = _softmax_example.softmax_example_forward_kernel
     grid = (programs, 1, 1)
     if len(strides) == 2:
         constants = (loss, power, decay, numbers.focal, *flags, vector, *layout)
         return Plan(kernel, grid, places, constants, warps)
     constants = (*numbers.formula, smooth > 0.0, numbers.focal, *flags, vector, *layout)
-    return Plan(kernel, grid, (*places, power * smooth), constants, warps)
+    return Plan(kernel, grid, (*places, power * smooth, 1.0), constants, warps)
 
 
-def run_example_backward(
-    incoming: Tensor,
-    x: Tensor,
-    target: Tensor,
-    mask: Tensor | None,
-    weight: Tensor | None,
-    aux: Tensor,
-    numbers: Numbers,
-) -> Tensor:
-    """Returns the gradient (N, C); `incoming` is (N,) or one number."""
-    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    if not x.shape[0]:
-        return dx
-    flags = (mask is not None, weight is not None)
-    plan = _plan_rows_backward(
-        shape_of(x, target), target.stride(), incoming.stride(), numbers, flags
-    )
-    weight = x if weight is None else weight
-    if target.dim() == 1:
-        launch(plan, x, target, weight, aux, incoming, dx)
-    else:
-        launch(plan, x, target, x if mask is None else mask, weight, aux, incoming, dx)
-    return dx
-
-
-@lru_cache(maxsize=4096)
 def _plan_rows_backward(
     shape: Shape,
     strides: tuple[int, ...],
-    incoming: tuple[int, ...],
     numbers: Numbers,
     flags: tuple[bool, ...],
+    *,
+    ready: bool = False,
 ) -> Plan:
     n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
-    vector, none = shape.vector, len(incoming) == 1
+    vector, none = shape.vector, flags[3]
     s, rows, w, warps, programs = _launch.backward_tile(n, c, vector, shape.many)
-    places = (n, c // vector, stride_n // vector, stride_c, *strides, *(incoming or (0,)))
+    places = (n, c // vector, stride_n // vector, stride_c, *strides)
     constants: tuple[int | bool, ...]
     if len(strides) == 2:
-        constants = (loss, power, decay, numbers.focal, *flags, none, vector, s, rows, w)
+        constants = (loss, power, decay, numbers.focal, *flags[:2], none, vector, s, rows, w)
         numbers_ = (*places, ignore, alpha, fp, fn, smooth)
         return Plan(
             _sigmoid.sigmoid_example_backward_kernel, (programs, 1, 1), numbers_, constants, warps
         )
     constants = (
-        *numbers.formula, smooth > 0.0, flags[1], none, vector, stride_c == 1,
-        s, rows, w, triton.cdiv(c, s * w),
+        *numbers.formula, smooth > 0.0, *flags[1:], vector, stride_c == 1,
+        s, rows, w, triton.cdiv(c, s * w), ready,
     )  # fmt: skip
     numbers_ = (*places, alpha, fp, smooth, power * smooth)
+    if ready:  # most often it has nothing to do, and is to be over soon
+        programs = min(programs, 16 * shape.many)
     return Plan(
         _softmax_example.softmax_example_backward_kernel,
         (programs, 1, 1),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,7 +19,7 @@ from softf1.losses._core import (
 from softf1.losses._family import Shared, class_weight, kept_classes, refuse_degenerate_micro
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -59,21 +60,13 @@ def family_loss(
         float(shared.smooth),
         shared.ignore_index,
     )
-    if shared.reduction == "sums":
-        if shared.over == "example":
-            return autograd.example_sums(x, labels, mask, weight, numbers)
-        return autograd.batch_sums(x, labels, mask, numbers)
-    mean, none = shared.reduction == "mean", shared.reduction == "none"
     if shared.over == "example":
-        value = autograd.example(x, labels, mask, weight, numbers, mean=mean, none=none)
-        return value.reshape(logits.shape[:-1]) if none else value
+        value = autograd.example(x, labels, mask, weight, numbers, shared.reduction)
+        return value.reshape(logits.shape[:-1]) if shared.reduction == "none" else value
     micro = shared.average == "micro"
-    none = none and not micro
-    if none:  # values per class are not weighted
+    if shared.reduction == "none" and not micro:  # values per class are not weighted
         weight = kept_classes(like, shared.exclude) if shared.exclude else None
-    return autograd.batch(
-        x, labels, mask, weight, numbers, micro=micro, mean=mean and not micro, none=none
-    )
+    return autograd.batch(x, labels, mask, weight, numbers, shared.reduction, micro=micro)
 
 
 def entropy_loss(
@@ -93,13 +86,21 @@ def entropy_loss(
     if weight is not None:
         weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
     numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
-    if reduction == "sums":
-        return autograd.example_sums(x, labels, flat_mask, weights, numbers)
-    none = reduction == "none"
-    value = autograd.example(
-        x, labels, flat_mask, weights, numbers, mean=reduction == "mean", none=none
-    )
-    return value.reshape(logits.shape[:-1]) if none else value
+    value = autograd.example(x, labels, flat_mask, weights, numbers, reduction)
+    return value.reshape(logits.shape[:-1]) if reduction == "none" else value
+
+
+def kernels_of(value: Tensor, inputs: tuple[Tensor | None, ...]) -> Callable[..., Tensor] | None:
+    """Returns what made `value` of logits, target, mask and weight, to be called with others.
+
+    None where it was made of other tensors than these: of adjusted logits, say.
+    """
+    node: Any = value.grad_fn
+    kernels = getattr(node, "kernels", None)
+    if kernels is None:
+        return None
+    given = zip(node.saved_tensors, inputs, strict=False)  # then comes what forward kept
+    return partial(autograd.run, kernels) if all(a is b for a, b in given) else None
 
 
 def _flatten(

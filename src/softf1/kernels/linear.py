@@ -4,7 +4,9 @@ The rows are cut into chunks. Every loss is a function of sums over rows (`softf
 so that the chunks' sums give the loss of all rows, and its derivative by the sums is all that a
 chunk needs to find its part of the gradients. Where the loss is a sum of the rows' losses divided
 by their count, that derivative is one number, which may come last: one pass over the chunks. At
-batch level it is two numbers a class, and a second pass makes the logits once more.
+batch level it is two numbers a class, and a second pass makes the logits once more. It does not
+sum them up again where the first pass may keep its graphs: those of the kernels hold the logits and
+little else, and the logits are left out of them.
 """
 
 from __future__ import annotations
@@ -122,12 +124,12 @@ class _LinearLoss(torch.autograd.Function):
             return fold_sums(loss, work.sums())
         with torch.enable_grad():
             one_pass = is_sum_of_rows(loss)
-            total = work.sums_and_gradients() if one_pass else work.sums()
+            total = work.sums_and_gradients() if one_pass else work.sums_with_graphs()
             total = tuple(sums.requires_grad_() for sums in total)
             value = fold_sums(loss, total)
             slopes = torch.autograd.grad(value, total)
         if not one_pass:
-            work.sums_and_gradients(slopes)
+            work.gradients_of(slopes)
         factor = slopes[0][0, 0] if one_pass else None
         ctx.gradients = work.gradients(factor, wanted)
         return value.detach()
@@ -138,6 +140,46 @@ class _LinearLoss(torch.autograd.Function):
         found = [None if g is None else g.mul_(incoming.to(g.dtype)) for g in ctx.gradients]
         ctx.gradients = None  # they were changed in place
         return (*found, *(None,) * 4)
+
+
+class _Graph:
+    """The sums of a chunk with their graph, in which the logits are missing.
+
+    Attributes:
+        sums: One tensor a part of the loss.
+        other_bytes: What the graph holds beside them.
+    """
+
+    def __init__(self, loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None):
+        self.other_bytes = 0
+        self._logits: Tensor | None = logits
+        self._edge = torch.autograd.graph.get_gradient_edge(logits)
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        with torch.enable_grad(), hooks:
+            self.sums = take_sums(loss, logits, target, mask)
+        self._logits = None
+
+    def gradient(self, logits: Tensor, slopes: tuple[Tensor, ...]) -> Tensor:
+        """Returns the gradient of slopes · sums by the logits, which were made again."""
+        self._logits = logits
+        (dx,) = torch.autograd.grad(self.sums, self._edge, slopes)
+        self.sums, self._logits = (), None
+        return dx
+
+    def _pack(self, tensor: Tensor) -> Tensor | None:
+        if self._logits is not None and _is_same(tensor, self._logits):
+            return None
+        self.other_bytes += tensor.nbytes
+        return tensor
+
+    def _unpack(self, kept: Tensor | None) -> Any:
+        return self._logits if kept is None else kept
+
+
+def _is_same(first: Tensor, second: Tensor) -> bool:
+    """True for two names of one tensor."""
+    same = first.data_ptr() == second.data_ptr() and first.dtype == second.dtype
+    return same and first.shape == second.shape and first.stride() == second.stride()
 
 
 class _Work:
@@ -157,15 +199,21 @@ class _Work:
         self.target, self.mask, self.loss, self.chunk_rows = target, mask, loss, chunk_rows
         if bias is not None:
             self.bias = bias.detach()
+        self.graphs: list[_Graph] = []
         self.of_hidden: list[Tensor] = []
         self.of_weight: Tensor | None = None
         self.of_bias: Tensor | None = None
 
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-        """Yields hidden, logits, target and mask of each chunk; one empty chunk without rows."""
+    def chunks(
+        self, *, tracked: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+        """Yields hidden, logits, target and mask of each chunk; one empty chunk without rows.
+
+        `tracked` logits come from a node of the graph, which does not hold them.
+        """
         for start in range(0, max(1, len(self.hidden)), self.chunk_rows):
             rows = slice(start, start + self.chunk_rows)
-            hidden = self.hidden[rows]
+            hidden = self.hidden[rows].requires_grad_(tracked)
             mask = None if self.mask is None else self.mask[rows]
             logits = functional.linear(hidden, self.weight, self.bias)
             yield hidden, logits, self.target[rows], mask
@@ -175,6 +223,25 @@ class _Work:
         with torch.no_grad():
             found = [take_sums(self.loss, logits, t, m) for _, logits, t, m in self.chunks()]
             return reduce(join_sums, found)
+
+    def sums_with_graphs(self) -> tuple[Tensor, ...]:
+        """Returns the sums of all rows, and keeps their graphs if they are small."""
+        found = []
+        for _, logits, target, mask in self.chunks(tracked=True):
+            graph = _Graph(self.loss, logits, target, mask)
+            if not self.graphs and graph.other_bytes > logits.nbytes // 8:
+                return self.sums()
+            found.append(tuple(own.detach() for own in graph.sums))
+            self.graphs.append(graph)
+        return reduce(join_sums, found)
+
+    def gradients_of(self, slopes: tuple[Tensor, ...]) -> None:
+        """Adds up the gradients of slopes · sums."""
+        if not self.graphs:
+            self.sums_and_gradients(slopes)
+            return
+        for (hidden, logits, *_), graph in zip(self.chunks(), self.graphs, strict=True):
+            self._add(hidden, graph.gradient(logits, slopes))
 
     def sums_and_gradients(self, slopes: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
         """Returns the sums of all rows, and adds up the gradients of slopes · sums.

@@ -1,15 +1,18 @@
 """The kernels as operators of torch, which torch.compile sees as one node each."""
 
-# torch.library reads annotations itself: they are not postponed here.
-from typing import Any
+# torch.library reads annotations itself: they are not postponed here, and it knows no Literal.
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
-from softf1.kernels._numbers import Numbers, kept_floats
-from softf1.kernels.batch_level import run_batch, run_batch_backward
-from softf1.kernels.example_level import run_example, run_example_backward
+from softf1.kernels._numbers import Numbers
+from softf1.kernels.batch_level import batch_room, lay_out_batch
+from softf1.kernels.example_level import example_room, lay_out_example
 from softf1.losses._derivative import SECOND_DERIVATIVE
+
+if TYPE_CHECKING:
+    from softf1.losses._core import Reduction
 
 
 @torch.library.custom_op("softf1::example", mutates_args=())
@@ -26,19 +29,20 @@ def example_forward(
     fn: float,
     smooth: float,
     ignore: int,
-    mean: bool,
-    none: bool,
+    reduction: str,
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss, () or (N,), and what backward needs."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return run_example(x, target, mask, weight, numbers, mean=mean, none=none)
+    return lay_out_example(x, target, mask, weight, numbers, cast("Reduction", reduction)).value(
+        x, target, mask, weight
+    )
 
 
 @example_forward.register_fake
 def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     n, numbers = x.shape[0], Numbers(*rest[2:10])
-    size = kept_floats(n, numbers, softmax=target.dim() == 1)
-    value = x.new_empty((n,) if rest[-1] else (), dtype=torch.float32)
+    size = example_room(n, numbers, softmax=target.dim() == 1)
+    value = x.new_empty((n,) if rest[-1] == "none" else (), dtype=torch.float32)
     return value, x.new_empty(size, dtype=torch.float32)
 
 
@@ -58,10 +62,13 @@ def example_backward(
     fn: float,
     smooth: float,
     ignore: int,
+    reduction: str,
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (N,) or one number."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return run_example_backward(incoming, x, target, mask, weight, aux, numbers)
+    return lay_out_example(x, target, mask, weight, numbers, cast("Reduction", reduction)).gradient(
+        incoming, x, target, mask, weight, aux
+    )
 
 
 @example_backward.register_fake
@@ -69,10 +76,10 @@ def _(incoming: Tensor, x: Tensor, *_: Any) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-def _keep_example(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, target, mask, weight, *numbers = inputs
     ctx.save_for_backward(x, target, mask, weight, output[1])
-    ctx.numbers = numbers[:8]
+    ctx.numbers = numbers
     ctx.set_materialize_grads(False)
 
 
@@ -80,10 +87,10 @@ def _example_gradient(ctx: Any, incoming: Tensor | None, _: Any) -> tuple[Tensor
     dx = None
     if incoming is not None:
         dx = example_backward(incoming, *ctx.saved_tensors, *ctx.numbers)
-    return dx, *(None,) * 13
+    return dx, *(None,) * 12
 
 
-example_forward.register_autograd(_example_gradient, setup_context=_keep_example)
+example_forward.register_autograd(_example_gradient, setup_context=_keep)
 
 
 @torch.library.custom_op("softf1::batch", mutates_args=())
@@ -100,25 +107,23 @@ def batch_forward(
     fn: float,
     smooth: float,
     ignore: int,
+    reduction: str,
     micro: bool,
-    mean: bool,
-    none: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the loss (() or (C,)), its derivatives by overlap and total (2, C), and the rows'."""
+) -> tuple[Tensor, Tensor]:
+    """Returns the loss, () or (C,), and what backward needs."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return run_batch(x, target, mask, weight, numbers, micro=micro, mean=mean, none=none)
+    return lay_out_batch(
+        x, target, mask, weight, numbers, cast("Reduction", reduction), micro=micro
+    ).value(x, target, mask, weight)
 
 
 @batch_forward.register_fake
-def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     n, c = x.shape
-    size = kept_floats(n, Numbers(*rest[2:10]), softmax=True) if target.dim() == 1 else 0
-    value = x.new_empty((c,) if rest[-1] else (), dtype=torch.float32)
-    return (
-        value,
-        x.new_empty((2, c), dtype=torch.float32),
-        x.new_empty(size, dtype=torch.float32),
-    )
+    _, size = batch_room(n, c, Numbers(*rest[2:10]), softmax=target.dim() == 1)
+    none = rest[-2] == "none" and not rest[-1]
+    value = x.new_empty((c,) if none else (), dtype=torch.float32)
+    return value, x.new_empty(size, dtype=torch.float32)
 
 
 @torch.library.custom_op("softf1::batch_backward", mutates_args=())
@@ -127,8 +132,8 @@ def batch_backward(
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
+    weight: Tensor | None,
     aux: Tensor,
-    slopes: Tensor,
     loss: int,
     power: int,
     decay: int,
@@ -137,10 +142,14 @@ def batch_backward(
     fn: float,
     smooth: float,
     ignore: int,
+    reduction: str,
+    micro: bool,
 ) -> Tensor:
     """Returns the gradient (N, C); `incoming` is (C,) or one number."""
     numbers = Numbers(loss, power, decay, alpha, fp, fn, smooth, ignore)
-    return run_batch_backward(incoming, x, target, mask, aux, slopes, numbers)
+    return lay_out_batch(
+        x, target, mask, weight, numbers, cast("Reduction", reduction), micro=micro
+    ).gradient(incoming, x, target, mask, weight, aux)
 
 
 @batch_backward.register_fake
@@ -148,24 +157,14 @@ def _(incoming: Tensor, x: Tensor, *_: Any) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-def _keep_batch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    x, target, mask, _, *numbers = inputs
-    _, slopes, aux = output
-    ctx.save_for_backward(x, target, mask, aux, slopes)
-    ctx.numbers = numbers[:8]
-    ctx.set_materialize_grads(False)
-
-
-def _batch_gradient(
-    ctx: Any, incoming: Tensor | None, _: Any, __: Any
-) -> tuple[Tensor | None, ...]:
+def _batch_gradient(ctx: Any, incoming: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
     dx = None
     if incoming is not None:
         dx = batch_backward(incoming, *ctx.saved_tensors, *ctx.numbers)
-    return dx, *(None,) * 14
+    return dx, *(None,) * 13
 
 
-batch_forward.register_autograd(_batch_gradient, setup_context=_keep_batch)
+batch_forward.register_autograd(_batch_gradient, setup_context=_keep)
 
 
 def _refuse(ctx: Any, *_: Any) -> None:

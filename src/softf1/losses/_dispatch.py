@@ -12,7 +12,7 @@ from torch import Tensor
 from softf1.losses._core import under_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from softf1.losses._core import Backend, Reduction
 
@@ -85,3 +85,58 @@ def fused_entropy(*arguments: Any, **options: Any) -> Tensor:
     from softf1.kernels.fused import entropy_loss
 
     return entropy_loss(*arguments, **options)
+
+
+class Shortcuts:
+    """Ways straight to the kernels, for a loss whose options stay the same.
+
+    What is checked and laid out in a call depends on the options and on the kind of the tensors:
+    their shapes, strides, types and device. Where a loss has been before with such tensors, and
+    gave them to its kernel as they are, the kernel is called at once. On a small batch the host
+    takes longer than the device: this is a third of what it does.
+    """
+
+    MOST = 1_024  # kinds; a loader with ever new shapes is not to fill the memory
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.known: dict[tuple[Any, ...], Callable[..., Tensor]] = {}
+        self.looks_at_labels = options.get("check_labels")
+        self.forced = options.get("backend") == "triton"
+
+    def may_take(self, logits: Tensor) -> bool:
+        """True where only the kind of the tensors matters, and none of their values."""
+        unseen = not self.looks_at_labels if logits.is_cuda else self.looks_at_labels is False
+        return (
+            unseen
+            and (logits.is_cuda or self.forced)
+            and not torch.compiler.is_compiling()
+            and not under_transform()
+        )
+
+    def take(
+        self,
+        function: Callable[..., Tensor],
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        options: Mapping[str, Any],
+    ) -> Tensor:
+        """Returns `function(logits, target, weight=weight, **options)`."""
+        kind = (
+            type(logits), logits.shape, logits.stride(), logits.dtype, logits.device,
+            target.shape, target.stride(), target.dtype, target.device, target.requires_grad,
+            None if weight is None else (weight.dtype, weight.device, weight.requires_grad),
+        )  # fmt: skip
+        kernels = self.known.get(kind)
+        if kernels is not None:
+            return kernels(logits, target, None, weight)
+        value = function(logits, target, weight=weight, **options)
+        if value.grad_fn is not None:
+            from softf1.kernels.fused import kernels_of
+
+            kernels = kernels_of(value, (logits, target, None, weight))
+            if kernels is not None:
+                if len(self.known) == self.MOST:
+                    self.known.clear()
+                self.known[kind] = kernels
+        return value

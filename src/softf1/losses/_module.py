@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from softf1.losses._core import CHOICES, check_choice, check_weight_values
+from softf1.losses._dispatch import Shortcuts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,11 +72,18 @@ class LossModule(nn.Module):
             weight = weight.to(torch.float32)
         self.register_buffer("weight", weight, persistent=False)
         self.options = options
+        self._shortcuts = Shortcuts(options)
 
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the loss of `logits (..., C)` against `target`."""
         weight = self._buffers["weight"]  # without nn.Module's search for it
+        if mask is None and self._shortcuts.may_take(logits):
+            return self._shortcuts.take(type(self).function, logits, target, weight, self.options)
         return type(self).function(logits, target, mask=mask, weight=weight, **self.options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves the shortcuts out: they hold kernels of this process."""
+        return self.__dict__ | {"_shortcuts": Shortcuts(self.options)}
 
     def extra_repr(self) -> str:
         """Shows the options that were given."""
