@@ -1,0 +1,269 @@
+"""Parts of an encoder layer, each a matrix product and the kernels around it, with derivatives.
+
+    linear_norm    LayerNorm(residual + dropout(linear(x)))
+    linear_gelu    gelu(linear(x))
+    linear_qkv     query, key and value of self-attention, one product
+
+As PyTorch's operators they are 4, 2 and 3 kernels forward and twice as many backward, and the sum
+over rows that makes the gradient of a bias is slower than the product beside it. Under autocast a
+norm's output is float32 and every product after it casts it again: `linear_norm` writes it in both
+precisions, so that nothing is cast and what is added up stays float32. Gradients are the same on
+every call: no kernel adds in an order that depends on timing.
+
+Small: they are for sequences whose layers take a few microseconds. The products are cuBLAS's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import triton
+from torch.autograd.function import once_differentiable
+
+from softf1.kernels._encoder import (
+    gelu_backward,
+    gelu_forward,
+    norm_backward,
+    norm_forward,
+    pack_backward,
+    sum_parts,
+)
+from softf1.kernels._launch import processors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LONGEST_ROW = 8_192
+"""Width up to which a norm keeps a row in registers."""
+TILE = 2_048  # entries of a tile: 16 for each of 128 threads
+COLUMNS = 128  # of a tile that is summed over rows
+
+
+class Dropout(NamedTuple):
+    """A probability, and which of the seeds on the device it draws from."""
+
+    p: float = 0.0
+    seeds: Tensor | None = None
+    call: int = 0
+
+
+def linear_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor,
+    norm: torch.nn.LayerNorm,
+    dropout: Dropout,
+) -> tuple[Tensor, Tensor | None]:
+    """Returns LayerNorm(residual + dropout(x·weightᵀ + bias)) in float32, and in x's half precision.
+
+    Args:
+        x: Input, (…, inputs).
+        weight: (width, inputs), of x's dtype.
+        bias: (width,), of x's dtype.
+        residual: (…, width) in float32.
+        norm: The LayerNorm, float32.
+        dropout: Dropout of the product.
+    """
+    out: tuple[Tensor, Tensor | None] = LinearNorm.apply(  # type: ignore[no-untyped-call]
+        x, weight, bias, residual, norm.weight, norm.bias, norm.eps, dropout
+    )
+    return out
+
+
+def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Returns gelu(x·weightᵀ + bias), the exact form with the error function."""
+    out: Tensor = LinearGelu.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return out
+
+
+def linear_qkv(x: Tensor, *layers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns three products of one input, of views into one tensor.
+
+    Args:
+        x: Input, (…, inputs).
+        layers: Three weights (width, inputs), then three biases. If they lie one after the other in
+            memory nothing is copied.
+    """
+    out: tuple[Tensor, Tensor, Tensor] = LinearQKV.apply(x, *layers)  # type: ignore[no-untyped-call]
+    return out
+
+
+class LinearNorm(torch.autograd.Function):
+    """See `linear_norm`."""
+
+    @staticmethod
+    def forward(  # noqa: D102
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, *norm: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        gain, shift, eps, dropout = norm
+        z = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
+        residual = residual.contiguous()
+        rows, width = z.shape
+        y, half = torch.empty_like(residual), None
+        if z.dtype != torch.float32:
+            half = torch.empty_like(residual, dtype=z.dtype)
+        statistics = torch.empty((2, rows), dtype=torch.float32, device=z.device)
+        tile = norm_tile(width)
+        norm_forward[(triton.cdiv(rows, tile["R"]),)](
+            z, residual, gain, shift, some(dropout.seeds, z), y, some(half, y), statistics,
+            rows, dropout.call, dropout.p, eps, width,
+            **tile, DROP=dropout.p > 0, HALF=half is not None,
+        )  # fmt: skip
+        ctx.save_for_backward(x, weight, z, residual, gain, statistics, dropout.seeds)
+        ctx.p, ctx.call = dropout.p, dropout.call
+        ctx.set_materialize_grads(False)
+        return y, half
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor | None, dhalf: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: D102
+        x, weight, z, residual, gain, statistics, seeds = ctx.saved_tensors
+        if dy is None and dhalf is None:
+            return (None,) * 8
+        rows, width = z.shape
+        dz, dresidual = torch.empty_like(z), torch.empty_like(residual)
+        tile = norm_tile(width)
+        lines = min(triton.cdiv(rows, tile["R"]), processors(z.device))
+        parts = torch.empty((lines, 3 * width), dtype=torch.float32, device=z.device)
+        dy, dhalf = contiguous(dy), contiguous(dhalf)
+        norm_backward[(lines,)](
+            some(dy, z), some(dhalf, z), z, residual, gain, some(seeds, z), statistics,
+            dz, dresidual, parts, rows, ctx.call, ctx.p, width,
+            **tile, DROP=ctx.p > 0, WHOLE=dy is not None, HALF=dhalf is not None,
+        )  # fmt: skip
+        of_norm, dbias = add_lines(parts, 2 * width, z.dtype)
+        dx, dweight = product_gradients(ctx, dz, x, weight)
+        return dx, dweight, dbias, dresidual, of_norm[:width], of_norm[width:], None, None
+
+
+class LinearGelu(torch.autograd.Function):
+    """See `linear_gelu`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # noqa: D102
+        z = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
+        y = torch.empty_like(z)
+        gelu_forward[(triton.cdiv(z.numel(), TILE),)](z, y, z.numel(), TILE)
+        ctx.save_for_backward(x, weight, z)
+        return y.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
+        x, weight, z = ctx.saved_tensors
+        dz, (rows, width) = torch.empty_like(z), z.shape
+        blocks = triton.cdiv(width, COLUMNS)
+        parts = make_parts(z, rows, width, blocks)
+        gelu_backward[(blocks, len(parts))](
+            dy.contiguous(), z, dz, parts, rows, width, R=TILE // COLUMNS, W=COLUMNS
+        )
+        _, dbias = add_lines(parts, 0, z.dtype)
+        return *product_gradients(ctx, dz, x, weight), dbias
+
+
+class LinearQKV(torch.autograd.Function):
+    """See `linear_qkv`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *layers: Tensor) -> tuple[Tensor, ...]:  # noqa: D102
+        weight, bias = join(layers[:3]), join(layers[3:])
+        z = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
+        ctx.save_for_backward(x, weight)
+        ctx.set_materialize_grads(False)
+        return z.view(*x.shape[:-1], -1).chunk(3, -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: D102
+        x, weight = ctx.saved_tensors
+        width = weight.shape[0] // 3
+        parts_of = [as_rows(g, x, width) for g in gradients]
+        rows = parts_of[0].shape[0]
+        dz = torch.empty((rows, 3 * width), dtype=x.dtype, device=x.device)
+        blocks = 3 * triton.cdiv(width, COLUMNS)
+        parts = make_parts(x, rows, 3 * width, blocks)
+        pack_backward[(blocks, len(parts))](
+            *parts_of, dz, parts, rows, width, *(g.stride(0) for g in parts_of),
+            R=TILE // COLUMNS, W=COLUMNS,
+        )  # fmt: skip
+        _, dbias = add_lines(parts, 0, x.dtype)
+        dx, dweight = product_gradients(ctx, dz, x, weight)
+        three = (None,) * 3 if dweight is None else dweight.chunk(3)
+        return dx, *three, *dbias.chunk(3)
+
+
+def norm_tile(width: int) -> dict[str, int]:
+    """The tile of a norm: whole rows, R of them."""
+    across = max(4, triton.next_power_of_2(width))
+    return {"R": max(1, TILE // across), "W": across, "num_warps": max(4, across // 512)}
+
+
+def make_parts(x: Tensor, rows: int, width: int, blocks: int) -> Tensor:
+    """Memory for lines of sums: as many as keep the device busy, for so many blocks of columns."""
+    most = max(1, 4 * processors(x.device) // blocks)
+    lines = min(triton.cdiv(rows, TILE // COLUMNS), most)
+    return torch.empty((lines, width), dtype=torch.float32, device=x.device)
+
+
+def add_lines(parts: Tensor, split: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sums the lines: the first `split` columns in float32, the others in the dtype given."""
+    lines, width = parts.shape
+    wide = torch.empty(split, dtype=torch.float32, device=parts.device)
+    narrow = torch.empty(width - split, dtype=dtype, device=parts.device)
+    sum_parts[(triton.cdiv(width, 32),)](
+        parts, some(wide if split else None, parts), narrow, lines, width, split, R=64, W=32
+    )
+    return wide, narrow
+
+
+def product_gradients(
+    ctx: Any, dz: Tensor, x: Tensor, weight: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of x·weightᵀ by x and by the weight, if they are wanted."""
+    dx = (dz @ weight).view_as(x) if ctx.needs_input_grad[0] else None
+    dweight = dz.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None
+    return dx, dweight
+
+
+def join(tensors: tuple[Tensor, ...]) -> Tensor:
+    """Tensors one below the other; where they lie so in memory, a view.
+
+    >>> first, second = torch.arange(4.0).view(2, 2).split(1)
+    >>> joined = join((first, second))
+    >>> joined.shape, joined.data_ptr() == first.data_ptr()
+    (torch.Size([2, 2]), True)
+    >>> join((second, first)).tolist()
+    [[2.0, 3.0], [0.0, 1.0]]
+    """
+    first, step = tensors[0], tensors[0].numel() * tensors[0].element_size()
+    start, storage = first.data_ptr(), first.untyped_storage().data_ptr()
+    for number, tensor in enumerate(tensors):
+        same = tensor.shape == first.shape and tensor.is_contiguous()
+        if (
+            not same
+            or tensor.data_ptr() != start + number * step
+            or tensor.untyped_storage().data_ptr() != storage
+        ):
+            return torch.cat(tensors)
+    size = (len(tensors) * first.shape[0], *first.shape[1:])
+    return first.as_strided(size, first.stride())
+
+
+def as_rows(gradient: Tensor | None, x: Tensor, width: int) -> Tensor:
+    """A gradient as rows whose entries lie side by side; None is 0."""
+    if gradient is None:
+        return x.new_zeros((x.numel() // x.shape[-1], width))
+    rows = gradient.reshape(-1, width)
+    return rows if rows.stride(1) == 1 else rows.contiguous()
+
+
+def contiguous(gradient: Tensor | None) -> Tensor | None:
+    """The gradient in one piece."""
+    return None if gradient is None else gradient.contiguous()
+
+
+def some(tensor: Tensor | None, other: Tensor) -> Tensor:
+    """The tensor, or another that stands in for a pointer that is not read."""
+    return other if tensor is None else tensor
