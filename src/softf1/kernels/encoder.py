@@ -56,7 +56,7 @@ def linear_norm(
     norm: torch.nn.LayerNorm,
     dropout: Dropout,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns LayerNorm(residual + dropout(x·weightᵀ + bias)) in float32, and in x's half precision.
+    """Returns LayerNorm(residual + dropout(x·weightᵀ + bias)) in float32 and in x's half precision.
 
     Args:
         x: Input, (…, inputs).

@@ -1,0 +1,285 @@
+"""Encoder layers run by fused kernels while a step runs; the model itself stays as it is.
+
+What transformers calls BERT's layers, and RoBERTa's, ELECTRA's and many more copy, is three parts:
+
+    output         LayerNorm(dropout(dense(x)) + residual)     twice a layer
+    intermediate   gelu(dense(x))
+    self           query(x), key(x), value(x), attention
+
+`FusedLayers` finds them by what they hold and by what they compute (each is tried on a few numbers
+before it is trusted), and puts another `forward` into each for the time of a call. A part that is
+anything else keeps its own: another norm or activation, LoRA, hooks, weights of another dtype,
+cross-attention, a part in eval mode. Dropout draws its numbers from seeds that torch's generator on
+the device gives for each call, so that whatever stores and restores that generator covers them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from softf1.kernels.encoder import LONGEST_ROW, Dropout, linear_gelu, linear_norm, linear_qkv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Forward = Callable[..., Any]
+
+
+class FusedLayers:
+    """Calls a model with the parts of its encoder layers fused.
+
+    Args:
+        model: The model that holds the layers.
+        run: What to call: the model, or what calls it with other weights.
+        dtype: Of the linear layers' weights during a call.
+    """
+
+    def __init__(self, model: nn.Module, run: Forward, dtype: torch.dtype) -> None:
+        self.model, self.run, self.dtype = model, run, dtype
+        self.forwards: list[tuple[nn.Module, Forward]] = []
+        for module in model.modules():
+            self.forwards += self._find_forwards(module)
+        self.drawn = len(self.forwards)
+        self._forget()
+
+    def _find_forwards(self, module: nn.Module) -> list[tuple[nn.Module, Forward]]:
+        if "forward" in vars(module):  # somebody else has replaced it
+            return []
+        if is_output(module):
+            return [(module, Output(self, module))]
+        if is_intermediate(module):
+            return [(module, Intermediate(self, module))]
+        if is_self_attention(module):
+            return Attention(self, module).forwards
+        return []
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Returns the model's output."""
+        self._forget()
+        try:
+            for module, forward in self.forwards:
+                module.forward = forward  # type: ignore[method-assign]
+            return self.run(**inputs)
+        finally:
+            for module, _ in self.forwards:
+                vars(module).pop("forward", None)
+            self._forget()
+
+    def _forget(self) -> None:
+        self.last: tuple[Tensor, Tensor] | None = None
+        self.mask: tuple[Tensor, Tensor] | None = None
+        self.seeds: Tensor | None = None
+        self.call = 0
+
+    def cast(self, x: Tensor) -> Tensor:
+        """The input in the dtype of the weights; the last norm has written its output in both."""
+        if self.last is not None and self.last[0] is x:
+            return self.last[1]
+        return x.to(self.dtype)
+
+    def draw(self, p: float, device: torch.device) -> Dropout:
+        """Dropout with a seed of its own; all seeds of a call are drawn together."""
+        if p == 0.0:
+            return Dropout()
+        if self.seeds is None or self.call == len(self.seeds):
+            self.seeds, self.call = torch.randint(2**63 - 1, (self.drawn,), device=device), 0
+        self.call += 1
+        return Dropout(float(p), self.seeds, self.call - 1)
+
+    def additive(self, mask: Tensor) -> Tensor:
+        """A boolean mask as what is added to the scores; PyTorch would make it in every layer."""
+        if self.mask is None or self.mask[0] is not mask:
+            made = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device)
+            self.mask = mask, made.masked_fill_(~mask, -torch.inf)
+        return self.mask[1]
+
+    def takes(self, module: nn.Module, *layers: nn.Linear) -> bool:
+        """Whether a part trains, with weights of the right dtype."""
+        return module.training and all(
+            one.weight.dtype == one.bias.dtype == self.dtype for one in layers
+        )
+
+
+class Output:
+    """LayerNorm(dropout(dense(x)) + residual)."""
+
+    def __init__(self, layers: FusedLayers, module: Any) -> None:
+        self.layers, self.module = layers, module
+
+    def __call__(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
+        """The part's forward."""
+        module, layers = self.module, self.layers
+        if not (
+            layers.takes(module, module.dense)
+            and not has_hooks(module)
+            and module.LayerNorm.weight.dtype == input_tensor.dtype == torch.float32
+            and input_tensor.shape[:-1] == hidden_states.shape[:-1]
+            and input_tensor.numel()
+        ):
+            return type(module).forward(module, hidden_states, input_tensor)  # type: ignore[no-any-return]
+        dropout = layers.draw(module.dropout.p, hidden_states.device)
+        out, half = linear_norm(
+            layers.cast(hidden_states),
+            module.dense.weight,
+            module.dense.bias,
+            input_tensor,
+            module.LayerNorm,
+            dropout,
+        )
+        layers.last = (out, out if half is None else half)
+        return out
+
+
+class Intermediate:
+    """gelu(dense(x))."""
+
+    def __init__(self, layers: FusedLayers, module: Any) -> None:
+        self.layers, self.module = layers, module
+
+    def __call__(self, hidden_states: Tensor) -> Tensor:
+        """The part's forward."""
+        module, layers = self.module, self.layers
+        if not (
+            layers.takes(module, module.dense) and not has_hooks(module) and hidden_states.numel()
+        ):
+            return type(module).forward(module, hidden_states)  # type: ignore[no-any-return]
+        return linear_gelu(layers.cast(hidden_states), module.dense.weight, module.dense.bias)
+
+
+class Attention:
+    """Query, key and value of one input in one product, and a mask that is made once."""
+
+    def __init__(self, layers: FusedLayers, module: Any) -> None:
+        self.layers, self.module = layers, module
+        self.three = (module.query, module.key, module.value)
+        self.made: dict[int, Tensor] = {}
+        self.input: Tensor | None = None
+
+    @property
+    def forwards(self) -> list[tuple[nn.Module, Forward]]:
+        """The forwards of the attention and of the three linear layers."""
+
+        def take(number: int) -> Forward:
+            return lambda input: self._take(number, input)  # noqa: A006 - torch's name
+
+        return [
+            (self.module, self._attend),
+            *((linear, take(number)) for number, linear in enumerate(self.three)),
+        ]
+
+    def _attend(self, *args: Any, **options: Any) -> Any:
+        mask = options.get("attention_mask")
+        if isinstance(mask, Tensor) and mask.dtype == torch.bool and self._adds_masks():
+            options |= {"attention_mask": self.layers.additive(mask)}
+        try:
+            return type(self.module).forward(self.module, *args, **options)
+        finally:
+            self.made, self.input = {}, None
+
+    def _adds_masks(self) -> bool:
+        config = getattr(self.module, "config", None)
+        sdpa = getattr(config, "_attn_implementation", None) == "sdpa"
+        return sdpa and self.layers.takes(self.module, *self.three)
+
+    def _take(self, number: int, x: Tensor) -> Tensor:
+        linear = self.three[number]
+        if not (self.layers.takes(self.module, *self.three) and x.numel()):
+            return nn.Linear.forward(linear, x)
+        if self.input is not x or number not in self.made:
+            layers = (*(one.weight for one in self.three), *(one.bias for one in self.three))
+            self.made = dict(enumerate(linear_qkv(self.layers.cast(x), *layers)))
+            self.input = x
+        return self.made.pop(number)
+
+
+def is_output(module: Any) -> bool:
+    """Whether a module computes LayerNorm(dropout(dense(x)) + residual), by trying it."""
+    kinds = {"dense": nn.Linear, "dropout": nn.Dropout, "LayerNorm": nn.LayerNorm}
+    if {name: type(child) for name, child in module.named_children()} != kinds:
+        return False
+    dense, norm = module.dense, module.LayerNorm
+    if (
+        arguments(module) != ["hidden_states", "input_tensor"]
+        or norm.normalized_shape != (dense.out_features,)
+        or any(p is None or p.dtype != torch.float32 for p in (dense.bias, norm.weight, norm.bias))
+        or dense.out_features > LONGEST_ROW
+    ):
+        return False
+    x, residual = numbers(dense.in_features, dense), numbers(dense.out_features, dense)
+    with trial(module):
+        module.eval()
+        whole = torch.allclose(module(x, residual), norm(dense(x) + residual), atol=1e-5)
+        module.train()
+        module.dropout.p = 1.0  # drops all of the product: the residual is left
+        return whole and torch.allclose(module(x, residual), norm(residual), atol=1e-5)
+
+
+def is_intermediate(module: Any) -> bool:
+    """Whether a module computes gelu(dense(x)), by trying it."""
+    children, act = dict(module.named_children()), getattr(module, "intermediate_act_fn", None)
+    dense = children.pop("dense", None)
+    children.pop("intermediate_act_fn", None)
+    if (
+        children
+        or not callable(act)
+        or type(dense) is not nn.Linear
+        or dense.bias is None
+        or dense.bias.dtype != torch.float32
+        or arguments(module) != ["hidden_states"]
+    ):
+        return False
+    some = torch.linspace(-6, 6, 49, device=dense.weight.device)
+    x = numbers(dense.in_features, dense)
+    with trial(module):
+        module.train()
+        exact = torch.allclose(act(some), nn.functional.gelu(some), rtol=1e-5, atol=1e-6)
+        return exact and torch.allclose(module(x), act(dense(x)), atol=1e-5)
+
+
+def is_self_attention(module: Any) -> bool:
+    """Whether a module has query, key and value of one size and takes one input."""
+    three = [getattr(module, name, None) for name in ("query", "key", "value")]
+    if not all(type(one) is nn.Linear and one.bias is not None for one in three):
+        return False
+    sizes = {one.weight.shape for one in three}  # type: ignore[union-attr]
+    replaced = any("forward" in vars(one) for one in three)
+    return len(sizes) == 1 and not replaced and "encoder_hidden_states" not in arguments(module)
+
+
+def arguments(module: nn.Module) -> list[str]:
+    """The names of a forward's arguments."""
+    return list(inspect.signature(type(module).forward).parameters)[1:]
+
+
+def numbers(width: int, like: nn.Linear) -> Tensor:
+    """Two rows of numbers to try a module on; no random generator is asked."""
+    where = like.weight.device
+    return torch.arange(2.0 * width, device=where).mul_(0.7).sin_().view(1, 2, width)
+
+
+@contextmanager
+def trial(module: nn.Module) -> Iterator[None]:
+    """Puts modes and dropout back after a module was tried; nothing is recorded for gradients."""
+    modes = [(one, one.training, getattr(one, "p", None)) for one in module.modules()]
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for one, training, p in modes:
+            one.training = training
+            if isinstance(one, nn.Dropout):
+                one.p = p  # type: ignore[assignment]
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether something is called when a module calls its children."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(
+        "forward" in vars(child) or any(getattr(child, kind) for kind in kinds)
+        for child in module.children()
+    )
