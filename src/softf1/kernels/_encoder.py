@@ -18,7 +18,12 @@ import triton
 import triton.language as tl
 
 ROUNDS = tl.constexpr(7)  # of Philox; Salmon et al. (2011): seven pass every test of BigCrush
-NUMBERS = ("rows", "call", "lines")  # differ from call to call: a kernel is compiled once for all
+NUMBERS = (
+    "rows",
+    "call",
+    "lines",
+    "steps",
+)  # differ from call to call: a kernel is compiled once for all
 
 
 @triton.jit
@@ -161,6 +166,95 @@ def pack_backward(
         total += d
     line = parts + (tl.program_id(1).to(tl.int64) * 3 + own) * width + col
     tl.store(line, tl.sum(total, axis=0)[None, :], mask=col < width)
+
+
+@triton.jit
+def load_heads(
+    source, batch, head, steps, width, size, row_stride, T: tl.constexpr, D: tl.constexpr
+):
+    """A head of a text, and where it is: T rows of D entries."""
+    step, entry = tl.arange(0, T)[:, None], tl.arange(0, D)[None, :]
+    place = (batch.to(tl.int64) * steps + step) * row_stride + head * size + entry
+    inside = (step < steps) & (entry < size)
+    return tl.load(source + place, mask=inside, other=0.0), place, inside
+
+
+@triton.jit
+def attend(
+    query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col,
+    T: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """The probabilities of a head, softmax(query·keyᵀ·scale); 0 where a row may see nothing."""
+    row, col = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
+    inside = (row < steps) & (col < steps)
+    if MASKED:
+        place = batch.to(tl.int64) * mask_batch + row * mask_row + col * mask_col
+        inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
+    scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+    scores = tl.where(inside, scores, -float("inf"))
+    highest = tl.max(scores, axis=1)
+    highest = tl.where(highest == -float("inf"), 0.0, highest)
+    powers = tl.exp(scores - highest[:, None])
+    total = tl.sum(powers, axis=1)
+    return powers / tl.where(total == 0.0, 1.0, total)[:, None]
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def attention_forward(
+    qkv, allowed, seeds, out, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
+    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """dropout(softmax(query·keyᵀ·scale))·value of one head of one text."""
+    batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
+    query, _, _ = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
+    key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
+    value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, width, size, 3 * width, T, D)
+    shares = attend(
+        query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T, MASKED
+    )
+    if DROP:
+        row = (tl.program_id(0) * T + tl.arange(0, T))[:, None]
+        shares *= draw_mask(seeds, call, row, p, T, T)
+    mixed = tl.dot(shares.to(value.dtype), value, input_precision="ieee")
+    _, place, inside = load_heads(out, batch, head, steps, width, size, width, T, D)
+    tl.store(out + place, mixed, mask=inside)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def attention_backward(
+    dout, qkv, allowed, seeds, dqkv, parts,
+    steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
+    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """∂query, ∂key and ∂value of one head of one text, and a line of ∂bias for each text."""
+    batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
+    query, place, inside = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
+    key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
+    value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, width, size, 3 * width, T, D)
+    incoming, _, _ = load_heads(dout, batch, head, steps, width, size, width, T, D)
+    shares = attend(
+        query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T, MASKED
+    )
+    dshares = tl.dot(incoming, tl.trans(value), input_precision="ieee")
+    kept = shares
+    if DROP:
+        row = (tl.program_id(0) * T + tl.arange(0, T))[:, None]
+        mask = draw_mask(seeds, call, row, p, T, T)
+        kept *= mask
+        dshares *= mask
+    dscores = shares * (dshares - tl.sum(shares * dshares, axis=1)[:, None]) * scale
+    dscores = dscores.to(query.dtype)
+    dvalue = tl.dot(tl.trans(kept.to(value.dtype)), incoming, input_precision="ieee")
+    dquery = tl.dot(dscores, key, input_precision="ieee")
+    dkey = tl.dot(tl.trans(dscores), query, input_precision="ieee")
+    line = parts + batch.to(tl.int64) * 3 * width + head * size + tl.arange(0, D)
+    there = tl.arange(0, D) < size
+    tl.store(dqkv + place, dquery, mask=inside)
+    tl.store(line, tl.sum(dquery, axis=0), mask=there)
+    tl.store(dqkv + width + place, dkey, mask=inside)
+    tl.store(line + width, tl.sum(dkey, axis=0), mask=there)
+    tl.store(dqkv + 2 * width + place, dvalue, mask=inside)
+    tl.store(line + 2 * width, tl.sum(dvalue, axis=0), mask=there)
 
 
 @triton.jit

@@ -3,6 +3,7 @@
     linear_norm    LayerNorm(residual + dropout(linear(x)))
     linear_gelu    gelu(linear(x))
     linear_qkv     query, key and value of self-attention, one product
+    self_attention the same with the attention, for short texts
 
 As PyTorch's operators they are 4, 2 and 3 kernels forward and twice as many backward, and the sum
 over rows that makes the gradient of a bias is slower than the product beside it. Under autocast a
@@ -22,6 +23,8 @@ import triton
 from torch.autograd.function import once_differentiable
 
 from softf1.kernels._encoder import (
+    attention_backward,
+    attention_forward,
     gelu_backward,
     gelu_forward,
     norm_backward,
@@ -32,10 +35,14 @@ from softf1.kernels._encoder import (
 from softf1.kernels._launch import processors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 LONGEST_ROW = 8_192
 """Width up to which a norm keeps a row in registers."""
+LONGEST_TEXT = 128
+"""Tokens up to which one program has all scores of a head in registers."""
 TILE = 2_048  # entries of a tile: 16 for each of 128 threads
 COLUMNS = 128  # of a tile that is summed over rows
 
@@ -87,6 +94,23 @@ def linear_qkv(x: Tensor, *layers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             memory nothing is copied.
     """
     out: tuple[Tensor, Tensor, Tensor] = LinearQKV.apply(x, *layers)  # type: ignore[no-untyped-call]
+    return out
+
+
+def self_attention(
+    x: Tensor, *layers: Tensor, heads: int, scale: float, allowed: Tensor | None, dropout: Dropout
+) -> Tensor:
+    """Returns the attention of texts of up to `LONGEST_TEXT` tokens to themselves.
+
+    Args:
+        x: Input, (texts, tokens, inputs).
+        layers: Weights of query, key and value (width, inputs), then three biases.
+        heads: Number of heads, which share the width.
+        scale: What scores are multiplied by.
+        allowed: Which token may look at which, boolean (texts, 1, tokens, tokens); None is all.
+        dropout: Dropout of the probabilities.
+    """
+    out: Tensor = SelfAttention.apply(x, *layers, heads, scale, allowed, dropout)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -194,6 +218,62 @@ class LinearQKV(torch.autograd.Function):
         return dx, *three, *dbias.chunk(3)
 
 
+class SelfAttention(torch.autograd.Function):
+    """See `self_attention`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:  # noqa: D102
+        *layers, heads, scale, allowed, dropout = given
+        weight, bias = join(layers[:3]), join(layers[3:])
+        qkv = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
+        width = weight.shape[0] // 3
+        out = qkv.new_empty((*x.shape[:-1], width))
+        ctx.numbers = attention_numbers(x, width, heads, scale, allowed, dropout)
+        allowed = None if allowed is None else allowed.view(torch.uint8)
+        attention_forward[(x.shape[0] * heads,)](
+            qkv, some(allowed, qkv), some(dropout.seeds, qkv), out, **ctx.numbers
+        )
+        ctx.save_for_backward(x, weight, qkv, allowed, dropout.seeds)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
+        x, weight, qkv, allowed, seeds = ctx.saved_tensors
+        dqkv = torch.empty_like(qkv)
+        parts = torch.empty((len(x), qkv.shape[1]), dtype=torch.float32, device=x.device)
+        attention_backward[(len(x) * ctx.numbers["heads"],)](
+            dout.contiguous(), qkv, some(allowed, qkv), some(seeds, qkv), dqkv, parts, **ctx.numbers
+        )
+        _, dbias = add_lines(parts, 0, x.dtype)
+        dx, dweight = product_gradients(ctx, dqkv, x, weight)
+        three = (None,) * 3 if dweight is None else dweight.chunk(3)
+        return dx, *three, *dbias.chunk(3), None, None, None, None
+
+
+def attention_numbers(
+    x: Tensor, width: int, heads: int, scale: float, allowed: Tensor | None, dropout: Dropout
+) -> dict[str, Any]:
+    """Sizes, strides and constants of the kernels of attention."""
+    steps, size = x.shape[1], width // heads
+    across = max(16, triton.next_power_of_2(steps))  # matrix units take 16 at least
+    strides = (0, 0, 0) if allowed is None else (allowed.stride(n) for n in (0, 2, 3))
+    return {
+        "steps": steps,
+        "call": dropout.call,
+        "p": dropout.p,
+        "scale": scale,
+        "heads": heads,
+        "size": size,
+        **dict(zip(("mask_batch", "mask_row", "mask_col"), strides, strict=True)),
+        "T": across,
+        "D": max(16, triton.next_power_of_2(size)),
+        "DROP": dropout.p > 0,
+        "MASKED": allowed is not None,
+        "num_warps": 8 if across > 64 else 4,
+    }
+
+
 def norm_tile(width: int) -> dict[str, int]:
     """The tile of a norm: whole rows, R of them."""
     across = max(4, triton.next_power_of_2(width))
@@ -227,7 +307,7 @@ def product_gradients(
     return dx, dweight
 
 
-def join(tensors: tuple[Tensor, ...]) -> Tensor:
+def join(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors one below the other; where they lie so in memory, a view.
 
     >>> first, second = torch.arange(4.0).view(2, 2).split(1)
@@ -246,7 +326,7 @@ def join(tensors: tuple[Tensor, ...]) -> Tensor:
             or tensor.data_ptr() != start + number * step
             or tensor.untyped_storage().data_ptr() != storage
         ):
-            return torch.cat(tensors)
+            return torch.cat(tuple(tensors))
     size = (len(tensors) * first.shape[0], *first.shape[1:])
     return first.as_strided(size, first.stride())
 

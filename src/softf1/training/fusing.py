@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from softf1.kernels.encoder import LONGEST_ROW, Dropout, linear_gelu, linear_norm, linear_qkv
+from softf1.kernels.encoder import (
+    LONGEST_ROW,
+    LONGEST_TEXT,
+    Dropout,
+    linear_gelu,
+    linear_norm,
+    linear_qkv,
+    self_attention,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,8 +56,8 @@ class FusedLayers:
         self._forget()
 
     def _find_forwards(self, module: nn.Module) -> list[tuple[nn.Module, Forward]]:
-        if "forward" in vars(module):  # somebody else has replaced it
-            return []
+        if any("forward" in vars(one) for one in (module, *module.children())):
+            return []  # somebody else has replaced it
         if is_output(module):
             return [(module, Output(self, module))]
         if is_intermediate(module):
@@ -152,11 +160,15 @@ class Intermediate:
 
 
 class Attention:
-    """Query, key and value of one input in one product, and a mask that is made once."""
+    """Query, key and value of one input in one product; for short texts the attention too.
+
+    Where PyTorch does the attention, its mask is made once for all layers.
+    """
 
     def __init__(self, layers: FusedLayers, module: Any) -> None:
         self.layers, self.module = layers, module
         self.three = (module.query, module.key, module.value)
+        self.known = is_plain_attention(module)
         self.made: dict[int, Tensor] = {}
         self.input: Tensor | None = None
 
@@ -172,19 +184,38 @@ class Attention:
             *((linear, take(number)) for number, linear in enumerate(self.three)),
         ]
 
-    def _attend(self, *args: Any, **options: Any) -> Any:
+    def _attend(self, x: Tensor, *args: Any, **options: Any) -> Any:
         mask = options.get("attention_mask")
-        if isinstance(mask, Tensor) and mask.dtype == torch.bool and self._adds_masks():
-            options |= {"attention_mask": self.layers.additive(mask)}
+        if self._by_pytorch() and (mask is None or is_boolean(mask)):
+            others = [*args, *(options[name] for name in options if name != "attention_mask")]
+            plain = all(other is None or other is False for other in others)
+            short = x.ndim == 3 and x.shape[1] <= LONGEST_TEXT and x.numel()
+            if self.known and plain and short and not has_hooks(self.module):
+                return self._attend_at_once(x, mask), None
+            if mask is not None:
+                options["attention_mask"] = self.layers.additive(mask)
         try:
-            return type(self.module).forward(self.module, *args, **options)
+            return type(self.module).forward(self.module, x, *args, **options)
         finally:
             self.made, self.input = {}, None
 
-    def _adds_masks(self) -> bool:
+    def _by_pytorch(self) -> bool:
+        """Whether PyTorch would do it, which gives no probabilities."""
         config = getattr(self.module, "config", None)
         sdpa = getattr(config, "_attn_implementation", None) == "sdpa"
         return sdpa and self.layers.takes(self.module, *self.three)
+
+    def _attend_at_once(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        module = self.module
+        return self_attention(
+            self.layers.cast(x),
+            *(one.weight for one in self.three),
+            *(one.bias for one in self.three),
+            heads=module.num_attention_heads,
+            scale=module.attention_head_size**-0.5,
+            allowed=mask,
+            dropout=self.layers.draw(module.dropout.p, x.device),
+        )
 
     def _take(self, number: int, x: Tensor) -> Tensor:
         linear = self.three[number]
@@ -247,8 +278,35 @@ def is_self_attention(module: Any) -> bool:
     if not all(type(one) is nn.Linear and one.bias is not None for one in three):
         return False
     sizes = {one.weight.shape for one in three}  # type: ignore[union-attr]
-    replaced = any("forward" in vars(one) for one in three)
-    return len(sizes) == 1 and not replaced and "encoder_hidden_states" not in arguments(module)
+    return len(sizes) == 1 and "encoder_hidden_states" not in arguments(module)
+
+
+def is_plain_attention(module: Any) -> bool:
+    """Whether attention is softmax(query·keyᵀ / √size)·value of every head, by trying it."""
+    kinds = dict.fromkeys(("query", "key", "value"), nn.Linear) | {"dropout": nn.Dropout}
+    sizes = getattr(module, "num_attention_heads", 0), getattr(module, "attention_head_size", 0)
+    if (
+        {name: type(child) for name, child in module.named_children()} != kinds
+        or arguments(module)[:2] != ["hidden_states", "attention_mask"]
+        or sizes[0] * sizes[1] != module.query.out_features
+        or module.query.weight.dtype != torch.float32
+        or getattr(module, "is_causal", False)
+    ):
+        return False
+    x = numbers(module.query.in_features, module.query)
+    mask = torch.tensor([[True, True], [False, True]], device=x.device)[None, None]
+    with trial(module):
+        module.eval()
+        three = (module.query(x), module.key(x), module.value(x))
+        heads = (one.view(1, 2, *sizes).transpose(1, 2) for one in three)
+        mixed = nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+        got, *_ = module(x, attention_mask=mask)
+        return torch.allclose(got, mixed.transpose(1, 2).reshape(1, 2, -1), atol=1e-5)
+
+
+def is_boolean(mask: Any) -> bool:
+    """Whether a mask says which token may look at which, the same for all heads."""
+    return isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape[1:2] == (1,)
 
 
 def arguments(module: nn.Module) -> list[str]:
@@ -279,7 +337,4 @@ def trial(module: nn.Module) -> Iterator[None]:
 def has_hooks(module: nn.Module) -> bool:
     """Whether something is called when a module calls its children."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(
-        "forward" in vars(child) or any(getattr(child, kind) for kind in kinds)
-        for child in module.children()
-    )
+    return any(getattr(child, kind) for child in module.children() for kind in kinds)
