@@ -136,6 +136,22 @@ def test_a_shape_is_captured_when_it_comes_for_the_third_time(toy):
 
 
 @pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("clip", [0.05, 1e6])
+def test_gradients_that_adamw_divides_are_clipped(clip, toy):
+    """AdamW all but forgets the scale of gradients, but not when it changes from step to step."""
+    recipe, datasets = toy
+    batches = make_steps(datasets, 8, widths=1)
+    plain, stepper = (make_stepper(kind, datasets, recipe) for kind in (Stepper, GraphStepper))
+    plain.clip = stepper.clip = clip
+    stepper.divide = True
+    assert take(stepper, batches) == pytest.approx(take(plain, batches), rel=1e-4)
+    moments = [state["exp_avg"] for state in plain.optimizer.state.values()]
+    for ours, theirs in zip(stepper.optimizer.state.values(), moments, strict=True):
+        torch.testing.assert_close(ours["exp_avg"], theirs, rtol=1e-3, atol=1e-7)
+    assert max(moment.abs().max() for moment in moments) > 1e-4
+
+
+@pytest.mark.usefixtures("on_the_cpu")
 def test_shapes_past_the_most_run_as_they_are(toy, monkeypatch):
     recipe, datasets = toy
     monkeypatch.setattr(graphs, "MOST", 1)

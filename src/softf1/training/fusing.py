@@ -71,7 +71,7 @@ class FusedLayers:
         self._forget()
         try:
             for module, forward in self.forwards:
-                module.forward = forward  # type: ignore[method-assign]
+                module.forward = forward
             return self.run(**inputs)
         finally:
             for module, _ in self.forwards:
@@ -298,8 +298,8 @@ def is_plain_attention(module: Any) -> bool:
     with trial(module):
         module.eval()
         three = (module.query(x), module.key(x), module.value(x))
-        heads = (one.view(1, 2, *sizes).transpose(1, 2) for one in three)
-        mixed = nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+        query, key, value = (one.view(1, 2, *sizes).transpose(1, 2) for one in three)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         got, *_ = module(x, attention_mask=mask)
         return torch.allclose(got, mixed.transpose(1, 2).reshape(1, 2, -1), atol=1e-5)
 
