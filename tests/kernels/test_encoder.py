@@ -16,7 +16,10 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 from softf1.kernels.encoder import (  # noqa: E402
+    AddUp,
     Dropout,
+    Owed,
+    Sums,
     join,
     linear_gelu,
     linear_norm,
@@ -51,7 +54,7 @@ def compare(got, expected, inputs, dtype, *, least=1.0):
     weights = [torch.randn_like(one, dtype=torch.float32) for one in expected]
     for outputs in (got, expected):
         total = sum((o.float() * w).sum() for o, w in zip(outputs, weights, strict=True))
-        gradients.append(torch.autograd.grad(total, inputs))
+        gradients.append(torch.autograd.grad(total, inputs, retain_graph=True))
     for mine, theirs in [*zip(got, expected, strict=True), *zip(*gradients, strict=True)]:
         assert mine.dtype == theirs.dtype
         assert mine.shape == theirs.shape
@@ -249,6 +252,25 @@ def test_backward_drops_what_forward_dropped(dtype):
     got = linear_norm(x, weight, bias, residual, norm, Dropout(p, seeds, 1))[:1]
     expected = norm(functional.linear(x, weight, bias).float() * mask + residual)
     compare(got, [expected], (x, weight, bias, residual, norm.weight, norm.bias), dtype)
+
+
+def test_sums_are_made_together_at_the_end():
+    """One part is gone through, one twice, one has no part in the loss."""
+    x, weight, vectors = make(9, 8), make(8, 8), [make(8, seed=n) for n in range(3)]
+    sums = Sums([[vector] for vector in vectors])
+    token = AddUp.apply(sums, *vectors)
+    owed = [Owed(sums, n, token) for n in range(3)]
+    first, second, _ = (
+        linear_gelu(x, weight, vector, owed=one) for vector, one in zip(vectors, owed, strict=True)
+    )
+    again = linear_gelu(first, weight, vectors[0], owed=owed[0])
+    expected = functional.gelu(functional.linear(x, weight, vectors[0]))
+    expected = functional.gelu(functional.linear(expected, weight, vectors[0]))
+    expected = expected + functional.gelu(functional.linear(x, weight, vectors[1]))
+    compare([again + second], [expected], (x, weight, *vectors[:2]), torch.float32)
+    (again + second).sum().backward()
+    assert vectors[2].grad is None
+    assert sums.parts == {}
 
 
 def test_the_same_gradients_every_time():

@@ -171,7 +171,7 @@ def test_nothing_is_left_behind():
     with pytest.raises(ValueError, match="input_ids"):
         fused()
     assert {name: {*vars(module)} for name, module in model.named_modules()} == before
-    assert fused.last is fused.mask is fused.seeds is None
+    assert fused.last is fused.mask is fused.seeds is fused.sums is fused.token is None
 
 
 def test_finding_parts_draws_no_random_number():
@@ -319,7 +319,8 @@ def test_weights_of_another_dtype_keep_their_forward(monkeypatch):
 def test_cross_attention_keeps_its_forward():
     model = make_model(is_decoder=True, add_cross_attention=True)
     layer = model.bert.encoder.layer[0]
-    found = {module for module, _ in FusedLayers(model, model, torch.float32).forwards}
+    parts = FusedLayers(model, model, torch.float32).parts
+    found = {module for part in parts for module, _ in part.forwards}
     assert layer.attention.self in found
     assert layer.crossattention.self not in found
     assert layer.crossattention.self.query not in found

@@ -9,8 +9,9 @@ With z = dense(x), r the residual, m a dropout mask that is 0 or 1 / (1 − p):
     pack    ∂z = [∂query, ∂key, ∂value],  ∂bias = Σ ∂z
 
 Sums over rows are made in two steps, always in the same order: each program leaves a line of sums
-in `parts`, `sum_parts` adds the lines. The mask is never stored: both ways draw the same numbers
-from the same seed. Numbers are float32 inside, whatever is read and written.
+in `parts`, whose lines are `stride` apart, and `sum_parts` adds the lines. The mask is never
+stored: both ways draw the same numbers from the same seed. Numbers are float32 inside, whatever is
+read and written.
 """
 
 # Triton reads annotations itself: they are not postponed here.
@@ -71,7 +72,7 @@ def norm_forward(
 @triton.jit(do_not_specialize=NUMBERS)
 def norm_backward(
     dy, dhalf, z, residual, gain, seeds, statistics, dz, dresidual, parts,
-    rows, call, p, width,
+    rows, call, p, width, stride,
     R: tl.constexpr, W: tl.constexpr, DROP: tl.constexpr, WHOLE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """∂z, ∂residual, and lines of ∂γ, ∂β, ∂bias; ∂y is the sum of both outputs' gradients."""
@@ -107,7 +108,7 @@ def norm_backward(
             ds *= mask
         tl.store(dz + place, ds, mask=inside)
         dbias += ds
-    line = parts + tl.program_id(0).to(tl.int64) * 3 * width + tl.arange(0, W)
+    line = parts + tl.program_id(0).to(tl.int64) * stride + tl.arange(0, W)
     there = tl.arange(0, W) < width
     tl.store(line, tl.sum(dgain, axis=0), mask=there)
     tl.store(line + width, tl.sum(dshift, axis=0), mask=there)
@@ -128,7 +129,7 @@ def gelu_forward(z, y, size, B: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def gelu_backward(dy, z, dz, parts, rows, width, R: tl.constexpr, W: tl.constexpr):
+def gelu_backward(dy, z, dz, parts, rows, width, stride, R: tl.constexpr, W: tl.constexpr):
     """∂z, and lines of ∂bias."""
     col = tl.program_id(0) * W + tl.arange(0, W)[None, :]
     total = tl.zeros([R, W], tl.float32)
@@ -140,12 +141,13 @@ def gelu_backward(dy, z, dz, parts, rows, width, R: tl.constexpr, W: tl.constexp
         d = load_tile(dy, row * width + col, inside) * (normal_share(x) + x * density)
         tl.store(dz + row * width + col, d, mask=inside)
         total += d
-    store_line(parts, total, width, W)
+    line = parts + tl.program_id(1).to(tl.int64) * stride + col
+    tl.store(line, tl.sum(total, axis=0)[None, :], mask=col < width)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def pack_backward(
-    query, key, value, dz, parts, rows, width, query_stride, key_stride, value_stride,
+    query, key, value, dz, parts, rows, width, stride, query_stride, key_stride, value_stride,
     R: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     """Rows [∂query, ∂key, ∂value] side by side, and lines of ∂bias."""
@@ -164,7 +166,7 @@ def pack_backward(
             d = load_tile(value, row * value_stride + col, inside)
         tl.store(dz + (row * 3 + own) * width + col, d, mask=inside)
         total += d
-    line = parts + (tl.program_id(1).to(tl.int64) * 3 + own) * width + col
+    line = parts + tl.program_id(1).to(tl.int64) * stride + own * width + col
     tl.store(line, tl.sum(total, axis=0)[None, :], mask=col < width)
 
 
@@ -223,7 +225,7 @@ def attention_forward(
 @triton.jit(do_not_specialize=NUMBERS)
 def attention_backward(
     dout, qkv, allowed, seeds, dqkv, parts,
-    steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
+    stride, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
     T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """∂query, ∂key and ∂value of one head of one text, and a line of ∂bias for each text."""
@@ -247,7 +249,7 @@ def attention_backward(
     dvalue = tl.dot(tl.trans(kept.to(value.dtype)), incoming, input_precision="ieee")
     dquery = tl.dot(dscores, key, input_precision="ieee")
     dkey = tl.dot(tl.trans(dscores), query, input_precision="ieee")
-    line = parts + batch.to(tl.int64) * 3 * width + head * size + tl.arange(0, D)
+    line = parts + batch.to(tl.int64) * stride + head * size + tl.arange(0, D)
     there = tl.arange(0, D) < size
     tl.store(dqkv + place, dquery, mask=inside)
     tl.store(line, tl.sum(dquery, axis=0), mask=there)
@@ -255,13 +257,6 @@ def attention_backward(
     tl.store(line + width, tl.sum(dkey, axis=0), mask=there)
     tl.store(dqkv + 2 * width + place, dvalue, mask=inside)
     tl.store(line + 2 * width, tl.sum(dvalue, axis=0), mask=there)
-
-
-@triton.jit
-def store_line(parts, total, width, W: tl.constexpr):
-    col = tl.program_id(0) * W + tl.arange(0, W)
-    line = parts + tl.program_id(1).to(tl.int64) * width + col
-    tl.store(line, tl.sum(total, axis=0), mask=col < width)
 
 
 @triton.jit(do_not_specialize=NUMBERS)

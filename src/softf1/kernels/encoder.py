@@ -11,11 +11,14 @@ norm's output is float32 and every product after it casts it again: `linear_norm
 precisions, so that nothing is cast and what is added up stays float32. Gradients are the same on
 every call: no kernel adds in an order that depends on timing.
 
-Small: they are for sequences whose layers take a few microseconds. The products are cuBLAS's.
+Gradients of biases, and of a norm's scale and shift, are sums over rows. Each part can make its
+own, in a small kernel more; or it leaves them to `Sums`, which makes those of all parts together
+when the backward pass has gone through the last one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -55,6 +58,80 @@ class Dropout(NamedTuple):
     call: int = 0
 
 
+class Sums:
+    """Gradients of parameters that are sums over rows, for all parts of one forward pass.
+
+    Args:
+        groups: Parameters of each part, in the order in which its kernel leaves their sums: bias;
+            or scale, shift and bias; or biases of query, key and value.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[Tensor]]) -> None:
+        self.sizes = [[vector.numel() for vector in group] for group in groups]
+        self.columns: Counter[int] = Counter()  # for each number of lines
+        self.places: dict[int, tuple[int, int]] = {}  # lines and first column of a group
+        self.parts: dict[int, Tensor] = {}
+        self.written: set[int] = set()
+
+    def reserve(self, group: int, lines: int) -> bool:
+        """Keeps room for a group's sums; False if it has been called before."""
+        if group in self.places:
+            return False
+        self.places[group] = lines, self.columns[lines]
+        self.columns[lines] += sum(self.sizes[group])
+        return True
+
+    def open(self, group: int, device: torch.device) -> Tensor:
+        """Returns where the group's kernel leaves its lines."""
+        lines, column = self.places[group]
+        if lines not in self.parts:
+            size = (lines, self.columns[lines])
+            self.parts[lines] = torch.empty(size, dtype=torch.float32, device=device)
+        self.written.add(group)
+        return self.parts[lines][:, column : column + sum(self.sizes[group])]
+
+    def close(self) -> list[Tensor | None]:
+        """Returns the gradients of all parameters; None of parts that were not gone through."""
+        sums = {
+            lines: add_lines(parts, parts.shape[1], parts.dtype)[0]
+            for lines, parts in self.parts.items()
+        }
+        out: list[Tensor | None] = []
+        for group, sizes in enumerate(self.sizes):
+            if group in self.written:
+                lines, column = self.places[group]
+                out += sums[lines][column : column + sum(sizes)].split(sizes)
+            else:
+                out += [None] * len(sizes)
+        self.parts, self.written = {}, set()
+        return out
+
+
+class AddUp(torch.autograd.Function):
+    """The start of a forward pass, and so the end of its backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: Sums, *vectors: Tensor) -> Tensor:  # noqa: D102
+        ctx.sums = sums
+        ctx.set_materialize_grads(False)
+        return vectors[0].new_empty(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: D102
+        found = ctx.sums.close()
+        wanted = ctx.needs_input_grad[1:]
+        return (None, *(one if want else None for one, want in zip(found, wanted, strict=True)))
+
+
+class Owed(NamedTuple):
+    """The sums of one part: whose they are, its number, and what puts it before `AddUp`."""
+
+    sums: Sums
+    group: int
+    token: Tensor
+
+
 def linear_norm(
     x: Tensor,
     weight: Tensor,
@@ -62,6 +139,8 @@ def linear_norm(
     residual: Tensor,
     norm: torch.nn.LayerNorm,
     dropout: Dropout,
+    *,
+    owed: Owed | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Returns LayerNorm(residual + dropout(x·weightᵀ + bias)) in float32 and in x's half precision.
 
@@ -72,33 +151,43 @@ def linear_norm(
         residual: (…, width) in float32.
         norm: The LayerNorm, float32.
         dropout: Dropout of the product.
+        owed: Who makes the gradients of scale, shift and bias; None is the part itself.
     """
     out: tuple[Tensor, Tensor | None] = LinearNorm.apply(  # type: ignore[no-untyped-call]
-        x, weight, bias, residual, norm.weight, norm.bias, norm.eps, dropout
+        x, weight, bias, residual, norm.weight, norm.bias, *split(owed), norm.eps, dropout
     )
     return out
 
 
-def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor, *, owed: Owed | None = None) -> Tensor:
     """Returns gelu(x·weightᵀ + bias), the exact form with the error function."""
-    out: Tensor = LinearGelu.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    out: Tensor = LinearGelu.apply(x, weight, bias, *split(owed))  # type: ignore[no-untyped-call]
     return out
 
 
-def linear_qkv(x: Tensor, *layers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def linear_qkv(
+    x: Tensor, *layers: Tensor, owed: Owed | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Returns three products of one input, of views into one tensor.
 
     Args:
         x: Input, (…, inputs).
         layers: Three weights (width, inputs), then three biases. If they lie one after the other in
             memory nothing is copied.
+        owed: Who makes the gradients of the biases; None is the part itself.
     """
-    out: tuple[Tensor, Tensor, Tensor] = LinearQKV.apply(x, *layers)  # type: ignore[no-untyped-call]
+    out: tuple[Tensor, Tensor, Tensor] = LinearQKV.apply(x, *layers, *split(owed))  # type: ignore[no-untyped-call]
     return out
 
 
 def self_attention(
-    x: Tensor, *layers: Tensor, heads: int, scale: float, allowed: Tensor | None, dropout: Dropout
+    x: Tensor,
+    *layers: Tensor,
+    heads: int,
+    scale: float,
+    allowed: Tensor | None,
+    dropout: Dropout,
+    owed: Owed | None = None,
 ) -> Tensor:
     """Returns the attention of texts of up to `LONGEST_TEXT` tokens to themselves.
 
@@ -109,8 +198,11 @@ def self_attention(
         scale: What scores are multiplied by.
         allowed: Which token may look at which, boolean (texts, 1, tokens, tokens); None is all.
         dropout: Dropout of the probabilities.
+        owed: Who makes the gradients of the biases; None is the part itself.
     """
-    out: Tensor = SelfAttention.apply(x, *layers, heads, scale, allowed, dropout)  # type: ignore[no-untyped-call]
+    out: Tensor = SelfAttention.apply(  # type: ignore[no-untyped-call]
+        x, *layers, *split(owed), heads, scale, allowed, dropout
+    )
     return out
 
 
@@ -121,7 +213,7 @@ class LinearNorm(torch.autograd.Function):
     def forward(  # noqa: D102
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, *norm: Any
     ) -> tuple[Tensor, Tensor | None]:
-        gain, shift, eps, dropout = norm
+        gain, shift, _, owed, eps, dropout = norm
         z = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         residual = residual.contiguous()
         rows, width = z.shape
@@ -137,6 +229,8 @@ class LinearNorm(torch.autograd.Function):
         )  # fmt: skip
         ctx.save_for_backward(x, weight, z, residual, gain, statistics, dropout.seeds)
         ctx.p, ctx.call = dropout.p, dropout.call
+        ctx.lines = min(triton.cdiv(rows, tile["R"]), processors(z.device))
+        ctx.owed = reserve(owed, ctx.lines)
         ctx.set_materialize_grads(False)
         return y, half
 
@@ -145,32 +239,38 @@ class LinearNorm(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor | None, dhalf: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: D102
         x, weight, z, residual, gain, statistics, seeds = ctx.saved_tensors
         if dy is None and dhalf is None:
-            return (None,) * 8
+            return (None,) * 10
         rows, width = z.shape
         dz, dresidual = torch.empty_like(z), torch.empty_like(residual)
         tile = norm_tile(width)
-        lines = min(triton.cdiv(rows, tile["R"]), processors(z.device))
-        parts = torch.empty((lines, 3 * width), dtype=torch.float32, device=z.device)
+        parts = open_lines(ctx, 3 * width, z.device)
         dy, dhalf = contiguous(dy), contiguous(dhalf)
-        norm_backward[(lines,)](
+        norm_backward[(ctx.lines,)](
             some(dy, z), some(dhalf, z), z, residual, gain, some(seeds, z), statistics,
-            dz, dresidual, parts, rows, ctx.call, ctx.p, width,
+            dz, dresidual, parts, rows, ctx.call, ctx.p, width, parts.stride(0),
             **tile, DROP=ctx.p > 0, WHOLE=dy is not None, HALF=dhalf is not None,
         )  # fmt: skip
-        of_norm, dbias = add_lines(parts, 2 * width, z.dtype)
+        dgain = dshift = dbias = None
+        if ctx.owed is None:
+            of_norm, dbias = add_lines(parts, 2 * width, z.dtype)
+            dgain, dshift = of_norm.chunk(2)
         dx, dweight = product_gradients(ctx, dz, x, weight)
-        return dx, dweight, dbias, dresidual, of_norm[:width], of_norm[width:], None, None
+        return dx, dweight, dbias, dresidual, dgain, dshift, *(None,) * 4
 
 
 class LinearGelu(torch.autograd.Function):
     """See `linear_gelu`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # noqa: D102
+    def forward(  # noqa: D102
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, _: Tensor | None, owed: Owed | None
+    ) -> Tensor:
         z = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         y = torch.empty_like(z)
         gelu_forward[(triton.cdiv(z.numel(), TILE),)](z, y, z.numel(), TILE)
         ctx.save_for_backward(x, weight, z)
+        ctx.lines = count_lines(z)
+        ctx.owed = reserve(owed, ctx.lines)
         return y.view(*x.shape[:-1], -1)
 
     @staticmethod
@@ -178,23 +278,26 @@ class LinearGelu(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
         x, weight, z = ctx.saved_tensors
         dz, (rows, width) = torch.empty_like(z), z.shape
-        blocks = triton.cdiv(width, COLUMNS)
-        parts = make_parts(z, rows, width, blocks)
-        gelu_backward[(blocks, len(parts))](
-            dy.contiguous(), z, dz, parts, rows, width, R=TILE // COLUMNS, W=COLUMNS
-        )
-        _, dbias = add_lines(parts, 0, z.dtype)
-        return *product_gradients(ctx, dz, x, weight), dbias
+        parts = open_lines(ctx, width, z.device)
+        gelu_backward[(triton.cdiv(width, COLUMNS), ctx.lines)](
+            dy.contiguous(), z, dz, parts, rows, width, parts.stride(0),
+            R=TILE // COLUMNS, W=COLUMNS,
+        )  # fmt: skip
+        dx, dweight = product_gradients(ctx, dz, x, weight)
+        return dx, dweight, own_bias(ctx, parts, z.dtype), None, None
 
 
 class LinearQKV(torch.autograd.Function):
     """See `linear_qkv`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *layers: Tensor) -> tuple[Tensor, ...]:  # noqa: D102
+    def forward(ctx: Any, x: Tensor, *given: Any) -> tuple[Tensor, ...]:  # noqa: D102
+        *layers, _, owed = given
         weight, bias = join(layers[:3]), join(layers[3:])
         z = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         ctx.save_for_backward(x, weight)
+        ctx.lines = count_lines(z)
+        ctx.owed = reserve(owed, ctx.lines)
         ctx.set_materialize_grads(False)
         return z.view(*x.shape[:-1], -1).chunk(3, -1)
 
@@ -206,16 +309,13 @@ class LinearQKV(torch.autograd.Function):
         parts_of = [as_rows(g, x, width) for g in gradients]
         rows = parts_of[0].shape[0]
         dz = torch.empty((rows, 3 * width), dtype=x.dtype, device=x.device)
-        blocks = 3 * triton.cdiv(width, COLUMNS)
-        parts = make_parts(x, rows, 3 * width, blocks)
-        pack_backward[(blocks, len(parts))](
-            *parts_of, dz, parts, rows, width, *(g.stride(0) for g in parts_of),
+        parts = open_lines(ctx, 3 * width, x.device)
+        pack_backward[(3 * triton.cdiv(width, COLUMNS), ctx.lines)](
+            *parts_of, dz, parts, rows, width, parts.stride(0), *(g.stride(0) for g in parts_of),
             R=TILE // COLUMNS, W=COLUMNS,
         )  # fmt: skip
-        _, dbias = add_lines(parts, 0, x.dtype)
         dx, dweight = product_gradients(ctx, dz, x, weight)
-        three = (None,) * 3 if dweight is None else dweight.chunk(3)
-        return dx, *three, *dbias.chunk(3)
+        return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), None, None
 
 
 class SelfAttention(torch.autograd.Function):
@@ -223,7 +323,7 @@ class SelfAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:  # noqa: D102
-        *layers, heads, scale, allowed, dropout = given
+        *layers, _, owed, heads, scale, allowed, dropout = given
         weight, bias = join(layers[:3]), join(layers[3:])
         qkv = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         width = weight.shape[0] // 3
@@ -234,6 +334,8 @@ class SelfAttention(torch.autograd.Function):
             qkv, some(allowed, qkv), some(dropout.seeds, qkv), out, **ctx.numbers
         )
         ctx.save_for_backward(x, weight, qkv, allowed, dropout.seeds)
+        ctx.lines = len(x)
+        ctx.owed = reserve(owed, ctx.lines)
         return out
 
     @staticmethod
@@ -241,14 +343,13 @@ class SelfAttention(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
         x, weight, qkv, allowed, seeds = ctx.saved_tensors
         dqkv = torch.empty_like(qkv)
-        parts = torch.empty((len(x), qkv.shape[1]), dtype=torch.float32, device=x.device)
+        parts = open_lines(ctx, qkv.shape[1], x.device)
         attention_backward[(len(x) * ctx.numbers["heads"],)](
-            dout.contiguous(), qkv, some(allowed, qkv), some(seeds, qkv), dqkv, parts, **ctx.numbers
-        )
-        _, dbias = add_lines(parts, 0, x.dtype)
+            dout.contiguous(), qkv, some(allowed, qkv), some(seeds, qkv), dqkv, parts,
+            parts.stride(0), **ctx.numbers,
+        )  # fmt: skip
         dx, dweight = product_gradients(ctx, dqkv, x, weight)
-        three = (None,) * 3 if dweight is None else dweight.chunk(3)
-        return dx, *three, *dbias.chunk(3), None, None, None, None
+        return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), *(None,) * 6
 
 
 def attention_numbers(
@@ -256,7 +357,7 @@ def attention_numbers(
 ) -> dict[str, Any]:
     """Sizes, strides and constants of the kernels of attention."""
     steps, size = x.shape[1], width // heads
-    across = max(16, triton.next_power_of_2(steps))  # matrix units take 16 at least
+    across = max(32, triton.next_power_of_2(steps))  # each size is compiled: few of them
     strides = (0, 0, 0) if allowed is None else (allowed.stride(n) for n in (0, 2, 3))
     return {
         "steps": steps,
@@ -267,7 +368,7 @@ def attention_numbers(
         "size": size,
         **dict(zip(("mask_batch", "mask_row", "mask_col"), strides, strict=True)),
         "T": across,
-        "D": max(16, triton.next_power_of_2(size)),
+        "D": max(16, triton.next_power_of_2(size)),  # matrix units take 16 at least
         "DROP": dropout.p > 0,
         "MASKED": allowed is not None,
         "num_warps": 8 if across > 64 else 4,
@@ -280,11 +381,39 @@ def norm_tile(width: int) -> dict[str, int]:
     return {"R": max(1, TILE // across), "W": across, "num_warps": max(4, across // 512)}
 
 
-def make_parts(x: Tensor, rows: int, width: int, blocks: int) -> Tensor:
-    """Memory for lines of sums: as many as keep the device busy, for so many blocks of columns."""
-    most = max(1, 4 * processors(x.device) // blocks)
-    lines = min(triton.cdiv(rows, TILE // COLUMNS), most)
-    return torch.empty((lines, width), dtype=torch.float32, device=x.device)
+def count_lines(z: Tensor) -> int:
+    """How many programs share the rows: as many as keep the device busy."""
+    rows, width = z.shape
+    most = max(1, 4 * processors(z.device) // triton.cdiv(width, COLUMNS))
+    return min(triton.cdiv(rows, TILE // COLUMNS), most)
+
+
+def split(owed: Owed | None) -> tuple[Tensor | None, Owed | None]:
+    """What a part is given: the token is an input that autograd follows."""
+    return (None, None) if owed is None else (owed.token, owed)
+
+
+def reserve(owed: Owed | None, lines: int) -> tuple[Sums, int] | None:
+    """Keeps room for a part's sums; None if it makes them itself."""
+    return owed[:2] if owed is not None and owed.sums.reserve(owed.group, lines) else None
+
+
+def open_lines(ctx: Any, width: int, device: torch.device) -> Tensor:
+    """Where a part's kernel leaves its lines."""
+    if ctx.owed is None:
+        return torch.empty((ctx.lines, width), dtype=torch.float32, device=device)
+    sums, group = ctx.owed
+    return sums.open(group, device)  # type: ignore[no-any-return]
+
+
+def own_bias(ctx: Any, parts: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """The gradient of a bias, if the part makes it itself."""
+    return add_lines(parts, 0, dtype)[1] if ctx.owed is None else None
+
+
+def thirds(gradient: Tensor | None) -> Sequence[Tensor | None]:
+    """The parts of query, key and value."""
+    return (None,) * 3 if gradient is None else gradient.chunk(3)
 
 
 def add_lines(parts: Tensor, split: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import inspect
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +27,10 @@ from torch import Tensor, nn
 from softf1.kernels.encoder import (
     LONGEST_ROW,
     LONGEST_TEXT,
+    AddUp,
     Dropout,
+    Owed,
+    Sums,
     linear_gelu,
     linear_norm,
     linear_qkv,
@@ -48,33 +53,28 @@ class FusedLayers:
     """
 
     def __init__(self, model: nn.Module, run: Forward, dtype: torch.dtype) -> None:
-        self.model, self.run, self.dtype = model, run, dtype
-        self.forwards: list[tuple[nn.Module, Forward]] = []
+        self.run, self.dtype = run, dtype
+        self.parts: list[Part] = []
         for module in model.modules():
-            self.forwards += self._find_forwards(module)
-        self.drawn = len(self.forwards)
+            kind = find_kind(module)
+            if kind is not None:
+                self.parts.append(kind(self, module, len(self.parts)))
         self._forget()
-
-    def _find_forwards(self, module: nn.Module) -> list[tuple[nn.Module, Forward]]:
-        if any("forward" in vars(one) for one in (module, *module.children())):
-            return []  # somebody else has replaced it
-        if is_output(module):
-            return [(module, Output(self, module))]
-        if is_intermediate(module):
-            return [(module, Intermediate(self, module))]
-        if is_self_attention(module):
-            return Attention(self, module).forwards
-        return []
 
     def __call__(self, **inputs: Any) -> Any:
         """Returns the model's output."""
+        forwards = [pair for part in self.parts for pair in part.forwards]
         self._forget()
+        groups = [part.vectors for part in self.parts]
+        self.sums = Sums(groups)
+        if groups:
+            self.token = AddUp.apply(self.sums, *chain(*groups))  # type: ignore[no-untyped-call]
         try:
-            for module, forward in self.forwards:
+            for module, forward in forwards:
                 module.forward = forward
             return self.run(**inputs)
         finally:
-            for module, _ in self.forwards:
+            for module, _ in forwards:
                 vars(module).pop("forward", None)
             self._forget()
 
@@ -82,6 +82,8 @@ class FusedLayers:
         self.last: tuple[Tensor, Tensor] | None = None
         self.mask: tuple[Tensor, Tensor] | None = None
         self.seeds: Tensor | None = None
+        self.sums: Sums | None = None
+        self.token: Tensor | None = None
         self.call = 0
 
     def cast(self, x: Tensor) -> Tensor:
@@ -95,7 +97,7 @@ class FusedLayers:
         if p == 0.0:
             return Dropout()
         if self.seeds is None or self.call == len(self.seeds):
-            self.seeds, self.call = torch.randint(2**63 - 1, (self.drawn,), device=device), 0
+            self.seeds, self.call = torch.randint(2**63 - 1, (len(self.parts),), device=device), 0
         self.call += 1
         return Dropout(float(p), self.seeds, self.call - 1)
 
@@ -106,126 +108,167 @@ class FusedLayers:
             self.mask = mask, made.masked_fill_(~mask, -torch.inf)
         return self.mask[1]
 
-    def takes(self, module: nn.Module, *layers: nn.Linear) -> bool:
-        """Whether a part trains, with weights of the right dtype."""
-        return module.training and all(
-            one.weight.dtype == one.bias.dtype == self.dtype for one in layers
+
+class Part:
+    """A part of an encoder layer, and what runs in its place."""
+
+    linear: tuple[str, ...] = ("dense",)
+    """Names of its linear layers."""
+
+    def __init__(self, layers: FusedLayers, module: Any, number: int) -> None:
+        self.layers, self.module, self.number = layers, module, number
+
+    @property
+    def forwards(self) -> list[tuple[nn.Module, Forward]]:
+        """Modules, and what to call instead of their forward."""
+        return [(self.module, self.forward)]
+
+    @property
+    def vectors(self) -> list[Tensor]:
+        """The parameters whose gradients are sums over rows."""
+        return [linear.bias for linear in self.find_linear()]
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """Runs the part."""
+        raise NotImplementedError
+
+    def find_linear(self) -> list[nn.Linear]:
+        """The linear layers."""
+        return [getattr(self.module, name) for name in self.linear]
+
+    def fits(self, x: Tensor) -> bool:
+        """Whether the part trains, with weights of the right dtype."""
+        right = all(
+            one.weight.dtype == one.bias.dtype == self.layers.dtype for one in self.find_linear()
         )
+        return right and bool(self.module.training) and x.numel() > 0
+
+    def plain(self, *args: Any, **options: Any) -> Any:
+        """Runs the module's own forward."""
+        return type(self.module).forward(self.module, *args, **options)
+
+    @property
+    def owed(self) -> Owed:
+        """Where the sums over rows are made."""
+        layers = self.layers
+        assert layers.sums is not None and layers.token is not None  # noqa: S101, PT018 - in a call
+        return Owed(layers.sums, self.number, layers.token)
 
 
-class Output:
+class Output(Part):
     """LayerNorm(dropout(dense(x)) + residual)."""
 
-    def __init__(self, layers: FusedLayers, module: Any) -> None:
-        self.layers, self.module = layers, module
+    @property
+    def vectors(self) -> list[Tensor]:
+        """Scale, shift and bias."""
+        norm = self.module.LayerNorm
+        return [norm.weight, norm.bias, *super().vectors]
 
-    def __call__(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
-        """The part's forward."""
+    def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Any:
+        """The norm, in half precision too for the part that follows."""
         module, layers = self.module, self.layers
         if not (
-            layers.takes(module, module.dense)
+            self.fits(hidden_states)
             and not has_hooks(module)
-            and module.LayerNorm.weight.dtype == input_tensor.dtype == torch.float32
+            and input_tensor.dtype == torch.float32
             and input_tensor.shape[:-1] == hidden_states.shape[:-1]
-            and input_tensor.numel()
         ):
-            return type(module).forward(module, hidden_states, input_tensor)  # type: ignore[no-any-return]
-        dropout = layers.draw(module.dropout.p, hidden_states.device)
+            return self.plain(hidden_states, input_tensor)
         out, half = linear_norm(
             layers.cast(hidden_states),
             module.dense.weight,
             module.dense.bias,
             input_tensor,
             module.LayerNorm,
-            dropout,
+            layers.draw(module.dropout.p, hidden_states.device),
+            owed=self.owed,
         )
         layers.last = (out, out if half is None else half)
         return out
 
 
-class Intermediate:
+class Intermediate(Part):
     """gelu(dense(x))."""
 
-    def __init__(self, layers: FusedLayers, module: Any) -> None:
-        self.layers, self.module = layers, module
-
-    def __call__(self, hidden_states: Tensor) -> Tensor:
-        """The part's forward."""
-        module, layers = self.module, self.layers
-        if not (
-            layers.takes(module, module.dense) and not has_hooks(module) and hidden_states.numel()
-        ):
-            return type(module).forward(module, hidden_states)  # type: ignore[no-any-return]
-        return linear_gelu(layers.cast(hidden_states), module.dense.weight, module.dense.bias)
+    def forward(self, hidden_states: Tensor) -> Any:
+        """The activation."""
+        dense = self.module.dense
+        if has_hooks(self.module) or not self.fits(hidden_states):
+            return self.plain(hidden_states)
+        return linear_gelu(
+            self.layers.cast(hidden_states), dense.weight, dense.bias, owed=self.owed
+        )
 
 
-class Attention:
+class Attention(Part):
     """Query, key and value of one input in one product; for short texts the attention too.
 
     Where PyTorch does the attention, its mask is made once for all layers.
     """
 
-    def __init__(self, layers: FusedLayers, module: Any) -> None:
-        self.layers, self.module = layers, module
-        self.three = (module.query, module.key, module.value)
+    linear = ("query", "key", "value")
+
+    def __init__(self, layers: FusedLayers, module: Any, number: int) -> None:
+        super().__init__(layers, module, number)
         self.known = is_plain_attention(module)
         self.made: dict[int, Tensor] = {}
         self.input: Tensor | None = None
 
     @property
     def forwards(self) -> list[tuple[nn.Module, Forward]]:
-        """The forwards of the attention and of the three linear layers."""
+        """The attention, and query, key and value."""
+        three = [(one, partial(self.take, n)) for n, one in enumerate(self.find_linear())]
+        return [(self.module, self.forward), *three]
 
-        def take(number: int) -> Forward:
-            return lambda input: self._take(number, input)  # noqa: A006 - torch's name
-
-        return [
-            (self.module, self._attend),
-            *((linear, take(number)) for number, linear in enumerate(self.three)),
-        ]
-
-    def _attend(self, x: Tensor, *args: Any, **options: Any) -> Any:
-        mask = options.get("attention_mask")
-        if self._by_pytorch() and (mask is None or is_boolean(mask)):
+    def forward(self, x: Tensor, *args: Any, **options: Any) -> Any:
+        """Attention in one kernel, or by PyTorch."""
+        mask, config = options.get("attention_mask"), getattr(self.module, "config", None)
+        # Not "eager", which returns the probabilities.
+        sdpa = getattr(config, "_attn_implementation", None) == "sdpa"
+        if sdpa and self.fits(x) and (mask is None or is_boolean(mask)):
             others = [*args, *(options[name] for name in options if name != "attention_mask")]
             plain = all(other is None or other is False for other in others)
-            short = x.ndim == 3 and x.shape[1] <= LONGEST_TEXT and x.numel()
+            short = x.ndim == 3 and x.shape[1] <= LONGEST_TEXT
             if self.known and plain and short and not has_hooks(self.module):
-                return self._attend_at_once(x, mask), None
+                return self._attend(x, mask), None
             if mask is not None:
                 options["attention_mask"] = self.layers.additive(mask)
         try:
-            return type(self.module).forward(self.module, x, *args, **options)
+            return self.plain(x, *args, **options)
         finally:
             self.made, self.input = {}, None
 
-    def _by_pytorch(self) -> bool:
-        """Whether PyTorch would do it, which gives no probabilities."""
-        config = getattr(self.module, "config", None)
-        sdpa = getattr(config, "_attn_implementation", None) == "sdpa"
-        return sdpa and self.layers.takes(self.module, *self.three)
-
-    def _attend_at_once(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        module = self.module
+    def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        module, three = self.module, self.find_linear()
         return self_attention(
             self.layers.cast(x),
-            *(one.weight for one in self.three),
-            *(one.bias for one in self.three),
+            *(one.weight for one in three),
+            *(one.bias for one in three),
             heads=module.num_attention_heads,
             scale=module.attention_head_size**-0.5,
             allowed=mask,
             dropout=self.layers.draw(module.dropout.p, x.device),
+            owed=self.owed,
         )
 
-    def _take(self, number: int, x: Tensor) -> Tensor:
-        linear = self.three[number]
-        if not (self.layers.takes(self.module, *self.three) and x.numel()):
-            return nn.Linear.forward(linear, x)
+    def take(self, number: int, x: Tensor) -> Tensor:
+        """Query, key or value of an input; the first who is asked makes all three."""
+        three = self.find_linear()
+        if not self.fits(x):
+            return nn.Linear.forward(three[number], x)
         if self.input is not x or number not in self.made:
-            layers = (*(one.weight for one in self.three), *(one.bias for one in self.three))
-            self.made = dict(enumerate(linear_qkv(self.layers.cast(x), *layers)))
+            layers = (*(one.weight for one in three), *(one.bias for one in three))
+            self.made = dict(enumerate(linear_qkv(self.layers.cast(x), *layers, owed=self.owed)))
             self.input = x
         return self.made.pop(number)
+
+
+def find_kind(module: nn.Module) -> type[Part] | None:
+    """Which part a module is; None if it is no part, or if somebody has replaced its forward."""
+    if any("forward" in vars(one) for one in (module, *module.children())):
+        return None
+    kinds = {Output: is_output, Intermediate: is_intermediate, Attention: is_self_attention}
+    return next((kind for kind, test in kinds.items() if test(module)), None)
 
 
 def is_output(module: Any) -> bool:

@@ -173,6 +173,7 @@ class Cast(torch.autograd.Function):
     def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Returns copies in the other dtype, one after the other in memory."""
         ctx.dtypes = [tensor.dtype for tensor in tensors]
+        ctx.set_materialize_grads(False)
         sizes = [-(-tensor.numel() // ALIGNED) * ALIGNED for tensor in tensors]
         parts = torch.split(torch.empty(sum(sizes), dtype=dtype, device=tensors[0].device), sizes)
         out = [p[: t.numel()].view(t.shape) for p, t in zip(parts, tensors, strict=True)]
