@@ -100,7 +100,7 @@ class Sums:
         for group, sizes in enumerate(self.sizes):
             if group in self.written:
                 lines, column = self.places[group]
-                out += sums[lines][column : column + sum(sizes)].split(sizes)
+                out += torch.split(sums[lines][column : column + sum(sizes)], sizes)
             else:
                 out += [None] * len(sizes)
         self.parts, self.written = {}, set()
@@ -384,8 +384,8 @@ def norm_tile(width: int) -> dict[str, int]:
 def count_lines(z: Tensor) -> int:
     """How many programs share the rows: as many as keep the device busy."""
     rows, width = z.shape
-    most = max(1, 4 * processors(z.device) // triton.cdiv(width, COLUMNS))
-    return min(triton.cdiv(rows, TILE // COLUMNS), most)
+    most: int = max(1, 4 * processors(z.device) // triton.cdiv(width, COLUMNS))
+    return min(-(-rows * COLUMNS // TILE), most)
 
 
 def split(owed: Owed | None) -> tuple[Tensor | None, Owed | None]:

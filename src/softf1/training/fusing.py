@@ -61,14 +61,17 @@ class FusedLayers:
                 self.parts.append(kind(self, module, len(self.parts)))
         self._forget()
 
+    def _forget(self) -> None:
+        self.last: tuple[Tensor, Tensor] | None = None
+        self.mask: tuple[Tensor, Tensor] | None = None
+        self.seeds: Tensor | None = None
+        self.call = 0
+        self.owed: list[Owed] = []
+
     def __call__(self, **inputs: Any) -> Any:
         """Returns the model's output."""
         forwards = [pair for part in self.parts for pair in part.forwards]
-        self._forget()
-        groups = [part.vectors for part in self.parts]
-        self.sums = Sums(groups)
-        if groups:
-            self.token = AddUp.apply(self.sums, *chain(*groups))  # type: ignore[no-untyped-call]
+        self.owed = self._start_sums()
         try:
             for module, forward in forwards:
                 module.forward = forward
@@ -78,13 +81,13 @@ class FusedLayers:
                 vars(module).pop("forward", None)
             self._forget()
 
-    def _forget(self) -> None:
-        self.last: tuple[Tensor, Tensor] | None = None
-        self.mask: tuple[Tensor, Tensor] | None = None
-        self.seeds: Tensor | None = None
-        self.sums: Sums | None = None
-        self.token: Tensor | None = None
-        self.call = 0
+    def _start_sums(self) -> list[Owed]:
+        groups = [part.vectors for part in self.parts]
+        if not groups:
+            return []
+        sums = Sums(groups)
+        token = AddUp.apply(sums, *chain(*groups))  # type: ignore[no-untyped-call]
+        return [Owed(sums, number, token) for number in range(len(groups))]
 
     def cast(self, x: Tensor) -> Tensor:
         """The input in the dtype of the weights; the last norm has written its output in both."""
@@ -150,9 +153,7 @@ class Part:
     @property
     def owed(self) -> Owed:
         """Where the sums over rows are made."""
-        layers = self.layers
-        assert layers.sums is not None and layers.token is not None  # noqa: S101, PT018 - in a call
-        return Owed(layers.sums, self.number, layers.token)
+        return self.layers.owed[self.number]
 
 
 class Output(Part):
