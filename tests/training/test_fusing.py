@@ -33,6 +33,7 @@ SIZES = {
     "pad_token_id": 0,
     "initializer_range": 0.3,
 }
+CLOSE = 2e-4 if CUDA else 2e-5  # attention of float32 is not the same product everywhere
 NONE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -109,7 +110,7 @@ def test_fused_layers_give_what_the_models_own_give(kind, longest, monkeypatch):
     monkeypatch.setattr(fusing, "LONGEST_TEXT", longest)  # texts have 7 tokens
     model = make_model(kind, **NONE)
     calls = count_calls(monkeypatch)
-    compare(model, FusedLayers(model, model, torch.float32), tolerance=2e-5)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
     assert calls == (listed(4, 2, 0, 2) if longest == 128 else listed(4, 2, 2, 0))
 
 
@@ -215,7 +216,7 @@ def test_a_frozen_layer_has_no_gradient():
     model = make_model(**NONE)
     model.bert.embeddings.requires_grad_(False)
     model.bert.encoder.layer[0].requires_grad_(False)
-    compare(model, FusedLayers(model, model, torch.float32), tolerance=1e-5)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
 
 
 class Adapted(nn.Linear):
@@ -287,7 +288,7 @@ def test_a_part_that_is_something_else_keeps_its_forward(change, calls, monkeypa
     fused, counted = FusedLayers(model, model, torch.float32), count_calls(monkeypatch)
     with torch.no_grad():
         got, wanted = (run(**make_inputs()).logits for run in (fused, model))
-    torch.testing.assert_close(got, wanted, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(got, wanted, rtol=CLOSE, atol=CLOSE)
     assert counted == listed(*calls)
 
 
@@ -306,7 +307,7 @@ def test_models_of_other_kinds(kind, options, calls, monkeypatch):
     fused, counted = FusedLayers(model, model, torch.float32), count_calls(monkeypatch)
     with torch.no_grad():
         got, wanted = (run(**make_inputs()).logits for run in (fused, model))
-    torch.testing.assert_close(got, wanted, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(got, wanted, rtol=CLOSE, atol=CLOSE)
     assert counted == listed(*calls)
 
 

@@ -19,12 +19,8 @@ import triton
 import triton.language as tl
 
 ROUNDS = tl.constexpr(7)  # of Philox; Salmon et al. (2011): seven pass every test of BigCrush
-NUMBERS = (
-    "rows",
-    "call",
-    "lines",
-    "steps",
-)  # differ from call to call: a kernel is compiled once for all
+# What differs from call to call: a kernel is compiled once for all, never while a step is captured.
+NUMBERS = ("rows", "call", "lines", "steps", "stride", "mask_batch", "mask_row", "mask_col")
 
 
 @triton.jit
@@ -183,15 +179,13 @@ def load_heads(
 
 @triton.jit
 def attend(
-    query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col,
-    T: tl.constexpr, MASKED: tl.constexpr,
+    query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T: tl.constexpr
 ):  # fmt: skip
     """The probabilities of a head, softmax(query·keyᵀ·scale); 0 where a row may see nothing."""
     row, col = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
     inside = (row < steps) & (col < steps)
-    if MASKED:
-        place = batch.to(tl.int64) * mask_batch + row * mask_row + col * mask_col
-        inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
+    place = batch.to(tl.int64) * mask_batch + row * mask_row + col * mask_col
+    inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
     scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
     scores = tl.where(inside, scores, -float("inf"))
     highest = tl.max(scores, axis=1)
@@ -204,16 +198,14 @@ def attend(
 @triton.jit(do_not_specialize=NUMBERS)
 def attention_forward(
     qkv, allowed, seeds, out, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
-    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, MASKED: tl.constexpr,
+    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     """dropout(softmax(query·keyᵀ·scale))·value of one head of one text."""
     batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
     query, _, _ = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
     key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
     value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, width, size, 3 * width, T, D)
-    shares = attend(
-        query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T, MASKED
-    )
+    shares = attend(query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T)
     if DROP:
         row = (tl.program_id(0) * T + tl.arange(0, T))[:, None]
         shares *= draw_mask(seeds, call, row, p, T, T)
@@ -226,7 +218,7 @@ def attention_forward(
 def attention_backward(
     dout, qkv, allowed, seeds, dqkv, parts,
     stride, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
-    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, MASKED: tl.constexpr,
+    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     """∂query, ∂key and ∂value of one head of one text, and a line of ∂bias for each text."""
     batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
@@ -234,9 +226,7 @@ def attention_backward(
     key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
     value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, width, size, 3 * width, T, D)
     incoming, _, _ = load_heads(dout, batch, head, steps, width, size, width, T, D)
-    shares = attend(
-        query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T, MASKED
-    )
+    shares = attend(query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T)
     dshares = tl.dot(incoming, tl.trans(value), input_precision="ieee")
     kept = shares
     if DROP:

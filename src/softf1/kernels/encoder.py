@@ -328,10 +328,12 @@ class SelfAttention(torch.autograd.Function):
         qkv = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         width = weight.shape[0] // 3
         out = qkv.new_empty((*x.shape[:-1], width))
-        ctx.numbers = attention_numbers(x, width, heads, scale, allowed, dropout)
-        allowed = None if allowed is None else allowed.view(torch.uint8)
-        attention_forward[(x.shape[0] * heads,)](
-            qkv, some(allowed, qkv), some(dropout.seeds, qkv), out, **ctx.numbers
+        if allowed is None:
+            allowed = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=x.device)
+        allowed = allowed.view(torch.uint8).expand(len(x), 1, x.shape[1], x.shape[1])
+        ctx.numbers = attention_numbers(width, heads, scale, allowed, dropout)
+        attention_forward[(len(x) * heads,)](
+            qkv, allowed, some(dropout.seeds, qkv), out, **ctx.numbers
         )
         ctx.save_for_backward(x, weight, qkv, allowed, dropout.seeds)
         ctx.lines = len(x)
@@ -345,7 +347,7 @@ class SelfAttention(torch.autograd.Function):
         dqkv = torch.empty_like(qkv)
         parts = open_lines(ctx, qkv.shape[1], x.device)
         attention_backward[(len(x) * ctx.numbers["heads"],)](
-            dout.contiguous(), qkv, some(allowed, qkv), some(seeds, qkv), dqkv, parts,
+            dout.contiguous(), qkv, allowed, some(seeds, qkv), dqkv, parts,
             parts.stride(0), **ctx.numbers,
         )  # fmt: skip
         dx, dweight = product_gradients(ctx, dqkv, x, weight)
@@ -353,12 +355,12 @@ class SelfAttention(torch.autograd.Function):
 
 
 def attention_numbers(
-    x: Tensor, width: int, heads: int, scale: float, allowed: Tensor | None, dropout: Dropout
+    width: int, heads: int, scale: float, allowed: Tensor, dropout: Dropout
 ) -> dict[str, Any]:
     """Sizes, strides and constants of the kernels of attention."""
-    steps, size = x.shape[1], width // heads
+    steps, size = allowed.shape[-1], width // heads
     across = max(32, triton.next_power_of_2(steps))  # each size is compiled: few of them
-    strides = (0, 0, 0) if allowed is None else (allowed.stride(n) for n in (0, 2, 3))
+    mask_batch, _, mask_row, mask_col = allowed.stride()
     return {
         "steps": steps,
         "call": dropout.call,
@@ -366,11 +368,12 @@ def attention_numbers(
         "scale": scale,
         "heads": heads,
         "size": size,
-        **dict(zip(("mask_batch", "mask_row", "mask_col"), strides, strict=True)),
+        "mask_batch": mask_batch,
+        "mask_row": mask_row,
+        "mask_col": mask_col,
         "T": across,
         "D": max(16, triton.next_power_of_2(size)),  # matrix units take 16 at least
         "DROP": dropout.p > 0,
-        "MASKED": allowed is not None,
         "num_warps": 8 if across > 64 else 4,
     }
 

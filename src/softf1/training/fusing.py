@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     Forward = Callable[..., Any]
 
 
+HARMLESS = ("attention_mask", "cache_position")
+"""Options of attention that it knows, or that mean nothing without a cache."""
+
+
 class FusedLayers:
     """Calls a model with the parts of its encoder layers fused.
 
@@ -227,7 +231,7 @@ class Attention(Part):
         # Not "eager", which returns the probabilities.
         sdpa = getattr(config, "_attn_implementation", None) == "sdpa"
         if sdpa and self.fits(x) and (mask is None or is_boolean(mask)):
-            others = [*args, *(options[name] for name in options if name != "attention_mask")]
+            others = [*args, *(options[name] for name in options if name not in HARMLESS)]
             plain = all(other is None or other is False for other in others)
             short = x.ndim == 3 and x.shape[1] <= LONGEST_TEXT
             if self.known and plain and short and not has_hooks(self.module):
