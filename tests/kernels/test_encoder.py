@@ -16,16 +16,14 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 from softf1.kernels.encoder import (  # noqa: E402
-    AddUp,
     Dropout,
-    Owed,
-    Sums,
     join,
     linear_gelu,
     linear_norm,
     linear_qkv,
     self_attention,
 )
+from softf1.kernels.row_sums import AddUp, Owed, Sums  # noqa: E402
 
 pytestmark = pytest.mark.needs_tool
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}

@@ -27,15 +27,13 @@ from torch import Tensor, nn
 from softf1.kernels.encoder import (
     LONGEST_ROW,
     LONGEST_TEXT,
-    AddUp,
     Dropout,
-    Owed,
-    Sums,
     linear_gelu,
     linear_norm,
     linear_qkv,
     self_attention,
 )
+from softf1.kernels.row_sums import AddUp, Owed, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
