@@ -162,6 +162,32 @@ def test_a_mask_is_made_once(monkeypatch):
     assert first[1, 0, 0].tolist() == [0.0] * 4 + [-torch.inf] * 3
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_of_padding_stays_as_it_is(kind, monkeypatch):
+    """Made in one operation instead of a dozen; attention sees the same."""
+    model = make_model(kind, **NONE)
+    fused, seen = FusedLayers(model, model, torch.float32), []
+    attend = fusing.self_attention
+
+    def watch(*args, **options):
+        seen.append(options["allowed"])
+        return attend(*args, **options)
+
+    monkeypatch.setattr(fusing, "self_attention", watch)
+    inputs = make_inputs()
+    fused(**inputs)
+    for allowed in seen:
+        assert allowed.stride()[1:3] == (allowed.stride(1), 0)
+        assert torch.equal(allowed[:, 0, 3], inputs["attention_mask"].bool())
+    assert len(seen) == 2
+
+
+def test_a_decoder_makes_its_own_mask():
+    decoder = make_model(is_decoder=True)
+    assert fusing.is_encoder(make_model().bert)
+    assert not fusing.is_encoder(decoder.bert)
+
+
 def test_nothing_is_left_behind():
     model = make_model()
     before = {name: {*vars(module)} for name, module in model.named_modules()}

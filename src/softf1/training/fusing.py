@@ -16,6 +16,7 @@ the device gives for each call, so that whatever stores and restores that genera
 from __future__ import annotations
 
 import inspect
+import sys
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -266,11 +267,29 @@ class Attention(Part):
         return self.made.pop(number)
 
 
+class Encoder(Part):
+    """All layers: the mask of padding as it is, which transformers makes in a dozen kernels."""
+
+    linear = ()
+
+    def forward(self, input_ids: Tensor | None = None, *args: Any, **options: Any) -> Any:
+        """The encoder, with the mask in the form in which transformers leaves it alone."""
+        mask = options.get("attention_mask")
+        if isinstance(mask, Tensor) and mask.ndim == 2 and self.fits(mask):
+            options["attention_mask"] = lay_out_mask(mask)
+        return self.plain(input_ids, *args, **options)
+
+
 def find_kind(module: nn.Module) -> type[Part] | None:
     """Which part a module is; None if it is no part, or if somebody has replaced its forward."""
     if any("forward" in vars(one) for one in (module, *module.children())):
         return None
-    kinds = {Output: is_output, Intermediate: is_intermediate, Attention: is_self_attention}
+    kinds: dict[type[Part], Callable[[nn.Module], bool]] = {
+        Output: is_output,
+        Intermediate: is_intermediate,
+        Attention: is_self_attention,
+        Encoder: is_encoder,
+    }
     return next((kind for kind, test in kinds.items() if test(module)), None)
 
 
@@ -348,6 +367,39 @@ def is_plain_attention(module: Any) -> bool:
         mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         got, *_ = module(x, attention_mask=mask)
         return torch.allclose(got, mixed.transpose(1, 2).reshape(1, 2, -1), atol=1e-5)
+
+
+def is_encoder(module: Any) -> bool:
+    """Whether a model of transformers makes nothing of its mask but that of attention.
+
+    `create_bidirectional_mask` leaves a mask of four dimensions as it is.
+    """
+    if (
+        {"embeddings", "encoder"} - {name for name, _ in module.named_children()}
+        or arguments(module)[:2] != ["input_ids", "attention_mask"]
+        or not hasattr(sys.modules[type(module).__module__], "create_bidirectional_mask")
+        or getattr(module.config, "is_decoder", False)
+        or getattr(module.config, "_attn_implementation", None) != "sdpa"
+    ):
+        return False
+    attentions = [one for one in module.modules() if is_self_attention(one)]
+    if not attentions or not all(map(is_plain_attention, attentions)):
+        return False
+    ids = torch.tensor([[1, 2, 1], [2, 1, 0]], device=attentions[0].query.weight.device)
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]], device=ids.device)
+    with trial(module):
+        module.eval()
+        two = (module(ids, attention_mask=one)[0] for one in (mask, lay_out_mask(mask)))
+        return torch.allclose(*two, rtol=1e-4, atol=1e-5)
+
+
+def lay_out_mask(mask: Tensor) -> Tensor:
+    """A mask of padding (texts, tokens) as which token may look at which, without a copy for each.
+
+    >>> lay_out_mask(torch.tensor([[1, 0]])).tolist()
+    [[[[True, False], [True, False]]]]
+    """
+    return mask.bool()[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
 
 
 def is_boolean(mask: Any) -> bool:
