@@ -353,6 +353,7 @@ def is_plain_attention(module: Any) -> bool:
     if (
         {name: type(child) for name, child in module.named_children()} != kinds
         or arguments(module)[:2] != ["hidden_states", "attention_mask"]
+        or wanted(module) - {"hidden_states", "attention_mask"}
         or sizes[0] * sizes[1] != module.query.out_features
         or module.query.weight.dtype != torch.float32
         or getattr(module, "is_causal", False)
@@ -365,8 +366,9 @@ def is_plain_attention(module: Any) -> bool:
         three = (module.query(x), module.key(x), module.value(x))
         query, key, value = (one.view(1, 2, *sizes).transpose(1, 2) for one in three)
         mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        got, *_ = module(x, attention_mask=mask)
-        return torch.allclose(got, mixed.transpose(1, 2).reshape(1, 2, -1), atol=1e-5)
+        got = module(x, attention_mask=mask)
+        right = isinstance(got, tuple) and len(got) == 2 and got[1] is None  # no probabilities
+        return right and torch.allclose(got[0], mixed.transpose(1, 2).reshape(1, 2, -1), atol=1e-5)
 
 
 def is_encoder(module: Any) -> bool:
@@ -377,6 +379,7 @@ def is_encoder(module: Any) -> bool:
     if (
         {"embeddings", "encoder"} - {name for name, _ in module.named_children()}
         or arguments(module)[:2] != ["input_ids", "attention_mask"]
+        or wanted(module)
         or not hasattr(sys.modules[type(module).__module__], "create_bidirectional_mask")
         or getattr(module.config, "is_decoder", False)
         or getattr(module.config, "_attn_implementation", None) != "sdpa"
@@ -389,8 +392,8 @@ def is_encoder(module: Any) -> bool:
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]], device=ids.device)
     with trial(module):
         module.eval()
-        two = (module(ids, attention_mask=one)[0] for one in (mask, lay_out_mask(mask)))
-        return torch.allclose(*two, rtol=1e-4, atol=1e-5)
+        plain, laid_out = (module(ids, attention_mask=m)[0] for m in (mask, lay_out_mask(mask)))
+        return torch.allclose(plain, laid_out, rtol=1e-4, atol=1e-5)
 
 
 def lay_out_mask(mask: Tensor) -> Tensor:
@@ -410,6 +413,13 @@ def is_boolean(mask: Any) -> bool:
 def arguments(module: nn.Module) -> list[str]:
     """The names of a forward's arguments."""
     return list(inspect.signature(type(module).forward).parameters)[1:]
+
+
+def wanted(module: nn.Module) -> set[str]:
+    """The arguments that a forward cannot do without."""
+    given = list(inspect.signature(type(module).forward).parameters.values())[1:]
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {p.name for p in given if p.default is p.empty and p.kind not in several}
 
 
 def numbers(width: int, like: nn.Linear) -> Tensor:
