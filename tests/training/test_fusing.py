@@ -3,6 +3,7 @@
 import importlib.util
 import os
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -15,9 +16,14 @@ DEVICE = "cuda" if CUDA else "cpu"
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+from softf1.recipe import with_values  # noqa: E402
 from softf1.training import fusing  # noqa: E402
+from softf1.training.datasets import load_datasets  # noqa: E402
 from softf1.training.fusing import FusedLayers, is_intermediate, is_output  # noqa: E402
 from softf1.training.graphs import CastOnce  # noqa: E402
+from softf1.training.step import Stepper  # noqa: E402
+from tests.training.test_graphs import make_stepper, make_steps, take  # noqa: E402
+from tests.training.test_run import case  # noqa: E402
 
 pytestmark = pytest.mark.needs_tool
 KINDS = ("Bert", "Roberta", "Electra")
@@ -236,6 +242,26 @@ def test_each_norm_drops_other_entries(monkeypatch):
     assert (
         len({int(one.seeds[one.call]) for one in drawn}) == len(drawn) == 6
     )  # two norms and an attention a layer
+
+
+@pytest.mark.parametrize(
+    "hardened",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["plain", "adversarial"],
+)
+def test_steps_with_fused_layers_are_steps(hardened, bert):
+    """Optimizer steps, also adversarial ones with a consistency term: two passes, doubled rows."""
+    recipe, data = case("tagging-batch", bert, lr=1e-3)
+    recipe = with_values(recipe, {"encoder.dropout": 0.0})
+    datasets = load_datasets(recipe, data)
+    batches = make_steps(datasets, 2, size=2, widths=1)
+    plain, fused = (
+        make_stepper(Stepper, datasets, recipe, device=DEVICE, hardened=hardened) for _ in range(2)
+    )
+    fused.run = FusedLayers(fused.model, fused.run, torch.float32)
+    np.testing.assert_allclose(take(fused, batches), take(plain, batches), rtol=1e-4)
+    for ours, theirs in zip(fused.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
 def test_a_frozen_layer_has_no_gradient():
