@@ -315,6 +315,15 @@ def replace_forward(layer):
     layer.intermediate.forward = lambda x: own(x) * 2.0
 
 
+def rest_dropout(layer):
+    layer.output.dropout.p = 0.5
+    layer.output.dropout.eval()
+
+
+def drop_all(layer):
+    layer.output.dropout.p = 1.0
+
+
 def drop_bias(layer):
     layer.intermediate.dense.bias = None
 
@@ -330,6 +339,8 @@ def drop_bias(layer):
         (listen_to_key, (4, 2, 1, 1)),
         (replace_forward, (4, 1, 0, 2)),
         (drop_bias, (4, 1, 0, 2)),
+        (rest_dropout, (4, 2, 0, 2)),
+        (drop_all, (3, 2, 0, 2)),
         (scale_scores, (4, 2, 1, 1)),
     ],
 )

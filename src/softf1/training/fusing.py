@@ -147,7 +147,9 @@ class Part:
         right = all(
             one.weight.dtype == one.bias.dtype == self.layers.dtype for one in self.find_linear()
         )
-        return right and bool(self.module.training) and x.numel() > 0
+        dropout = getattr(self.module, "dropout", None)
+        trains = self.module.training and (dropout is None or dropout.p < 1.0)
+        return right and trains and x.numel() > 0
 
     def plain(self, *args: Any, **options: Any) -> Any:
         """Runs the module's own forward."""
@@ -184,7 +186,7 @@ class Output(Part):
             module.dense.bias,
             input_tensor,
             module.LayerNorm,
-            layers.draw(module.dropout.p, hidden_states.device),
+            layers.draw(module.dropout.p * module.dropout.training, hidden_states.device),
             owed=self.owed,
         )
         layers.last = (out, out if half is None else half)
@@ -224,9 +226,13 @@ class Attention(Part):
         three = [(one, partial(self.take, n)) for n, one in enumerate(self.find_linear())]
         return [(self.module, self.forward), *three]
 
-    def forward(self, x: Tensor, *args: Any, **options: Any) -> Any:
+    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Any:
         """Attention in one kernel, or by PyTorch."""
-        mask, config = options.get("attention_mask"), getattr(self.module, "config", None)
+        x, mask, config = (
+            hidden_states,
+            options.get("attention_mask"),
+            getattr(self.module, "config", None),
+        )
         # Not "eager", which returns the probabilities.
         sdpa = getattr(config, "_attn_implementation", None) == "sdpa"
         if sdpa and self.fits(x) and (mask is None or is_boolean(mask)):
@@ -255,15 +261,15 @@ class Attention(Part):
             owed=self.owed,
         )
 
-    def take(self, number: int, x: Tensor) -> Tensor:
+    def take(self, number: int, input: Tensor) -> Tensor:  # noqa: A002 - as nn.Linear calls it
         """Query, key or value of an input; the first who is asked makes all three."""
         three = self.find_linear()
-        if not self.fits(x):
-            return nn.Linear.forward(three[number], x)
-        if self.input is not x or number not in self.made:
+        if not self.fits(input):
+            return nn.Linear.forward(three[number], input)
+        if self.input is not input or number not in self.made:
             layers = (*(one.weight for one in three), *(one.bias for one in three))
-            self.made = dict(enumerate(linear_qkv(self.layers.cast(x), *layers, owed=self.owed)))
-            self.input = x
+            made = linear_qkv(self.layers.cast(input), *layers, owed=self.owed)
+            self.made, self.input = dict(enumerate(made)), input
         return self.made.pop(number)
 
 
