@@ -2,6 +2,7 @@
 
     python benchmarks/profile_step.py                        # 6 layers, 384 wide
     python benchmarks/profile_step.py --compile off --layers 12 --hidden 768 --loss dice
+    python benchmarks/profile_step.py --unfused              # encoder layers of transformers
     python benchmarks/profile_step.py --short --device cpu   # tiny, half a minute
 
 Made-up sentences as long as those of CoNLL-2003, 9 tags, the recipe of `training.py`, random
@@ -31,6 +32,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from softf1.recipe import with_values
+from softf1.training import graphs
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import load_datasets
 from softf1.training.loading import collate_rows, pin_batch
@@ -53,6 +55,7 @@ TAGS = np.array(["O"] * 40 + [f"{prefix}-{kind}" for kind in TYPES for prefix in
 def main() -> None:
     """Build, warm up, profile."""
     options = parse()
+    graphs.FUSE = graphs.FUSE and not options.unfused
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(options, Path(folder))
         batches, device = make_batches(trainer, options.steps), trainer.processes.device
@@ -66,7 +69,9 @@ def main() -> None:
         step_ms = 1000 * clock(step, device) / len(batches)
         found = record(step, device, steps=len(batches))
         loss = record(make_loss(trainer, batches), device, steps=len(batches))
-    case = {name: getattr(options, name) for name in ("compile", "loss", "layers", "hidden")}
+    case = {
+        name: getattr(options, name) for name in ("compile", "unfused", "loss", "layers", "hidden")
+    }
     rows = [case | row | describe_machine(device) for row in describe(found, loss, step_ms)]
     if options.out:
         with options.out.open("w", newline="", encoding="utf-8") as file:
@@ -87,6 +92,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--loss", default="ce")
     parser.add_argument("--compile", choices=("off", "graphs"), help="graphs on a GPU")
+    parser.add_argument("--unfused", action="store_true", help="encoder layers of transformers")
     parser.add_argument("--short", action="store_true", help="2 layers, 96 wide, 3 steps")
     parser.add_argument("--out", type=Path, metavar="CSV")
     options = parser.parse_args()

@@ -10,8 +10,9 @@ median of `WINDOWS` equal windows of steps of the epochs after it. `warmup_secon
 first epoch took more than a later one, compiling and capturing; `break_even` is the number of
 sentences after which that is earned back against the Trainer. `floor_share` is the time of moving
 weights, gradients and optimizer state once at copy bandwidth, over the time of a step. `waiting`
-is the share of a step in which the loop waits for the next batch. Then both predict the dev file
-and score it, the Trainer with seqeval. Without the data folder it says so and ends.
+is the share of a step in which the loop waits for the next batch. `softf1-unfused` is softf1 with
+the encoder layers of transformers instead of fused ones. Then all predict the dev file and score
+it, the Trainer with seqeval. Without the data folder it says so and ends.
 Writes benchmarks/results/training-DEVICE.csv.
 """
 
@@ -34,6 +35,7 @@ import torch
 import transformers
 
 from softf1.recipe import build_recipe
+from softf1.training import graphs
 from softf1.training.build import make_model, quiet_transformers
 from softf1.training.datasets import load_datasets
 from softf1.training.evaluation import evaluate
@@ -45,6 +47,7 @@ RESULTS = Path(__file__).parent / "results"
 BATCH, RATE, WINDOWS = 32, 1e-4, 5
 CASES = (
     "softf1",
+    "softf1-unfused",
     "softf1-eager",
     "softf1-inductor",
     "trainer",
@@ -148,6 +151,7 @@ def measure_softf1(
 
     ways: dict[str, dict[str, Any]] = {
         "softf1": {},
+        "softf1-unfused": {},
         "softf1-eager": {"train.compile": "off"},
         "softf1-inductor": {"train.compile": "inductor"},
         "softf1-adversarial": {"train.adversarial": 0.5},
@@ -163,12 +167,13 @@ def measure_softf1(
         step(self, batches)
         clock.tick()
 
+    fuse, graphs.FUSE = graphs.FUSE, graphs.FUSE and case != "softf1-unfused"
     Trainer.step = timed  # type: ignore[method-assign]
     try:
         clock.start()
         result = train_run(recipe, folder, quiet=True)
     finally:
-        Trainer.step = step  # type: ignore[method-assign]
+        Trainer.step, graphs.FUSE = step, fuse  # type: ignore[method-assign]
     later = waits[clock.per_epoch :]
     return {
         **clock.describe(),

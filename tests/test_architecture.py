@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "data": {"metrics"},
     "tasks": {"data", "metrics", "models"},
     "recipe": {"data", "losses", "metrics", "models", "tasks"},
-    "training": {"data", "losses", "metrics", "models", "recipe", "tasks"},
+    "training": {"data", "kernels", "losses", "metrics", "models", "recipe", "tasks"},
     "experiments": {"data", "losses", "metrics", "recipe", "tasks", "training"},
     "reports": {"metrics"},
     "scaffold": {"data", "metrics", "recipe", "tasks"},

@@ -4,6 +4,9 @@
 `linear_loss` is a linear layer and a loss in one, for label sets whose logits do not fit; it needs
 no Triton. Kernels are not imported before a loss asks for them: Triton is not everywhere.
 
+`encoder.py` is parts of encoder layers, for captured training steps; its kernels are in
+`_encoder.py`, and `row_sums.py` makes the gradients of biases.
+
 Where the kernel of a loss is, `_forward`, `_backward` and the like left out of its name:
 
     loss and level                              softmax                    sigmoid

@@ -4,14 +4,16 @@ A step, from the forward pass to the update of the weights, is captured once for
 and replayed from then on. A shape is captured when it comes for the third time: before that it runs
 as it is, which also warms up what must not happen for the first time inside a capture. Shapes past
 `MOST` always run as they are, so that data without recurring shapes costs nothing. The kernels are
-the same in both ways, but for the weights of linear layers: autocast turns each of them to half
-precision on its own, a captured step all of them together.
+the same in both ways. They are fewer than those of a plain step: all weights of linear layers are
+turned to half precision together, and what stands between the matrix products of an encoder layer
+is fused (`softf1.training.fusing`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,9 @@ MOST = 48
 """Graphs kept in memory at the same time."""
 
 SEEN_BEFORE = 2
+
+FUSE = find_spec("triton") is not None
+"""Whether encoder layers are fused; benchmarks turn it off to compare."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,15 @@ class GraphStepper(Stepper):
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.seconds = 0.0
+        self.divide = self.fused and self.device.type == "cuda"
         with self.autocast():
             half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         if half is not None:
             self.run = CastOnce(self.model, half)
+        if FUSE and self.device.type == "cuda":
+            from softf1.training.fusing import FusedLayers  # Triton is not everywhere
+
+            self.run = FusedLayers(self.model, self.run, half or torch.float32)
 
     def step(self, batches: Sequence[Batch]) -> None:
         """Replays, captures or runs the step, depending on how often its shape was seen."""
@@ -66,6 +76,14 @@ class GraphStepper(Stepper):
         fill(captured.batch, batches[0])
         captured.graph.replay()
         self.objective.advance()
+
+    def _clip(self) -> Tensor:
+        """Lets a fused AdamW divide the gradients, which it reads anyway."""
+        if not (self.divide and self.clip > 0):
+            return super()._clip()
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        self.optimizer.grad_scale = ((norm + 1e-6) / self.clip).clamp(min=1.0)  # type: ignore[attr-defined]
+        return norm
 
     def _find_graph(self, batch: Batch) -> Captured | None:
         shape = shapes_of(batch)
@@ -113,6 +131,9 @@ def fill(own: Batch, batch: Batch) -> None:
             ours[key].copy_(value, non_blocking=True)
 
 
+ALIGNED = 8  # entries; cuBLAS's fast kernels read 16 bytes at a time
+
+
 class CastOnce(nn.Module):
     """Calls a model with its linear layers cast to half precision; for use inside autocast.
 
@@ -131,7 +152,9 @@ class CastOnce(nn.Module):
         self.model, self.dtype = model, dtype
         linear = {id(p) for m in model.modules() if type(m) is nn.Linear for p in m.parameters()}
         named = {name: p for name, p in model.named_parameters() if id(p) in linear}
-        self.names = [name for name, p in named.items() if p.requires_grad]
+        trained = [name for name, p in named.items() if p.requires_grad]
+        # Matrices before vectors: weights of query, key and value then lie side by side.
+        self.names = sorted(trained, key=lambda name: -named[name].ndim)
         # Frozen weights never change: cast them once for all steps.
         self.frozen = {n: p.detach().to(dtype) for n, p in named.items() if not p.requires_grad}
 
@@ -148,21 +171,21 @@ class Cast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Returns copies in the other dtype."""
+        """Returns copies in the other dtype, one after the other in memory."""
         ctx.dtypes = [tensor.dtype for tensor in tensors]
-        return tuple(copy_all(tensors, [dtype] * len(tensors)))
+        ctx.set_materialize_grads(False)
+        sizes = [-(-tensor.numel() // ALIGNED) * ALIGNED for tensor in tensors]
+        parts = torch.split(torch.empty(sum(sizes), dtype=dtype, device=tensors[0].device), sizes)
+        out = [p[: t.numel()].view(t.shape) for p, t in zip(parts, tensors, strict=True)]
+        torch._foreach_copy_(out, list(tensors))
+        return tuple(out)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Returns gradients in the dtype of the tensors."""
         there = [g for g in gradients if g is not None]
         types = [d for d, g in zip(ctx.dtypes, gradients, strict=True) if g is not None]
-        made = iter(copy_all(there, types))
+        out = [torch.empty_like(g, dtype=dtype) for g, dtype in zip(there, types, strict=True)]
+        torch._foreach_copy_(out, there)
+        made = iter(out)
         return (None, *(None if g is None else next(made) for g in gradients))
-
-
-def copy_all(tensors: Any, dtypes: list[torch.dtype]) -> list[Tensor]:
-    """Copies all tensors to the given dtypes."""
-    out = [torch.empty_like(t, dtype=dtype) for t, dtype in zip(tensors, dtypes, strict=True)]
-    torch._foreach_copy_(out, list(tensors))
-    return out

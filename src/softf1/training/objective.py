@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -161,7 +162,8 @@ class Objective(nn.Module):
         return value if self.expected is None else value * (targets / self.expected)
 
     def _sum(self, values: Mapping[str, Tensor]) -> Tensor:
-        return torch.stack([self.weights.get(k, 1.0) * v for k, v in values.items()]).sum()
+        weights = ((self.weights.get(key, 1.0), value) for key, value in values.items())
+        return add_all(value if weight == 1.0 else weight * value for weight, value in weights)
 
     def _shape(self, key: str, target: Tensor, batch: Batch) -> tuple[int, ...]:
         """The shape of the logits that belong to these targets."""
@@ -181,7 +183,12 @@ def count_targets(targets: Mapping[str, Tensor]) -> Tensor:
     >>> count_targets({"tags": torch.tensor([[1, -100], [0, 2]])})
     tensor(3)
     """
-    return torch.stack([(target != IGNORE).sum() for target in targets.values()]).sum()
+    return add_all((target != IGNORE).sum() for target in targets.values())
+
+
+def add_all(values: Iterable[Tensor]) -> Tensor:
+    """Adds tensors; one alone is itself, without a kernel."""
+    return reduce(torch.add, values)
 
 
 def make_objective(

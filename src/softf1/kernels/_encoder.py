@@ -1,0 +1,263 @@
+"""Kernels of an encoder layer: what stands between its matrix products, one kernel each way.
+
+With z = dense(x), r the residual, m a dropout mask that is 0 or 1 / (1 − p):
+
+    norm    s = r + m·z,  x̂ = (s − mean) / √(variance + ε),  y = x̂·γ + β
+            with h = γ·∂y,  ∂r = (h − mean(h) − x̂·mean(h·x̂)) / √(variance + ε),  ∂z = m·∂r,
+            ∂γ = Σ ∂y·x̂,  ∂β = Σ ∂y,  ∂bias = Σ ∂z          sums over rows
+    gelu    y = z·Φ(z),  ∂z = ∂y·(Φ(z) + z·φ(z)),  ∂bias = Σ ∂z
+    pack    ∂z = [∂query, ∂key, ∂value],  ∂bias = Σ ∂z
+
+Sums over rows are made in two steps, always in the same order: each program leaves a line of sums
+in `parts`, whose lines are `stride` apart, and `sum_parts` adds the lines. The mask is never
+stored: both ways draw the same numbers from the same seed. Numbers are float32 inside, whatever is
+read and written.
+"""
+
+# Triton reads annotations itself: they are not postponed here.
+import triton
+import triton.language as tl
+
+ROUNDS = tl.constexpr(7)  # of Philox; Salmon et al. (2011): seven pass every test of BigCrush
+# What differs from call to call: a kernel is compiled once for all, never while a step is captured.
+NUMBERS = ("rows", "call", "lines", "steps", "stride", "mask_batch", "mask_row", "mask_col")
+
+
+@triton.jit
+def draw_mask(seeds, call, row, p, R: tl.constexpr, W: tl.constexpr):
+    """The dropout mask of a tile; four neighbours in a row share one draw of Philox."""
+    seed = tl.load(seeds + call)
+    place = row * (W // 4) + tl.arange(0, W // 4)[None, :]
+    a, b, c, d = tl.randint4x(seed, place.to(tl.int32), ROUNDS)
+    drawn = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), [R, W])
+    return tl.where(tl.uint_to_uniform_float(drawn) >= p, 1.0 / (1.0 - p), 0.0)
+
+
+@triton.jit
+def load_tile(source, place, inside):
+    return tl.load(source + place, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def norm_forward(
+    z, residual, gain, shift, seeds, y, half, statistics,
+    rows, call, p, eps, width,
+    R: tl.constexpr, W: tl.constexpr, DROP: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """y, in float32 and in half precision, and mean and 1 / √(variance + ε) of each row."""
+    row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
+    col = tl.arange(0, W)[None, :]
+    inside = (row[:, None] < rows) & (col < width)
+    place = row[:, None] * width + col
+    s = load_tile(z, place, inside)
+    if DROP:
+        s *= draw_mask(seeds, call, row[:, None], p, R, W)
+    s += load_tile(residual, place, inside)
+    mean = tl.sum(s, axis=1) / width
+    centred = tl.where(inside, s - mean[:, None], 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(centred * centred, axis=1) / width + eps)
+    out = centred * scale[:, None] * load_tile(gain, col, col < width)
+    out += load_tile(shift, col, col < width)
+    tl.store(y + place, out, mask=inside)
+    if HALF:
+        tl.store(half + place, out, mask=inside)
+    tl.store(statistics + row, mean, mask=row < rows)
+    tl.store(statistics + rows + row, scale, mask=row < rows)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def norm_backward(
+    dy, dhalf, z, residual, gain, seeds, statistics, dz, dresidual, parts,
+    rows, call, p, width, stride,
+    R: tl.constexpr, W: tl.constexpr, DROP: tl.constexpr, WHOLE: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """∂z, ∂residual, and lines of ∂γ, ∂β, ∂bias; ∂y is the sum of both outputs' gradients."""
+    col = tl.arange(0, W)[None, :]
+    gamma = load_tile(gain, col, col < width)
+    dgain = tl.zeros([R, W], tl.float32)
+    dshift = tl.zeros([R, W], tl.float32)
+    dbias = tl.zeros([R, W], tl.float32)
+    for block in tl.range(tl.program_id(0), tl.cdiv(rows, R), tl.num_programs(0)):
+        row = (block * R + tl.arange(0, R)).to(tl.int64)
+        inside = (row[:, None] < rows) & (col < width)
+        place = row[:, None] * width + col
+        s = load_tile(z, place, inside)
+        if DROP:
+            mask = draw_mask(seeds, call, row[:, None], p, R, W)
+            s *= mask
+        s += load_tile(residual, place, inside)
+        mean = load_tile(statistics, row, row < rows)[:, None]
+        scale = load_tile(statistics + rows, row, row < rows)[:, None]
+        normed = tl.where(inside, (s - mean) * scale, 0.0)
+        incoming = tl.zeros([R, W], tl.float32)
+        if WHOLE:
+            incoming += load_tile(dy, place, inside)
+        if HALF:
+            incoming += load_tile(dhalf, place, inside)
+        dgain += incoming * normed
+        dshift += incoming
+        h = incoming * gamma
+        along = tl.sum(h * normed, axis=1)[:, None] / width
+        ds = tl.where(inside, (h - tl.sum(h, axis=1)[:, None] / width - normed * along) * scale, 0)
+        tl.store(dresidual + place, ds, mask=inside)
+        if DROP:
+            ds *= mask
+        tl.store(dz + place, ds, mask=inside)
+        dbias += ds
+    line = parts + tl.program_id(0).to(tl.int64) * stride + tl.arange(0, W)
+    there = tl.arange(0, W) < width
+    tl.store(line, tl.sum(dgain, axis=0), mask=there)
+    tl.store(line + width, tl.sum(dshift, axis=0), mask=there)
+    tl.store(line + 2 * width, tl.sum(dbias, axis=0), mask=there)
+
+
+@triton.jit
+def normal_share(z):
+    """Φ(z), the normal distribution's share below z."""
+    return 0.5 * (1.0 + tl.erf(z * 0.7071067811865476))
+
+
+@triton.jit
+def gelu_forward(z, y, size, B: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    x = load_tile(z, place, place < size)
+    tl.store(y + place, x * normal_share(x), mask=place < size)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def gelu_backward(dy, z, dz, parts, rows, width, stride, R: tl.constexpr, W: tl.constexpr):
+    """∂z, and lines of ∂bias."""
+    col = tl.program_id(0) * W + tl.arange(0, W)[None, :]
+    total = tl.zeros([R, W], tl.float32)
+    for block in tl.range(tl.program_id(1), tl.cdiv(rows, R), tl.num_programs(1)):
+        row = (block * R + tl.arange(0, R)).to(tl.int64)[:, None]
+        inside = (row < rows) & (col < width)
+        x = load_tile(z, row * width + col, inside)
+        density = 0.3989422804014327 * tl.exp(-0.5 * x * x)
+        d = load_tile(dy, row * width + col, inside) * (normal_share(x) + x * density)
+        tl.store(dz + row * width + col, d, mask=inside)
+        total += d
+    line = parts + tl.program_id(1).to(tl.int64) * stride + col
+    tl.store(line, tl.sum(total, axis=0)[None, :], mask=col < width)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def pack_backward(
+    query, key, value, dz, parts, rows, width, stride, query_stride, key_stride, value_stride,
+    R: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    """Rows [∂query, ∂key, ∂value] side by side, and lines of ∂bias."""
+    blocks = tl.cdiv(width, W)
+    own = tl.program_id(0) // blocks
+    col = tl.program_id(0) % blocks * W + tl.arange(0, W)[None, :]
+    total = tl.zeros([R, W], tl.float32)
+    for block in tl.range(tl.program_id(1), tl.cdiv(rows, R), tl.num_programs(1)):
+        row = (block * R + tl.arange(0, R)).to(tl.int64)[:, None]
+        inside = (row < rows) & (col < width)
+        if own == 0:
+            d = load_tile(query, row * query_stride + col, inside)
+        elif own == 1:
+            d = load_tile(key, row * key_stride + col, inside)
+        else:
+            d = load_tile(value, row * value_stride + col, inside)
+        tl.store(dz + (row * 3 + own) * width + col, d, mask=inside)
+        total += d
+    line = parts + tl.program_id(1).to(tl.int64) * stride + own * width + col
+    tl.store(line, tl.sum(total, axis=0)[None, :], mask=col < width)
+
+
+@triton.jit
+def load_heads(
+    source, batch, head, steps, width, size, row_stride, T: tl.constexpr, D: tl.constexpr
+):
+    """A head of a text, and where it is: T rows of D entries."""
+    step, entry = tl.arange(0, T)[:, None], tl.arange(0, D)[None, :]
+    place = (batch.to(tl.int64) * steps + step) * row_stride + head * size + entry
+    inside = (step < steps) & (entry < size)
+    return tl.load(source + place, mask=inside, other=0.0), place, inside
+
+
+@triton.jit
+def attend(
+    query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T: tl.constexpr
+):  # fmt: skip
+    """The probabilities of a head, softmax(query·keyᵀ·scale); 0 where a row may see nothing."""
+    row, col = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
+    inside = (row < steps) & (col < steps)
+    place = batch.to(tl.int64) * mask_batch + row * mask_row + col * mask_col
+    inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
+    scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+    scores = tl.where(inside, scores, -float("inf"))
+    highest = tl.max(scores, axis=1)
+    highest = tl.where(highest == -float("inf"), 0.0, highest)
+    powers = tl.exp(scores - highest[:, None])
+    total = tl.sum(powers, axis=1)
+    return powers / tl.where(total == 0.0, 1.0, total)[:, None]
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def attention_forward(
+    qkv, allowed, seeds, out, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
+    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """dropout(softmax(query·keyᵀ·scale))·value of one head of one text."""
+    batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
+    query, _, _ = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
+    key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
+    value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, width, size, 3 * width, T, D)
+    shares = attend(query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T)
+    if DROP:
+        row = (tl.program_id(0) * T + tl.arange(0, T))[:, None]
+        shares *= draw_mask(seeds, call, row, p, T, T)
+    mixed = tl.dot(shares.to(value.dtype), value, input_precision="ieee")
+    _, place, inside = load_heads(out, batch, head, steps, width, size, width, T, D)
+    tl.store(out + place, mixed, mask=inside)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def attention_backward(
+    dout, qkv, allowed, seeds, dqkv, parts,
+    stride, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
+    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """∂query, ∂key and ∂value of one head of one text, and a line of ∂bias for each text."""
+    batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
+    query, place, inside = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
+    key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
+    value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, width, size, 3 * width, T, D)
+    incoming, _, _ = load_heads(dout, batch, head, steps, width, size, width, T, D)
+    shares = attend(query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T)
+    dshares = tl.dot(incoming, tl.trans(value), input_precision="ieee")
+    kept = shares
+    if DROP:
+        row = (tl.program_id(0) * T + tl.arange(0, T))[:, None]
+        mask = draw_mask(seeds, call, row, p, T, T)
+        kept *= mask
+        dshares *= mask
+    dscores = shares * (dshares - tl.sum(shares * dshares, axis=1)[:, None]) * scale
+    dscores = dscores.to(query.dtype)
+    dvalue = tl.dot(tl.trans(kept.to(value.dtype)), incoming, input_precision="ieee")
+    dquery = tl.dot(dscores, key, input_precision="ieee")
+    dkey = tl.dot(tl.trans(dscores), query, input_precision="ieee")
+    line = parts + batch.to(tl.int64) * stride + head * size + tl.arange(0, D)
+    there = tl.arange(0, D) < size
+    tl.store(dqkv + place, dquery, mask=inside)
+    tl.store(line, tl.sum(dquery, axis=0), mask=there)
+    tl.store(dqkv + width + place, dkey, mask=inside)
+    tl.store(line + width, tl.sum(dkey, axis=0), mask=there)
+    tl.store(dqkv + 2 * width + place, dvalue, mask=inside)
+    tl.store(line + 2 * width, tl.sum(dvalue, axis=0), mask=there)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def sum_parts(parts, wide, narrow, lines, width, split, R: tl.constexpr, W: tl.constexpr):
+    """Sums of the lines: the first `split` columns to `wide`, the others to `narrow`."""
+    col = tl.program_id(0) * W + tl.arange(0, W)
+    total = tl.zeros([R, W], tl.float32)
+    for start in tl.range(0, lines, R):
+        line = (start + tl.arange(0, R)).to(tl.int64)[:, None]
+        inside = (line < lines) & (col[None, :] < width)
+        total += tl.load(parts + line * width + col[None, :], mask=inside, other=0.0)
+    sums = tl.sum(total, axis=0)
+    tl.store(wide + col, sums, mask=col < split)
+    tl.store(narrow + col - split, sums, mask=(col >= split) & (col < width))

@@ -1,0 +1,435 @@
+"""Fused encoder layers against the model's own: on a GPU where there is one, else interpreted."""
+
+import importlib.util
+import os
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+if not CUDA:
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+from softf1.recipe import with_values  # noqa: E402
+from softf1.training import fusing  # noqa: E402
+from softf1.training.datasets import load_datasets  # noqa: E402
+from softf1.training.fusing import FusedLayers, is_intermediate, is_output  # noqa: E402
+from softf1.training.graphs import CastOnce  # noqa: E402
+from softf1.training.step import Stepper  # noqa: E402
+from tests.training.test_graphs import compare_weights, make_stepper, make_steps, take  # noqa: E402
+from tests.training.test_run import case  # noqa: E402
+
+pytestmark = pytest.mark.needs_tool
+KINDS = ("Bert", "Roberta", "Electra")
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 24,
+    "embedding_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "max_position_embeddings": 32,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
+    "initializer_range": 0.3,
+}
+CLOSE = 2e-4 if CUDA else 2e-5  # attention of float32 is not the same product everywhere
+NONE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def make_model(kind="Bert", **options):
+    """A model for tags, whose weights tell mistakes: no bias is 0 and no scale is 1."""
+    config = getattr(transformers, f"{kind}Config")(**SIZES | options)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForTokenClassification")(config).to(DEVICE).train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def make_inputs():
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(2, 40, (2, 7), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[1, 4:] = 0
+    inputs = {"input_ids": ids * mask, "attention_mask": mask}
+    return {name: value.to(DEVICE) for name, value in inputs.items()}
+
+
+def differentiate(model, run):
+    """Logits and the gradients of all parameters."""
+    model.zero_grad()
+    logits = run(**make_inputs()).logits.float()
+    logits.square().sum().backward()
+    return logits.detach(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def compare(model, run, *, tolerance, plain=None):
+    """The run gives what the model gives."""
+    wanted, wanted_gradients = differentiate(model, plain or model)
+    found, gradients = differentiate(model, run)
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    assert gradients.keys() == wanted_gradients.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(
+            gradient,
+            wanted_gradients[name],
+            rtol=0,
+            atol=tolerance * max(1.0, wanted_gradients[name].abs().max().item()),
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
+
+
+def count_calls(monkeypatch):
+    """How often each part is called."""
+    calls = dict.fromkeys(("linear_norm", "linear_gelu", "linear_qkv", "self_attention"), 0)
+
+    def counted(name, function):
+        def call(*args, **options):
+            calls[name] += 1
+            return function(*args, **options)
+
+        return call
+
+    for name in calls:
+        monkeypatch.setattr(fusing, name, counted(name, getattr(fusing, name)))
+    return calls
+
+
+def listed(norm, gelu, qkv, attention):
+    """The calls in words."""
+    names = ("linear_norm", "linear_gelu", "linear_qkv", "self_attention")
+    return dict(zip(names, (norm, gelu, qkv, attention), strict=True))
+
+
+@pytest.mark.parametrize("longest", [128, 6], ids=["short", "long"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fused_layers_give_what_the_models_own_give(kind, longest, monkeypatch):
+    monkeypatch.setattr(fusing, "LONGEST_TEXT", longest)  # texts have 7 tokens
+    model = make_model(kind, **NONE)
+    calls = count_calls(monkeypatch)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
+    assert calls == (listed(4, 2, 0, 2) if longest == 128 else listed(4, 2, 2, 0))
+
+
+@pytest.mark.parametrize("longest", [128, 6], ids=["short", "long"])
+def test_fused_layers_in_half_precision(longest, monkeypatch):
+    half = torch.bfloat16 if CUDA or longest == 6 else torch.float16  # the interpreter's products
+    monkeypatch.setattr(fusing, "LONGEST_TEXT", longest)
+    model = make_model(**NONE)
+    calls = count_calls(monkeypatch)
+    fused = FusedLayers(model, CastOnce(model, half), half)
+
+    def autocast(run):
+        def call(**inputs):
+            with torch.autocast(DEVICE, half):
+                return run(**inputs)
+
+        return call
+
+    compare(model, autocast(fused), plain=autocast(model), tolerance=6e-2)
+    assert calls == (listed(4, 2, 0, 2) if longest == 128 else listed(4, 2, 2, 0))
+
+
+def test_weights_of_query_key_and_value_are_not_copied(monkeypatch):
+    monkeypatch.setattr(fusing, "LONGEST_TEXT", 0)
+    model = make_model(**NONE)
+    copies = []
+    monkeypatch.setattr("softf1.kernels.encoder.torch.cat", copies.append)
+    half = FusedLayers(model, CastOnce(model, torch.bfloat16), torch.bfloat16)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        half(**make_inputs())
+    assert copies == []
+
+
+def test_a_mask_is_made_once(monkeypatch):
+    monkeypatch.setattr(fusing, "LONGEST_TEXT", 0)
+    model = make_model(**NONE)
+    fused, masks = FusedLayers(model, model, torch.float32), []
+    attend = nn.functional.scaled_dot_product_attention
+
+    def watch(*args, attn_mask=None, **options):
+        masks.append(attn_mask)
+        return attend(*args, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", watch)
+    fused(**make_inputs())
+    first, second = masks
+    assert first is second
+    assert first.dtype == torch.float32
+    assert first[1, 0, 0].tolist() == [0.0] * 4 + [-torch.inf] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_of_padding_stays_as_it_is(kind, monkeypatch):
+    """Made in one operation instead of a dozen; attention sees the same."""
+    model = make_model(kind, **NONE)
+    fused, seen = FusedLayers(model, model, torch.float32), []
+    attend = fusing.self_attention
+
+    def watch(*args, **options):
+        seen.append(options["allowed"])
+        return attend(*args, **options)
+
+    monkeypatch.setattr(fusing, "self_attention", watch)
+    inputs = make_inputs()
+    fused(**inputs)
+    for allowed in seen:
+        assert allowed.stride()[1:3] == (allowed.stride(1), 0)
+        assert torch.equal(allowed[:, 0, 3], inputs["attention_mask"].bool())
+    assert len(seen) == 2
+
+
+def test_a_decoder_makes_its_own_mask():
+    decoder = make_model(is_decoder=True)
+    assert fusing.is_encoder(make_model().bert)
+    assert not fusing.is_encoder(decoder.bert)
+
+
+def test_nothing_is_left_behind():
+    model = make_model()
+    before = {name: {*vars(module)} for name, module in model.named_modules()}
+    fused = FusedLayers(model, model, torch.float32)
+    assert [module.training for module in model.modules()] == [True] * len([*model.modules()])
+    assert model.bert.encoder.layer[0].output.dropout.p == 0.1
+    fused(**make_inputs())
+    with pytest.raises(ValueError, match="input_ids"):
+        fused()
+    assert {name: {*vars(module)} for name, module in model.named_modules()} == before
+    assert fused.last is fused.mask is fused.seeds is None
+    assert fused.owed == []
+
+
+def test_finding_parts_draws_no_random_number():
+    model = make_model()
+    torch.manual_seed(5)
+    FusedLayers(model, model, torch.float32)
+    drawn = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(1), drawn)
+
+
+def test_dropout_comes_from_torchs_generator():
+    model = make_model()
+    fused = FusedLayers(model, model, torch.float32)
+    torch.manual_seed(1)
+    first, second = (fused(**make_inputs()).logits for _ in range(2))
+    torch.manual_seed(1)
+    again = fused(**make_inputs()).logits
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, second, atol=1e-2)
+
+
+def test_each_norm_drops_other_entries(monkeypatch):
+    model = make_model(hidden_dropout_prob=0.5)
+    drawn = []
+    draw = FusedLayers.draw
+
+    def watch(self, p, device):
+        drawn.append(draw(self, p, device))
+        return drawn[-1]
+
+    monkeypatch.setattr(FusedLayers, "draw", watch)
+    FusedLayers(model, model, torch.float32)(**make_inputs())
+    assert (
+        len({int(one.seeds[one.call]) for one in drawn}) == len(drawn) == 6
+    )  # two norms and an attention a layer
+
+
+@pytest.mark.parametrize(
+    "hardened",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["plain", "adversarial"],
+)
+def test_steps_with_fused_layers_are_steps(hardened, bert):
+    """Optimizer steps, also adversarial ones with a consistency term: two passes, doubled rows."""
+    recipe, data = case("tagging-batch", bert, lr=1e-3)
+    recipe = with_values(recipe, {"encoder.dropout": 0.0})
+    datasets = load_datasets(recipe, data)
+    batches = make_steps(datasets, 2, size=2, widths=1)
+    plain, fused = (
+        make_stepper(Stepper, datasets, recipe, device=DEVICE, hardened=hardened) for _ in range(2)
+    )
+    fused.run = FusedLayers(fused.model, fused.run, torch.float32)
+    np.testing.assert_allclose(take(fused, batches), take(plain, batches), rtol=1e-4)
+    compare_weights(fused.model, plain.model, 1e-4)
+
+
+def test_a_frozen_layer_has_no_gradient():
+    model = make_model(**NONE)
+    model.bert.embeddings.requires_grad_(False)
+    model.bert.encoder.layer[0].requires_grad_(False)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
+
+
+class Adapted(nn.Linear):
+    """A linear layer that is more than one."""
+
+    def forward(self, x):
+        return super().forward(x) + 1.0
+
+
+class OtherNorm(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x) * 2.0
+
+
+def to_eval(layer):
+    layer.eval()
+
+
+def adapt_query(layer):
+    layer.attention.self.query.__class__ = Adapted
+
+
+def adapt_dense(layer):
+    layer.output.dense.__class__ = Adapted
+
+
+def change_norm(layer):
+    layer.attention.output.LayerNorm.__class__ = OtherNorm
+
+
+def scale_scores(layer):
+    layer.attention.self.scaling *= 2.0
+
+
+def listen_to_key(layer):
+    layer.attention.self.key.register_forward_hook(lambda *given: given[-1] * 3.0)
+
+
+def listen_to_dropout(layer):
+    layer.output.dropout.register_forward_hook(lambda *given: given[-1] * 3.0)
+
+
+def replace_forward(layer):
+    own = layer.intermediate.forward
+    layer.intermediate.forward = lambda x: own(x) * 2.0
+
+
+def rest_dropout(layer):
+    layer.output.dropout.p = 0.5
+    layer.output.dropout.eval()
+
+
+def drop_all(layer):
+    layer.output.dropout.p = 1.0
+
+
+def drop_bias(layer):
+    layer.intermediate.dense.bias = None
+
+
+@pytest.mark.parametrize(
+    ("change", "calls"),
+    [
+        (to_eval, (2, 1, 0, 1)),
+        (adapt_query, (4, 2, 0, 1)),
+        (adapt_dense, (3, 2, 0, 2)),
+        (change_norm, (3, 2, 0, 2)),
+        (listen_to_dropout, (3, 2, 0, 2)),
+        (listen_to_key, (4, 2, 1, 1)),
+        (replace_forward, (4, 1, 0, 2)),
+        (drop_bias, (4, 1, 0, 2)),
+        (rest_dropout, (4, 2, 0, 2)),
+        (drop_all, (3, 2, 0, 2)),
+        (scale_scores, (4, 2, 1, 1)),
+    ],
+)
+def test_a_part_that_is_something_else_keeps_its_forward(change, calls, monkeypatch):
+    model = make_model(**NONE)
+    change(model.bert.encoder.layer[1])
+    fused, counted = FusedLayers(model, model, torch.float32), count_calls(monkeypatch)
+    with torch.no_grad():
+        got, wanted = (run(**make_inputs()).logits for run in (fused, model))
+    torch.testing.assert_close(got, wanted, rtol=CLOSE, atol=CLOSE)
+    assert counted == listed(*calls)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "calls"),
+    [
+        ("Bert", {"hidden_act": "gelu_new"}, (4, 0, 0, 2)),
+        ("Bert", {"attn_implementation": "eager"}, (4, 2, 2, 0)),
+        ("RobertaPreLayerNorm", {}, (0, 0, 0, 2)),
+        ("DistilBert", {"dim": 24, "hidden_dim": 40, "n_layers": 2, "n_heads": 2}, (0, 0, 0, 0)),
+    ],
+)
+def test_models_of_other_kinds(kind, options, calls, monkeypatch):
+    none = NONE | {"dropout": 0.0, "attention_dropout": 0.0}
+    model = make_model(kind, **none | options)
+    fused, counted = FusedLayers(model, model, torch.float32), count_calls(monkeypatch)
+    with torch.no_grad():
+        got, wanted = (run(**make_inputs()).logits for run in (fused, model))
+    torch.testing.assert_close(got, wanted, rtol=CLOSE, atol=CLOSE)
+    assert counted == listed(*calls)
+
+
+def test_weights_of_another_dtype_keep_their_forward(monkeypatch):
+    model = make_model(**NONE)
+    calls = count_calls(monkeypatch)
+    compare(model, FusedLayers(model, model, torch.bfloat16), tolerance=0.0)
+    assert not any(calls.values())
+
+
+def test_cross_attention_keeps_its_forward():
+    model = make_model(is_decoder=True, add_cross_attention=True)
+    layer = model.bert.encoder.layer[0]
+    parts = FusedLayers(model, model, torch.float32).parts
+    found = {module for part in parts for module, _ in part.forwards}
+    assert layer.attention.self in found
+    assert layer.crossattention.self not in found
+    assert layer.crossattention.self.query not in found
+
+
+class Late(nn.Module):
+    """Drops after the norm instead of before."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.dropout = nn.Linear(4, 4), nn.Dropout(0.1)
+        self.LayerNorm = nn.LayerNorm(4)
+
+    def forward(self, hidden_states, input_tensor):
+        return self.dropout(self.LayerNorm(self.dense(hidden_states) + input_tensor))
+
+
+class Scaled(Late):
+    """Weighs the residual."""
+
+    def forward(self, hidden_states, input_tensor):
+        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + 0.9 * input_tensor)
+
+
+class Right(Late):
+    """The formula in other words."""
+
+    def forward(self, hidden_states, input_tensor):
+        return self.LayerNorm(input_tensor + self.dropout(self.dense(hidden_states)))
+
+
+class Gated(nn.Module):
+    """An activation and more."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.intermediate_act_fn = nn.Linear(4, 4), nn.GELU()
+
+    def forward(self, hidden_states):
+        return hidden_states * self.intermediate_act_fn(self.dense(hidden_states))
+
+
+def test_a_part_is_known_by_what_it_computes():
+    assert is_output(Right())
+    assert not is_output(Late())
+    assert not is_output(Scaled())
+    assert not is_intermediate(Gated())
+    assert not is_intermediate(Right())
