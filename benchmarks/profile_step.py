@@ -31,9 +31,10 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from softf1.recipe import with_values
+from softf1.training.batching import collate_rows
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import load_datasets
-from softf1.training.loading import collate_rows, pin_batch
+from softf1.training.loading import pin_batch
 from softf1.training.processes import Processes
 from softf1.training.trainer import Trainer
 from training import describe_machine, make_recipe, random_base

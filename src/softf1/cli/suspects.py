@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softf1.cli.options import add_settings, choose_executor, read_settings
+from softf1.cli.options import add_on, add_settings, choose_executor, read_settings
 
 if TYPE_CHECKING:
     import argparse
@@ -49,12 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="output folder (default: runs/NAME-suspects)"
     )
-    parser.add_argument(
-        "--on",
-        choices=("here", "ray"),
-        default="here",
-        help="where to train: this machine, or a Ray cluster (needs softf1[ray])",
-    )
+    add_on(parser)
     parser.add_argument(
         "--force", action="store_true", help="delete the folder's results and start over"
     )
@@ -92,7 +87,7 @@ def make_recipe(options: argparse.Namespace) -> Recipe:
     from softf1.errors import InputError
     from softf1.experiments.search import BASELINE
     from softf1.recipe import check_recipe, read_recipe, with_values
-    from softf1.recipe.shipped import list_recipes
+    from softf1.recipe.loading import list_recipes
     from softf1.scaffold import propose_recipe
 
     changes = {"train.epochs": options.epochs, "train.seed": options.seed}

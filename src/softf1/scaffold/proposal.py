@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from softf1.data.examples import QAExample
 from softf1.errors import InputError
 from softf1.files import new_file
 from softf1.recipe import Recipe, build_recipe
@@ -98,7 +99,7 @@ class Proposal:
         """The next commands for a recipe at `path`: train, compare, report."""
         file = shlex.quote(path)
         losses = "auto,ce+tuned,wce,dice,ce+dice"
-        if self.recipe.task.kind == "qa":
+        if self.recipe.task.kind == QAExample.task:
             losses = "auto,ce+tuned,focal,dice,ce+dice"
         elif weighs_classes_alike(self.survey):
             losses = "auto,ce+tuned,wce,la,ce+dice"

@@ -12,8 +12,7 @@ import torch
 
 from softf1.data.examples import PairExample, TextExample
 from softf1.errors import InputError
-from softf1.models.encoders import build_model
-from softf1.models.heads import Head, find_output
+from softf1.models.encoders import Head, build_model, find_output
 from softf1.tasks.base import (
     Batch,
     Features,
@@ -22,6 +21,7 @@ from softf1.tasks.base import (
     by_item,
     describe_collapse,
     describe_unseen,
+    probabilities,
     read_examples,
 )
 from softf1.tasks.card import (
@@ -42,7 +42,6 @@ from softf1.tasks.labels import (
     find_strata,
     make_targets,
     operate_labels,
-    probabilities,
     rank_labels,
     score_labels,
     shift_logits,

@@ -14,7 +14,7 @@ from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.data.registry import iterate
 from softf1.metrics.operating import choose_bars
 from softf1.metrics.spans import count_span_sets
-from softf1.models.heads import Head
+from softf1.models.encoders import Head
 from softf1.tasks.base import (
     DIGITS,
     Batch,

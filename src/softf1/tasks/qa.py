@@ -11,8 +11,7 @@ import torch
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
-from softf1.models.encoders import build_model
-from softf1.models.heads import Head, find_output
+from softf1.models.encoders import Head, build_model, find_output
 from softf1.tasks.answers import (
     ANSWER,
     answer_first_words,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from softf1.errors import InputError
+from softf1.files import load_json
 from softf1.options import check_options, look_up, option_types
 
 if TYPE_CHECKING:
@@ -135,10 +136,7 @@ def _read_file(folder: Path | str) -> dict[str, Any]:
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError("wanted a model folder written by softf1, found no task", path=path)
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"wanted a task in JSON, got {error}", path=path) from error
+    found = load_json(path, "a task in JSON")
     if not isinstance(found, dict) or "kind" not in found:
         raise InputError("wanted a task in JSON, got no object with its kind", path=path)
     return found

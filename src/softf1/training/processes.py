@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -357,3 +359,32 @@ def unwrap(model: nn.Module) -> nn.Module:
     """The model inside DDP."""
     ddp = isinstance(model, nn.parallel.DistributedDataParallel)
     return cast("nn.Module", model.module) if ddp else model
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """A flag that is set when a signal asks the training to stop."""
+
+    asked = False
+
+
+@contextmanager
+def watch_signals() -> Iterator[Stop]:
+    """Context in which the first SIGINT or SIGTERM sets a flag; a second one acts as usual."""
+    stop = Stop()
+    before: dict[int, Any] = {}
+
+    def ask(number: int, frame: Any) -> None:  # noqa: ARG001 - the signature of a handler
+        stop.asked = True
+        for known, handler in before.items():
+            signal.signal(known, handler)
+
+    if current_thread() is main_thread():  # Python installs handlers in the main thread only
+        before.update({number: signal.signal(number, ask) for number in SIGNALS})
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
