@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PREFIX, UNFINISHED, REPLACED = ".softf1-", ".tmp", ".old"
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
@@ -75,6 +75,21 @@ def read_json(path: Path, what: str = "JSON") -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"wanted an object, got {type(content).__name__}", path=path)
     return content
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted keys.
+
+    >>> flatten({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
+    {'train.lr': 0.1, 'train.betas': [0.9, 0.99]}
+    """
+    out: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, dict):
+            out |= flatten(item, f"{prefix}{key}.")
+        else:
+            out[f"{prefix}{key}"] = item
+    return out
 
 
 def finite(value: Any) -> Any:

@@ -166,11 +166,16 @@ def add_grid_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
+def check_least(options: argparse.Namespace, **least: int) -> None:
+    """Refuses numbers below the least that makes sense."""
+    for name, lowest in least.items():
+        if getattr(options, name) < lowest:
+            raise InputError(f"wanted --{name} from {lowest} up, got {getattr(options, name)}")
+
+
 def check_grid_options(options: argparse.Namespace) -> None:
     """Refuses numbers that make no sense."""
-    for name in ("seeds", "jobs"):
-        if getattr(options, name) < 1:
-            raise InputError(f"wanted --{name} from 1 up, got {getattr(options, name)}")
+    check_least(options, seeds=1, jobs=1)
     if not 0 < options.gain < 100:
         raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
 

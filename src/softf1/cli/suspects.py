@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softf1.cli.options import add_on, add_settings, choose_executor, read_settings
+from softf1.cli.options import add_on, add_settings, check_least, choose_executor, read_settings
 
 if TYPE_CHECKING:
     import argparse
@@ -58,13 +58,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains the folds, writes the page and the file to review, prints the first suspects."""
-    from softf1.errors import InputError, printable
+    from softf1.errors import printable
     from softf1.experiments.suspects import REVIEW, find_suspects
     from softf1.reports.suspects import check_extra, write_suspects
 
-    for name, least in (("folds", 2), ("top", 1), ("jobs", 1)):
-        if getattr(options, name) < least:
-            raise InputError(f"wanted --{name} from {least} up, got {getattr(options, name)}")
+    check_least(options, folds=2, top=1, jobs=1)
     check_extra()
     recipe = make_recipe(options)
     folder = options.out or Path("runs") / f"{recipe.name}-suspects"

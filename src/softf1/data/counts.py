@@ -324,8 +324,8 @@ class _Rows:
 
     def add(self, example: Any) -> None:
         _check(example, self.kind, self.path)
-        labels = (example.label,) if self.kind is PairExample else example.labels
-        if None in labels:
+        labels = example.labels
+        if self.kind is PairExample and not labels:
             return
         self.rows += 1
         self.labels.update(labels)
@@ -356,13 +356,9 @@ def count_words(example: Example) -> int:
     """
     if isinstance(example, TaggedSentence):
         return len(example.words)
-    if isinstance(example, TextExample):
-        return _count(example.text)
-    if isinstance(example, PairExample):
-        return _count(example.first) + _count(example.second)
-    if isinstance(example, QAExample):
-        return _count(example.question) + _count(example.context)
-    return _count(example.query) + len(example.words)
+    if isinstance(example, MrcExample):
+        return _count(example.query) + len(example.words)
+    return sum(map(_count, example.texts))
 
 
 @lru_cache(2)  # questions of one context follow each other

@@ -45,6 +45,11 @@ class TextExample:
     line: int
     id: str = ""
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text alone."""
+        return (self.text,)
+
 
 @dataclass(frozen=True, slots=True)
 class PairExample:
@@ -56,6 +61,16 @@ class PairExample:
     label: str | None
     line: int
     id: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Both texts."""
+        return self.first, self.second
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label, as a text has it."""
+        return () if self.label is None else (self.label,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,11 @@ class QAExample:
     answers: tuple[Answer, ...]
     title: str = ""
     line: int = 0
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Question and context."""
+        return self.question, self.context
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from softf1.files import flatten
 from softf1.metrics.counts import name_score
 from softf1.reports.figures import Column, Table, columns, shorten, show
-from softf1.reports.reading import flatten, items_of, number, section
+from softf1.reports.reading import items_of, number, section
 from softf1.reports.study import chosen_on, deviation, in_order, mean
 
 if TYPE_CHECKING:

@@ -97,21 +97,6 @@ def items_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted keys.
-
-    >>> flatten({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
-    {'train.lr': 0.1, 'train.betas': [0.9, 0.99]}
-    """
-    out: dict[str, Any] = {}
-    for key, item in value.items():
-        if isinstance(item, dict):
-            out |= flatten(item, f"{prefix}{key}.")
-        else:
-            out[f"{prefix}{key}"] = item
-    return out
-
-
 Span = tuple[int, int, str]
 Unit = Span | str
 

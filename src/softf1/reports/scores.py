@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from softf1.files import flatten
 from softf1.metrics.counts import name_score
 from softf1.reports.figures import (
     NAMED,
@@ -19,7 +20,7 @@ from softf1.reports.figures import (
     rows_of,
     show,
 )
-from softf1.reports.reading import flatten, number, section
+from softf1.reports.reading import number, section
 from softf1.reports.study import deviation, in_order, mean
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.reports.reading import flatten, items_of, need, number, read_object, section
+from softf1.files import flatten
+from softf1.reports.reading import items_of, need, number, read_object, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softf1.data.examples import QAExample
-from softf1.errors import InputError
+from softf1.errors import InputError, printable
 from softf1.files import new_file
 from softf1.recipe import Recipe, build_recipe
 from softf1.scaffold.sections import (
     Line,
     Section,
     format_sections,
-    printable,
     propose_encoder,
     propose_loss,
     propose_task,

@@ -10,7 +10,7 @@ import numpy as np
 
 from softf1.data.counts import NO_ANSWER, negative_label
 from softf1.data.examples import MrcExample, QAExample, TaggedSentence
-from softf1.errors import InputError
+from softf1.errors import InputError, printable
 from softf1.metrics.schemes import OUTSIDE
 from softf1.recipe import LossSection
 from softf1.recipe.auto import AUTO, choose
@@ -85,15 +85,6 @@ def format_comment(remarks: Sequence[str]) -> str:
         for part in (wrap(remark, WIDTH - 2, subsequent_indent="  ") if remark else [""])
     ]
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
-
-
-def printable(text: str) -> str:
-    r"""Escapes text for a comment: line breaks and terminal codes.
-
-    >>> printable("a\nb")
-    'a\\nb'
-    """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _format_value(line: Line) -> str:

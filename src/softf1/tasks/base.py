@@ -116,13 +116,14 @@ class Batch:
     targets: dict[str, Tensor]
     places: dict[str, Tensor]
 
+    def apply(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch with every tensor changed."""
+        parts = (self.inputs, self.targets, self.places)
+        return Batch(self.items, *({k: change(v) for k, v in own.items()} for own in parts))
+
     def to(self, device: Any) -> Batch:
         """The same batch on another device."""
-
-        def move(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {k: v.to(device, non_blocking=True) for k, v in tensors.items()}
-
-        return Batch(self.items, move(self.inputs), move(self.targets), move(self.places))
+        return self.apply(lambda tensor: tensor.to(device, non_blocking=True))
 
 
 class Task(Protocol):

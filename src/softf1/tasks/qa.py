@@ -121,6 +121,8 @@ class QA:
         """Whether one position is chosen among all."""
         return self.positions == "softmax"
 
+    chooses_position = softmax
+
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[QAExample]:
         """The questions of a file."""
         return read_examples(self, path, QAExample, problems)
@@ -322,11 +324,6 @@ class QA:
             )
         decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="question-answering", code=CODE)
-
-    @property
-    def chooses_position(self) -> bool:
-        """Whether an output is a softmax over the positions of a text, which have no class."""
-        return self.positions == "softmax"
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Exact match and F1 of an answer."""

@@ -75,13 +75,6 @@ def find_task(kind: str) -> Any:
     return getattr(importlib.import_module(where), name)
 
 
-def describe_task(task: Task, *, learned: bool = True) -> dict[str, Any]:
-    """All that is needed to make the task again; without `learned`, what the user chose."""
-    fields = dataclasses.fields(task)  # type: ignore[arg-type]  # every task is a dataclass
-    kept = [f.name for f in fields if learned or not f.metadata.get("learned")]
-    return {"kind": task.kind, **{name: getattr(task, name) for name in kept}}
-
-
 def save_task(
     task: Task,
     folder: Path | str,
@@ -97,7 +90,9 @@ def save_task(
         plain_bias: The bias of each head as it was trained, where the saved one has more in it.
         files: Size and checksum of the model's files.
     """
-    content = describe_task(task) | ({"plain_bias": plain_bias} if plain_bias else {})
+    fields = dataclasses.fields(task)  # type: ignore[arg-type]  # every task is a dataclass
+    content = {"kind": task.kind, **{field.name: getattr(task, field.name) for field in fields}}
+    content |= {"plain_bias": plain_bias} if plain_bias else {}
     content |= {"files": dict(files)} if files else {}
     text = json.dumps(content, ensure_ascii=False, indent=1)
     (Path(folder) / FILE).write_text(text + "\n", "utf-8")

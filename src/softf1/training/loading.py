@@ -6,12 +6,10 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from softf1.tasks.base import Batch
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from torch import Tensor
+    from softf1.tasks.base import Batch
 
 
 T = TypeVar("T")
@@ -23,11 +21,7 @@ Made = tuple[list[U], Exception | None]
 
 def pin_batch(batch: Batch) -> Batch:
     """Moves the batch to pinned memory, for asynchronous copies to a GPU."""
-
-    def pin(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: value.pin_memory() for name, value in tensors.items()}
-
-    return Batch(batch.items, pin(batch.inputs), pin(batch.targets), pin(batch.places))
+    return batch.apply(lambda tensor: tensor.pin_memory())
 
 
 def prefetch(make: Callable[[T], U], work: Iterable[T], *, depth: int = 2) -> Iterator[U]:

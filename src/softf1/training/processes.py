@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from softf1.errors import InputError, RunError
+from softf1.files import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,8 +112,10 @@ class Processes:
         """Starts the trackers of the recipe: TensorBoard, MLflow, W&B."""
         if self.accelerator is None or not self.accelerator.log_with:
             return
+        values = flatten(config).items()
+        known = {k: v if isinstance(v, int | float | str) else str(v) for k, v in values}
         try:
-            self.accelerator.init_trackers("softf1", config=flat(config))
+            self.accelerator.init_trackers("softf1", config=known)
         except Exception as error:  # trackers raise anything without a key or a network
             reason = str(error).strip().partition("\n")[0]
             raise RunError(f"train.trackers: {reason or type(error).__name__}") from error
@@ -293,21 +296,6 @@ def _check_trackers(names: tuple[str, ...]) -> None:
             raise InputError(f"train.trackers: wanted some of {known}, got {name!r}")
         if name not in map(str, get_available_trackers()):
             raise InputError(f"train.trackers: the package of {name} is not installed")
-
-
-def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Flattens nested tables to dotted names; converts values that trackers do not take to text.
-
-    >>> flat({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
-    {'train.lr': 0.1, 'train.betas': '[0.9, 0.99]'}
-    """
-    out: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            out |= flat(value, f"{before}{name}.")
-        else:
-            out[before + name] = value if isinstance(value, int | float | str) else str(value)
-    return out
 
 
 def choose_precision(wanted: str, device: torch.device) -> str:

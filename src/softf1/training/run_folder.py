@@ -23,6 +23,7 @@ from softf1 import __version__
 from softf1.errors import InputError
 from softf1.files import (
     NO_LINKS,
+    flatten,
     hash_file,
     is_unfinished,
     load_json,
@@ -326,7 +327,7 @@ def _find_commit(name: str) -> str | None:
 
 
 def _list_values(before: Any, now: Mapping[str, Any]) -> list[str]:
-    old, new = _flatten(_of(before)), _flatten(now)
+    old, new = flatten(_of(before)), flatten(now)
     if not old:
         return []
     keys = [key for key in (*new, *(set(old) - set(new))) if key != "name"]
@@ -335,16 +336,6 @@ def _list_values(before: Any, now: Mapping[str, Any]) -> list[str]:
         for key in keys
         if old.get(key) != new.get(key)
     ]
-
-
-def _flatten(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{before}{key}.")
-        else:
-            flat[before + key] = value
-    return flat
 
 
 def _shorten(parts: Sequence[str], between: str = ", ") -> str:
