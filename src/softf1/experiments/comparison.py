@@ -28,27 +28,12 @@ if TYPE_CHECKING:
     from softf1.experiments.per_example import ExampleCounts
 
 
+GROUPS = ("head", "mid", "tail")
 SURE = ("helps", "hurts", "surely above", "surely below")
 COLUMNS = (
-    "loss",
-    "n",
-    "mean",
-    "sd",
-    "difference",
-    "low",
-    "high",
-    "p",
-    "p_holm",
-    "probability",
-    "verdict",
-    "precision",
-    "recall",
-    "sd_seeds",
-    "sd_examples",
-    "df",
-    "narrowest",
-    "calibration_error",
-    "role",
+    *("loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"),
+    *("verdict", "precision", "recall", "sd_seeds", "sd_examples", "df", "narrowest"),
+    *("calibration_error", "role"),
 )
 
 
@@ -349,7 +334,7 @@ def _support(variants: Variants, label: str) -> int:
 def _groups(labels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
     """Mean F1 over head, mid and tail labels."""
     groups = []
-    for group in ("head", "mid", "tail"):
+    for group in GROUPS:
         own = [one for one in labels if one["group"] == group and one["support_test"]]
         if own:
             scores = {
@@ -390,9 +375,6 @@ def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
     writer.writeheader()
     writer.writerows(finite(list(comparison["rows"])))
     write_text(folder / "comparison.csv", table.getvalue())
-
-
-GROUPS = ("head", "mid", "tail")
 
 
 def train_support(
