@@ -33,9 +33,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from softf1.recipe import with_values
 from softf1.training import graphs
+from softf1.training.batching import collate_rows
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import load_datasets
-from softf1.training.loading import collate_rows, pin_batch
+from softf1.training.loading import pin_batch
 from softf1.training.processes import Processes
 from softf1.training.trainer import Trainer
 from training import describe_machine, make_recipe, random_base

@@ -31,7 +31,7 @@ from softf1.tasks.registry import make_task
 from softf1.training.batching import BatchSampler
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import read_parts
-from softf1.training.optimizer import AdamW, rate_factor, set_rate
+from softf1.training.objective import AdamW, rate_factor, set_rate
 from softf1.training.processes import choose_precision, make_autocast
 
 if TYPE_CHECKING:

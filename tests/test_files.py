@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from softf1 import files
-from softf1.files import new_file, new_folder, scratch_folder, sweep
+from softf1.errors import InputError
+from softf1.files import (
+    finite,
+    new_file,
+    new_folder,
+    read_json,
+    scratch_folder,
+    sweep,
+    write_json,
+    write_text,
+)
 
 NAME = re.compile(r"\.softf1-[0-9a-f]{16}\.tmp")
 
@@ -184,3 +194,32 @@ def test_names_are_on_the_disk_before_anything_else_happens(tmp_path, monkeypatc
     monkeypatch.setattr(os, "fsync", note)
     write(tmp_path / "a.txt", "text")
     assert done == ["file", "rename", "folder"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "wanted a task in JSON, got "), ("[1]", "wanted an object, got list")],
+)
+def test_a_file_without_an_object_is_one_line(tmp_path, text, said):
+    path = tmp_path / "task.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(f"task.json: {said}")):
+        read_json(path, "a task in JSON")
+
+
+def test_what_is_written_as_json_is_read_again(tmp_path):
+    path = tmp_path / "new" / "result.json"
+    content = {"name": "Zoë", "scores": {"f1": 0.5}, "best": float("nan")}
+    write_json(path, finite(content))
+    assert read_json(path) == {**content, "best": None}
+    assert path.read_bytes().endswith(b"}\n")
+    assert "Zoë" in path.read_text("utf-8")
+
+
+def test_text_that_utf8_cannot_hold_is_written_as_asked(tmp_path):
+    path = tmp_path / "note.txt"
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "half \ud83d")
+    assert not path.exists()
+    write_text(path, "half \ud83d", errors="replace")
+    assert path.read_text("utf-8") == "half ?"

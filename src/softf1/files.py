@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
+import math
 import os
 import secrets
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PREFIX, UNFINISHED, REPLACED = ".softf1-", ".tmp", ".old"
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
@@ -44,6 +48,61 @@ def new_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
         else:
             _put_where_nothing_is(made, path)
         sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str, *, errors: str = "strict") -> None:
+    """Writes a text file in UTF-8, completely or not at all."""
+    with new_file(path) as file:
+        file.write(text.encode(errors=errors))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file, completely or not at all."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def load_json(path: Path, what: str = "JSON") -> Any:
+    """Reads a JSON file; an error says that `what` was wanted, such as "a task in JSON"."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"wanted {what}, got {error}", path=path) from error
+
+
+def read_json(path: Path, what: str = "JSON") -> dict[str, Any]:
+    """The same for a file that must hold an object."""
+    content = load_json(path, what)
+    if not isinstance(content, dict):
+        raise InputError(f"wanted an object, got {type(content).__name__}", path=path)
+    return content
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted keys.
+
+    >>> flatten({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
+    {'train.lr': 0.1, 'train.betas': [0.9, 0.99]}
+    """
+    out: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, dict):
+            out |= flatten(item, f"{prefix}{key}.")
+        else:
+            out[f"{prefix}{key}"] = item
+    return out
+
+
+def finite(value: Any) -> Any:
+    """The value with null for what JSON has no number for.
+
+    >>> finite({"null_score": math.inf, "spans": [(0, 1)]})
+    {'null_score': None, 'spans': [[0, 1]]}
+    """
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from softf1.cli import compare, sweep
+from softf1.cli import options
 from softf1.cli.main import main
 from softf1.experiments.workers import run_inline
 from softf1.recipe import format_recipe
@@ -18,8 +18,7 @@ def recipe(tmp_path, monkeypatch):
     def here(_options, _folder):
         yield partial(run_inline, fake.train_run)
 
-    for verb in (compare, sweep):  # both loaded before: one would keep the other's stand-in
-        monkeypatch.setattr(verb, "choose_executor", here)
+    monkeypatch.setattr(options, "choose_executor", here)
     monkeypatch.chdir(tmp_path)
     for name in ("train.tsv", "test.tsv"):
         texts = [f"text {n}\t{label}\n" for n in range(20) for label in fake.LABELS]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from softf1.cli import compare, reproduce, sweep
+from softf1.cli import options, reproduce
 from softf1.cli.main import main
 from softf1.experiments import demo, grid, workers
 from softf1.experiments.workers import Pool, run_inline
@@ -40,8 +40,8 @@ def place(tmp_path, monkeypatch):
     def here(_options, _folder):
         yield partial(run_inline, fake.train_run)
 
-    for verb in (compare, sweep, reproduce):
-        monkeypatch.setattr(verb, "choose_executor", here)
+    for module in (options, reproduce):
+        monkeypatch.setattr(module, "choose_executor", here)
     monkeypatch.setattr(
         workers, "Pool", lambda *_, **__: closing_call(partial(run_inline, fake.train_run))
     )
@@ -280,7 +280,7 @@ SAME = [pytest.param(verb, marks=pytest.mark.slow) for verb in ("sweep", "reprod
 @pytest.mark.parametrize("verb", ["compare", "demo", *SAME])
 def test_a_module_in_the_current_folder_is_not_run_by_workers(verb, monkeypatch):
     """Workers import numpy before anything else that is not theirs."""
-    for module in (compare, sweep, reproduce):
+    for module in (options, reproduce):
         monkeypatch.setattr(module, "choose_executor", real_executor)
     pool = partial(Pool, target=f"{fake.__name__}:train_run", devices=())
     monkeypatch.setattr(workers, "Pool", pool)
@@ -291,7 +291,7 @@ def test_a_module_in_the_current_folder_is_not_run_by_workers(verb, monkeypatch)
     assert list(Path("out").rglob("worker-0.log"))
 
 
-real_executor = compare.choose_executor
+real_executor = options.choose_executor
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from softf1.cli.main import main
 from softf1.data import FORMATS
 from softf1.losses.registry import loss_facts, loss_names
 from softf1.models.encoders import ENCODERS, find_scratch
-from softf1.recipe.shipped import list_recipes
+from softf1.recipe.loading import list_recipes
 from softf1.tasks import find_task, list_tasks
 
 

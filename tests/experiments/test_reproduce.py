@@ -14,7 +14,7 @@ from softf1.experiments.tables import CITED, find_table, load_part, missing_file
 from softf1.experiments.workers import run_inline
 from softf1.losses import make_loss
 from softf1.recipe import build_recipe, with_values
-from softf1.recipe.shipped import list_recipes
+from softf1.recipe.loading import list_recipes
 from tests.experiments import fake
 
 TABLES = read_tables()

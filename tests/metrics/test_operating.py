@@ -3,6 +3,7 @@ import runpy
 import numpy as np
 import pytest
 
+from softf1.metrics.binomial import binomial_tail, lower_bound
 from softf1.metrics.crossfit import assign_folds
 from softf1.metrics.operating import (
     NEVER,
@@ -10,10 +11,8 @@ from softf1.metrics.operating import (
     Target,
     Units,
     best_threshold,
-    binomial_tail,
     choose_bars,
     choose_point,
-    lower_bound,
     read_targets,
     walk,
 )

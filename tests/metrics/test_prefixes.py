@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from softf1.metrics.prefixes import (
+from softf1.metrics.schemes import (
     ALLOWED,
     CONTINUES,
     ENDS,

@@ -23,8 +23,7 @@ from softf1.training.dry_run import activation_bytes, describe_run
 from softf1.training.evaluation import predict_logits
 from softf1.training.export import export_onnx
 from softf1.training.graphs import CastOnce
-from softf1.training.objective import make_objective
-from softf1.training.optimizer import make_optimizer, parameter_groups
+from softf1.training.objective import make_objective, make_optimizer, parameter_groups
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
 from softf1.training.run_folder import CHECKPOINTS

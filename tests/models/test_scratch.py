@@ -44,7 +44,7 @@ def test_saved_and_loaded_it_gives_the_same(name, tmp_path):
     inputs = example_inputs(name, tokenizer)
     torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits)
     assert loaded.config.id2label == {0: "a", 1: "b", 2: "c"}
-    assert make_tokenizer(tmp_path).fingerprint() == tokenizer.fingerprint()
+    assert vars(make_tokenizer(tmp_path)) == vars(tokenizer)
 
 
 @pytest.mark.parametrize("name", list(ENCODERS))

@@ -11,7 +11,7 @@ import pytest
 import softf1
 from softf1.errors import InputError
 from softf1.recipe import check_recipe, format_recipe, read_recipe
-from softf1.recipe.shipped import list_recipes, read_header, recipe_folder
+from softf1.recipe.loading import list_recipes, read_header, recipe_folder
 from softf1.tasks import make_task
 
 ROOT = Path(__file__).parents[2]

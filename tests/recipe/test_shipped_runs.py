@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from softf1.recipe import read_recipe, with_values
-from softf1.recipe.shipped import list_recipes
+from softf1.recipe.loading import list_recipes
 from tests.recipe.test_shipped import FILES
 from tests.tasks.conftest import bert  # noqa: F401 - a fixture
 

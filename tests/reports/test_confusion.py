@@ -1,5 +1,5 @@
-from softf1.reports.confusion import NONE, confuse, label_order, shares
-from softf1.reports.items import Item
+from softf1.reports.labels import label_order, shares
+from softf1.reports.reading import NONE, Item, confuse
 
 
 def item(gold, found, words=()):

@@ -14,7 +14,7 @@ from softf1.reports.curves import (
     read_learning,
     thin,
 )
-from softf1.reports.items import Item
+from softf1.reports.reading import Item
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -9,10 +9,10 @@ import pytest
 
 from softf1.errors import InputError
 from softf1.reports import page
-from softf1.reports.confusion import confuse, label_order
 from softf1.reports.curves import rank
 from softf1.reports.evidence import collect, rank_changes
-from softf1.reports.items import find_scheme, read_items
+from softf1.reports.labels import label_order
+from softf1.reports.reading import confuse, find_scheme, read_items
 from softf1.reports.study import read_study
 from softf1.reports.suspects import write_suspects
 from tests.reports import grids

@@ -1,5 +1,5 @@
 from softf1.reports.evidence import LONGEST, Record, collect, cut, rank_changes
-from softf1.reports.items import Item
+from softf1.reports.reading import Item
 
 
 def item(name, gold, found, words=("a", "b", "c")):

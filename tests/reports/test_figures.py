@@ -6,9 +6,8 @@ import plotly.graph_objects as go
 import pytest
 
 from softf1.reports.evidence import gather
-from softf1.reports.groups import group_runs, pick_best
 from softf1.reports.page import make_sections
-from softf1.reports.study import read_study
+from softf1.reports.study import group_runs, pick_best, read_study
 from tests.reports import grids
 
 

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from softf1.reports.groups import COLORS, chosen_on, group_runs, in_order, pick_best
-from softf1.reports.study import read_study
+from softf1.reports.study import COLORS, chosen_on, group_runs, in_order, pick_best, read_study
 
 
 def test_the_baseline_is_first_and_has_its_own_look(grid):

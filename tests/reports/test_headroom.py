@@ -6,10 +6,9 @@ import shutil
 import pytest
 
 from softf1.cli.main import main
-from softf1.reports.groups import group_runs
 from softf1.reports.headroom import draw_headroom, make_examples, read_headroom, say_summary
 from softf1.reports.page import make_context
-from softf1.reports.study import read_study
+from softf1.reports.study import group_runs, read_study
 
 
 def content(decided, bias, *, split="test"):

@@ -1,6 +1,5 @@
-from softf1.reports.groups import group_runs
 from softf1.reports.labels import frequency_part, read_labels
-from softf1.reports.study import read_study
+from softf1.reports.study import group_runs, read_study
 from tests.reports import grids
 
 

@@ -14,8 +14,8 @@ import pytest
 from softf1.cli.main import main
 from softf1.errors import InputError
 from softf1.reports import page, write_report
+from softf1.reports.figures import policy_hash
 from softf1.reports.study import read_study
-from softf1.reports.tables import policy_hash
 from tests.reports import grids
 from tests.reports.conftest import SCRIPT
 

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softf1.reports.tables import plain, policy_hash, to_json
+from softf1.reports.figures import plain, policy_hash, to_json
 
 TEXT = st.text(st.characters(codec="utf-8")) | st.sampled_from(
     ["</script>", "<!--", "]]>", "\u2028", "&lt;", "<b>", "-->", "<script"]

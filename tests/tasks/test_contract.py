@@ -67,7 +67,6 @@ def test_a_model_folder_gives_the_same_logits_again(case, tmp_path):
     assert not list(tmp_path.glob("*.bin"))
     loaded, again = load_task(tmp_path), make_tokenizer(tmp_path)
     assert loaded == task
-    assert again.fingerprint() == tokenizer.fingerprint()
     repeated = loaded.encode(examples, again)
     for key, array in features.arrays.items():
         np.testing.assert_array_equal(repeated[key], array)

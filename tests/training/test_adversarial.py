@@ -228,7 +228,7 @@ def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
     )
     weights = find_embeddings(trainer.stepper.model)
     before = weights.detach().clone()
-    from softf1.training.loading import collate_rows
+    from softf1.training.batching import collate_rows
 
     (micro,) = trainer.batch_sampler.epoch(0)[0]
     features, tokenizer = trainer.datasets.features["train"], trainer.datasets.tokenizer

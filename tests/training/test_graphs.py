@@ -9,13 +9,11 @@ import torch
 from softf1.recipe import with_values
 from softf1.tasks.base import Batch
 from softf1.training import graphs
-from softf1.training.batching import BatchSampler
+from softf1.training.batching import BatchSampler, collate_rows
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
 from softf1.training.graphs import Captured, GraphStepper, fill, shapes_of
-from softf1.training.loading import collate_rows
-from softf1.training.objective import make_objective
-from softf1.training.optimizer import make_optimizer, parameter_groups, set_rate
+from softf1.training.objective import make_objective, make_optimizer, parameter_groups, set_rate
 from softf1.training.processes import make_autocast
 from softf1.training.run import train_run
 from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Attack, Stepper

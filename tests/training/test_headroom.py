@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from softf1.cli.main import main
-from softf1.training.headroom import measure
+from softf1.training.evaluation import measure_headroom
 from softf1.training.run import train_run
 from softf1.training.run_folder import _empty as empty_folder
 from tests.reports.test_damage import damages
@@ -196,7 +196,7 @@ def test_a_task_of_another_package_may_say_nothing():
     class Other:
         kind = "other"
 
-    assert measure(Other(), {}, None, [], split="test") is None
+    assert measure_headroom(Other(), {}, None, [], split="test") is None
 
 
 def test_what_the_saved_model_decides_is_what_counts(tmp_path):

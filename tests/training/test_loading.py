@@ -6,8 +6,7 @@ import torch
 
 from softf1.losses import make_loss
 from softf1.tasks import join
-from softf1.training.batching import MicroBatch
-from softf1.training.loading import collate_rows
+from softf1.training.batching import MicroBatch, collate_rows
 from tests.tasks.cases import CASES, OPTIONS, build_case
 from tests.tasks.conftest import bert, xlnet  # noqa: F401 - fixtures
 

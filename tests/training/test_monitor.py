@@ -7,7 +7,7 @@ import pytest
 from softf1.errors import RunError
 from softf1.recipe import LossSection
 from softf1.tasks import make_task
-from softf1.training.monitor import MOST_SKIPPED, Monitor, advise
+from softf1.training.progress import MOST_SKIPPED, Monitor, advise
 
 GOOD = {"skipped": 0, "run": 0, "loss": 0.5}
 TAGS, SPANS, ANSWERS = make_task("tagging"), make_task("mrc_ner"), make_task("qa")

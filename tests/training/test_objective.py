@@ -10,9 +10,8 @@ from torch import nn
 from softf1.errors import InputError
 from softf1.losses import make_loss, registry
 from softf1.recipe import LossSection
-from softf1.training.batching import BatchSampler
+from softf1.training.batching import BatchSampler, collate_rows
 from softf1.training.datasets import load_datasets
-from softf1.training.loading import collate_rows
 from softf1.training.objective import Objective, count_targets, make_objective
 from softf1.training.processes import Processes
 from softf1.training.trainer import Trainer

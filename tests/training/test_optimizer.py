@@ -8,7 +8,7 @@ import torch
 from softf1.recipe import TrainSection
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
-from softf1.training.optimizer import make_optimizer, parameter_groups, rate_factor, set_rate
+from softf1.training.objective import make_optimizer, parameter_groups, rate_factor, set_rate
 from softf1.training.processes import Processes
 from softf1.training.trainer import Trainer
 from tests.training.test_run import CASES, case

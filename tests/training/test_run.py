@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from softf1.errors import InputError, RunError
 from softf1.recipe import hash_recipe, read_recipe, with_values
-from softf1.training import monitor
+from softf1.training import progress
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
 from softf1.training.run_folder import read_result
@@ -418,7 +418,7 @@ def test_a_step_without_a_finite_gradient_is_left_out_and_reported(tmp_path, mon
 
 def test_many_such_steps_in_a_row_end_the_run(tmp_path, monkeypatch):
     break_steps(monkeypatch, range(5, 1000))
-    monkeypatch.setattr(monitor, "MOST_SKIPPED", 12)
+    monkeypatch.setattr(progress, "MOST_SKIPPED", 12)
     recipe = make_recipe(train={"epochs": 20})
     with pytest.raises(RunError, match="the gradient was not finite in 16 steps in a row"):
         train_run(recipe, tmp_path, data=make_data(), quiet=True)
@@ -426,7 +426,7 @@ def test_many_such_steps_in_a_row_end_the_run(tmp_path, monkeypatch):
 
 def test_as_many_apart_do_not(tmp_path, monkeypatch):
     break_steps(monkeypatch, range(1, 1000, 2))
-    monkeypatch.setattr(monitor, "MOST_SKIPPED", 12)
+    monkeypatch.setattr(progress, "MOST_SKIPPED", 12)
     train_run(make_recipe(train={"epochs": 8}), tmp_path, data=make_data(), quiet=True)
 
 

@@ -8,12 +8,10 @@ import torch
 
 from softf1.errors import InputError
 from softf1.recipe import with_values
-from softf1.training.batching import BatchSampler
+from softf1.training.batching import BatchSampler, collate_rows
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
-from softf1.training.loading import collate_rows
-from softf1.training.objective import make_objective
-from softf1.training.optimizer import make_optimizer, parameter_groups
+from softf1.training.objective import make_objective, make_optimizer, parameter_groups
 from softf1.training.run import train_run
 from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS, Stepper
 from tests.training.toys import make_data, make_recipe

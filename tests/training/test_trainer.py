@@ -11,9 +11,10 @@ import pytest
 
 from softf1.recipe import TrainSection
 from softf1.training import trainer
-from softf1.training.optimizer import count_steps
+from softf1.training.objective import count_steps
+from softf1.training.processes import watch_signals
 from softf1.training.run import train_run
-from softf1.training.trainer import Trainer, TrainState, watch_signals
+from softf1.training.trainer import Trainer, TrainState
 from tests.training.toys import make_data, make_recipe, read_lines
 
 

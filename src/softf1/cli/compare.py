@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.cli.options import (
-    add_grid_options,
-    check_data,
-    check_grid_options,
-    choose_executor,
-    read_grid_options,
-)
+from softf1.cli.options import add_grid_options, check_grid_options, run_grid
 
 if TYPE_CHECKING:
     import argparse
@@ -61,7 +54,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs what is missing of the grid, prints the table and the verdict."""
-    from softf1.cli.show import finish
     from softf1.experiments.compare import compare
     from softf1.experiments.references import list_references
     from softf1.experiments.search import check_losses, default_losses
@@ -72,23 +64,17 @@ def run(options: argparse.Namespace) -> int:
     check_seeds(options)
     recipe = read_recipe(options.recipe, options.values)
     asked = list(split_values(options.losses)) if options.losses else default_losses(recipe)
-    losses = check_losses(asked, recipe, options.tune)
-    folder = options.out or Path("runs") / f"{recipe.name}-compare"
-    check_data(recipe, folder, force=options.force)
-    with choose_executor(options, folder) as execute:
-        comparison = compare(
-            recipe,
-            folder,
-            losses=losses,
-            execute=execute,
-            tune=options.tune,
-            most_seeds=options.max_seeds,
-            width=options.width and options.width / 100,
-            controls=not options.no_controls,
-            references=() if options.no_controls else list_references(recipe),
-            **read_grid_options(options, recipe),
-        )
-    return finish(comparison, folder)
+    return run_grid(
+        options,
+        recipe,
+        compare,
+        losses=check_losses(asked, recipe, options.tune),
+        tune=options.tune,
+        most_seeds=options.max_seeds,
+        width=options.width and options.width / 100,
+        controls=not options.no_controls,
+        references=() if options.no_controls else list_references(recipe),
+    )
 
 
 def check_seeds(options: argparse.Namespace) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from softf1.cli.options import check_least
+
 if TYPE_CHECKING:
     import argparse
 
@@ -27,14 +29,12 @@ def run(options: argparse.Namespace) -> int:
     from contextlib import closing
 
     from softf1.cli.show import finish
-    from softf1.errors import InputError
     from softf1.experiments.demo import NOTICE, introduce, run_demo
     from softf1.experiments.grid import refuse_others
     from softf1.experiments.workers import Pool, count_cores
     from softf1.reports import write_report
 
-    if options.seeds < 1:
-        raise InputError(f"wanted --seeds from 1 up, got {options.seeds}")
+    check_least(options, seeds=1)
     refuse_others(options.out)
     print(introduce(options.seeds), flush=True)
     with closing(Pool(options.jobs or count_cores(), logs=options.out / "logs")) as pool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from softf1.cli.options import add_places, add_settings, choose_places, read_settings
+from softf1.cli.options import add_places, add_scored, read_scored
 
 if TYPE_CHECKING:
     import argparse
@@ -13,15 +13,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 headroom`."""
-    parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder with --data")
-    parser.add_argument("--data", metavar="FILE", help="a labelled file (default: the recipe's)")
-    parser.add_argument(
-        "--split",
-        choices=("dev", "test"),
-        help="split of the recipe (default: test, or dev if there is no test)",
-    )
-    parser.add_argument("--format", help="format of FILE (default: that of the training data)")
-    add_settings(parser)
+    add_scored(parser)
     parser.add_argument("--examples", action="store_true", help="show examples for each part")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_places(parser)
@@ -31,20 +23,10 @@ def run(options: argparse.Namespace) -> int:
     """Finds or computes the headroom and prints it."""
     import json
 
-    from softf1.errors import InputError
-    from softf1.tasks.base import finite
+    from softf1.files import finite
     from softf1.training.headroom import find_headroom
 
-    if options.data and options.split:
-        raise InputError("wanted --data or --split, got both")
-    found = find_headroom(
-        options.folder,
-        data=options.data,
-        split=options.split,
-        format=options.format,
-        options=read_settings(options.set, options.encoding),
-        **choose_places(options),
-    )
+    found = find_headroom(options.folder, **read_scored(options))
     if options.json:
         print(json.dumps(finite(found), ensure_ascii=False, indent=1))
         return 0
@@ -55,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 def show(found: Mapping[str, Any], *, examples: bool) -> None:
     """Prints the table of parts, the sentence, and what is missing."""
     from softf1.errors import printable
-    from softf1.training.results import format_table
+    from softf1.training.run import format_table
 
     where = found["split"] or "this file"
     print(printable(f"{found['metric']} on {where}, {found['examples']:,} examples") + "\n")

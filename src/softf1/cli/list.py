@@ -148,7 +148,7 @@ def _parse(module: str) -> ast.Module:
 
 def _describe_recipes() -> list[dict[str, Any]]:
     from softf1.recipe import read_recipe
-    from softf1.recipe.shipped import list_recipes, read_header
+    from softf1.recipe.loading import list_recipes, read_header
 
     entries = []
     for name, path in list_recipes().items():

@@ -15,7 +15,7 @@ from softf1 import __version__
 from softf1.errors import InputError, RunError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
 # verb → one line of help. The module softf1.cli.<verb> offers add_options(parser) and run(options),
 # and imports what it needs inside run, so that --help answers at once.
@@ -39,8 +39,8 @@ WORKING = ("demo", "train", "compare", "sweep", "reproduce", "suspects")
 """Verbs that are about what they leave in a folder: they go on when nobody reads what they say."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Builds the parser of all verbs without importing torch."""
+def build_parser(wanted: Container[str] = VERBS) -> argparse.ArgumentParser:
+    """Builds the parser of all verbs, with the options of the wanted ones; imports no torch."""
     parser = argparse.ArgumentParser(
         prog="softf1",
         description="Losses, training and honest comparison for text models that are judged by F1.",
@@ -48,16 +48,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"softf1 {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, summary in VERBS.items():
-        module = importlib.import_module(f"softf1.cli.{verb}")
-        sub = verbs.add_parser(verb, help=summary, description=module.__doc__)
-        module.add_options(sub)
-        sub.set_defaults(run=module.run)
+        sub = verbs.add_parser(verb, help=summary)
+        if verb in wanted:
+            module = importlib.import_module(f"softf1.cli.{verb}")
+            sub.description = module.__doc__
+            module.add_options(sub)
+            sub.set_defaults(run=module.run)
     return parser
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options; `key=value` may stand behind them too, where argparse takes none any more."""
-    parser = build_parser()
+    parser = build_parser(sys.argv[1:] if arguments is None else arguments)
     options, rest = parser.parse_known_args(arguments)
     changes = [word for word in rest if "=" in word and not word.startswith("-")]
     if rest and (changes != rest or not hasattr(options, "values")):

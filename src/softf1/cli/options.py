@@ -10,7 +10,7 @@ from softf1.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from softf1.experiments.grid import Execute
     from softf1.recipe import Recipe
@@ -18,6 +18,52 @@ if TYPE_CHECKING:
 
 _OWN_OPTIONS = ("path", "format", "task", "on_error")
 """What commands have options of their own for."""
+
+
+def add_scored(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say which model is scored, and on what."""
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder with --data")
+    parser.add_argument("--data", metavar="FILE", help="a labelled file (default: the recipe's)")
+    parser.add_argument(
+        "--split",
+        choices=("dev", "test"),
+        help="split of the recipe (default: test, or dev if there is no test)",
+    )
+    parser.add_argument("--format", help="format of FILE (default: that of the training data)")
+    add_settings(parser)
+
+
+def read_scored(options: argparse.Namespace) -> dict[str, Any]:
+    """What `rescore` and `find_headroom` take of them, with the device."""
+    if options.data and options.split:
+        raise InputError("wanted --data or --split, got both")
+    return {
+        "data": options.data,
+        "split": options.split,
+        "format": options.format,
+        "options": read_settings(options.set, options.encoding),
+        **choose_places(options),
+    }
+
+
+def add_on_error(parser: argparse.ArgumentParser) -> None:
+    """Adds what to do with a bad record."""
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="stop at a bad record (default), or skip and count it",
+    )
+
+
+def add_on(parser: argparse.ArgumentParser) -> None:
+    """Adds where to train."""
+    parser.add_argument(
+        "--on",
+        choices=("here", "ray"),
+        default="here",
+        help="where to train: this machine, or a Ray cluster (needs softf1[ray])",
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -112,12 +158,7 @@ def add_grid_options(parser: argparse.ArgumentParser) -> None:
         metavar="POINTS",
         help="the smallest gain that matters to you (default 0.5)",
     )
-    parser.add_argument(
-        "--on",
-        choices=("here", "ray"),
-        default="here",
-        help="where to train: this machine, or a Ray cluster (needs softf1[ray])",
-    )
+    add_on(parser)
     parser.add_argument("--no-models", action="store_true", help="do not keep the weights")
     parser.add_argument(
         "--force", action="store_true", help="delete the grid in the folder and start over"
@@ -125,34 +166,60 @@ def add_grid_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
+def check_least(options: argparse.Namespace, **least: int) -> None:
+    """Refuses numbers below the least that makes sense."""
+    for name, lowest in least.items():
+        if getattr(options, name) < lowest:
+            raise InputError(f"wanted --{name} from {lowest} up, got {getattr(options, name)}")
+
+
 def check_grid_options(options: argparse.Namespace) -> None:
     """Refuses numbers that make no sense."""
-    for name in ("seeds", "jobs"):
-        if getattr(options, name) < 1:
-            raise InputError(f"wanted --{name} from 1 up, got {getattr(options, name)}")
+    check_least(options, seeds=1, jobs=1)
     if not 0 < options.gain < 100:
         raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
 
 
-def read_grid_options(options: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
-    """What experiments over a grid take of them."""
-    return {
-        "seeds": range(recipe.train.seed, recipe.train.seed + options.seeds),
-        "gain": options.gain / 100,
-        "keep_models": not options.no_models,
-        "force": options.force,
-        "quiet": options.quiet,
-    }
+def run_grid(
+    options: argparse.Namespace,
+    recipe: Recipe,
+    experiment: Callable[..., dict[str, Any]],
+    *,
+    one_corpus: bool = True,
+    **more: Any,
+) -> int:
+    """Runs `compare` or `sweep`, prints the comparison, and gives the exit code.
 
-
-def check_data(recipe: Recipe, folder: Path, *, force: bool = False) -> None:
-    """Reads the files before a grid begins: what is wrong with them is wrong with every run."""
+    Args:
+        options: As `add_grid_options` adds them.
+        recipe: What is trained.
+        experiment: The function, which takes the recipe and its folder.
+        one_corpus: Whether all runs read the same files. Then these are read before the grid
+            begins: what is wrong with them is wrong with every run.
+        more: Other options of the experiment.
+    """
+    from softf1.cli.show import finish
     from softf1.experiments.grid import FILE, refuse_others
     from softf1.training.datasets import check_files
 
-    refuse_others(folder)
-    if force or not (folder / FILE).is_file():
-        check_files(recipe)
+    folder = options.out or Path("runs") / f"{recipe.name}-{options.verb}"
+    if one_corpus:
+        refuse_others(folder)
+        if options.force or not (folder / FILE).is_file():
+            check_files(recipe)
+    with choose_executor(options, folder) as execute:
+        comparison = experiment(
+            recipe,
+            folder,
+            execute=execute,
+            seeds=range(recipe.train.seed, recipe.train.seed + options.seeds),
+            gain=options.gain / 100,
+            keep_models=not options.no_models,
+            force=options.force,
+            quiet=options.quiet,
+            **more,
+        )
+    return finish(comparison, folder)
 
 
 @contextmanager

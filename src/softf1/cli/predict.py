@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.cli.options import add_places, add_settings, choose_places, read_settings
+from softf1.cli.options import (
+    add_on_error,
+    add_places,
+    add_settings,
+    choose_places,
+    read_settings,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -26,12 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--abstain", action="store_true", help="leave out predictions below their threshold"
     )
-    parser.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="stop at a bad record (default), or skip and count it",
-    )
+    add_on_error(parser)
     add_places(parser)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.cli.options import add_settings, read_settings
+from softf1.cli.options import add_on_error, add_settings, read_settings
 from softf1.cli.show import print_table
 from softf1.errors import printable
 
@@ -25,12 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", type=int, default=32, metavar="N", help="examples per batch (default: 32)"
     )
-    parser.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="stop at a bad record (default), or skip and count it",
-    )
+    add_on_error(parser)
     add_settings(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softf1.cli.options import add_settings, choose_executor, read_settings
+from softf1.cli.options import add_on, add_settings, check_least, choose_executor, read_settings
 
 if TYPE_CHECKING:
     import argparse
@@ -49,12 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="output folder (default: runs/NAME-suspects)"
     )
-    parser.add_argument(
-        "--on",
-        choices=("here", "ray"),
-        default="here",
-        help="where to train: this machine, or a Ray cluster (needs softf1[ray])",
-    )
+    add_on(parser)
     parser.add_argument(
         "--force", action="store_true", help="delete the folder's results and start over"
     )
@@ -63,13 +58,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains the folds, writes the page and the file to review, prints the first suspects."""
-    from softf1.errors import InputError, printable
+    from softf1.errors import printable
     from softf1.experiments.suspects import REVIEW, find_suspects
     from softf1.reports.suspects import check_extra, write_suspects
 
-    for name, least in (("folds", 2), ("top", 1), ("jobs", 1)):
-        if getattr(options, name) < least:
-            raise InputError(f"wanted --{name} from {least} up, got {getattr(options, name)}")
+    check_least(options, folds=2, top=1, jobs=1)
     check_extra()
     recipe = make_recipe(options)
     folder = options.out or Path("runs") / f"{recipe.name}-suspects"
@@ -92,7 +85,7 @@ def make_recipe(options: argparse.Namespace) -> Recipe:
     from softf1.errors import InputError
     from softf1.experiments.search import BASELINE
     from softf1.recipe import check_recipe, read_recipe, with_values
-    from softf1.recipe.shipped import list_recipes
+    from softf1.recipe.loading import list_recipes
     from softf1.scaffold import propose_recipe
 
     changes = {"train.epochs": options.epochs, "train.seed": options.seed}

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.cli.options import (
-    add_grid_options,
-    check_data,
-    check_grid_options,
-    choose_executor,
-    read_grid_options,
-)
+from softf1.cli.options import add_grid_options, check_grid_options, run_grid
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs what is missing of the sweep and prints the table."""
-    from softf1.cli.show import finish
     from softf1.experiments.sweep import check_variants, parse_axes, parse_complements, sweep
     from softf1.recipe import read_recipe
 
@@ -47,16 +39,7 @@ def run(options: argparse.Namespace) -> int:
     complements = parse_complements(options.complement)
     recipe = read_recipe(options.recipe, rest)
     check_variants(recipe, axes, complements)
-    folder = options.out or Path("runs") / f"{recipe.name}-sweep"
-    if not any(key.startswith("task.") for key in axes):
-        check_data(recipe, folder, force=options.force)
-    with choose_executor(options, folder) as execute:
-        comparison = sweep(
-            recipe,
-            folder,
-            axes=axes,
-            execute=execute,
-            complements=complements,
-            **read_grid_options(options, recipe),
-        )
-    return finish(comparison, folder)
+    one_corpus = not any(key.startswith("task.") for key in axes)
+    return run_grid(
+        options, recipe, sweep, one_corpus=one_corpus, axes=axes, complements=complements
+    )

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Trains; prints the scores."""
     from softf1.recipe import check_recipe, read_recipe
     from softf1.training.processes import leave, own_rank
-    from softf1.training.results import default_folder, format_finished, format_result
+    from softf1.training.run import default_folder, format_finished, format_result
 
     recipe = read_recipe(options.recipe, options.values)
     check_recipe(recipe, path=options.recipe, overrides=options.values)

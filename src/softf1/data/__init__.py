@@ -3,7 +3,6 @@
 `read` and `iterate` take any format; `softf1.data.<module>.iterate` reads a single format.
 """
 
-from softf1.data.counts import Corpus
 from softf1.data.examples import (
     Answer,
     Example,
@@ -17,7 +16,7 @@ from softf1.data.examples import (
     TextExample,
 )
 from softf1.data.problems import Problems, RecordError
-from softf1.data.registry import FORMATS, TASKS, iterate, list_formats, read
+from softf1.data.registry import FORMATS, TASKS, Corpus, iterate, list_formats, read
 
 __all__ = [
     "FORMATS",

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from softf1.data._text import EncodingErrors, blocks
 from softf1.data.conll import Layout, split
-from softf1.data.examples import Format
+from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from softf1.data.examples import TaggedSentence
 
 
 def iterate(
@@ -51,5 +49,7 @@ def iterate(
 
 
 FORMATS = {
-    "chars": Format(iterate, ("tagging",), "one character and its tag per line (Chinese)"),
+    "chars": Format(
+        iterate, (TaggedSentence.task,), "one character and its tag per line (Chinese)"
+    ),
 }

@@ -191,11 +191,13 @@ def _close_brackets(sentence: TaggedSentence) -> TaggedSentence:
 
 FORMATS = {
     "conll": Format(
-        iterate, ("tagging",), "one word per line in columns, blank line between sentences"
+        iterate,
+        (TaggedSentence.task,),
+        "one word per line in columns, blank line between sentences",
     ),
     "conll2012": Format(
         iterate,
-        ("tagging",),
+        (TaggedSentence.task,),
         "OntoNotes columns of CoNLL-2012, names in brackets",
         {"word": 3, "tag": 10, "comment": "#", "brackets": True},
     ),

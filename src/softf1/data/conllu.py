@@ -86,5 +86,5 @@ def _read_block(
 
 
 FORMATS = {
-    "conllu": Format(iterate, ("tagging",), "Universal Dependencies, ten columns"),
+    "conllu": Format(iterate, (TaggedSentence.task,), "Universal Dependencies, ten columns"),
 }

@@ -21,9 +21,9 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from softf1.data.examples import (
     Example,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from softf1.data.problems import Problems
     from softf1.metrics.schemes import LabelledSpan
 
 
@@ -116,47 +115,6 @@ class Counted(Protocol):
         """Its labels."""
 
 
-ExampleT = TypeVar("ExampleT")
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """The examples of one file, with notes about assumptions and skipped records."""
-
-    path: str
-    format: str
-    task: str
-    examples: list[Example]
-    problems: Problems
-
-    def __len__(self) -> int:
-        """The number of examples."""
-        return len(self.examples)
-
-    @cached_property
-    def counts(self) -> Counts:
-        """Negatives, positives and labels."""
-        return count(self)
-
-    def of(self, kind: type[ExampleT]) -> list[ExampleT]:
-        """The examples as one type; raises if the file has another type."""
-        for example in self.examples:
-            if not isinstance(example, kind):
-                got = f"{type(example).__name__} (format {self.format}, task {self.task})"
-                raise InputError(
-                    f"wanted examples of type {kind.__name__}, got {got}", path=self.path
-                )
-        return cast("list[ExampleT]", self.examples)
-
-
-def count(corpus: Corpus) -> Counts:
-    """Counts a corpus by its task."""
-    tally = start_tally(corpus.task, corpus.path)
-    for example in corpus.examples:
-        tally.add(example)
-    return tally.finish()
-
-
 class Tally(Protocol):
     """Counts examples one at a time, in constant memory."""
 
@@ -169,13 +127,13 @@ class Tally(Protocol):
 
 def start_tally(task: str, path: Path | str) -> Tally:
     """Returns the counter for a task; the path is for error messages."""
-    if task == "tagging":
+    if task == TaggedSentence.task:
         return _Tags(path)
-    if task == "qa":
+    if task == QAExample.task:
         return _Questions()
-    if task == "mrc_ner":
+    if task == MrcExample.task:
         return _Queries()
-    return _Rows(path, "pairs" if task == "pairs" else "texts")
+    return _Rows(path, PairExample if task == PairExample.task else TextExample)
 
 
 def _check(example: Any, kind: type, path: Path | str | None = None) -> None:
@@ -358,20 +316,17 @@ class _Queries:
 
 
 class _Rows:
-    def __init__(self, path: Path | str, unit: str) -> None:
-        self.path, self.unit = path, unit
+    def __init__(self, path: Path | str, kind: type[PairExample | TextExample]) -> None:
+        self.path, self.kind = path, kind
+        self.unit = kind.task if kind is PairExample else "texts"
         self.labels: Counter[str] = Counter()
         self.rows, self.most, self.least = 0, 0, 1
 
     def add(self, example: Any) -> None:
-        if self.unit == "pairs":
-            _check(example, PairExample, self.path)
-            if example.label is None:
-                return
-            labels: tuple[str, ...] = (example.label,)
-        else:
-            _check(example, TextExample, self.path)
-            labels = example.labels
+        _check(example, self.kind, self.path)
+        labels = example.labels
+        if self.kind is PairExample and not labels:
+            return
         self.rows += 1
         self.labels.update(labels)
         self.most, self.least = max(self.most, len(labels)), min(self.least, len(labels))
@@ -401,13 +356,9 @@ def count_words(example: Example) -> int:
     """
     if isinstance(example, TaggedSentence):
         return len(example.words)
-    if isinstance(example, TextExample):
-        return _count(example.text)
-    if isinstance(example, PairExample):
-        return _count(example.first) + _count(example.second)
-    if isinstance(example, QAExample):
-        return _count(example.question) + _count(example.context)
-    return _count(example.query) + len(example.words)
+    if isinstance(example, MrcExample):
+        return _count(example.query) + len(example.words)
+    return sum(map(_count, example.texts))
 
 
 @lru_cache(2)  # questions of one context follow each other

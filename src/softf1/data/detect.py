@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from softf1.data._rows import USUAL, looks_like_header
 from softf1.data._text import read_start
+from softf1.data.examples import MrcExample, PairExample, QAExample, TaggedSentence, TextExample
 from softf1.data.glue import LAYOUTS
 from softf1.data.problems import short
 from softf1.data.spans import has_spans
@@ -104,7 +105,7 @@ def _told(start: str, told: Mapping[str, object]) -> Detected | None:
     header = start.partition("\n")[0]
     for kind, delimiter in _TABLES:
         if wanted and wanted <= {name.strip(' "') for name in header.split(delimiter)}:
-            task = "pairs" if "first" in told else "classification"
+            task = PairExample.task if "first" in told else TextExample.task
             options: dict[str, object] = {"delimiter": ";"} if delimiter == ";" else {}
             return Detected(kind, task, f"a header with {', '.join(sorted(wanted))}", options)
     return None
@@ -116,24 +117,24 @@ def _spans(start: str) -> Detected | None:
     if not any(map(has_spans, _list_objects(text, is_list=is_list))):
         return None
     kind, where = ("spans-json", "a list of objects") if is_list else ("spans", "one object a line")
-    return Detected(kind, "tagging", f"{where} with spans")
+    return Detected(kind, TaggedSentence.task, f"{where} with spans")
 
 
 def _json(start: str) -> Detected | None:
     if '"start_position"' in start and '"query"' in start:
-        return Detected("mrc", "mrc_ner", "items with query and start_position")
+        return Detected("mrc", MrcExample.task, "items with query and start_position")
     if '"paragraphs"' in start:
         if '"context_id"' in start:
-            return Detected("quoref", "qa", "paragraphs with context_id, as QuoRef has")
-        return Detected("squad", "qa", "articles with paragraphs")
+            return Detected("quoref", QAExample.task, "paragraphs with context_id, as QuoRef has")
+        return Detected("squad", QAExample.task, "articles with paragraphs")
     text = start.strip()
     is_list = text.startswith("[")
     kind, where = ("json", "a list of objects") if is_list else ("jsonl", "one object per line")
     names = {name.lower() for name in _first_keys(text, is_list=is_list)}
     if names & {*USUAL["first"]} and names & {*USUAL["second"]}:
-        return Detected(kind, "pairs", f"{where} with two texts")
+        return Detected(kind, PairExample.task, f"{where} with two texts")
     if names & {*USUAL["text"]}:
-        return Detected(kind, "classification", f"{where} with a text")
+        return Detected(kind, TextExample.task, f"{where} with a text")
     return None
 
 
@@ -163,7 +164,7 @@ def _first_keys(start: str, *, is_list: bool) -> list[str]:
 def _conllu(start: str) -> Detected | None:
     rows = [row for row in start.split("\n") if row and not row.startswith("#")][:_ROWS]
     if rows and all(row.count("\t") == 9 and row[0].isdigit() for row in rows):
-        return Detected("conllu", "tagging", "ten columns that begin with a number")
+        return Detected("conllu", TaggedSentence.task, "ten columns that begin with a number")
     return None
 
 
@@ -171,7 +172,9 @@ def _brackets(start: str) -> Detected | None:
     rows = [row.split() for row in start.split("\n") if row.strip() and row[0] != "#"][:_ROWS]
     name = re.compile(r"\(?[A-Z_]*\*\)?|\([A-Z_]+\)")
     if rows and all(len(row) >= 12 and name.fullmatch(row[10]) for row in rows):
-        return Detected("conll2012", "tagging", "twelve columns or more with names in brackets")
+        return Detected(
+            "conll2012", TaggedSentence.task, "twelve columns or more with names in brackets"
+        )
     return None
 
 
@@ -185,13 +188,13 @@ def _table(start: str) -> Detected | None:
             continue
         for layout, columns in LAYOUTS.items():
             if kind == "tsv" and {columns["first"].lower(), columns["second"].lower()} <= {*names}:
-                return Detected(layout, "pairs", f"the columns of {layout}")
+                return Detected(layout, PairExample.task, f"the columns of {layout}")
         if {*names} & {*USUAL["first"]} and {*names} & {*USUAL["second"]}:
             reason = f"a header with two texts: {', '.join(names)}"
-            return Detected(kind, "pairs", reason, options)
+            return Detected(kind, PairExample.task, reason, options)
         if {*names} & {*USUAL["text"]}:
             reason = f"a header with a text: {', '.join(names)}"
-            return Detected(kind, "classification", reason, options)
+            return Detected(kind, TextExample.task, reason, options)
     return None
 
 
@@ -211,15 +214,15 @@ def _columns(start: str) -> Detected | None:
     if len(cells) < (0.7 * len(rows) if of_a_scheme else len(rows)):
         return None
     if _chinese_characters([pair[0] for pair in cells]):
-        return Detected("chars", "tagging", "one Chinese character and its tag per line")
+        return Detected("chars", TaggedSentence.task, "one Chinese character and its tag per line")
     if of_a_scheme:
         return Detected(
-            "conll", "tagging", "one word per line, tags of a scheme in the last column"
+            "conll", TaggedSentence.task, "one word per line, tags of a scheme in the last column"
         )
     widths = {len(row.split(between)) for row in rows} if between == "\t" else set()
     if len(blocks) < 2 or len(widths) > 1 or len(tags) > max(_FEW_LABELS, len(rows) // 3):
         return None
-    return Detected("conll", "tagging", "one word per line, tags in the last column")
+    return Detected("conll", TaggedSentence.task, "one word per line, tags in the last column")
 
 
 def _chinese_characters(words: list[str]) -> bool:
@@ -240,7 +243,7 @@ def _tagged(start: str) -> Detected | None:
         tag = re.compile(rf".+\{separator}[A-Z$.,:;`'#()|-]+[0-9A-Z$-]*")
         if len(items) > 1 and all(tag.fullmatch(item) for item in items):
             reason = f"lines of word{separator}TAG"
-            return Detected("tagged", "tagging", reason, {"separator": separator})
+            return Detected("tagged", TaggedSentence.task, reason, {"separator": separator})
     return None
 
 
@@ -257,7 +260,7 @@ def _pairs(start: str) -> Detected | None:
     columns: dict[str, object] = {"label": 0, "first": 1, "second": 2, "header": False}
     if widths == {4}:
         columns["id"] = 3
-    return Detected("tsv", "pairs", "a label, two texts and tabs, no header", columns)
+    return Detected("tsv", PairExample.task, "a label, two texts and tabs, no header", columns)
 
 
 def _lines(start: str) -> Detected | None:
@@ -270,7 +273,7 @@ def _lines(start: str) -> Detected | None:
     if not complete or len(labels) > min(_FEW_LABELS, len(rows) // 2):
         return None
     shown = ", ".join(sorted(labels)[:5])
-    return Detected("lines", "classification", f"lines that begin with one of few labels: {shown}")
+    return Detected("lines", TextExample.task, f"lines that begin with one of few labels: {shown}")
 
 
 _LOOKS: tuple[Callable[[str], Detected | None], ...] = (

@@ -1,9 +1,12 @@
-"""Examples that readers return and tasks take: frozen, with the text as in the file."""
+"""Examples that readers return and tasks take: frozen, with the text as in the file.
+
+Each type names the task that it is for.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +21,7 @@ Span = tuple[int, int]
 class TaggedSentence:
     """Words (or characters) with one tag each; `tags` is empty where the file has none."""
 
+    task: ClassVar = "tagging"
     words: tuple[str, ...]
     tags: tuple[str, ...]
     line: int
@@ -35,21 +39,38 @@ class SpanSentence(TaggedSentence):
 class TextExample:
     """One text with its labels: exactly one for single-label data, any number for multi-label."""
 
+    task: ClassVar = "classification"
     text: str
     labels: tuple[str, ...]
     line: int
     id: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text alone."""
+        return (self.text,)
 
 
 @dataclass(frozen=True, slots=True)
 class PairExample:
     """Two texts and the label of the pair (None where the file has none)."""
 
+    task: ClassVar = "pairs"
     first: str
     second: str
     label: str | None
     line: int
     id: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Both texts."""
+        return self.first, self.second
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label, as a text has it."""
+        return () if self.label is None else (self.label,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +85,7 @@ class Answer:
 class QAExample:
     """A question over a context; no answers means that it is impossible, as in SQuAD 2.0."""
 
+    task: ClassVar = "qa"
     id: str
     question: str
     context: str
@@ -71,11 +93,17 @@ class QAExample:
     title: str = ""
     line: int = 0
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Question and context."""
+        return self.question, self.context
+
 
 @dataclass(frozen=True, slots=True)
 class MrcExample:
     """A BERT-MRC item: one query (one label) over the words of one context."""
 
+    task: ClassVar = "mrc_ner"
     id: str
     query: str
     label: str

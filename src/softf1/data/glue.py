@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from softf1.data import tables
 from softf1.data._text import EncodingErrors, read_start
-from softf1.data.examples import Format
+from softf1.data.examples import Format, PairExample
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from softf1.data.examples import PairExample
     from softf1.data.problems import Problems
 
 LAYOUTS = {
@@ -49,7 +48,7 @@ def iterate(
     rows = tables.iterate(
         path,
         kind="tsv",
-        task="pairs",
+        task=PairExample.task,
         **columns,
         header=True,
         encoding_errors=encoding_errors,
@@ -59,6 +58,6 @@ def iterate(
 
 
 FORMATS = {
-    "mrpc": Format(iterate, ("pairs",), "MRPC of GLUE or of MSR", {"layout": "mrpc"}),
-    "qqp": Format(iterate, ("pairs",), "QQP of GLUE", {"layout": "qqp"}),
+    "mrpc": Format(iterate, (PairExample.task,), "MRPC of GLUE or of MSR", {"layout": "mrpc"}),
+    "qqp": Format(iterate, (PairExample.task,), "QQP of GLUE", {"layout": "qqp"}),
 }

@@ -11,7 +11,14 @@ from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from softf1.data._rows import USUAL, Column
-from softf1.data.examples import Example, Format, QAExample, TaggedSentence
+from softf1.data.examples import (
+    Example,
+    Format,
+    PairExample,
+    QAExample,
+    TaggedSentence,
+    TextExample,
+)
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.squad import Offsets, join_answers, make_answer
 from softf1.data.tables import RowReader
@@ -62,12 +69,12 @@ def iterate(
     dataset = load(str(path))
     problems.note(f"{path}: split {dataset.split or 'not named'}, {len(dataset)} rows")
     make: Callable[[Row, int], Example]
-    if task == "tagging":
+    if task == TaggedSentence.task:
         make = _sentences(dataset, path, words=words, tag=tag)
-    elif task == "qa":
+    elif task == QAExample.task:
         make = _questions(dataset, path, several=several, offsets=offsets, problems=problems)
     else:
-        roles = {"text": text} if task == "classification" else {"first": first, "second": second}
+        roles = {"text": text} if task == TextExample.task else {"first": first, "second": second}
         asked: dict[str, Column] = {**roles, "label": label, "id": id}
         make = RowReader.start(dataset.column_names, asked, path, 1, None, problems).read
     names = {column: _label_names(feature) for column, feature in dataset.features.items()}
@@ -82,14 +89,14 @@ def detect_task(path: str) -> str:
     """Detects the task from the columns of a dataset."""
     columns = set(load(path).column_names)
     if columns & {*_WORDS}:
-        return "tagging"
+        return TaggedSentence.task
     if {"context", "question"} <= columns:
-        return "qa"
+        return QAExample.task
     lower = {column.lower() for column in columns}
     if lower & {*USUAL["first"]} and lower & {*USUAL["second"]}:
-        return "pairs"
+        return PairExample.task
     if lower & {*USUAL["text"]}:
-        return "classification"
+        return TextExample.task
     there = ", ".join(sorted(columns))
     raise InputError(
         f"wanted columns that tell a task, got {there}; name it with task=…", path=path
@@ -204,6 +211,8 @@ def _texts(values: Any) -> bool:
 
 FORMATS = {
     "hf": Format(
-        iterate, ("tagging", "qa", "pairs", "classification"), "hf:NAME, the datasets library"
+        iterate,
+        (TaggedSentence.task, QAExample.task, PairExample.task, TextExample.task),
+        "hf:NAME, the datasets library",
     ),
 }

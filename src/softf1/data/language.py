@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from softf1.data.examples import Example, MrcExample, PairExample, QAExample, TaggedSentence
+from softf1.data.examples import Example, MrcExample, TaggedSentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,8 +45,4 @@ def show_text(example: Example) -> str:
     """The text of any example."""
     if isinstance(example, TaggedSentence | MrcExample):
         return " ".join(example.words)
-    if isinstance(example, QAExample):
-        return f"{example.question} {example.context}"
-    if isinstance(example, PairExample):
-        return f"{example.first} {example.second}"
-    return example.text
+    return " ".join(example.texts)

@@ -45,5 +45,5 @@ def iterate(
 
 
 FORMATS = {
-    "lines": Format(iterate, ("classification",), "label, a space, the text"),
+    "lines": Format(iterate, (TextExample.task,), "label, a space, the text"),
 }

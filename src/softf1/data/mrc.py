@@ -183,5 +183,5 @@ def _to_item(example: MrcExample) -> dict[str, object]:
 
 
 FORMATS = {
-    "mrc": Format(iterate, ("mrc_ner",), "BERT-MRC: query, context, positions"),
+    "mrc": Format(iterate, (MrcExample.task,), "BERT-MRC: query, context, positions"),
 }

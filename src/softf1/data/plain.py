@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from softf1.data._text import EncodingErrors, lines
 from softf1.data.examples import Format, PairExample, TaggedSentence, TextExample
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def iterate(
     path: Path | str,
     *,
-    task: Literal["tagging", "classification", "pairs"] = "classification",
+    task: str = TextExample.task,
     characters: bool = False,
     encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
@@ -35,10 +35,10 @@ def iterate(
     for number, line in lines(path, problems, errors=encoding_errors):
         if not line.strip():
             continue
-        if task == "tagging":
+        if task == TaggedSentence.task:
             words = "".join(line.split()) if characters else line.split()
             yield TaggedSentence(tuple(words), (), number)
-        elif task == "classification":
+        elif task == TextExample.task:
             yield TextExample(line.strip(), (), number)
         else:
             first, _, second = line.partition("\t")
@@ -51,6 +51,8 @@ def iterate(
 
 FORMATS = {
     "plain": Format(
-        iterate, ("tagging", "classification", "pairs"), "one text per line, no labels, to predict"
+        iterate,
+        (TaggedSentence.task, TextExample.task, PairExample.task),
+        "one text per line, no labels, to predict",
     ),
 }

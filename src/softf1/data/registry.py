@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from softf1.data import (
     chars,
@@ -22,7 +23,7 @@ from softf1.data import (
     tagged,
 )
 from softf1.data._text import Encoded
-from softf1.data.counts import Corpus
+from softf1.data.counts import start_tally
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
 from softf1.options import check_options, look_up, option_types
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from softf1.data.counts import Counts
     from softf1.data.examples import Example, Format
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")
@@ -57,6 +59,42 @@ FORMATS: dict[str, Format] = {
 
 TASKS = tuple(dict.fromkeys(task for one in FORMATS.values() for task in one.tasks))
 """The task kinds that our own formats support."""
+
+
+ExampleT = TypeVar("ExampleT")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The examples of one file, with notes about assumptions and skipped records."""
+
+    path: str
+    format: str
+    task: str
+    examples: list[Example]
+    problems: Problems
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.examples)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Negatives, positives and labels."""
+        tally = start_tally(self.task, self.path)
+        for example in self.examples:
+            tally.add(example)
+        return tally.finish()
+
+    def of(self, kind: type[ExampleT]) -> list[ExampleT]:
+        """The examples as one type; raises if the file has another type."""
+        for example in self.examples:
+            if not isinstance(example, kind):
+                got = f"{type(example).__name__} (format {self.format}, task {self.task})"
+                raise InputError(
+                    f"wanted examples of type {kind.__name__}, got {got}", path=self.path
+                )
+        return cast("list[ExampleT]", self.examples)
 
 
 def list_formats() -> dict[str, Format]:

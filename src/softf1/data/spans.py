@@ -196,7 +196,7 @@ def _take_apart(value: object) -> tuple[object, object, object]:
     return None, None, None
 
 
-_TASKS = ("tagging",)
+_TASKS = (TaggedSentence.task,)
 FORMATS = {
     "spans": Format(
         *(iterate, _TASKS, "one object a line: words or a text, and spans that may overlap"),

@@ -20,11 +20,9 @@ import numpy as np
 
 from softf1.data.examples import (
     MrcExample,
-    PairExample,
     QAExample,
     SpanSentence,
     TaggedSentence,
-    TextExample,
 )
 from softf1.metrics.schemes import OUTSIDE, split_tag
 
@@ -42,20 +40,18 @@ BUCKETS = 64
 def text_of(example: Any) -> Hashable:
     """Returns the text of an example, with white space normalised.
 
+    >>> from softf1.data import TextExample
     >>> text_of(TextExample("a  fine day ", ("good",), line=1))
     'a fine day'
     """
     if isinstance(example, TaggedSentence):
         return example.words
-    if isinstance(example, TextExample):
-        return _squeeze(example.text)
-    if isinstance(example, PairExample):
-        return _squeeze(example.first), _squeeze(example.second)
-    if isinstance(example, QAExample):
-        return _squeeze(example.question), _squeeze(example.context)
     if isinstance(example, MrcExample):
         return example.query, example.words
-    return repr(example)  # a task of another package
+    texts = getattr(example, "texts", None)
+    if texts is None:  # of a task of another package
+        return repr(example)
+    return tuple(map(_squeeze, texts)) if len(texts) > 1 else _squeeze(texts[0])
 
 
 @lru_cache(2)  # questions of one context follow each other
@@ -75,6 +71,7 @@ def put_aside(examples: Sequence[Any], share: float, *, seed: int) -> NDArray[np
         share: The share of the texts; at least one is chosen.
         seed: The random seed.
 
+    >>> from softf1.data import TextExample
     >>> texts = [TextExample(f"text {n}", ("rare" if n < 10 else "usual",), n) for n in range(100)]
     >>> aside = put_aside(texts, 0.2, seed=0)
     >>> int(aside.sum()), int(aside[:10].sum())
@@ -106,6 +103,7 @@ def assign_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[n
         folds: How many.
         seed: Which examples go into which fold.
 
+    >>> from softf1.data import TextExample
     >>> texts = [TextExample(f"text {n}", ("rare" if n < 10 else "usual",), n) for n in range(100)]
     >>> fold = assign_folds(texts, 5, seed=0)
     >>> np.bincount(fold).tolist(), np.bincount(fold[:10]).tolist()
@@ -178,8 +176,6 @@ def _labels(example: Any) -> set[str]:
         return {example.label or example.query} if example.spans else set()
     if isinstance(example, QAExample):
         return {"answer"} if example.answers else set()
-    if isinstance(example, PairExample):
-        return set() if example.label is None else {example.label}
     return set(getattr(example, "labels", ()))
 
 

@@ -142,6 +142,8 @@ def _nearest(context: str, text: str, start: int) -> int:
 
 
 FORMATS = {
-    "squad": Format(iterate, ("qa",), "SQuAD 1.1 and 2.0, CMRC 2018"),
-    "quoref": Format(iterate, ("qa",), "QuoRef: several spans an answer", {"several": True}),
+    "squad": Format(iterate, (QAExample.task,), "SQuAD 1.1 and 2.0, CMRC 2018"),
+    "quoref": Format(
+        iterate, (QAExample.task,), "QuoRef: several spans an answer", {"several": True}
+    ),
 }

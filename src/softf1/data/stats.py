@@ -13,9 +13,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from softf1.data.counts import NO_ANSWER, Corpus, count_words, start_tally
+from softf1.data.counts import NO_ANSWER, count_words, start_tally
 from softf1.data.problems import OnError, Problems
-from softf1.data.registry import choose
+from softf1.data.registry import Corpus, choose
 from softf1.data.splits import TextHashes, text_of
 from softf1.errors import InputError
 

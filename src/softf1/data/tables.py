@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from softf1.data._rows import Column, Kind, Row, find_columns, read_rows
 from softf1.data.examples import Format, PairExample, TextExample
@@ -20,7 +20,7 @@ def iterate(
     path: Path | str,
     *,
     kind: Kind = "tsv",
-    task: Literal["classification", "pairs"] = "classification",
+    task: str = TextExample.task,
     text: Column = None,
     first: Column = None,
     second: Column = None,
@@ -54,7 +54,7 @@ def iterate(
         problems: Decides about bad rows; None raises at the first.
     """
     problems = problems or Problems()
-    roles = {"text": text} if task == "classification" else {"first": first, "second": second}
+    roles = {"text": text} if task == TextExample.task else {"first": first, "second": second}
     asked = {**roles, "label": label, "id": id}
     named = any(isinstance(column, str) and not column.isdecimal() for column in asked.values())
     if header is None and named and kind in ("tsv", "csv"):
@@ -168,7 +168,7 @@ class RowReader:
         return RecordError(reason, message, path=self.path, line=line)
 
 
-TASKS = ("classification", "pairs")
+TASKS = (TextExample.task, PairExample.task)
 
 FORMATS = {
     "tsv": Format(iterate, TASKS, "tabs, no quoting", {"kind": "tsv"}),

@@ -65,5 +65,5 @@ def _read_line(line: str, separator: str, path: Path | str, number: int) -> Tagg
 
 
 FORMATS = {
-    "tagged": Format(iterate, ("tagging",), "one sentence per line, word_TAG word_TAG"),
+    "tagged": Format(iterate, (TaggedSentence.task,), "one sentence per line, word_TAG word_TAG"),
 }

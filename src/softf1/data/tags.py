@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from softf1.data.problems import Problems, RecordError
 from softf1.errors import InputError
-from softf1.metrics.prefixes import LENIENT
 from softf1.metrics.schemes import (
+    LENIENT,
     OUTSIDE,
     Scheme,
     decode_strict,

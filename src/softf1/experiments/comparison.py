@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import FILE, plain, read_json, split_of, write_json
+from softf1.experiments.grid import FILE, split_of
 from softf1.experiments.per_example import Run, calibration_error, count_run, read_predictions
 from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference, narrowest
 from softf1.experiments.verdicts import conclude, judge, judge_control, list_caveats, name_collapse
-from softf1.files import new_file
-from softf1.metrics.prefixes import OUTSIDE, SCHEMES, split_tag
+from softf1.files import finite, read_json, write_json, write_text
+from softf1.metrics.schemes import OUTSIDE, SCHEMES, split_tag
 from softf1.tasks.registry import load_task
 
 if TYPE_CHECKING:
@@ -28,27 +28,12 @@ if TYPE_CHECKING:
     from softf1.experiments.per_example import ExampleCounts
 
 
+GROUPS = ("head", "mid", "tail")
 SURE = ("helps", "hurts", "surely above", "surely below")
 COLUMNS = (
-    "loss",
-    "n",
-    "mean",
-    "sd",
-    "difference",
-    "low",
-    "high",
-    "p",
-    "p_holm",
-    "probability",
-    "verdict",
-    "precision",
-    "recall",
-    "sd_seeds",
-    "sd_examples",
-    "df",
-    "narrowest",
-    "calibration_error",
-    "role",
+    *("loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"),
+    *("verdict", "precision", "recall", "sd_seeds", "sd_examples", "df", "narrowest"),
+    *("calibration_error", "role"),
 )
 
 
@@ -349,7 +334,7 @@ def _support(variants: Variants, label: str) -> int:
 def _groups(labels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
     """Mean F1 over head, mid and tail labels."""
     groups = []
-    for group in ("head", "mid", "tail"):
+    for group in GROUPS:
         own = [one for one in labels if one["group"] == group and one["support_test"]]
         if own:
             scores = {
@@ -384,16 +369,12 @@ def conclude_grid(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, 
 
 
 def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
-    write_json(folder / "comparison.json", comparison)
+    write_json(folder / "comparison.json", finite(dict(comparison)))
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(plain(list(comparison["rows"])))
-    with new_file(folder / "comparison.csv") as file:
-        file.write(table.getvalue().encode())
-
-
-GROUPS = ("head", "mid", "tail")
+    writer.writerows(finite(list(comparison["rows"])))
+    write_text(folder / "comparison.csv", table.getvalue())
 
 
 def train_support(

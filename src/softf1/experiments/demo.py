@@ -18,8 +18,9 @@ import numpy as np
 
 from softf1.errors import InputError
 from softf1.experiments.grid import lock
+from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
-from softf1.files import new_file
+from softf1.files import write_text
 from softf1.recipe import build_recipe
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from softf1.recipe import Recipe
 
 
-BASELINE = "ce"
 ADVERSARIAL = 0.5
 """The size of the adversarial step, in units of the average row of the word embeddings."""
 
@@ -41,8 +41,8 @@ OF_THE_SET = {
     "loss.squared": True,
 }
 ROWS: dict[str, dict[str, Any]] = {
-    BASELINE: {"loss.name": "ce"},
-    "ce, adversarial": {"loss.name": "ce", "train.adversarial_relative": ADVERSARIAL},
+    BASELINE: {"loss.name": BASELINE},
+    "ce, adversarial": {"loss.name": BASELINE, "train.adversarial_relative": ADVERSARIAL},
     "dice": {"loss.name": "dice", **OF_THE_SET},
     "tversky .7/.3": {
         "loss.name": "tversky",
@@ -145,8 +145,7 @@ def write_corpus(folder: Path) -> dict[str, Path]:
             for dialogue in parts[name]
             for sentence in dialogues[dialogue]
         )
-        with new_file(path) as file:
-            file.write("".join(lines).encode())
+        write_text(path, "".join(lines))
     return paths
 
 

@@ -8,8 +8,6 @@ mixes runs of different data.
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import shutil
 from contextlib import contextmanager
@@ -19,7 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from softf1.errors import InputError
 from softf1.experiments.meter import format_seconds
-from softf1.files import NO_LINKS, is_unfinished, make_folder, new_file, remove_folder
+from softf1.files import (
+    NO_LINKS,
+    finite,
+    is_unfinished,
+    make_folder,
+    read_json,
+    remove_folder,
+    write_json,
+)
 from softf1.files import lock as lock_file
 from softf1.recipe import describe_recipe, with_values
 from softf1.tasks.registry import FILE as TASK_FILE
@@ -152,37 +158,6 @@ def read_done(run: RunSpec, identity: Mapping[str, Any], grid: Path) -> dict[str
     return result
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON file that holds an object."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"wanted JSON, got {error}", path=path) from error
-    if not isinstance(content, dict):
-        raise InputError(f"wanted an object in JSON, got {type(content).__name__}", path=path)
-    return content
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file, completely or not at all."""
-    with new_file(path) as file:
-        text = json.dumps(plain(dict(content)), ensure_ascii=False, indent=1)
-        file.write(text.encode() + b"\n")
-
-
-def plain(value: Any) -> Any:
-    """Replaces NaN (not tested) and infinities by None, for JSON.
-
-    >>> plain({"p": float("nan"), "rows": [1.5]})
-    {'p': None, 'rows': [1.5]}
-    """
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def drop_weights(folder: Path) -> None:
     """Removes a run's weights but keeps its task, which per-example counts need."""
     model = folder / "model"
@@ -248,7 +223,7 @@ class Grid:
         runs = [run.describe(self._state(run), self.errors.get(run.id)) for run in self._own()]
         metric = min((result["headline"] for result in self.results.values()), default=None)
         self.content |= {"cells": runs, "headline": metric}
-        write_json(self.folder / FILE, self.content)
+        write_json(self.folder / FILE, finite(self.content))
 
     def run(
         self, runs: Sequence[RunSpec], meter: Meter, *, trials: bool = False

@@ -21,6 +21,7 @@ from softf1.errors import InputError
 from softf1.experiments.statistics import jackknife
 from softf1.metrics.calibration import bin_confidence
 from softf1.metrics.counts import Counts, Mean, divide, ratios_of
+from softf1.metrics.headroom import macro_f
 from softf1.metrics.ranking import leave_one_out, macro_average_precision
 from softf1.metrics.squad import normalize_answer
 
@@ -107,7 +108,7 @@ class ExampleCounts:
             return "counts", partial(_of_label, row=row, column=MICRO[name])
         ways: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
             **{name: ("counts", partial(_micro, column=column)) for name, column in MICRO.items()},
-            "macro_f1": ("counts", _macro),
+            "macro_f1": ("counts", macro_f),
             "accuracy": ("counts", partial(_micro, column=RECALL)),
             "conlleval_f1": ("lenient", partial(_micro, column=F1)),
         }
@@ -125,12 +126,6 @@ def _of_label(sums: Floats, *, row: int | None, column: int) -> Floats:
         return np.zeros(sums.shape[:-2])
     ratio: Floats = ratios_of(sums[..., row, :])[..., column]  # type: ignore[arg-type]
     return ratio
-
-
-def _macro(sums: Floats) -> Floats:
-    """The mean over labels that occur in gold or predictions."""
-    f = ratios_of(sums)[..., F1]  # type: ignore[arg-type]
-    return divide(f.sum(axis=-1), (sums.sum(axis=-1) > 0).sum(axis=-1))
 
 
 def _mean(sums: Floats) -> Floats:

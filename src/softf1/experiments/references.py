@@ -128,12 +128,11 @@ def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
-    from softf1.tasks.classification import labels_of
     from softf1.tasks.labels import decide, to_logits
 
-    train = [one for one in examples["train"] if task.multi_label or labels_of(one)]
+    train = [one for one in examples["train"] if task.multi_label or one.labels]
     weigh = _fit_weights(train)
-    wanted = np.array([[label in labels_of(one) for label in task.labels] for one in train])
+    wanted = np.array([[label in one.labels for label in task.labels] for one in train])
 
     def fit(strength: float) -> Predict:
         model = LogisticRegression(C=strength, max_iter=1000)
@@ -161,16 +160,16 @@ def _fit_weights(train: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
     from scipy.sparse import hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    from softf1.tasks.classification import split
-
-    texts = list(chain.from_iterable(map(split, train)))
+    texts = list(chain.from_iterable(one.texts for one in train))
     how: dict[str, Any] = {"token_pattern": r"\w+|[^\w\s]", "ngram_range": (1, 2)}
     if sum(map(len, texts)) > LONG * sum(len(text.split()) for text in texts):
         how = {"analyzer": "char", "ngram_range": (1, 3)}
     vectorizer = TfidfVectorizer(**how, sublinear_tf=True, max_features=WORDS).fit(texts)
 
     def weigh(own: Sequence[Any]) -> Any:
-        columns = [vectorizer.transform(part) for part in zip(*map(split, own), strict=True)]
+        columns = [
+            vectorizer.transform(part) for part in zip(*(one.texts for one in own), strict=True)
+        ]
         if len(columns) == 1:
             return columns[0]
         first, second = columns

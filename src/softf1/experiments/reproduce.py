@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.experiments.grid import write_json
 from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.experiments.tables import (
@@ -19,10 +18,12 @@ from softf1.experiments.tables import (
     Part,
     is_printed,
     load_part,
+    load_present,
     missing_files,
     read_losses,
     write_rebalanced,
 )
+from softf1.files import finite, write_json
 from softf1.recipe import with_values
 from softf1.tasks.registry import make_task
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from softf1.data.stats import Stats
     from softf1.experiments.grid import Execute
     from softf1.experiments.tables import Table
     from softf1.recipe import Recipe
@@ -126,12 +128,9 @@ class Reproduction:
     def run_part(self, part: Part, table: Table) -> list[Line]:
         """Runs the rows of one dataset."""
         try:
-            recipe = load_part(part.recipe, self.overrides, self.data, part.values)
+            recipe = load_present(part.recipe, self.overrides, self.data, part.values)
         except InputError as error:
             return self._lines(part, table, remark=str(error))
-        missing = missing_files(recipe)
-        if missing:
-            return self._lines(part, table, remark=f"needs {', '.join(missing)}")
         if self.execute is None:
             return self._lines(part, table, remark="can be run", recipe=recipe)
         comparison = self.measure(part, recipe)
@@ -307,7 +306,7 @@ def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:
     path = folder / f"reproduce-{table.id}.json"
     content = {"schema": 1, "table": table.id, "title": table.title, "source": table.source}
     rows = [asdict(line) for line in lines]
-    write_json(path, {**content, "scores": table.scores, "rows": rows})
+    write_json(path, finite({**content, "scores": table.scores, "rows": rows}))
     return path
 
 
@@ -318,9 +317,6 @@ def count_classes(
     table: Table, overrides: Sequence[str], data: Path | None
 ) -> tuple[list[str], Rows]:
     """Negatives, positives and their ratio: as printed, and of the available training files."""
-    from softf1.data import read
-    from softf1.data.stats import describe
-
     rows: Rows = []
     for dataset, name, *printed in table.rest["rows"]:
         ours: list[Any] = ["", "", ""]
@@ -330,9 +326,7 @@ def count_classes(
             missing = [path for path in missing_files(recipe) if path == recipe.task.train]
             if missing:
                 raise InputError(f"needs {missing[0]}")
-            task = recipe.task
-            corpus = read(task.train, format=task.options.get("format"), task=task.kind)
-            stats = describe(corpus)
+            stats = _describe_train(recipe)
             ours = [stats.negatives, stats.positives, stats.ratio and round(stats.ratio, 2)]
             remark = f"{stats.unit}; negative: {stats.negative}"
         except InputError as error:
@@ -361,19 +355,20 @@ def weigh_classes(
 def _count_labels(
     name: str, overrides: Sequence[str], data: Path | None
 ) -> tuple[dict[str, int], str]:
+    try:
+        stats = _describe_train(load_present(name, overrides, data))
+    except InputError as error:
+        return {}, str(error)
+    return {one.label: one.count for one in stats.labels}, ""
+
+
+def _describe_train(recipe: Recipe) -> Stats:
+    """The imbalance of the training file of a recipe."""
     from softf1.data import read
     from softf1.data.stats import describe
 
-    try:
-        recipe = load_part(name, overrides, data)
-        missing = missing_files(recipe)
-        if missing:
-            raise InputError(f"needs {', '.join(missing)}")
-        task = recipe.task
-        corpus = read(task.train, format=task.options.get("format"), task=task.kind)
-    except InputError as error:
-        return {}, str(error)
-    return {one.label: one.count for one in describe(corpus).labels}, ""
+    task = recipe.task
+    return describe(read(task.train, format=task.options.get("format"), task=task.kind))
 
 
 def score_labels(table: Table, run: Reproduction) -> tuple[list[str], Rows]:
@@ -386,10 +381,7 @@ def score_labels(table: Table, run: Reproduction) -> tuple[list[str], Rows]:
     )
     scores, remark = {}, ""
     try:
-        recipe = load_part(part.recipe, run.overrides, run.data)
-        missing = missing_files(recipe)
-        if missing:
-            raise InputError(f"needs {', '.join(missing)}")
+        recipe = load_present(part.recipe, run.overrides, run.data)
         if run.execute is None:
             raise InputError("can be run")
         measured = run.measure(part, recipe)
@@ -416,13 +408,13 @@ def derive_figure() -> tuple[list[str], Rows]:
     """
     import torch
 
-    from softf1.losses import make_loss
+    from softf1.losses import DiceLoss, SelfAdjustingDiceLoss
 
     p = torch.arange(0.05, 1.0, 0.1, dtype=torch.float64)
     columns = []
     for loss in (
-        make_loss("dice", squared=False, smooth=0.0, reduction="sum"),
-        make_loss("dsc", alpha=1.0, decay="paper", smooth=0.0, reduction="sum"),
+        DiceLoss(squared=False, smooth=0.0, reduction="sum"),
+        SelfAdjustingDiceLoss(alpha=1.0, decay="paper", smooth=0.0, reduction="sum"),
     ):
         x = torch.logit(p).unsqueeze(1).requires_grad_()
         loss(x, torch.ones(len(p))).backward()

@@ -18,9 +18,9 @@ import torch
 
 from softf1.data.problems import Problems
 from softf1.errors import InputError, RunError
-from softf1.experiments.grid import RUNS, Grid, RunSpec, lock, write_json
+from softf1.experiments.grid import RUNS, Grid, RunSpec, lock
 from softf1.experiments.meter import Meter
-from softf1.files import new_file
+from softf1.files import finite, write_json, write_text
 from softf1.recipe import with_values
 from softf1.tasks.registry import make_task
 from softf1.training.datasets import check_gold, find_folds
@@ -96,7 +96,7 @@ def find_suspects(
         content = describe(grid, runs, examples, found[:top])
         content |= {"folds": folds, "found": len(found), "unknown": unknown}
         content["kinds"] = dict(Counter(suspect.kind for suspect in found).most_common())
-        write_json(folder / FILE, content)
+        write_json(folder / FILE, finite(content))
         write_review(folder / REVIEW, content["suspects"])
     return content
 
@@ -248,8 +248,7 @@ def write_review(path: Path, suspects: Sequence[dict[str, Any]]) -> None:
         writer.writerow(
             [defuse(cell) if isinstance(cell, str) else cell for cell in (*row, text, "")]
         )
-    with new_file(path) as file:
-        file.write(table.getvalue().encode(errors="replace"))
+    write_text(path, table.getvalue(), errors="replace")
 
 
 def say_marks(marks: Sequence[dict[str, Any]]) -> str:

@@ -160,6 +160,16 @@ def load_part(
     return recipe
 
 
+def load_present(
+    name: str, overrides: Sequence[str], data: Path | None, values: dict[str, Any] | None = None
+) -> Recipe:
+    """The same; raises if a file of the recipe does not exist."""
+    recipe = load_part(name, overrides, data, values)
+    if missing := missing_files(recipe):
+        raise InputError(f"needs {', '.join(missing)}")
+    return recipe
+
+
 def _paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
     for key in ("train", "dev", "test"):
         path = getattr(recipe.task, key)

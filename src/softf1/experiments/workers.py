@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from softf1.errors import InputError
 from softf1.experiments.grid import TRAIN, Done, Job
-from softf1.files import new_file
+from softf1.files import write_text
 from softf1.recipe import build_recipe
 
 if TYPE_CHECKING:
@@ -265,8 +265,7 @@ def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:
     except Exception as error:  # one failed run must not stop the others
         if was_interrupted(error):
             raise KeyboardInterrupt from error
-        with new_file(note) as file:
-            file.write(traceback.format_exc().encode(errors="backslashreplace"))
+        write_text(note, traceback.format_exc(), errors="backslashreplace")
         first = str(error).partition("\n")[0]
         return Done(job.id, None, f"{type(error).__name__}: {first}", monotonic() - start)
     note.unlink(missing_ok=True)

@@ -46,9 +46,6 @@ AUTO = "auto"
 LOOKED_AT = 1000
 """Texts from which the language is guessed."""
 
-KINDS: dict[type, str] = {TextExample: "classification", PairExample: "pairs"}
-"""The task of each type of example."""
-
 RATES = {MINILM: 1e-4}
 """Learning rates of small encoders, which need higher ones."""
 
@@ -181,7 +178,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         examples = [make_example(text, ()) for text in read_texts(texts)]
         if not examples:
             return []
-        if task.kind != KINDS[type(examples[0])]:
+        if task.kind != examples[0].task:
             raise ValueError(f"wanted {task.kind}, as in fit, got {type(examples[0]).__name__}")
         device = torch.accelerator.current_accelerator() or torch.device("cpu")
         features = task.encode(examples, tokenizer)
@@ -226,11 +223,10 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         epochs = passes if self.epochs is None else float(self.epochs)
         train = {"epochs": epochs, "batch_size": self.batch_size, "lr": lr}
         train |= {"adversarial_relative": self.adversarial, "consistency": self.consistency}
-        kind = KINDS[PairExample if pairs else TextExample]
         return Recipe(
             name=type(self).__name__,
             task=TaskSection(
-                kind=kind,
+                kind=(PairExample if pairs else TextExample).task,
                 train="memory",
                 options={k: v for k, v in options.items() if v is not None},
             ),

@@ -1,7 +1,7 @@
 """Scores of the field, counts first and ratio last; numpy only, no torch.
 
 counts          tp, fp and fn of each label, which add up; micro, macro, weighted, none by default
-schemes         tags to spans and back, in every scheme; `prefixes` has the schemes as data
+schemes         tags to spans and back, in every scheme; the schemes are data
 spans           span scores, strict and by conlleval's rules, from strings, integers and span sets
 classification  single-label and multi-label scores; head, mid and tail labels
 ranking         average precision

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule
+from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule, thin_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -174,8 +174,6 @@ def _cut(
 
 def _steps(margins: Floats, most: int) -> Floats:
     """Changes just large enough to mend an error; quantiles of them if there are many."""
-    unique = np.unique(margins[np.isfinite(margins)])
-    if len(unique) > most:
-        unique = np.unique(np.quantile(unique, np.linspace(0, 1, most), method="nearest"))
+    unique = thin_out(margins[np.isfinite(margins)], most)
     # Far more than float32 rounds: the biases may become part of a model.
     return unique + np.copysign(1e-4 * (1 + np.abs(unique)), unique)

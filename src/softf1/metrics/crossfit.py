@@ -36,6 +36,14 @@ def assign_folds(items: int, *, folds: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(np.arange(items) % folds)
 
 
+def thin_out(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """The distinct values to try, in order: all of them, or this many quantiles."""
+    unique = np.unique(values)
+    if len(unique) <= most:
+        return unique
+    return np.unique(np.quantile(unique, np.linspace(0, 1, most), method="nearest"))
+
+
 def average_f(
     table: NDArray[np.int64], *, average: Average, beta: float = 1.0
 ) -> NDArray[np.float64]:

@@ -23,12 +23,20 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from softf1.metrics.binomial import (
+    CONFIDENCE,
+    binomial_tail,
+    fewest_all_right,
+    fewest_right,
+    first_size,
+    lower_bound,
+)
 from softf1.metrics.counts import Counts, ratios_of
 from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule
 
@@ -41,7 +49,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-CONFIDENCE = 0.95
 NEVER = 2.0
 """A threshold that no probability reaches: nothing is given."""
 STEPS = 100
@@ -314,6 +321,11 @@ class Units(NamedTuple):
     right: list[bool]
     gold: list[list[str]]
 
+    def add(self, item: int, label: str, score: float, *, right: bool) -> None:
+        """Adds one that was given."""
+        for column, value in zip(self, (item, label, score, right), strict=False):
+            column.append(value)  # type: ignore[attr-defined]
+
     def pool(self, label: str | None = None) -> Pool:
         """All of it, or that of one label."""
         kept = np.array([label is None or one == label for one in self.label], bool)
@@ -359,11 +371,11 @@ def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
     level, least = 1 - confidence, target.least
     if target.kind == "recall":
         # With every step down more is found, and so all passes from the first that does.
-        wanted = _fewest_right(int(pool.gold.sum()), least, level)
+        wanted = fewest_right(int(pool.gold.sum()), least, level)
         place = int(np.searchsorted(right, wanted))
         return float(score[min(place, len(score) - 1)]), place < len(score)
-    most, first = int(given[-1]), _first_size(least, level)
-    start = first if most >= first else min(most, _fewest_all_right(least, level))
+    most, first = int(given[-1]), first_size(least, level)
+    start = first if most >= first else min(most, fewest_all_right(least, level))
 
     def test(sizes: Floats) -> tuple[list[int], Floats]:
         """Thresholds that give so many, and the p-value of each."""
@@ -380,39 +392,6 @@ def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
     return float(score[places[int(np.argmin(p_values))]]), False
 
 
-def _fewest_all_right(least: float, level: float) -> int:
-    """How many must be right out of as many to pass: `least` to that power is the p-value."""
-    return math.ceil(math.log(level) / math.log(least))
-
-
-@lru_cache
-def _first_size(least: float, level: float) -> int:
-    """Where the walk for a precision starts: so many that a few errors do not end it at once.
-
-    The smallest number that passes with half of the errors that the target allows; the smallest
-    that passes at all wants every one to be right, and often stops a walk at its first step.
-
-    >>> _first_size(0.95, 0.05)  # with 3 errors
-    153
-    """
-    size = _fewest_all_right(least, level)
-    while binomial_tail(size - int(size * (1 - least) / 2), size, least) > level:
-        size += 1
-    return size
-
-
-def _fewest_right(trials: int, least: float, level: float) -> int:
-    """How many of `trials` must be right to pass; one more than all where none can."""
-    low, high = 0, trials + 1
-    while low < high:
-        middle = (low + high) // 2
-        if binomial_tail(middle, trials, least) <= level:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
 def _ends(pool: Pool) -> tuple[Floats, Ints, Ints]:
     """Distinct scores from the highest down: how many reach each, how many of them are right."""
     order = np.argsort(-pool.score, kind="stable")
@@ -427,46 +406,3 @@ def _curve(pool: Pool) -> list[tuple[float, float, float]]:
     place = np.unique(np.linspace(0, max(0, len(score) - 1), POINTS).round().astype(int))
     rows = np.stack([score, right / np.maximum(given, 1), right / gold], axis=1)
     return [(float(t), float(p), float(r)) for t, p, r in rows[place[: len(score)]].round(6)]
-
-
-def binomial_tail(right: int, trials: int, share: float) -> float:
-    """The probability of `right` or more of `trials` where each has the probability `share`.
-
-    >>> binomial_tail(2, 2, 0.5), binomial_tail(0, 3, 0.1)
-    (0.25, 1.0)
-    """
-    if right <= 0:
-        return 1.0
-    if right > trials or share <= 0:
-        return 0.0
-    if share >= 1:
-        return 1.0
-    # Terms relative to the first, each from the one before, so that no factorial is needed.
-    k = np.arange(right, trials)
-    steps = np.log(trials - k) - np.log(k + 1) + math.log(share) - math.log1p(-share)
-    first = (
-        math.lgamma(trials + 1)
-        - math.lgamma(right + 1)
-        - math.lgamma(trials - right + 1)
-        + right * math.log(share)
-        + (trials - right) * math.log1p(-share)
-    )
-    terms = first + np.concatenate([[0.0], np.cumsum(steps)])
-    top = float(terms.max())
-    return min(1.0, math.exp(top) * float(np.exp(terms - top).sum()))
-
-
-def lower_bound(right: int, trials: int, *, confidence: float = CONFIDENCE) -> float:
-    """The one-sided Clopper-Pearson bound: the true share is above it with this confidence.
-
-    >>> round(lower_bound(59, 59), 4)  # 0.05 ** (1 / 59)
-    0.9505
-    """
-    low, high = 0.0, right / trials if trials else 0.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if binomial_tail(right, trials, middle) <= 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -23,7 +23,7 @@ def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) ->
     >>> average_precision([0.9, 0.8, 0.1], [True, False, True])
     0.833...
     """
-    values, right = _check(np.ravel(scores), np.ravel(gold), axes=1)
+    values, right = check_scores(np.ravel(scores), np.ravel(gold), axes=1)
     wanted = int(right.sum()) + missed
     if not wanted or not right.any():
         return 0.0
@@ -41,7 +41,7 @@ def macro_average_precision(scores: ArrayLike, gold: ArrayLike) -> float:
     >>> macro_average_precision([[0.9, 0.2], [0.4, 0.6]], [[True, True], [False, False]])
     0.75
     """
-    given, right = _check(scores, gold, axes=2)
+    given, right = check_scores(scores, gold)
     columns = np.flatnonzero(right.any(axis=0))
     found = [average_precision(given[:, c], right[:, c]) for c in columns]
     return float(np.mean(found)) if found else 0.0
@@ -60,7 +60,7 @@ def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
     >>> leave_one_out([[0.9], [0.8], [0.1]], [[True], [False], [True]])
     array([0.5, 1. , 1. ])
     """
-    given, right = _check(scores, gold, axes=2)
+    given, right = check_scores(scores, gold)
     total, labels = np.zeros(len(given)), np.zeros(len(given))
     for column in np.flatnonzero(right.any(axis=0)):
         own = right[:, column]
@@ -96,9 +96,10 @@ def _steps(
     return step, np.cumsum(right[order])[last], np.flatnonzero(last) + 1
 
 
-def _check(
-    scores: ArrayLike, gold: ArrayLike, *, axes: int
+def check_scores(
+    scores: ArrayLike, gold: ArrayLike, *, axes: int = 2
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores of items, or of items and labels, and which are right; raises for other shapes."""
     values, right = np.asarray(scores, np.float64), np.asarray(gold, bool)
     if values.ndim != axes or values.shape != right.shape:
         wanted = "(items,)" if axes == 1 else "(items, labels)"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from softf1.metrics.counts import Counts
-from softf1.metrics.prefixes import (
+from softf1.metrics.schemes import (
     CONTINUES,
     ENDS,
     LENIENT,

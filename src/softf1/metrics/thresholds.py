@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from softf1.metrics.counts import Counts
-from softf1.metrics.crossfit import assign_folds, average_f, crossfit, pick_rule
+from softf1.metrics.crossfit import assign_folds, average_f, crossfit, pick_rule, thin_out
+from softf1.metrics.ranking import check_scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,7 +75,7 @@ def tune_thresholds(
         seed: Of the cut.
         candidates: The most thresholds that are tried for a label.
     """
-    values, right = _read_scores(scores, gold)
+    values, right = check_scores(scores, gold)
     if not 0 <= beta < np.inf:
         raise ValueError(f"wanted a finite beta >= 0, got {beta}")
     fold = assign_folds(len(values), folds=folds, seed=seed)
@@ -96,25 +97,12 @@ def tune_thresholds(
     return TunedThresholds(rule, tuple(map(float, thresholds[rule])), honest)
 
 
-def _read_scores(scores: ArrayLike, gold: ArrayLike) -> tuple[Floats, Mask]:
-    values, right = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
-    if values.ndim != 2 or values.shape != right.shape:
-        shapes = f"{values.shape} and {right.shape}"
-        raise ValueError(f"wanted scores and gold (items, labels), got {shapes}")
-    if np.isnan(values).any():
-        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
-    return values, right
-
-
 def _candidates(positives: Floats, default: float, most: int) -> Floats:
     """The thresholds to try: the default first, so that it wins a tie, then scores of positives.
 
     No other score can be best: between two positives a lower threshold adds false positives only.
     """
-    unique = np.unique(positives)
-    if len(unique) > most:
-        unique = np.unique(np.quantile(unique, np.linspace(0, 1, most), method="nearest"))
-    return np.concatenate([[default], unique])
+    return np.concatenate([[default], thin_out(positives, most)])
 
 
 def _count(values: Floats, right: Mask, fold: Ints, folds: int, tried: list[Floats]) -> Ints:

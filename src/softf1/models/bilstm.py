@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -13,15 +10,7 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.models.scratch import Output, ScratchConfig, ScratchModel
-from softf1.models.tokenizers import (
-    PAD,
-    UNKNOWN,
-    UNLIMITED,
-    Layout,
-    Size,
-    count_vocabulary,
-    read_vocabulary,
-)
+from softf1.models.tokenizers import PAD, UNKNOWN, Layout, Size, Vocabulary, count_vocabulary
 from softf1.options import Range
 
 if TYPE_CHECKING:
@@ -32,13 +21,11 @@ if TYPE_CHECKING:
 
     from softf1.models.tokenizers import Span
 
-FILE = "words.json"
 
-
-class WordTokenizer:
+class WordTokenizer(Vocabulary):
     """Maps words and characters to ids; words are cut to `letters` characters."""
 
-    pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
+    file = "words.json"
     names = ("input_ids", "char_ids", "attention_mask")
 
     def __init__(
@@ -58,16 +45,6 @@ class WordTokenizer:
         everything = [word for words in texts for word in words]
         words = count_vocabulary(everything, most=most)
         return cls(words, count_vocabulary((c for w in everything for c in w), most=6000))
-
-    @classmethod
-    def from_pretrained(cls, folder: Path | str) -> Self:
-        """Loads the vocabulary of a saved model."""
-        return cls(**read_vocabulary(Path(folder) / FILE))
-
-    def save_pretrained(self, folder: Path | str) -> None:
-        """Writes the vocabulary beside the model."""
-        text = json.dumps(vars(self), ensure_ascii=False, indent=1)
-        (Path(folder) / FILE).write_text(text, "utf-8")
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
         """One id per word."""
@@ -92,10 +69,6 @@ class WordTokenizer:
     def layout(self, *, pair: bool) -> Layout:  # noqa: ARG002 - the tokenizer protocol
         """No special tokens."""
         return Layout()
-
-    def fingerprint(self) -> str:
-        """A hash of the vocabulary."""
-        return hashlib.blake2b(json.dumps(vars(self)).encode(), digest_size=16).hexdigest()
 
 
 class BiLstmConfig(ScratchConfig):

@@ -1,23 +1,94 @@
-"""Encoders by name: a Hub name, a folder, `minilm`, or one that is trained from scratch."""
+"""Encoders by name: a Hub name, a folder, `minilm`, or one that is trained from scratch.
+
+And the parts of their models: the encoder, and the output layer, whatever its family calls it.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.errors import InputError
+from softf1.files import read_json
 from softf1.models.tokenizers import UNLIMITED, FastTokenizer
 from softf1.options import check_options, look_up, option_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from torch import nn
+
     from softf1.models.tokenizers import Tokenizer
+
+NAMES = ("classifier", "qa_outputs", "score", "logits_proj", "classification_head")
+"""Names of the head in models of transformers."""
+
+OUTPUT = ("out_proj", "linear_out", "dense")
+"""Names of the last layer of a head with several, such as `classifier.out_proj` of RoBERTa."""
+
+
+LORA = "peft_config"
+"""The attribute that peft adds to a model with adapters."""
+
+
+class Head(NamedTuple):
+    """The rows of a linear layer that compute the logits of one key."""
+
+    layer: nn.Linear
+    rows: slice
+
+
+def find_encoders(model: nn.Module) -> list[nn.Module]:
+    """The pretrained parts of a model; the rest is its head. Empty for a model from scratch.
+
+    >>> from torch import nn
+    >>> find_encoders(nn.ModuleDict({"encoder": nn.Linear(4, 4), "head": nn.Linear(4, 3)}))
+    [Linear(in_features=4, out_features=4, bias=True)]
+    """
+    encoder: Any = getattr(model, "base_model", model)
+    if encoder is not model:
+        return [encoder]
+    # BERT-MRC has an encoder, T5 for questions encoder and decoder, beside their heads.
+    children = dict(model.named_children())
+    return [children[name] for name in ("encoder", "decoder") if name in children]
+
+
+def list_frozen(model: nn.Module) -> set[str]:
+    """Names of the parameters that LoRA freezes; none in a model without LoRA."""
+    if not hasattr(model, LORA):
+        return set()
+    inside = {p for part in find_encoders(model) for p in part.parameters()}
+    return {name for name, p in model.named_parameters() if p in inside and ".lora_" not in name}
+
+
+def find_output(model: nn.Module, size: int) -> nn.Linear:
+    """Finds the linear layer with `size` outputs that computes the logits.
+
+    It is found by name, not by order: RoBERTa and related models create the head first.
+
+    >>> from torch import nn
+    >>> model = nn.ModuleDict({"classifier": nn.Linear(4, 3), "encoder": nn.Linear(4, 4)})
+    >>> find_output(model, 3) is model["classifier"]
+    True
+
+    Raises:
+        InputError: There is no such layer under any of the known names.
+    """
+    from torch import nn
+
+    children = dict(model.named_children())
+    heads = [children[name] for name in NAMES if name in children]
+    inner = [getattr(head, name, None) for head in heads for name in OUTPUT]
+    for layer in (*heads, *inner):
+        if isinstance(layer, nn.Linear) and layer.out_features == size:
+            return layer
+    kind, known = type(model).__name__, ", ".join(NAMES)
+    raise InputError(f"wanted a head of {size} outputs ({known}) in {kind}, found none")
+
 
 AUTO: dict[str, str] = {
     "tokens": "AutoModelForTokenClassification",
@@ -234,15 +305,7 @@ def _scratch(encoder: str | Path) -> str | None:
 def _read_config(encoder: str | Path) -> dict[str, Any]:
     """Reads the configuration in a folder; empty if this is not a folder."""
     path = Path(encoder) / "config.json"
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"wanted a configuration in JSON, got {error}", path=path) from error
-    if not isinstance(found, dict):
-        raise InputError("wanted a configuration in JSON, got no object", path=path)
-    return found
+    return read_json(path, "a configuration in JSON") if path.is_file() else {}
 
 
 def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:

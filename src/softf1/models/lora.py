@@ -14,7 +14,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.models.heads import find_encoders
+from softf1.models.encoders import LORA, find_encoders, list_frozen
 from softf1.options import nearest
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 ALL = "all-linear"
-MARK = "peft_config"
-"""The attribute that peft adds to a model with adapters."""
 
 
 def find_peft() -> Any:
@@ -122,17 +120,9 @@ def choose_layers(layers: dict[str, Any], targets: Iterable[str]) -> dict[str, A
     return chosen
 
 
-def list_frozen(model: nn.Module) -> set[str]:
-    """Names of the parameters that LoRA freezes; none in a model without LoRA."""
-    if not hasattr(model, MARK):
-        return set()
-    inside = {p for part in find_encoders(model) for p in part.parameters()}
-    return {name for name, p in model.named_parameters() if p in inside and ".lora_" not in name}
-
-
 def merge_lora(model: nn.Module) -> None:
     """Merges the adapters into the layers; does nothing to a model without LoRA."""
-    if not hasattr(model, MARK):
+    if not hasattr(model, LORA):
         return
     layer_class = importlib.import_module("peft.tuners.lora").LoraLayer
     adapted = {n: layer for n, layer in model.named_modules() if isinstance(layer, layer_class)}
@@ -140,5 +130,5 @@ def merge_lora(model: nn.Module) -> None:
         layer.merge()
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, layer.get_base_layer())
-    delattr(model, MARK)
+    delattr(model, LORA)
     model.requires_grad_()

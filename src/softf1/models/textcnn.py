@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
@@ -16,12 +13,11 @@ from softf1.models.scratch import Output, ScratchConfig, ScratchModel
 from softf1.models.tokenizers import (
     PAD,
     UNKNOWN,
-    UNLIMITED,
     Layout,
     Size,
     Sizes,
+    Vocabulary,
     count_vocabulary,
-    read_vocabulary,
 )
 
 if TYPE_CHECKING:
@@ -31,13 +27,11 @@ if TYPE_CHECKING:
 
     from softf1.models.tokenizers import Span
 
-FILE = "characters.json"
 
-
-class CharacterTokenizer:
+class CharacterTokenizer(Vocabulary):
     """Maps characters to ids; reads `window` characters of a text by default."""
 
-    pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
+    file = "characters.json"
     names = ("input_ids", "attention_mask")
 
     def __init__(self, characters: dict[str, int], *, window: int = 300):
@@ -47,17 +41,6 @@ class CharacterTokenizer:
     def build(cls, texts: Iterable[Sequence[str]], *, most: int = 6000) -> Self:
         """Builds the vocabulary from the most frequent characters of the training texts."""
         return cls(count_vocabulary(chain.from_iterable(chain.from_iterable(texts)), most=most))
-
-    @classmethod
-    def from_pretrained(cls, folder: Path | str) -> Self:
-        """Loads the vocabulary of a saved model."""
-        found = read_vocabulary(Path(folder) / FILE)
-        return cls(found["characters"], window=found["window"])
-
-    def save_pretrained(self, folder: Path | str) -> None:
-        """Writes the vocabulary beside the model."""
-        text = json.dumps(vars(self), ensure_ascii=False, indent=1)
-        (Path(folder) / FILE).write_text(text, "utf-8")
 
     def pieces(self, words: Sequence[str]) -> list[list[int]]:
         """The ids of each word's characters."""
@@ -76,10 +59,6 @@ class CharacterTokenizer:
     def layout(self, *, pair: bool) -> Layout:
         """No special tokens; two texts have an unknown character between them."""
         return Layout(between=(UNKNOWN,), types=((), 0, (0,), 0, ())) if pair else Layout()
-
-    def fingerprint(self) -> str:
-        """A hash of the vocabulary."""
-        return hashlib.blake2b(json.dumps(vars(self)).encode(), digest_size=16).hexdigest()
 
 
 class TextCnnConfig(ScratchConfig):

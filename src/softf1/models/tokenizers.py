@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
 from softf1.errors import InputError
+from softf1.files import read_json
 from softf1.options import Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
 
 Ids = tuple[int, ...]
@@ -88,9 +87,6 @@ class Tokenizer(Protocol):
 
     def layout(self, *, pair: bool) -> Layout:
         """The layout of a row of one text, or of two."""
-
-    def fingerprint(self) -> str:
-        """A hash that changes whenever an id may change."""
 
     def save_pretrained(self, folder: Path | str) -> object:
         """Writes the tokenizer beside the model."""
@@ -166,11 +162,6 @@ class FastTokenizer:
             pad_left=self.tokenizer.padding_side == "left",
         )
 
-    def fingerprint(self) -> str:
-        """A hash of the serialised tokenizer and of the version that runs it."""
-        text = f"{version('tokenizers')} {self.space}{self.backend.to_str()}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
     def save_pretrained(self, folder: Path | str) -> object:
         """Write the tokenizer as transformers does."""
         return self.tokenizer.save_pretrained(folder)
@@ -239,16 +230,24 @@ def count_vocabulary(items: Iterable[str], *, most: int, at_least: int = 2) -> d
     return {item: number for number, item in enumerate(kept, start=2)}
 
 
-def read_vocabulary(path: Path) -> dict[str, Any]:
-    """Reads a saved vocabulary: tables of ids, and sizes."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"wanted a vocabulary in JSON, got {error}", path=path) from error
-    if not isinstance(found, dict):
-        raise InputError(f"wanted an object, got {type(found).__name__}", path=path)
-    for name, value in found.items():
-        numbers = value.values() if isinstance(value, dict) else [value]
-        if not all(type(one) is int and 0 < one < 2**31 for one in numbers):
-            raise InputError(f"wanted whole numbers from 1 for {name}", path=path)
-    return found
+class Vocabulary:
+    """Tables of ids and sizes that an encoder from scratch keeps in a file beside its weights."""
+
+    file: ClassVar[str]
+    pad_id, pad_type, unk_id, limit = PAD, 0, UNKNOWN, UNLIMITED
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str) -> Self:
+        """Loads the vocabulary of a saved model."""
+        path = Path(folder) / cls.file
+        found = read_json(path, "a vocabulary in JSON")
+        for name, value in found.items():
+            numbers = value.values() if isinstance(value, dict) else [value]
+            if not all(type(one) is int and 0 < one < 2**31 for one in numbers):
+                raise InputError(f"wanted whole numbers from 1 for {name}", path=path)
+        return cls(**found)
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Writes the vocabulary beside the model."""
+        text = json.dumps(vars(self), ensure_ascii=False, indent=1)
+        (Path(folder) / self.file).write_text(text, "utf-8")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from softf1.errors import InputError
 from softf1.options import OptionError, convert, named, nearest, option_types
 from softf1.recipe.auto import AUTO
-from softf1.recipe.loading import load_toml, locate, parse_override
-from softf1.recipe.shipped import find_recipe
+from softf1.recipe.loading import find_recipe, load_toml, locate, parse_override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from softf1.metrics.counts import name_score
-from softf1.reports.figures import NAMED, Figure, axis, named
-from softf1.reports.study import items_of, number, read_lines, section
-from softf1.reports.tables import Column, Table
+from softf1.reports.figures import NAMED, Column, Figure, Table, axis, columns, named
+from softf1.reports.reading import items_of, number, read_lines, section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.reports.figures import Trace
-    from softf1.reports.groups import Group
-    from softf1.reports.items import Item
+    from softf1.reports.reading import Item
+    from softf1.reports.study import Group
 
     Floats = NDArray[np.float64]
 
@@ -231,8 +230,8 @@ def _draw(
         table=Table(
             id=id.replace("plot", "curve"),
             caption=f"{title}, means over seeds",
-            columns=(
-                Column("loss", "Loss"),
+            columns=columns(
+                "loss",
                 Column(x[0], x[0].capitalize(), "number"),
                 Column(y[0], name_score(y[0]), "score" if seeds else "number"),
             ),
@@ -287,11 +286,7 @@ def draw_recall(groups: list[Group], ranked: dict[str, list[Ranked]], split: str
         table=Table(
             id="average-precision",
             caption=f"Average precision on {split}, means over seeds",
-            columns=(
-                Column("label", "Label"),
-                Column("loss", "Loss"),
-                Column("average_precision", "Average precision", "score"),
-            ),
+            columns=columns("label", "loss", "average_precision:score"),
             rows=rows,
         ),
     )
@@ -348,13 +343,13 @@ def draw_operating(groups: list[Group]) -> Figure | None:
         table=Table(
             id="operating-points",
             caption="Operating points, chosen on dev",
-            columns=(
-                Column("label", "Label"),
-                Column("loss", "Loss"),
-                Column("target", "Target"),
-                Column("threshold", "Threshold", "number"),
+            columns=columns(
+                "label",
+                "loss",
+                "target",
+                "threshold:number",
                 *(Column(x, x.capitalize(), "score") for x in ("precision", "recall", "bound")),
-                Column("reached", "Reached"),
+                "reached",
             ),
             rows=rows,
         ),

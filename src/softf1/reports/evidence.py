@@ -9,20 +9,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from softf1.reports.confusion import confuse
 from softf1.reports.curves import rank
-from softf1.reports.items import find_scheme, read_items
-from softf1.reports.tables import Column, Table, shorten
+from softf1.reports.figures import Column, Table, columns, shorten
+from softf1.reports.reading import confuse, find_scheme, read_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from softf1.reports.confusion import Pair
     from softf1.reports.curves import Ranked
-    from softf1.reports.groups import Group
-    from softf1.reports.items import Item, Unit
-    from softf1.reports.study import Study
+    from softf1.reports.reading import Item, Pair, Unit
+    from softf1.reports.study import Group, Study
 
 
 KEPT = 300
@@ -168,7 +165,7 @@ def _text_of(item: Item, unit: Unit) -> str:
 def cut(item: Item) -> tuple[tuple[str, str], ...]:
     """Splits the text at gold spans, with their labels; nested spans keep the outermost.
 
-    >>> from softf1.reports.items import Item
+    >>> from softf1.reports.reading import Item
     >>> cut(Item(id="1", words=("Ada", "ran"), gold=frozenset({(0, 1, "PER")}), predicted=set()))
     (('Ada', 'PER'), ('ran', ''))
     """
@@ -213,13 +210,13 @@ def make_table(changes: Changes, names: tuple[str, str]) -> Table:
     return Table(
         id="changes",
         caption=f"Changed examples from {names[0]} to {names[1]}",
-        columns=(
+        columns=columns(
             Column("id", "Example"),
-            Column("text", "Text"),
+            "text",
             Column("fewer_errors", "Fewer errors a run", "number"),
-            Column("found", "Found"),
-            Column("label", "Label"),
-            Column("right", "Right"),
+            "found",
+            "label",
+            "right",
             Column(before, before, "int"),
             Column(after, after, "int"),
         ),

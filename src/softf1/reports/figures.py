@@ -1,19 +1,162 @@
-"""Figures as Plotly specifications: plain data, drawn by the page.
+"""Tables and figures of the page, and escaping of text from data.
 
-Colours are names such as `var(--c1)`, which the page's script looks up in its style sheet, in
-light and dark. All text from data goes through `plain`.
+Figures are Plotly specifications: plain data, drawn by the page. Colours are names such as
+`var(--c1)`, which the page's script looks up in its style sheet, in light and dark.
+
+Jinja escapes what stands in the HTML itself. Two places need their own rules: a JSON block must
+not be able to end its script element, and Plotly reads a few tags (`<b>`, `<a href>`) in names.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from softf1.reports.tables import plain
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
-    from softf1.reports.groups import Group
-    from softf1.reports.tables import Table
+    from softf1.reports.study import Group
+
+Kind = Literal[
+    "text", "verdict", "int", "score", "points", "number", "p", "share", "chance", "seconds"
+]
+
+_DIGITS = {"score": 2, "points": 2, "share": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name in CSV, its heading, and how its numbers are written.
+
+    `score` and `share` are fractions shown as hundredths, `points` the same with a sign; a
+    `chance` is never shown as wholly sure; of a `verdict`, what follows a semicolon is folded away.
+    """
+
+    key: str
+    title: str
+    kind: Kind = "text"
+
+
+def columns(*given: str | Column) -> tuple[Column, ...]:
+    """Columns, some of them written as `key` or `key:kind`, with the key as heading.
+
+    >>> columns("loss", "average_precision:score")[1]
+    Column(key='average_precision', title='Average precision', kind='score')
+    """
+    return tuple(_column(one) if isinstance(one, str) else one for one in given)
+
+
+def _column(text: str) -> Column:
+    key, _, kind = text.partition(":")
+    return Column(key, key.replace("_", " ").capitalize(), cast("Kind", kind or "text"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows of raw values; the kind of a column decides how they are shown."""
+
+    id: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: list[list[Any]]
+    marked: frozenset[int] = field(default_factory=frozenset)
+
+    def to_data(self) -> dict[str, Any]:
+        """The data that the page's script needs for sorting and CSV."""
+        columns = [[column.key, column.title, column.kind] for column in self.columns]
+        return {"caption": self.caption, "columns": columns, "rows": self.rows}
+
+
+def show(value: Any, kind: Kind) -> str:
+    """Formats a value for the page.
+
+    >>> show(0.8123, "score"), show(-0.004, "points"), show(None, "p"), show(12345, "int")
+    ('81.23', '−0.40', '–', '12,345')
+    >>> show(0.9996, "chance"), show(0.42, "chance")
+    ('> 99', '42')
+    """
+    if value is None:
+        return "–"
+    if kind in ("text", "verdict") or not isinstance(value, (int, float)):
+        return str(value)
+    if kind in _DIGITS:
+        sign = "+" if kind == "points" else ""
+        return f"{100 * value:{sign}.{_DIGITS[kind]}f}".replace("-", "−")
+    if kind == "chance":
+        return "> 99" if value > 0.99 else "< 1" if value < 0.01 else f"{100 * value:.0f}"
+    if kind == "seconds":
+        return f"{value:,.1f}"
+    if kind == "p":
+        return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return f"{value:,.0f}" if kind == "int" else f"{value:,.4g}".replace("-", "−")
+
+
+def raw(value: Any) -> str:
+    """Converts a value for sorting.
+
+    >>> raw(0.1 + 0.2), raw(None), raw("dice")
+    ('0.3', '', 'dice')
+    """
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+_HIDDEN = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
+_HIDDEN |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def to_json(value: Any) -> str:
+    r"""Dumps JSON that is safe inside a script element.
+
+    >>> print(to_json({"label": "</script>", "f1": float("nan")}))
+    {"label":"\u003c/script\u003e","f1":null}
+    """
+    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return clean(text).translate(_HIDDEN)
+
+
+def clean(text: str) -> str:
+    """Replaces unpaired surrogates and NUL, which a UTF-8 page cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+
+
+def plain(text: object, *, limit: int = 32, end: int = 0) -> str:
+    """Escapes text for Plotly, so that tags and entities in it are shown literally.
+
+    >>> plain("<script>")
+    '&lt;script&gt;'
+    """
+    line = " ".join(str(text).split())
+    return html.escape(shorten(line, limit, end=end), quote=False)
+
+
+def shorten(text: str, limit: int, *, end: int = 0) -> str:
+    """Shortens text to `limit` characters and keeps its last `end`.
+
+    >>> shorten("ordinary", 5), shorten("ordinary", 5, end=2)
+    ('ordi…', 'or…ry')
+    """
+    return text if len(text) <= limit else text[: limit - 1 - end] + "…" + text[len(text) - end :]
+
+
+def policy_hash(script: str) -> str:
+    """The hash by which a content security policy allows this inline script."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _finite(value: Any) -> Any:
+    """Rounds numbers and replaces those that JSON cannot hold by None."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
 
 Trace = dict[str, Any]
 

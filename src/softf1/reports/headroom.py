@@ -6,15 +6,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from softf1.metrics.counts import name_score
-from softf1.reports.figures import Figure, axis, rows_of
-from softf1.reports.groups import mean
-from softf1.reports.study import items_of, number, read_object, section
-from softf1.reports.tables import Column, Table, plain
+from softf1.reports.figures import Column, Figure, Table, axis, columns, plain, rows_of
+from softf1.reports.reading import items_of, number, read_object, section
+from softf1.reports.study import mean
 
 if TYPE_CHECKING:
     from softf1.reports.figures import Trace
-    from softf1.reports.groups import Group
-    from softf1.reports.study import Study
+    from softf1.reports.study import Group, Study
 
 FILE = "headroom.json"
 
@@ -96,12 +94,7 @@ def draw_headroom(study: Study, found: dict[str, list[Content]]) -> Figure | Non
         table=Table(
             id="headroom",
             caption=f"What each part alone would give on {study.split}, means over seeds",
-            columns=(
-                Column("loss", "Loss"),
-                Column("part", "Part"),
-                Column("score", score, "score"),
-                Column("gain", "Gain", "points"),
-            ),
+            columns=columns("loss", "part", Column("score", score, "score"), "gain:points"),
             rows=[
                 [
                     label,
@@ -158,7 +151,7 @@ def make_examples(found: dict[str, list[Content]]) -> Table | None:
         Table(
             id="headroom-examples",
             caption=f"Examples behind the parts, of one run with {next(iter(found))}",
-            columns=(Column("part", "Part"), *(Column(*head) for head in heads)),
+            columns=columns("part", *(Column(*head) for head in heads)),
             rows=rows,
         )
         if rows

@@ -1,20 +1,31 @@
-"""Scores of every label, from a comparison or from runs, and F1 against how often it occurs."""
+"""Labels: their scores from a comparison or from runs, F1 by frequency, and their confusion."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from softf1.reports.figures import NAMED, Figure, axis, named, rows_of
-from softf1.reports.groups import mean
-from softf1.reports.study import items_of, number, section
-from softf1.reports.tables import Column, Table, plain, shorten
+from softf1.reports.figures import (
+    NAMED,
+    Column,
+    Figure,
+    Table,
+    axis,
+    columns,
+    named,
+    plain,
+    rows_of,
+    shorten,
+)
+from softf1.reports.reading import NONE, OUTSIDE, Pair, items_of, number, section
+from softf1.reports.study import mean
 
 if TYPE_CHECKING:
-    from softf1.reports.figures import Trace
-    from softf1.reports.groups import Group
-    from softf1.reports.study import Study
+    from collections.abc import Iterable, Mapping
 
+    from softf1.reports.figures import Trace
+    from softf1.reports.study import Group, Study
 
 NAMES = ("precision", "recall", "f1")
 _STARTS = ("B-", "S-", "U-")
@@ -151,19 +162,10 @@ def draw_frequency(
     traces: list[Trace] = []
     for group in groups:
         known = [label for label in labels if group.label in label.f1 and label.count(part)]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                **named(group),
-                "x": [label.count(part) for label in known],
-                "y": [100 * label.f1[group.label] for label in known],
-                "customdata": [plain(label.name) for label in known],
-                "marker": {"color": group.color, "symbol": group.symbol, "size": 10},
-                "visible": group.label in shown,
-                "hovertemplate": "%{customdata}<br>%{x:,} in " + part + ": F1 %{y:.1f}" + NAMED,
-            }
-        )
+        counts = [label.count(part) for label in known]
+        scores = [100 * label.f1[group.label] for label in known]
+        hover = "%{customdata}<br>%{x:,} in " + part + ": F1 %{y:.1f}" + NAMED
+        traces.append(_points(group, known, counts, scores, hover, shown))
     return Figure(
         id="plot-frequency",
         title="F1 of each label by its frequency",
@@ -182,22 +184,17 @@ def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, pa
     """Draws one row per label, the most frequent on top, with a point per loss."""
     top = labels[:ROWS][::-1]
     names = [f"{shorten(label.name, 22)} · {label.count(part):,}" for label in top]
-    traces: list[Trace] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            **named(group),
-            "x": [_hundredths(label.f1.get(group.label)) for label in top],
-            "y": list(range(len(top))),
-            "customdata": [plain(label.name) for label in top],
-            "marker": {"color": group.color, "symbol": group.symbol, "size": 10},
-            "visible": group.label in shown,
-            "hovertemplate": "%{customdata}: F1 %{x:.1f}" + NAMED,
-        }
-        for group in groups
-    ]
+    traces = []
+    for group in groups:
+        known = [label.f1.get(group.label) for label in top]
+        scores = [None if f1 is None else 100 * f1 for f1 in known]
+        hover = "%{customdata}: F1 %{x:.1f}" + NAMED
+        traces.append(_points(group, top, scores, range(len(top)), hover, shown))
     more = f", the {ROWS} most frequent of {len(labels)}" if len(labels) > ROWS else ""
-    rows = [[label.name, label.count(part), *_f1s(label, groups)] for label in labels]
+    rows = [
+        [label.name, label.count(part), *(label.f1.get(group.label) for group in groups)]
+        for label in labels
+    ]
     return Figure(
         id="plot-labels",
         title=f"The same label by label{more}",
@@ -211,8 +208,8 @@ def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, pa
         table=Table(
             id="label-points",
             caption="F1 of each label and loss",
-            columns=(
-                Column("label", "Label"),
+            columns=columns(
+                "label",
                 Column(part, f"In {part}", "int"),
                 *(Column(group.label, group.label, "score") for group in groups),
             ),
@@ -232,26 +229,40 @@ def make_table(labels: list[Label], groups: list[Group]) -> Table:
     return Table(
         id="labels",
         caption="Precision, recall and F1 of each label and loss, means over seeds",
-        columns=(
-            Column("label", "Label"),
-            Column("group", "Group"),
+        columns=columns(
+            "label",
+            "group",
             Column("support_train", "In train", "int"),
             Column("support_test", "In test", "int"),
-            Column("loss", "Loss"),
-            Column("precision", "Precision", "score"),
-            Column("recall", "Recall", "score"),
-            Column("f1", "F1", "score"),
+            "loss",
+            "precision:score",
+            "recall:score",
+            "f1:score",
         ),
         rows=rows,
     )
 
 
-def _f1s(label: Label, groups: list[Group]) -> list[float | None]:
-    return [label.f1.get(group.label) for group in groups]
-
-
-def _hundredths(value: float | None) -> float | None:
-    return None if value is None else 100 * value
+def _points(
+    group: Group,
+    labels: list[Label],
+    x: Iterable[Any],
+    y: Iterable[Any],
+    hover: str,
+    shown: set[str],
+) -> Trace:
+    """One point per label."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        **named(group),
+        "x": list(x),
+        "y": list(y),
+        "customdata": [plain(label.name) for label in labels],
+        "marker": {"color": group.color, "symbol": group.symbol, "size": 10},
+        "visible": group.label in shown,
+        "hovertemplate": hover,
+    }
 
 
 def _summary(labels: list[Label], groups: list[Group], part: str) -> str:
@@ -263,3 +274,131 @@ def _summary(labels: list[Label], groups: list[Group], part: str) -> str:
         if base in label.f1
     ]
     return f"F1 of {len(labels)} labels. With {base}, " + ", ".join(ends) + "."
+
+
+Pairs = dict[Pair, float]
+MANY = 30
+
+
+def label_order(pairs: Mapping[Pair, float], *, limit: int = MANY) -> list[str]:
+    """The labels in order of frequency, the background label last."""
+    total: Counter[str] = Counter()
+    for (gold, predicted), count in pairs.items():
+        total[gold] += int(count * 1000)
+        total[predicted] += int(count * 1000)
+    named = sorted(total, key=lambda label: (label in (OUTSIDE, NONE), -total[label], label))
+    special = [label for label in named if label in (OUTSIDE, NONE)]
+    return [label for label in named if label not in special][: limit - len(special)] + special
+
+
+def shares(pairs: Mapping[Pair, float], labels: list[str]) -> list[list[float | None]]:
+    """The share of each predicted label, by gold label; None without gold items.
+
+    >>> shares({("A", "A"): 3.0, ("A", "B"): 1.0}, ["A", "B"])
+    [[0.75, 0.25], [None, None]]
+    """
+    totals: Counter[str] = Counter()
+    for (gold, _), count in pairs.items():
+        totals[gold] += count  # type: ignore[assignment]  # counts may be means over seeds
+    return [
+        [
+            pairs.get((gold, predicted), 0.0) / totals[gold] if totals[gold] else None
+            for predicted in labels
+        ]
+        for gold in labels
+    ]
+
+
+LISTED = 2000
+
+
+def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str) -> Figure | None:
+    """Draws one heat map per loss, of which the reader chooses one.
+
+    Args:
+        pairs: Loss → counts of (gold, predicted), means over its runs.
+        first: The loss to show at first.
+        side: `left` or `right`: the position of the figure.
+        unit: What is counted.
+    """
+    every: Counter[Pair] = Counter()
+    for own in pairs.values():
+        every.update(own)
+    labels = label_order(every)
+    if len(labels) < 2:
+        return None
+    views = [
+        (loss, [_map(pairs[loss], labels)]) for loss in sorted(pairs, key=lambda k: k != first)
+    ]
+    size = max(340, 150 + 22 * len(labels))
+    top = max(
+        ((c, p) for p, c in pairs[first].items() if p[0] != p[1]), default=(0.0, ("", "")),
+    )  # fmt: skip
+    worst = f" Most often {top[1][0]} is taken for {top[1][1]}." if top[0] else ""
+    lines = {**rows_of(labels, limit=18), "showgrid": False, "range": [-0.5, len(labels) - 0.5]}
+    return Figure(
+        id=f"plot-confusion-{side}",
+        title="Labels of" if side == "left" else "beside those of",
+        summary=f"Share of each gold label's {unit} that {first} gives each label.{worst}",
+        traces=views[0][1],
+        layout={
+            "xaxis": axis("predicted", **lines, tickangle=-45),
+            "yaxis": axis("gold", **lines | {"range": [len(labels) - 0.5, -0.5]}),
+        },
+        views=views,
+        chooser="Loss",
+        height=size,
+        table=_table(pairs, unit),
+    )
+
+
+def _map(pairs: Pairs, labels: list[str]) -> Trace:
+    table = shares(pairs, labels)
+    names = [plain(label) for label in labels]
+    counts = [
+        [
+            [a, b, pairs.get((gold, predicted), 0.0)]
+            for b, predicted in zip(names, labels, strict=True)
+        ]
+        for a, gold in zip(names, labels, strict=True)
+    ]
+    few = len(labels) <= 12
+    return {
+        "type": "heatmap",
+        "x": list(range(len(labels))),
+        "y": list(range(len(labels))),
+        "z": [[None if s is None else 100 * s for s in row] for row in table],
+        "customdata": counts,
+        "text": [[_cell(s) if few else "" for s in row] for row in table],
+        "texttemplate": "%{text}",
+        "textfont": {"size": 11, "color": "var(--ink)"},
+        "zmin": 0,
+        "zmax": 100,
+        "colorscale": [[0, "var(--heat-0)"], [0.5, "var(--heat-1)"], [1, "var(--heat-2)"]],
+        "showscale": False,
+        "xgap": 1,
+        "ygap": 1,
+        "hovertemplate": "gold %{customdata[0]}, predicted %{customdata[1]}<br>"
+        "%{z:.1f}% of the gold ones<br>%{customdata[2]:,.1f} a run<extra></extra>",
+    }
+
+
+def _cell(share: float | None) -> str:
+    return "" if not share else "<1" if share < 0.01 else f"{100 * share:.0f}"
+
+
+def _table(pairs: dict[str, Pairs], unit: str) -> Table:
+    rows: list[list[Any]] = [
+        [loss, gold, predicted, count]
+        for loss, own in pairs.items()
+        for (gold, predicted), count in sorted(own.items(), key=lambda item: (-item[1], item[0]))
+        if gold != predicted
+    ]
+    return Table(
+        id="confusion",
+        caption=f"{unit.capitalize()} with another label than the gold one, mean over runs",
+        columns=columns(
+            "loss", "gold", "predicted", Column("count", f"{unit.capitalize()} a run", "number")
+        ),
+        rows=sorted(rows, key=lambda row: -row[3])[:LISTED],
+    )

@@ -7,14 +7,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from softf1.files import flatten
 from softf1.metrics.counts import name_score
-from softf1.reports.groups import chosen_on, deviation, in_order, mean
-from softf1.reports.study import flatten, items_of, number, section
-from softf1.reports.tables import Column, Table, shorten, show
+from softf1.reports.figures import Column, Table, columns, shorten, show
+from softf1.reports.reading import items_of, number, section
+from softf1.reports.study import chosen_on, deviation, in_order, mean
 
 if TYPE_CHECKING:
-    from softf1.reports.groups import Group
-    from softf1.reports.study import Study
+    from softf1.reports.study import Group, Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,35 +161,28 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
     ordered = sorted(groups, key=lambda g: -(g.mean(study.split, study.metric, row="mean") or 0.0))
     if study.kind == "sweep":
         ordered = in_order(study, groups)
-    columns = [
+    tests = columns(
+        Column("difference", f"Δ {shorten(study.baseline, 10)}", "points"),
+        Column("low", "95% low", "points"),
+        Column("high", "95% high", "points"),
+        Column("p_holm", "p (Holm)", "p"),
+    )
+    more = columns("precision:score", "recall:score", Column("calibration_error", "ECE", "score"))
+    shown = (
         Column("loss", "Loss" if study.kind != "sweep" else "Setting"),
         Column("n", "Runs", "int"),
         Column("mean", score, "score"),
         Column("sd", "sd", "score"),
-    ]
-    if tested:
-        columns += [
-            Column("difference", f"Δ {shorten(study.baseline, 10)}", "points"),
-            Column("low", "95% low", "points"),
-            Column("high", "95% high", "points"),
-            Column("p_holm", "p (Holm)", "p"),
-        ]
-    columns += [
-        column
-        for column in (
-            Column("precision", "Precision", "score"),
-            Column("recall", "Recall", "score"),
-            Column("calibration_error", "ECE", "score"),
-        )
-        if _tells(study, groups, column.key)
-    ]
-    columns += [Column("verdict", "Verdict", "verdict")] if tested else []
-    rows = [[_value(study, group, column.key) for column in columns] for group in ordered]
+        *(tests if tested else ()),
+        *(column for column in more if _tells(study, groups, column.key)),
+        *(columns("verdict:verdict") if tested else ()),
+    )
+    rows = [[_value(study, group, column.key) for column in shown] for group in ordered]
     base = next(i for i, group in enumerate(ordered) if group.rank == 0)
     return Table(
         id="comparison",
         caption=f"{score} on {study.split}, ×100: means over seeds",
-        columns=tuple(columns),
+        columns=shown,
         rows=rows,
         marked=frozenset([base]),
     )
@@ -246,7 +239,7 @@ def make_settings(study: Study) -> Table:
     return Table(
         id="settings",
         caption="Settings of the recipe; where runs differ, every value",
-        columns=(Column("setting", "Setting"), Column("value", "Value")),
+        columns=columns("setting", "value"),
         rows=[[key, _values(recipe.get(key) for recipe in recipes)] for key in keys],
     )
 
@@ -268,7 +261,7 @@ def make_origins(study: Study) -> Table:
     return Table(
         id="origins",
         caption="Versions, machine and data",
-        columns=(Column("what", "What"), Column("value", "Value")),
+        columns=columns("what", "value"),
         rows=rows,
     )
 
@@ -282,16 +275,16 @@ def make_runs(study: Study) -> Table:
     return Table(
         id="runs",
         caption="Every run",
-        columns=(
-            Column("run", "Run"),
-            Column("loss", "Loss"),
-            Column("seed", "Seed", "int"),
+        columns=columns(
+            "run",
+            "loss",
+            "seed:int",
             *(
                 Column(f"{split}_{score}", f"{name_score(score)} {split}", "score")
                 for split in dict.fromkeys(splits)
             ),
-            Column("best_epoch", "Best epoch", "number"),
-            Column("steps", "Steps", "int"),
+            "best_epoch:number",
+            "steps:int",
             *(Column(f"seconds_{name}", f"s {name}", "seconds") for name in _SECONDS),
             Column("tokens_per_second", "Tokens/s", "int"),
             Column("peak_memory_mib", "Peak MiB", "int"),
@@ -324,11 +317,11 @@ def make_tuning(study: Study) -> Table | None:
     return Table(
         id="tuning",
         caption="Runs that chose settings on dev, as many for each loss",
-        columns=(
-            Column("loss", "Loss"),
+        columns=columns(
+            "loss",
             Column("score", f"{name_score(study.metric)} dev", "score"),
             Column("share", "Share of a run, %", "share"),
-            Column("steps", "Steps", "int"),
+            "steps:int",
             *(Column(key, key) for key in told),
         ),
         rows=[

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.files import new_file
+from softf1.files import write_text
 from softf1.metrics.counts import name_score
-from softf1.reports.confusion import draw_confusion
 from softf1.reports.curves import (
     draw_loss,
     draw_operating,
@@ -22,9 +21,10 @@ from softf1.reports.curves import (
 )
 from softf1.reports.evidence import gather
 from softf1.reports.evidence import make_table as changes_table
-from softf1.reports.groups import chosen_on, group_runs, pick_best
+from softf1.reports.figures import clean, policy_hash, raw, show, to_json
 from softf1.reports.headroom import draw_headroom, make_examples, read_headroom, say_summary
 from softf1.reports.labels import (
+    draw_confusion,
     draw_frequency,
     draw_labels,
     frequency_part,
@@ -42,17 +42,16 @@ from softf1.reports.overview import (
     make_tuning,
     say_verdict,
 )
+from softf1.reports.reading import section
 from softf1.reports.scores import draw_differences, draw_scores, draw_sweep, draw_trade
-from softf1.reports.study import Study, read_study, section
-from softf1.reports.tables import clean, policy_hash, raw, show, to_json
+from softf1.reports.study import Study, chosen_on, group_runs, pick_best, read_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from softf1.reports.evidence import Evidence
-    from softf1.reports.figures import Figure
-    from softf1.reports.groups import Group
-    from softf1.reports.tables import Table
+    from softf1.reports.figures import Figure, Table
+    from softf1.reports.study import Group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,8 +273,7 @@ def write_report(
     target = Path(out)
     study = read_study([Path(path) for path in paths])
     page = render(study, library=_plotly(), notices=notices)
-    with new_file(target) as file:
-        file.write(page.encode())
+    write_text(target, page)
     return target
 
 

@@ -6,16 +6,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from softf1.files import flatten
 from softf1.metrics.counts import name_score
-from softf1.reports.figures import NAMED, Figure, axis, named, rows_of
-from softf1.reports.groups import deviation, in_order, mean
-from softf1.reports.study import flatten, number, section
-from softf1.reports.tables import Column, Table, plain, show
+from softf1.reports.figures import (
+    NAMED,
+    Column,
+    Figure,
+    Table,
+    axis,
+    columns,
+    named,
+    plain,
+    rows_of,
+    show,
+)
+from softf1.reports.reading import number, section
+from softf1.reports.study import deviation, in_order, mean
 
 if TYPE_CHECKING:
     from softf1.reports.figures import Trace
-    from softf1.reports.groups import Group
-    from softf1.reports.study import Run, Study
+    from softf1.reports.study import Group, Run, Study
 
 
 SURE = 0.05
@@ -71,11 +81,7 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
         table=Table(
             id="scores-by-seed",
             caption=f"{score} on {study.split} of every run",
-            columns=(
-                Column("loss", "Loss"),
-                Column("seed", "Seed", "int"),
-                Column(study.metric, score, "score"),
-            ),
+            columns=columns("loss", "seed:int", Column(study.metric, score, "score")),
             rows=rows,
         ),
     )
@@ -106,12 +112,7 @@ def draw_differences(study: Study, groups: list[Group]) -> Figure | None:
         table=Table(
             id="differences",
             caption=f"Difference to {study.baseline} with its 95% interval",
-            columns=(
-                Column("loss", "Loss"),
-                Column("difference", "Difference", "points"),
-                Column("low", "Low", "points"),
-                Column("high", "High", "points"),
-            ),
+            columns=columns("loss", "difference:points", "low:points", "high:points"),
             rows=[[group.label, *(_interval(group) or ())] for group in reversed(known)],
         ),
     )
@@ -210,12 +211,7 @@ def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
         table=Table(
             id="trade",
             caption=f"Precision and recall on {study.split}, means over seeds",
-            columns=(
-                Column("loss", "Loss"),
-                Column("precision", "Precision", "score"),
-                Column("recall", "Recall", "score"),
-                Column("runs", "Runs", "int"),
-            ),
+            columns=columns("loss", "precision:score", "recall:score", "runs:int"),
             rows=rows,
         ),
     )
@@ -338,8 +334,8 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
     means: dict[str, list[float | None]] = {}
     for role, color, symbol, dash in _LOOKS:
         name = study.metric if role == "headline" else role
-        columns = [[run.score(study.split, name) for run in runs] for runs in points.values()]
-        known = [[value for value in column if value is not None] for column in columns]
+        scores = [[run.score(study.split, name) for run in runs] for runs in points.values()]
+        known = [[value for value in column if value is not None] for column in scores]
         if not any(known):
             continue
         means[name] = [mean(values) for values in known]
@@ -378,9 +374,9 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
         table=Table(
             id="sweep",
             caption=f"Scores on {study.split} against {key}, means over seeds",
-            columns=(
+            columns=columns(
                 Column(key, key, "number"),
-                Column("runs", "Runs", "int"),
+                "runs:int",
                 *(Column(name, name_score(name), "score") for name in means),
             ),
             rows=[

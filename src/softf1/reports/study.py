@@ -1,4 +1,4 @@
-"""Reads the files of runs, and the comparison of a grid, for a report."""
+"""Reads the files of runs, and the comparison of a grid, and groups the runs by loss."""
 
 from __future__ import annotations
 
@@ -9,107 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
+from softf1.files import flatten
+from softf1.reports.reading import items_of, need, number, read_object, section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
-
-
-SCHEMA = 1
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Reads a JSON object of a known schema version."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"wanted JSON, got: {error}", path=path) from None
-    if not isinstance(value, dict):
-        raise InputError(f"wanted an object, got {type(value).__name__}", path=path)
-    if value.get("schema") != SCHEMA:
-        raise InputError(f'wanted "schema": {SCHEMA}, got {value.get("schema")!r}', path=path)
-    return value
-
-
-def read_lines(path: Path, *, unfinished: bool = False) -> Iterator[dict[str, Any]]:
-    """Reads a file with one JSON object per line; nothing if there is no file.
-
-    Args:
-        path: The file.
-        unfinished: Whether the last line may be incomplete, as in the log of a killed run.
-    """
-    if not path.is_file():
-        return
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                if unfinished and not line.endswith(b"\n"):
-                    return
-                raise InputError(f"wanted JSON, got: {error}", path=path, line=number) from None
-            if not isinstance(value, dict):
-                got = type(value).__name__
-                raise InputError(f"wanted an object, got {got}", path=path, line=number)
-            yield value
-
-
-def need(value: Mapping[str, Any], key: str, kind: type, path: Path) -> Any:
-    """The value under a key, which must be there and of that kind."""
-    content = value.get(key)
-    if not isinstance(content, kind) or isinstance(content, bool):
-        got = "nothing" if content is None else type(content).__name__
-        raise InputError(f'wanted "{key}" of type {kind.__name__}, got {got}', path=path)
-    return content
-
-
-def number(value: Any) -> float | None:
-    """A finite number, or None for anything else.
-
-    >>> number(1), number("1"), number(float("nan"))
-    (1.0, None, None)
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if math.isfinite(value) else None
-
-
-def section(value: Any, *keys: str) -> dict[str, Any]:
-    """The nested object under these keys; empty if there is none.
-
-    >>> section({"scores": {"dev": {"f1": 0.5}}}, "scores", "dev")
-    {'f1': 0.5}
-    >>> section({"scores": None}, "scores", "test")
-    {}
-    """
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def items_of(value: Any) -> list[Any]:
-    """The items of a list; empty for anything else.
-
-    >>> items_of([1, 2]), items_of(5)
-    ([1, 2], [])
-    """
-    return value if isinstance(value, list) else []
-
-
-def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted keys.
-
-    >>> flatten({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
-    {'train.lr': 0.1, 'train.betas': [0.9, 0.99]}
-    """
-    out: dict[str, Any] = {}
-    for key, item in value.items():
-        if isinstance(item, dict):
-            out |= flatten(item, f"{prefix}{key}.")
-        else:
-            out[f"{prefix}{key}"] = item
-    return out
-
 
 BASELINE = "ce"
 """The row that others are compared with, if a grid names no other."""
@@ -344,3 +249,145 @@ def _common_split(runs: Sequence[Run]) -> str:
     """Test if every run has test scores, else dev."""
     tested = all(section(run.result, "scores", "test") for run in runs)
     return "test" if tested else "dev"
+
+
+COLORS = 8
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "triangle-down",
+    "pentagon",
+    "star",
+    "hexagon",
+)
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """The runs of one row of the comparison, and their style in plots.
+
+    Attributes:
+        label: The loss, or the values of a sweep.
+        runs: Its runs, by seed.
+        rank: 0 for the baseline, then the position among the others.
+        row: Its row of comparison.json; empty without.
+    """
+
+    label: str
+    runs: tuple[Run, ...]
+    rank: int
+    row: dict[str, Any]
+
+    @property
+    def tuned(self) -> bool:
+        """Whether this row repeats the runs of another, with thresholds tuned on dev."""
+        return self.runs[0].tuned
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is a reference without training, shown in the table only."""
+        return self.runs[0].reference
+
+    @property
+    def competes(self) -> bool:
+        """Whether it competes with the baseline; controls and references do not."""
+        return not self.reference and self.row.get("role", "loss") == "loss"
+
+    @property
+    def key(self) -> str:
+        """A unique name for its traces."""
+        return f"g{self.rank}"
+
+    @property
+    def color(self) -> str:
+        """Its CSS colour variable, defined for light and dark; ink for the baseline."""
+        return "var(--ink-2)" if self.rank == 0 else f"var(--c{(self.rank - 1) % COLORS + 1})"
+
+    @property
+    def symbol(self) -> str:
+        """The symbol of its points, so that groups differ not only in colour."""
+        return "x" if self.rank == 0 else SYMBOLS[(self.rank - 1) % len(SYMBOLS)]
+
+    @property
+    def dash(self) -> str:
+        """The line style of its curves."""
+        return DASHES[(self.rank - 1) // COLORS % len(DASHES)] if self.rank else "solid"
+
+    def scores(self, split: str, name: str) -> list[float]:
+        """The scores of all runs that have this metric."""
+        scores = (run.score(split, name) for run in self.runs)
+        return [value for value in scores if value is not None]
+
+    def mean(self, split: str, name: str, *, row: str | None = None) -> float | None:
+        """The mean over seeds, from the comparison (key `row`) or else from the runs."""
+        own = number(self.row.get(row or name))
+        return own if own is not None else mean(self.scores(split, name))
+
+
+def group_runs(study: Study) -> list[Group]:
+    """Groups runs: baseline first, then in the order of the comparison or of appearance."""
+    rows = {str(row.get("loss")): row for row in items_of(study.comparison.get("rows"))}
+    labels = [study.baseline, *rows, *(run.label for run in study.runs)]
+    members: dict[str, list[Run]] = {label: [] for label in labels}
+    for run in study.runs:
+        members[run.label].append(run)
+    present = [(label, runs) for label, runs in members.items() if runs]
+    return [
+        Group(
+            label=label,
+            runs=tuple(sorted(runs, key=lambda run: (run.seed, run.id))),
+            rank=rank,
+            row=rows.get(label, {}),
+        )
+        for rank, (label, runs) in enumerate(present)
+    ]
+
+
+def in_order(study: Study, groups: list[Group]) -> list[Group]:
+    """The groups in the order of the runs, including the baseline."""
+    places = {run.label: place for place, run in reversed(list(enumerate(study.runs)))}
+    return sorted(groups, key=lambda group: places[group.label])
+
+
+def chosen_on(groups: list[Group], metric: str) -> str:
+    """The split that chooses the best loss: dev, or test if no run has dev scores.
+
+    Chosen on dev, the test score of the best loss is not biased upwards.
+    """
+    return "dev" if any(group.scores("dev", metric) for group in groups[1:]) else "test"
+
+
+def pick_best(groups: list[Group], metric: str) -> Group | None:
+    """The group other than the baseline with the best mean.
+
+    Rows tuned on dev are left out: their dev score is too optimistic.
+    """
+    split = chosen_on(groups, metric)
+    known = [g for g in groups[1:] if g.scores(split, metric) and not g.tuned and g.competes]
+    return max(known, key=lambda g: mean(g.scores(split, metric)) or 0.0, default=None)
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """The mean; None for no values.
+
+    >>> mean([0.25, 0.75]), mean([])
+    (0.5, None)
+    """
+    known = list(values)
+    return math.fsum(known) / len(known) if known else None
+
+
+def deviation(values: Iterable[float]) -> float | None:
+    """The standard deviation with n − 1; None for fewer than two values.
+
+    >>> deviation([1.0, 3.0]), deviation([1.0])
+    (1.4142135623730951, None)
+    """
+    known = list(values)
+    if len(known) < 2:
+        return None
+    middle = math.fsum(known) / len(known)
+    return math.sqrt(math.fsum((x - middle) ** 2 for x in known) / (len(known) - 1))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from softf1.errors import InputError
-from softf1.files import new_file
+from softf1.files import write_text
+from softf1.reports.figures import Column, Table, shorten, to_json
 from softf1.reports.page import EXTRA, fill
-from softf1.reports.tables import Column, Table, shorten, to_json
 
 FILE, PAGE = "suspects.json", "suspects.html"
 NOTHING = "nothing"
@@ -41,8 +41,7 @@ def write_suspects(folder: Path | str) -> Path:
         text = fill("suspects.html.j2", **make_context(json.loads(path.read_text("utf-8"))))
     except (*OTHER_FORM, OSError, TemplateError) as error:
         raise InputError(f"wanted what softf1 suspects wrote, got {error!r}", path=path) from error
-    with new_file(page) as file:
-        file.write(text.encode())
+    write_text(page, text)
     return page
 
 

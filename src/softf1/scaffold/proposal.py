@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.errors import InputError
+from softf1.data.examples import QAExample
+from softf1.errors import InputError, printable
 from softf1.files import new_file
 from softf1.recipe import Recipe, build_recipe
 from softf1.scaffold.sections import (
     Line,
     Section,
     format_sections,
-    printable,
     propose_encoder,
     propose_loss,
     propose_task,
@@ -98,7 +98,7 @@ class Proposal:
         """The next commands for a recipe at `path`: train, compare, report."""
         file = shlex.quote(path)
         losses = "auto,ce+tuned,wce,dice,ce+dice"
-        if self.recipe.task.kind == "qa":
+        if self.recipe.task.kind == QAExample.task:
             losses = "auto,ce+tuned,focal,dice,ce+dice"
         elif weighs_classes_alike(self.survey):
             losses = "auto,ce+tuned,wce,la,ce+dice"

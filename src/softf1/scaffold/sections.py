@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from softf1.data.counts import NO_ANSWER, negative_label
-from softf1.errors import InputError
+from softf1.data.examples import MrcExample, QAExample, TaggedSentence
+from softf1.errors import InputError, printable
 from softf1.metrics.schemes import OUTSIDE
+from softf1.recipe import LossSection
 from softf1.recipe.auto import AUTO, choose
 from softf1.recipe.loading import format_toml
 from softf1.tasks.registry import find_task
@@ -85,15 +87,6 @@ def format_comment(remarks: Sequence[str]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
-def printable(text: str) -> str:
-    r"""Escapes text for a comment: line breaks and terminal codes.
-
-    >>> printable("a\nb")
-    'a\\nb'
-    """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def _format_value(line: Line) -> str:
     text = format_toml({line.key: line.value}).strip("\n")
     return text if line.used else f"# {text}"
@@ -120,7 +113,8 @@ def propose_loss(survey: Survey) -> Section:
     choice = choose(survey.task, metric=metric, counts=counts, given=(), spans=spans)
     values = ", ".join(f"{key} = {value}" for key, value in choice.values.items())
     remarks = [remark.format(values=values, why=choice.why) for remark in REMARKS]
-    baseline = Line("name", "ce", "cross entropy alone: what auto has to beat", used=False)
+    usual = LossSection().name
+    baseline = Line("name", usual, "cross entropy alone: what auto has to beat", used=False)
     return Section("loss", [Line("name", AUTO, _describe_balance(survey)), baseline], remarks)
 
 
@@ -169,7 +163,7 @@ def propose_task(survey: Survey) -> list[Section]:
     if survey.reader:
         reader = [Line(key, value) for key, value in survey.reader.items()]
         sections.append(Section("task.reader", reader))
-    if survey.task == "mrc_ner" and survey.corpus.task == "tagging":
+    if survey.task == MrcExample.task and survey.corpus.task == TaggedSentence.task:
         sections.append(Section("task.queries", _queries(survey), ["Say what each label means."]))
     return sections
 
@@ -189,7 +183,7 @@ def _files(survey: Survey) -> list[Line]:
 
 
 def _task_options(survey: Survey) -> list[Line]:
-    if survey.task == "qa":
+    if survey.task == QAExample.task:
         return _options_of_questions(survey)
     if labels_texts(survey):
         return _options_of_labels(survey)

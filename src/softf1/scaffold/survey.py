@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from softf1.data._text import Encoded
 from softf1.data.counts import describe_unseen
 from softf1.data.detect import Detected, detect
-from softf1.data.examples import TaggedSentence
+from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.language import Language, guess_language
 from softf1.data.problems import Problems
 from softf1.data.registry import TASKS, iterate
@@ -143,12 +143,12 @@ def survey(
         if corpus.task != train.task:
             message = f"wanted files of one task, {train.path} is {train.task}"
             raise InputError(f"{message}; got {corpus.task} ({role})", path=corpus.path)
-    if train.task == "tagging":
+    if train.task == TaggedSentence.task:
         for role, corpus in corpora.items():
             _check_tags(corpus, found[role], train.counts.scheme)
     nested = next((corpus for corpus in corpora.values() if corpus.counts.nested), None)
     nesting = nested.counts.nesting if nested else ""
-    if nested and task == "tagging":
+    if nested and task == TaggedSentence.task:
         message = f"wanted spans that do not overlap, since a word has one tag; {nesting}"
         raise InputError(f"{message}; --task mrc_ner finds them", path=nested.path)
     unseen = [describe_unseen(train, other) for role, other in corpora.items() if role != "train"]
@@ -159,7 +159,7 @@ def survey(
     )
     return Survey(
         roles=roles,
-        task=task or ("mrc_ner" if nesting else train.task),
+        task=task or (MrcExample.task if nesting else train.task),
         format=train.format if alike else None,
         reader=first.options if alike else {},
         reason=first.reason,
@@ -213,14 +213,14 @@ def _look(
     """Detects format, task and options of one file."""
     if format_name is not None:
         # A file with tags serves BERT-MRC too, with a query for each label.
-        own = "tagging" if task == "mrc_ner" and format_name != "mrc" else task
+        own = TaggedSentence.task if task == MrcExample.task and format_name != "mrc" else task
         return Detected(format_name, own or "", "as told", dict(options))
     if encoding := options.get("encoding"):
         path = Encoded(path, str(encoding))
     try:
         found = detect(path, task=task, told=options)
     except InputError:
-        if task != "mrc_ner":
+        if task != MrcExample.task:
             raise
-        found = detect(path, task="tagging", told=options)
+        found = detect(path, task=TaggedSentence.task, told=options)
     return Detected(found.format, found.task, found.reason, {**found.options, **options})

@@ -27,7 +27,8 @@ from softf1.tasks.headroom import (
     Headroom,
     Part,
     Step,
-    make_parts,
+    conclude,
+    make_part,
     name_example,
     sweep_parts,
 )
@@ -257,10 +258,8 @@ def list_answer_units(
             units.gold[item].append(ANSWER)
         if one["answer"]:
             exact = count_answer(one | {"gold": gold}, task)["exact"]
-            units.item.append(item)
-            units.label.append(ANSWER)
-            units.score.append(one["confidence"])
-            units.right.append(bool(gold) and cast("Mean", exact).value == 1)
+            right = bool(gold) and cast("Mean", exact).value == 1
+            units.add(item, ANSWER, one["confidence"], right=right)
     return units
 
 
@@ -290,10 +289,12 @@ def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Head
 
     now = np.array([count_answer(line, task)["f1"].value for line in lines])  # type: ignore[union-attr]
     decided = float(now.mean()) if len(now) else 0.0
-    steps, parts, missing = [Step("As decided", decided)], [], []
+    steps: list[Step] = []
+    parts: list[Part] = []
+    missing = []
     reached, ranked = now, None
 
-    def compare(title: str, better: NDArray[Any], wins: str = "", base: float = decided) -> Part:
+    def compare(title: str, better: NDArray[Any], wins: str) -> Part:
         places = np.flatnonzero(better > now)
         mean = float(better.mean()) if len(better) else 0.0
         examples = [
@@ -305,15 +306,8 @@ def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Head
             )
             for i in places[:SHOWN]
         ]
-        counts: dict[str, float] = {"mended": len(places), "questions": len(lines)}
-        return Part(
-            title=title,
-            score=mean,
-            gain=mean - base,
-            wins=wins,
-            counts=counts,
-            examples=examples,
-        )
+        counts = {"mended": len(places), "questions": len(lines)}
+        return make_part(title, mean, decided, wins=wins, counts=counts, examples=examples)
 
     if task.no_answer:
         raw, empty = (
@@ -347,14 +341,8 @@ def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Head
     parts.append(compare("Right boundaries where the answer shares a word", near, LIMITS))
     reached = np.where(reached > 0, 1.0, 0.0)
     steps.append(Step("Right boundaries", float(reached.mean()) if len(now) else 0.0))
-    return Headroom(
-        metric="f1",
-        decided=decided,
-        parts=make_parts(decided, parts),
-        steps=[*steps, Step("Answers that were not found", 1.0)],
-        average_precision=ranked,
-        missing=missing,
-    )
+    steps.append(Step("Answers that were not found", 1.0))
+    return conclude("f1", decided, parts, steps, average_precision=ranked, missing=missing)
 
 
 def _number(score: float | None) -> float:

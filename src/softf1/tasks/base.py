@@ -31,7 +31,6 @@ so saving a model is saving its weights and this value.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -39,6 +38,7 @@ import numpy as np
 
 from softf1.data.registry import iterate
 from softf1.errors import InputError
+from softf1.files import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.metrics.counts import Counts, Mean
     from softf1.metrics.operating import Point, Target
-    from softf1.models.heads import Head
+    from softf1.models.encoders import Head
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
     from softf1.tasks.headroom import Headroom
@@ -116,13 +116,14 @@ class Batch:
     targets: dict[str, Tensor]
     places: dict[str, Tensor]
 
+    def apply(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch with every tensor changed."""
+        parts = (self.inputs, self.targets, self.places)
+        return Batch(self.items, *({k: change(v) for k, v in own.items()} for own in parts))
+
     def to(self, device: Any) -> Batch:
         """The same batch on another device."""
-
-        def move(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {k: v.to(device, non_blocking=True) for k, v in tensors.items()}
-
-        return Batch(self.items, move(self.inputs), move(self.targets), move(self.places))
+        return self.apply(lambda tensor: tensor.to(device, non_blocking=True))
 
 
 class Task(Protocol):
@@ -335,6 +336,16 @@ def by_item(logits: Logits, name: str, items: int) -> NDArray[Any]:
     return out
 
 
+def probabilities(logits: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:
+    """Sigmoid of each logit, or softmax over them."""
+    if multi_label:
+        out: NDArray[Any] = np.exp(-np.logaddexp(0, -logits))
+        return out
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    normal: NDArray[Any] = shifted / shifted.sum(-1, keepdims=True)
+    return normal
+
+
 def join(logits: Iterable[Logits]) -> Logits:
     """Batches of an evaluation put together, in any order: every row carries its item.
 
@@ -368,19 +379,6 @@ def format_line(task: Task, example: Any, prediction: Prediction, *, gold: bool 
         return text.encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which JSON can hold as an escape only
         return json.dumps(finite(line)).encode() + b"\n"
-
-
-def finite(value: Any) -> Any:
-    """The value with null for what JSON has no number for.
-
-    >>> finite({"null_score": math.inf, "spans": [[0, 1]]})
-    {'null_score': None, 'spans': [[0, 1]]}
-    """
-    if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def describe_counts(counts: Counts) -> dict[str, Any]:

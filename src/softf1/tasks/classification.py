@@ -12,8 +12,7 @@ import torch
 
 from softf1.data.examples import PairExample, TextExample
 from softf1.errors import InputError
-from softf1.models.encoders import build_model
-from softf1.models.heads import Head, find_output
+from softf1.models.encoders import Head, build_model, find_output
 from softf1.tasks.base import (
     Batch,
     Features,
@@ -22,6 +21,7 @@ from softf1.tasks.base import (
     by_item,
     describe_collapse,
     describe_unseen,
+    probabilities,
     read_examples,
 )
 from softf1.tasks.card import (
@@ -42,7 +42,6 @@ from softf1.tasks.labels import (
     find_strata,
     make_targets,
     operate_labels,
-    probabilities,
     rank_labels,
     score_labels,
     shift_logits,
@@ -153,7 +152,7 @@ class Classification:
 
     def texts(self, examples: Iterable[Example]) -> Iterator[Sequence[str]]:
         """All texts."""
-        return chain.from_iterable(map(split, examples))
+        return chain.from_iterable(example.texts for example in examples)
 
     def encode(self, examples: Iterable[Example], tokenizer: Tokenizer) -> Features:
         """Texts as arrays, cut where they are too long."""
@@ -184,13 +183,12 @@ class Classification:
 
     def _texts(self, examples: Sequence[Example], tokenizer: Tokenizer) -> tuple[Flat, Flat]:
         """The first texts of some examples, and their second ones, empty where there are none."""
-        first, *second = (
-            encode_texts(texts, tokenizer) for texts in zip(*map(split, examples), strict=True)
-        )
+        columns = zip(*(example.texts for example in examples), strict=True)
+        first, *second = (encode_texts(texts, tokenizer) for texts in columns)
         return first, second[0] if second else (first[0][:0], np.zeros_like(first[1]))
 
     def _labels(self, example: Example) -> tuple[str, ...]:
-        found = labels_of(example)
+        found = example.labels
         if len(found) > 1 and not self.multi_label:
             got = f"{', '.join(found)} (line {example.line})"
             raise InputError(f"wanted one label a text (or multi_label = true), got {got}")
@@ -315,7 +313,7 @@ class Classification:
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[Example]]]) -> None:
         """Refuses texts without a label, where each must have one."""
         for path, examples in parts.values():
-            bare = next((one for one in examples if not labels_of(one)), None)
+            bare = next((one for one in examples if not one.labels), None)
             if bare is not None and not self.multi_label:
                 raise InputError(
                     "wanted a label to learn from or to score by, got none",
@@ -328,7 +326,7 @@ class Classification:
     ) -> dict[str, Any]:
         """Accuracy, F1 of each label, micro and macro."""
         asked = list(examples)
-        gold = [labels_of(example) for example in asked]
+        gold = [example.labels for example in asked]
         if not self.multi_label and not all(gold):
             line = asked[gold.index(())].line
             raise InputError(f"wanted a label to score by, got none (line {line})")
@@ -337,8 +335,7 @@ class Classification:
     def show(self, example: Example) -> dict[str, Any]:
         """The text or texts with their labels."""
         names = ("first", "second") if isinstance(example, PairExample) else ("text",)
-        texts = dict(zip(names, split(example), strict=True))
-        return texts | {"gold": list(labels_of(example))}
+        return {**dict(zip(names, example.texts, strict=True)), "gold": list(example.labels)}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many texts have each label; (without, with) for every label of several."""
@@ -425,7 +422,7 @@ class Classification:
 
     def fit_majority(self, train: Sequence[Example]) -> Predict:
         """The most frequent label for every text; of several, those that most texts have."""
-        counts = Counter(chain.from_iterable(map(labels_of, train)))
+        counts = Counter(chain.from_iterable(example.labels for example in train))
         share = np.array([counts[label] for label in self.labels]) / len(train)
         row = to_logits(share[None], multi_label=self.multi_label)
         return lambda examples: decide(np.repeat(row, len(examples), axis=0), self)
@@ -438,17 +435,3 @@ class Pairs(Classification):
     kind = file_kind = "pairs"
     summary = "one label for two texts, such as paraphrase or not"
     reads: ClassVar[type[Example]] = PairExample
-
-
-def split(example: Example) -> tuple[str, ...]:
-    """The text or texts of an example."""
-    if isinstance(example, PairExample):
-        return example.first, example.second
-    return (example.text,)
-
-
-def labels_of(example: Example) -> tuple[str, ...]:
-    """The labels of an example."""
-    if isinstance(example, PairExample):
-        return () if example.label is None else (example.label,)
-    return example.labels

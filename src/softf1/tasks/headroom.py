@@ -114,60 +114,60 @@ class Headroom:
         return {"schema": SCHEMA, **asdict(self), "steps": steps, "summary": self.summary()}
 
 
-def make_parts(decided: float, parts: Iterable[Part | None]) -> list[Part]:
-    """The parts that are there, after the score as decided."""
+def conclude(
+    metric: str, decided: float, parts: Iterable[Part], steps: Iterable[Step], **more: Any
+) -> Headroom:
+    """All parts and steps, after the score as decided."""
     first = Part(title="As decided", score=decided, gain=0.0)
-    return [first, *(part for part in parts if part is not None)]
+    way = [Step(first.title, decided), *steps]
+    return Headroom(metric=metric, decided=decided, parts=[first, *parts], steps=way, **more)
 
 
-def name_example(line: Mapping[str, Any], *, text: str, found: Any, gold: Any) -> dict[str, str]:
+def name_example(
+    line: Mapping[str, Any], *, found: Any, gold: Any, text: str | None = None
+) -> dict[str, str]:
     """An example behind a part, its text cut to length."""
-    texts = {"text": text, "found": _say(found), "gold": _say(gold)}
+    texts = {"text": text_of(line) if text is None else text, "found": _say(found)}
     cut = {
-        key: one if len(one) <= LONGEST else one[: LONGEST - 1] + "…" for key, one in texts.items()
+        key: one if len(one) <= LONGEST else one[: LONGEST - 1] + "…"
+        for key, one in {**texts, "gold": _say(gold)}.items()
     }
     return {"id": str(line.get("id", "")), **cut}
 
 
 def _say(value: Any) -> str:
-    if isinstance(value, str):
-        return value or "–"
-    return ", ".join(map(str, value)) or "–"
+    return (value if isinstance(value, str) else ", ".join(map(str, value))) or "–"
 
 
-def sweep_parts(best: Best, what: str, *, wins: str = "", **behind: Any) -> list[Part]:
+def make_part(title: str, score: float, base: float, **more: Any) -> Part:
+    """A part that gains what its score is above `base`."""
+    return Part(title=title, score=score, gain=score - base, **more)
+
+
+def sweep_parts(
+    best: Best, what: str, *, counts: Mapping[str, float] | None = None, **more: Any
+) -> list[Part]:
     """What moving one number gives, in hindsight and cross-fitted."""
-    at = {} if best.at is None else {"at": round(best.at, 6)}
-    hindsight = Part(
-        title=f"{what}, best in hindsight",
-        score=best.score,
-        gain=best.score - best.decided,
-        wins=wins,
-        counts={**behind.get("counts", {}), **at},
-        examples=behind.get("examples", []),
-    )
-    honest = Part(
-        title=f"{what}, cross-fitted over {FOLDS} folds",
-        score=best.honest,
-        gain=best.honest - best.decided,
-    )
-    return [hindsight, honest]
+    behind = {**(counts or {}), **({} if best.at is None else {"at": round(best.at, 6)})}
+    hindsight = f"{what}, best in hindsight"
+    return [
+        make_part(hindsight, best.score, best.decided, counts=behind, **more),
+        make_part(f"{what}, cross-fitted over {FOLDS} folds", best.honest, best.decided),
+    ]
 
 
 def allow_parts(decided: float, best: float, allowed: float) -> list[Part]:
     """What a threshold for each label gives, and the better of that and the one number."""
-    each, top = "A threshold for each label, best in hindsight", max(best, allowed)
     better = "The better of the two: what the ranking allows"
     return [
-        Part(title=each, score=allowed, gain=allowed - decided),
-        Part(title=better, score=top, gain=top - decided, wins=DECISION),
+        make_part("A threshold for each label, best in hindsight", allowed, decided),
+        make_part(better, max(best, allowed), decided, wins=DECISION),
     ]
 
 
 def rank_part(best: float) -> Part:
     """What no decision wins is left to the ranking."""
-    title = "A perfect ranking, beyond the best decision"
-    return Part(title=title, score=1.0, gain=1 - best, wins=RANKING)
+    return make_part("A perfect ranking, beyond the best decision", 1.0, best, wins=RANKING)
 
 
 def count_changes(
@@ -199,50 +199,41 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
     ).reshape(len(lines), len(task.labels))
     right, now = (_one_hot(rows, place) for rows in (golds, given))
     fold = assign_folds(len(lines), folds=FOLDS, seed=0)
-    macro = task.primary_metric == "macro_f1"
-    if task.multi_label or (task.positive_label is not None and task.primary_metric == "f1"):
-        kept = (
-            [place[task.positive_label]] if task.positive_label is not None else [*place.values()]
-        )
-        known = [i for i in kept if i < len(task.labels)]
-        padded = np.full(right.shape, -np.inf)
-        padded[:, : len(task.labels)] = scores
-        best = sweep_threshold(
-            padded[:, kept], right[:, kept], now[:, kept], fold=fold, macro=macro
-        )
-        then = now if best.at is None else padded >= best.at
-        metric = "macro_f1" if macro else "f1"
-        what, rows = "One threshold", ([tuple(r[kept]) for r in x] for x in (right, now, then))
-        never = right[:, [i for i in kept if i >= len(task.labels)]].sum(axis=0)
-        allowed, _ = best_thresholds(scores[:, known], right[:, known], macro=macro, never=never)
-        several = len(kept) > 1
-    else:
-        gold_ids, now_ids = right.argmax(1), now.argmax(1)
+    metric, positive = task.primary_metric, task.positive_label
+    if not task.multi_label and (positive is None or metric != "f1"):
         logits = np.log(np.maximum(scores, np.finfo(float).tiny))
-        return _measure_classes(
-            lines, logits, gold_ids, now_ids, labels=[*place], fold=fold,
-            metric=task.primary_metric,
-        )  # fmt: skip
-    counts, mended = count_changes(*rows)
-    examples = [
-        name_example(lines[i], text=text_of(lines[i]), found=given[i], gold=golds[i])
-        for i in mended
-    ]
+        ids = right.argmax(1), now.argmax(1)
+        return _measure_classes(lines, logits, *ids, labels=[*place], fold=fold, metric=metric)
+    macro = metric == "macro_f1"
+    kept = [*place.values()] if positive is None else [place[positive]]
+    known = [i for i in kept if i < len(task.labels)]
+    padded = np.full(right.shape, -np.inf)
+    padded[:, : len(task.labels)] = scores
+    best = sweep_threshold(padded[:, kept], right[:, kept], now[:, kept], fold=fold, macro=macro)
+    then = now if best.at is None else padded >= best.at
+    never = right[:, [i for i in kept if i >= len(task.labels)]].sum(axis=0)
+    allowed, _ = best_thresholds(scores[:, known], right[:, known], macro=macro, never=never)
+    counts, mended = count_changes(*([tuple(r[kept]) for r in x] for x in (right, now, then)))
+    examples = [name_example(lines[i], found=given[i], gold=golds[i]) for i in mended]
+    several, what, top = len(kept) > 1, "One threshold", max(best.score, allowed)
     wins = "" if several else DECISION
     parts = sweep_parts(best, what, wins=wins, counts=counts, examples=examples)
     parts += allow_parts(best.decided, best.score, allowed) if several else []
-    top = max(best.score, allowed)
-    parts.append(rank_part(top))
-    steps = [Step("As decided", best.decided), Step(what, best.score)]
-    steps += [Step("A threshold a label", top)] if several else []
-    ranks = [average_precision(scores[:, i], right[:, i]) for i in known if right[:, i].any()]
-    return Headroom(
-        metric=metric,
-        decided=best.decided,
-        parts=make_parts(best.decided, parts),
-        steps=[*steps, Step("A perfect ranking", 1.0)],
-        average_precision=float(np.mean(ranks)) if ranks else None,
+    steps = [Step(what, best.score), *([Step("A threshold a label", top)] if several else [])]
+    return conclude(
+        "macro_f1" if macro else "f1",
+        best.decided,
+        [*parts, rank_part(top)],
+        [*steps, Step("A perfect ranking", 1.0)],
+        average_precision=_mean_precision(scores[:, known], right[:, known]),
     )
+
+
+def _mean_precision(scores: Floats, right: NDArray[np.bool_]) -> float | None:
+    """The mean average precision of the labels that occur."""
+    occurs = np.flatnonzero(right.any(axis=0))
+    ranks = [average_precision(scores[:, i], right[:, i]) for i in occurs]
+    return float(np.mean(ranks)) if ranks else None
 
 
 def _one_hot(rows: Sequence[Sequence[str]], place: Mapping[str, int]) -> NDArray[np.bool_]:
@@ -275,12 +266,7 @@ def _measure_classes(
 
     def show(places: Iterable[int]) -> list[dict[str, str]]:
         return [
-            name_example(
-                lines[owner[i]],
-                text=text_of(lines[owner[i]]),
-                found=labels[now[i]],
-                gold=labels[gold[i]],
-            )
+            name_example(lines[owner[i]], found=labels[now[i]], gold=labels[gold[i]])
             for i in places
         ]
 
@@ -288,44 +274,32 @@ def _measure_classes(
     parts = sweep_parts(best, what, counts=counts, examples=show(mended))
     right = gold[:, None] == np.arange(classes)
     never = np.bincount(gold[gold >= classes] - classes) if (gold >= classes).any() else ()
-    allowed, _ = best_thresholds(logits_to_shares(logits), right, macro=macro, never=never)
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e300))
+    shares /= shares.sum(axis=1, keepdims=True)
+    allowed, _ = best_thresholds(shares, right, macro=macro, never=never)
     parts += allow_parts(best.decided, best.score, allowed)
     second = np.argsort(-logits, axis=1, kind="stable")[:, :2]
     two = np.where((second == gold[:, None]).any(axis=1), gold, now)
     reached = _score_classes(gold, two, len(labels), macro=macro)
     mended = np.flatnonzero(two != now).tolist()
-    title = "The right one of the two likeliest labels"
     parts.append(
-        Part(
-            title=title,
-            score=reached,
-            gain=reached - best.decided,
+        make_part(
+            "The right one of the two likeliest labels",
+            reached,
+            best.decided,
             counts={"mended": len(mended)},
             examples=show(mended[:SHOWN]),
         )
     )
-    parts.append(rank_part(max(best.score, allowed)))
-    shares = logits_to_shares(logits)
-    ranks = [
-        average_precision(shares[:, i], right[:, i]) for i in range(classes) if right[:, i].any()
-    ]
     top = max(best.score, allowed)
-    steps = [Step("As decided", best.decided), Step(what, best.score)]
-    steps += [Step("A threshold a label", top), Step("A perfect ranking", 1.0)]
-    return Headroom(
-        metric=metric,
-        decided=best.decided,
-        parts=make_parts(best.decided, parts),
-        steps=steps,
-        average_precision=float(np.mean(ranks)) if ranks else None,
+    steps = [Step(what, best.score), Step("A threshold a label", top)]
+    return conclude(
+        metric,
+        best.decided,
+        [*parts, rank_part(top)],
+        [*steps, Step("A perfect ranking", 1.0)],
+        average_precision=_mean_precision(shares, right),
     )
-
-
-def logits_to_shares(logits: Floats) -> Floats:
-    """Softmax."""
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e300))
-    out: Floats = shares / shares.sum(axis=1, keepdims=True)
-    return out
 
 
 def _score_classes(gold: Ints, given: Ints, classes: int, *, macro: bool) -> float:
@@ -336,25 +310,28 @@ def _score_classes(gold: Ints, given: Ints, classes: int, *, macro: bool) -> flo
     return float((macro_f if macro else micro_f)(table))
 
 
-def measure_tags(
-    lines: Sequence[Mapping[str, Any]], logits: Floats | None, *, labels: Sequence[str], metric: str
-) -> Headroom:
-    """Parts of plain tags; `logits` (words, tags) have the biases of the task in them."""
+def _number_tags(
+    lines: Sequence[Mapping[str, Any]], labels: Sequence[str]
+) -> tuple[list[str], Ints, Ints, Ints]:
+    """All tags, those of gold alone last; the numbers of gold and given tags; words of lines."""
     golds, given = (
         list(chain.from_iterable(line[key] for line in lines)) for key in ("gold", "tags")
     )
     every = [*labels, *sorted(set(golds) - set(labels))]
     place = {tag: i for i, tag in enumerate(every)}
-    gold, now = (np.array([place[t] for t in tags], np.int64) for tags in (golds, given))
+    gold, now = (np.array([place[tag] for tag in tags], np.int64) for tags in (golds, given))
+    return every, gold, now, np.array([len(line["tags"]) for line in lines], np.int64)
+
+
+def measure_tags(
+    lines: Sequence[Mapping[str, Any]], logits: Floats | None, *, labels: Sequence[str], metric: str
+) -> Headroom:
+    """Parts of plain tags; `logits` (words, tags) have the biases of the task in them."""
+    every, gold, now, lengths = _number_tags(lines, labels)
     if logits is None:
         decided = _score_classes(gold, now, len(every), macro=metric == "macro_f1")
-        rest = Part(title="Right tags", score=1.0, gain=1 - decided, wins=LABELS)
-        steps = [Step("As decided", decided), Step("Right tags", 1.0)]
-        parts = make_parts(decided, [rest])
-        return Headroom(
-            metric=metric, decided=decided, parts=parts, steps=steps, missing=[NO_LOGITS]
-        )
-    lengths = np.array([len(line["tags"]) for line in lines], np.int64)
+        rest = make_part("Right tags", 1.0, decided, wins=LABELS)
+        return conclude(metric, decided, [rest], [Step(rest.title, 1.0)], missing=[NO_LOGITS])
     fold = np.repeat(assign_folds(len(lines), folds=FOLDS, seed=0), lengths)
     return _measure_classes(
         lines, logits, gold, now, labels=every, fold=fold, metric=metric, lengths=lengths
@@ -381,10 +358,8 @@ class SpanScores(NamedTuple):
 def perfect_spans(sentences: Sequence[Sentence]) -> tuple[SpanScores, list[Part]]:
     """F1 with perfect labels and limits of the found spans, and the parts."""
     matches = [match_spans(one.gold, one.found) for one in sentences]
-    given, wanted = (
-        sum(len(one.found) for one in sentences),
-        sum(len(one.gold) for one in sentences),
-    )
+    given = sum(len(one.found) for one in sentences)
+    wanted = sum(len(one.gold) for one in sentences)
     pairs = [(match.labels, match.limits, match.both) for match in matches]
     hits = [sum(match.right for match in matches)]
     hits += [sum(len(own[k]) for own in pairs) for k in range(3)]
@@ -403,16 +378,12 @@ def perfect_spans(sentences: Sequence[Sentence]) -> tuple[SpanScores, list[Part]
             if a != b
         ]
         examples = [
-            name_example(one.line, text=text_of(one.line), found=_name(one, a), gold=_name(one, b))
+            name_example(one.line, found=_name(one, a), gold=_name(one, b))
             for one, a, b in moved[:SHOWN]
         ]
-        gain = scores[k] - scores.decided
-        counts: dict[str, float] = {"spans": hits[k] - hits[0], "found": given, "gold": wanted}
-        parts.append(
-            Part(
-                title=title, score=scores[k], gain=gain, wins=wins, counts=counts, examples=examples
-            )
-        )
+        counts = {"spans": hits[k] - hits[0], "found": given, "gold": wanted}
+        how = {"wins": wins, "counts": counts, "examples": examples}
+        parts.append(make_part(title, scores[k], scores.decided, **how))
     return scores, parts
 
 
@@ -440,7 +411,7 @@ def measure_spans(
     """
     scores, perfect = perfect_spans(sentences)
     after = sentences if then is None else then
-    steps = [Step("As decided", scores.decided)]
+    steps: list[Step] = []
     parts: list[Part] = []
     if best is not None:
         won = [(a, b) for a, b in zip(sentences, after, strict=True) if a.found != b.found]
@@ -448,14 +419,13 @@ def measure_spans(
         examples = [
             name_example(
                 a.line,
-                text=text_of(a.line),
                 found=[_name(a, span) for span in sorted(a.found)],
                 gold=[_name(a, span) for span in sorted(a.gold)],
             )
             for a, b in won
             if len(b.gold ^ b.found.keys()) < len(a.gold ^ a.found.keys())
         ][:SHOWN]
-        counts: dict[str, float] = {"sentences": len(won), "more_right_spans": mended}
+        counts = {"sentences": len(won), "more_right_spans": mended}
         parts += sweep_parts(best, what, wins=DECISION, counts=counts, examples=examples)
         parts.append(rank_part(best.score))
         steps.append(Step(what, best.score))
@@ -465,11 +435,11 @@ def measure_spans(
     ranked = [(sure, span in one.gold) for one in sentences for span, sure in one.found.items()]
     lost = sum(len(one.gold - one.found.keys()) for one in sentences)
     sure, right = zip(*ranked, strict=True) if ranked else ((), ())
-    return Headroom(
-        metric="f1",
-        decided=scores.decided,
-        parts=make_parts(scores.decided, [*parts, *perfect]),
-        steps=steps,
+    return conclude(
+        "f1",
+        scores.decided,
+        [*parts, *perfect],
+        steps,
         average_precision=average_precision(sure, right, missed=lost),
         missing=list(missing),
     )
@@ -484,16 +454,11 @@ def sweep_tags(
     scheme: str,
 ) -> tuple[Best, list[list[str]]]:
     """One bias for O over all values, and the tags that the best one gives."""
-    golds, given = (
-        list(chain.from_iterable(line[key] for line in lines)) for key in ("gold", "tags")
-    )
-    every = [*labels, *sorted(set(golds) - set(labels))]
-    place = {tag: i for i, tag in enumerate(every)}
-    lengths = [len(line["tags"]) for line in lines]
+    every, gold, now, lengths = _number_tags(lines, labels)
     best = sweep_outside(
         logits,
-        [place[tag] for tag in golds],
-        [place[tag] for tag in given],
+        gold,
+        now,
         lengths=lengths,
         tags=every,
         outside=labels.index(outside),
@@ -504,7 +469,7 @@ def sweep_tags(
         return best, [list(line["tags"]) for line in lines]
     shift = np.where(np.arange(len(labels)) == labels.index(outside), best.at, 0.0)
     tags = [labels[i] for i in (logits + shift).argmax(1).tolist()]
-    return best, [tags[a:b] for a, b in pairwise(accumulate(lengths, initial=0))]
+    return best, [tags[a:b] for a, b in pairwise(accumulate(lengths.tolist(), initial=0))]
 
 
 def sweep_confidence(sentences: Sequence[Sentence]) -> tuple[Best, list[Sentence]]:

@@ -21,7 +21,7 @@ from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.schemes import OUTSIDE
 from softf1.metrics.spans import count_lenient_ids
 from softf1.metrics.thresholds import tune_thresholds
-from softf1.tasks.base import DIGITS, IGNORE, describe_counts
+from softf1.tasks.base import DIGITS, IGNORE, describe_counts, probabilities
 from softf1.tasks.rows import rows
 
 if TYPE_CHECKING:
@@ -204,16 +204,6 @@ def find_strata(features: Features, task: Labelled) -> NDArray[np.int64]:
     np.minimum.at(rarest, rows(np.diff(features["label_at"])), rarity[features["label"]])
     out: NDArray[np.int64] = np.append(by_rarity, none)[rarest]
     return out
-
-
-def probabilities(logits: Floats, *, multi_label: bool) -> Floats:
-    """Sigmoid of each logit, or softmax over them."""
-    if multi_label:
-        out: Floats = np.exp(-np.logaddexp(0, -logits))
-        return out
-    shifted = np.exp(logits - logits.max(-1, keepdims=True))
-    normal: Floats = shifted / shifted.sum(-1, keepdims=True)
-    return normal
 
 
 def shift_logits(task: Labelled) -> NDArray[np.float64]:

@@ -11,10 +11,9 @@ import torch
 
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
-from softf1.data.registry import iterate
 from softf1.metrics.operating import choose_bars
 from softf1.metrics.spans import count_span_sets
-from softf1.models.heads import Head
+from softf1.models.encoders import Head
 from softf1.tasks.base import (
     DIGITS,
     Batch,
@@ -124,7 +123,7 @@ class MrcNer:
         """The items of a file, or one for each sentence and label of a tagging file."""
         if not isinstance(self.queries, dict):
             return read_examples(self, path, MrcExample, problems)
-        sentences = self._read_sentences(path, problems)
+        sentences = read_examples(self, path, TaggedSentence, problems)
         return from_tagged(
             sentences, self.queries, repair=self.repair, path=path, problems=problems
         )
@@ -135,15 +134,7 @@ class MrcNer:
         """The same to predict on: sentences may have no tags, and every query is asked."""
         if not isinstance(self.queries, dict):
             return self.read(path, problems)
-        return ask(self._read_sentences(path, problems), self.queries)
-
-    def _read_sentences(
-        self, path: Path | str, problems: Problems | None
-    ) -> Iterator[TaggedSentence]:
-        read = iterate(
-            path, format=self.format, task=self.file_kind, problems=problems, **self.reader
-        )
-        return (example for example in read if isinstance(example, TaggedSentence))
+        return ask(read_examples(self, path, TaggedSentence, problems), self.queries)
 
     def texts(self, examples: Iterable[MrcExample]) -> Iterator[Sequence[str]]:
         """The words of each context."""

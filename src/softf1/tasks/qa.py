@@ -11,8 +11,7 @@ import torch
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
-from softf1.models.encoders import build_model
-from softf1.models.heads import Head, find_output
+from softf1.models.encoders import Head, build_model, find_output
 from softf1.tasks.answers import (
     ANSWER,
     answer_first_words,
@@ -121,6 +120,8 @@ class QA:
     def softmax(self) -> bool:
         """Whether one position is chosen among all."""
         return self.positions == "softmax"
+
+    chooses_position = softmax
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[QAExample]:
         """The questions of a file."""
@@ -323,11 +324,6 @@ class QA:
             )
         decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="question-answering", code=CODE)
-
-    @property
-    def chooses_position(self) -> bool:
-        """Whether an output is a softmax over the positions of a text, which have no class."""
-        return self.positions == "softmax"
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Exact match and F1 of an answer."""

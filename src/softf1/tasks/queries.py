@@ -315,8 +315,5 @@ def list_query_units(predictions: Sequence[Prediction], examples: Sequence[MrcEx
             wanted = set(map(tuple, examples[i].spans))
             found = zip(predictions[i]["spans"], predictions[i]["confidence"], strict=True)
             for span, confidence in found:
-                units.item.append(item)
-                units.label.append(examples[i].label)
-                units.score.append(confidence)
-                units.right.append(tuple(span) in wanted)
+                units.add(item, examples[i].label, confidence, right=tuple(span) in wanted)
     return units

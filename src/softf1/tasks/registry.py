@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from softf1.errors import InputError
+from softf1.files import load_json
 from softf1.options import check_options, look_up, option_types
 
 if TYPE_CHECKING:
@@ -74,13 +75,6 @@ def find_task(kind: str) -> Any:
     return getattr(importlib.import_module(where), name)
 
 
-def describe_task(task: Task, *, learned: bool = True) -> dict[str, Any]:
-    """All that is needed to make the task again; without `learned`, what the user chose."""
-    fields = dataclasses.fields(task)  # type: ignore[arg-type]  # every task is a dataclass
-    kept = [f.name for f in fields if learned or not f.metadata.get("learned")]
-    return {"kind": task.kind, **{name: getattr(task, name) for name in kept}}
-
-
 def save_task(
     task: Task,
     folder: Path | str,
@@ -96,7 +90,9 @@ def save_task(
         plain_bias: The bias of each head as it was trained, where the saved one has more in it.
         files: Size and checksum of the model's files.
     """
-    content = describe_task(task) | ({"plain_bias": plain_bias} if plain_bias else {})
+    fields = dataclasses.fields(task)  # type: ignore[arg-type]  # every task is a dataclass
+    content = {"kind": task.kind, **{field.name: getattr(task, field.name) for field in fields}}
+    content |= {"plain_bias": plain_bias} if plain_bias else {}
     content |= {"files": dict(files)} if files else {}
     text = json.dumps(content, ensure_ascii=False, indent=1)
     (Path(folder) / FILE).write_text(text + "\n", "utf-8")
@@ -135,10 +131,7 @@ def _read_file(folder: Path | str) -> dict[str, Any]:
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError("wanted a model folder written by softf1, found no task", path=path)
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"wanted a task in JSON, got {error}", path=path) from error
+    found = load_json(path, "a task in JSON")
     if not isinstance(found, dict) or "kind" not in found:
         raise InputError("wanted a task in JSON, got no object with its kind", path=path)
     return found

@@ -16,8 +16,7 @@ from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
-from softf1.models.encoders import build_model
-from softf1.models.heads import Head, find_output
+from softf1.models.encoders import Head, build_model, find_output
 from softf1.options import look_up
 from softf1.tasks.base import (
     DIGITS,
@@ -28,6 +27,7 @@ from softf1.tasks.base import (
     Prediction,
     describe_collapse,
     describe_unseen,
+    probabilities,
     read_examples,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars, describe_biases
@@ -38,7 +38,7 @@ from softf1.tasks.headroom import (
     measure_tags,
     sweep_tags,
 )
-from softf1.tasks.labels import F1, check_named, probabilities, tune_classes, tune_spans
+from softf1.tasks.labels import F1, check_named, tune_classes, tune_spans
 from softf1.tasks.rows import assemble, model_inputs, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.suspects import Suspects, find_suspect_tags

@@ -15,8 +15,8 @@ from softf1.data.tags import to_characters
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy, count_classes
 from softf1.metrics.operating import Units
-from softf1.metrics.prefixes import ALLOWED, steps_of
 from softf1.metrics.schemes import (
+    ALLOWED,
     OUTSIDE,
     SCHEMES,
     decode_lenient,
@@ -24,6 +24,7 @@ from softf1.metrics.schemes import (
     detect_scheme,
     encode_spans,
     get_scheme,
+    steps_of,
 )
 from softf1.metrics.spans import count_lenient, count_strict
 from softf1.models.crf import FORBIDDEN, best_tags, marginal_logits
@@ -158,10 +159,8 @@ def list_units(
         wanted = set(decode_strict(tags, scheme))
         units.gold.append([label for _, _, label in wanted])
         for span in list_entities(one["tags"], one["confidence"], scheme=scheme):
-            units.item.append(item)
-            units.label.append(span["label"])
-            units.score.append(span["confidence"])
-            units.right.append((span["start"], span["end"], span["label"]) in wanted)
+            right = (span["start"], span["end"], span["label"]) in wanted
+            units.add(item, span["label"], span["confidence"], right=right)
     return units
 
 

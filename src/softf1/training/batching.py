@@ -17,7 +17,7 @@ A task says which stratum an item is in. Of two strata the first three are the p
 +positive and −negative; where `softf1.data.rebalance` edits the copies, these repeat them.
 
 Rows are padded to one of a few widths, the buckets: every shape costs a compilation or a CUDA
-graph.
+graph. `collate_rows` makes tensors of them, with a constant number of rows.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
 
 from softf1.errors import InputError
+from softf1.tasks.base import IGNORE, Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
+    from torch import Tensor
 
-    from softf1.tasks.base import Features
+    from softf1.models.tokenizers import Tokenizer
+    from softf1.tasks.base import Features, Task
 
     Ints = NDArray[np.int64]
 
@@ -235,6 +239,52 @@ def eval_batches(
         top = int(width[part[0]])
         out.append(MicroBatch(part[rank::world], top, rows(top)))
     return out
+
+
+def collate_rows(
+    task: Task, features: Features, micro: MicroBatch, tokenizer: Tokenizer, epoch: int = 0
+) -> Batch:
+    """Collates a micro-batch to `micro.rows` rows; the extra rows are padding.
+
+    Padding rows repeat the first row, so that no row is without a token, and all their targets
+    are ignored, so they change neither loss nor gradient. `items` and `places` are those of the
+    real rows, so that `gather` returns these only; a boolean place is a mask of the logits and is
+    padded with them. A micro-batch without items has padding rows only, of the shortest item.
+    """
+    empty = not len(micro.items)
+    items = [int(features["length"].argmin())] if empty else micro.items.tolist()
+    batch = task.collate(features, items, tokenizer, width=micro.width, epoch=epoch)
+    more = micro.rows - len(items)
+    if not more and not empty:
+        return batch
+    return Batch(
+        np.zeros(0, np.int64) if empty else batch.items,
+        {name: repeat_first(value, more) for name, value in batch.inputs.items()},
+        {key: _ignore(target, more, everything=empty) for key, target in batch.targets.items()},
+        {name: _place(value, more, empty=empty) for name, value in batch.places.items()},
+    )
+
+
+def repeat_first(value: Tensor, more: int) -> Tensor:
+    """Pads a batch with copies of its first row.
+
+    >>> repeat_first(torch.tensor([[1, 2]]), 1)
+    tensor([[1, 2],
+            [1, 2]])
+    """
+    return torch.cat([value, value[:1].expand(more, *value.shape[1:])]) if more else value
+
+
+def _ignore(target: Tensor, more: int, *, everything: bool) -> Tensor:
+    kept = target[:0] if everything else target
+    rows = len(target) + more - len(kept)
+    return torch.cat([kept, target.new_full((rows, *target.shape[1:]), IGNORE)])
+
+
+def _place(value: Tensor, more: int, *, empty: bool) -> Tensor:
+    if value.dtype == torch.bool:
+        return repeat_first(value, more)
+    return value[:0] if empty else value
 
 
 def draw_items(

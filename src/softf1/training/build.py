@@ -12,18 +12,15 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import prior_bias
-from softf1.models.encoders import import_encoder
-from softf1.models.heads import find_encoders
+from softf1.models.encoders import find_encoders, import_encoder
 from softf1.models.lora import add_lora
 from softf1.recipe import check_target, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose
 from softf1.tasks.registry import make_task
-from softf1.training.batching import MAX_BUCKETS, BatchSampler, find_strata
+from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
 from softf1.training.evaluation import check_metric
 from softf1.training.graphs import GraphStepper
-from softf1.training.loading import collate_rows
-from softf1.training.objective import make_objective
-from softf1.training.optimizer import make_optimizer, parameter_groups
+from softf1.training.objective import make_objective, make_optimizer, parameter_groups
 from softf1.training.processes import freeze_unused, make_autocast, unwrap
 from softf1.training.step import Attack, Stepper
 

@@ -13,9 +13,9 @@ import torch
 from softf1.errors import InputError
 from softf1.models.encoders import is_at_hand
 from softf1.tasks.registry import make_task
-from softf1.training.build import quiet_transformers, settle
+from softf1.training.batching import collate_rows
+from softf1.training.build import find_first_loss, quiet_transformers, settle
 from softf1.training.datasets import load_datasets
-from softf1.training.loading import collate_rows
 from softf1.training.processes import Processes
 from softf1.training.progress import format_bytes, format_seconds
 from softf1.training.run_folder import identify, look
@@ -66,7 +66,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
         datasets = load_datasets(recipe)
         settled, datasets, chosen = settle(recipe, datasets)
         trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
-    lines = [*chosen, trainer.about(), f"loss of the first batch: {trainer.try_batch():.4f}"]
+    lines = [*chosen, trainer.about(), f"loss of the first batch: {_first_loss(trainer):.4f}"]
     lines += [f"note: {note}" for note in datasets.notes]
     for key, counts in datasets.task.class_counts(datasets.features["train"]).items():
         rare = counts.min() / max(1, counts.sum()) if counts.ndim == 1 else _positive(counts)
@@ -82,6 +82,21 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     lines.append(f"time: about {format_seconds(estimate_seconds(trainer))}")
     lines.append(f"would write {folder}")
     return "\n".join(lines)
+
+
+@torch.no_grad()
+def _first_loss(trainer: Trainer) -> float:
+    """Computes the loss of the first batch."""
+    stepper = trainer.stepper
+    _, value = find_first_loss(
+        stepper.model,
+        stepper.objective,
+        trainer.datasets,
+        trainer.batch_sampler,
+        autocast=stepper.autocast,
+        device=trainer.processes.device,
+    )
+    return value.item()
 
 
 def describe_cost(recipe: Recipe, examples: int) -> str:

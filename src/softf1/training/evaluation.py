@@ -6,6 +6,7 @@ batch runs, and the host waits for a result only when a later batch is already q
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,10 +16,10 @@ import torch
 from torch import Tensor, distributed
 
 from softf1.errors import InputError
-from softf1.files import new_file
+from softf1.files import finite, new_file, write_json
 from softf1.tasks.base import format_line, join
-from softf1.training.batching import MicroBatch, eval_batches
-from softf1.training.loading import prefetch, repeat_first
+from softf1.training.batching import MicroBatch, eval_batches, repeat_first
+from softf1.training.loading import prefetch
 from softf1.training.processes import unwrap
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from softf1.recipe import Recipe
     from softf1.tasks.base import Batch, Features, Logits, Prediction, Task
     from softf1.training.datasets import Datasets
+
+HEADROOM = "headroom.json"
 
 QUEUED = 2
 """Batches in flight before the host waits for the first result."""
@@ -159,6 +162,26 @@ def write_predictions(
     with new_file(path) as file:
         for example, prediction in zip(examples, predictions, strict=True):
             file.write(format_line(task, example, prediction))
+
+
+def measure_headroom(
+    task: Task, logits: Logits, features: Features, examples: Sequence[Any], *, split: str | None
+) -> dict[str, Any] | None:
+    """Measures the headroom of a model on some examples; None if its task does not support it."""
+    if not hasattr(task, "headroom"):
+        return None
+    predictions = task.decode(logits, features, examples)
+    lines = [
+        json.loads(format_line(task, one, own))
+        for one, own in zip(examples, predictions, strict=True)
+    ]
+    found = task.headroom(lines, logits, features, examples).to_json()
+    return {**found, "split": split, "examples": len(examples)}
+
+
+def write_headroom(folder: Path, content: dict[str, Any]) -> None:
+    """Writes the file, completely or not at all."""
+    write_json(folder / HEADROOM, finite(content))
 
 
 @contextmanager

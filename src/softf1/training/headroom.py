@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softf1.errors import InputError
-from softf1.files import new_file
+from softf1.files import load_json
 from softf1.options import convert
-from softf1.tasks.base import finite, format_line
 from softf1.tasks.registry import load_task
-from softf1.training.evaluation import predict_logits
+from softf1.training.evaluation import HEADROOM, measure_headroom, predict_logits, write_headroom
 from softf1.training.predict import find_recipe, read_labelled
 from softf1.training.publish import find_model, load_model
 from softf1.training.run_folder import RESULT, read_result
 
-if TYPE_CHECKING:
-    from softf1.tasks.base import Features, Logits, Task
-
-FILE = "headroom.json"
 SCHEMA = 1
 SHAPE: dict[str, Any] = {
     "metric": str,
@@ -41,36 +36,12 @@ PART: dict[str, Any] = {
 }
 
 
-def measure(
-    task: Task, logits: Logits, features: Features, examples: Sequence[Any], *, split: str | None
-) -> dict[str, Any] | None:
-    """Measures the headroom of a model on some examples; None if its task does not support it."""
-    if not hasattr(task, "headroom"):
-        return None
-    predictions = task.decode(logits, features, examples)
-    lines = [
-        json.loads(format_line(task, one, own))
-        for one, own in zip(examples, predictions, strict=True)
-    ]
-    found = task.headroom(lines, logits, features, examples).to_json()
-    return {**found, "split": split, "examples": len(examples)}
-
-
-def write_headroom(folder: Path, content: dict[str, Any]) -> None:
-    """Writes the file, completely or not at all."""
-    with new_file(folder / FILE) as file:
-        file.write(json.dumps(finite(content), ensure_ascii=False, indent=1).encode() + b"\n")
-
-
 def read_headroom(folder: Path) -> dict[str, Any] | None:
     """Reads the file; None if there is none."""
-    path = folder / FILE
+    path = folder / HEADROOM
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"wanted the headroom of a run in JSON, got {error}", path=path) from error
+    content = load_json(path, "the headroom of a run in JSON")
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise InputError(f'wanted the headroom of a run, "schema": {SCHEMA}', path=path)
     try:
@@ -137,7 +108,7 @@ def _compute(run: Path | str, *, device: Any = "cpu", **which: Any) -> dict[str,
     _, part, examples, _ = read_labelled(run, task, **which)
     features = task.encode(examples, tokenizer)
     logits = predict_logits(model.to(device), task, features, tokenizer, device=device, **how)
-    found = measure(task, logits, features, examples, split=part)
+    found = measure_headroom(task, logits, features, examples, split=part)
     assert found is not None  # noqa: S101 - asked before
     return found
 

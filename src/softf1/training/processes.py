@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -14,6 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from softf1.errors import InputError, RunError
+from softf1.files import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,8 +112,10 @@ class Processes:
         """Starts the trackers of the recipe: TensorBoard, MLflow, W&B."""
         if self.accelerator is None or not self.accelerator.log_with:
             return
+        values = flatten(config).items()
+        known = {k: v if isinstance(v, int | float | str) else str(v) for k, v in values}
         try:
-            self.accelerator.init_trackers("softf1", config=flat(config))
+            self.accelerator.init_trackers("softf1", config=known)
         except Exception as error:  # trackers raise anything without a key or a network
             reason = str(error).strip().partition("\n")[0]
             raise RunError(f"train.trackers: {reason or type(error).__name__}") from error
@@ -293,21 +298,6 @@ def _check_trackers(names: tuple[str, ...]) -> None:
             raise InputError(f"train.trackers: the package of {name} is not installed")
 
 
-def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Flattens nested tables to dotted names; converts values that trackers do not take to text.
-
-    >>> flat({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
-    {'train.lr': 0.1, 'train.betas': '[0.9, 0.99]'}
-    """
-    out: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            out |= flat(value, f"{before}{name}.")
-        else:
-            out[before + name] = value if isinstance(value, int | float | str) else str(value)
-    return out
-
-
 def choose_precision(wanted: str, device: torch.device) -> str:
     """Resolves the precision `auto` for a device.
 
@@ -357,3 +347,32 @@ def unwrap(model: nn.Module) -> nn.Module:
     """The model inside DDP."""
     ddp = isinstance(model, nn.parallel.DistributedDataParallel)
     return cast("nn.Module", model.module) if ddp else model
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """A flag that is set when a signal asks the training to stop."""
+
+    asked = False
+
+
+@contextmanager
+def watch_signals() -> Iterator[Stop]:
+    """Context in which the first SIGINT or SIGTERM sets a flag; a second one acts as usual."""
+    stop = Stop()
+    before: dict[int, Any] = {}
+
+    def ask(number: int, frame: Any) -> None:  # noqa: ARG001 - the signature of a handler
+        stop.asked = True
+        for known, handler in before.items():
+            signal.signal(known, handler)
+
+    if current_thread() is main_thread():  # Python installs handlers in the main thread only
+        before.update({number: signal.signal(number, ask) for number in SIGNALS})
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

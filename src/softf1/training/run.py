@@ -1,26 +1,51 @@
-"""Runs a recipe: trains, evaluates, and writes a run folder."""
+"""Runs a recipe: trains, evaluates the best weights, writes a run folder, formats the result."""
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
-from softf1.errors import InputError, RunError
-from softf1.training.build import quiet_transformers, settle
+from softf1.errors import InputError, RunError, printable
+from softf1.models.lora import merge_lora
+from softf1.recipe import describe_recipe, hash_recipe
+from softf1.training.build import make_model, quiet_transformers, settle
 from softf1.training.datasets import DatasetCache, load_datasets
-from softf1.training.processes import Processes, repeatable
-from softf1.training.progress import choose_display
-from softf1.training.results import conclude
-from softf1.training.run_folder import claim, finish, identify, list_changes, look, tidy
+from softf1.training.evaluation import (
+    measure_headroom,
+    read_score,
+    write_headroom,
+    write_predictions,
+)
+from softf1.training.processes import Processes, repeatable, unwrap
+from softf1.training.progress import choose_display, peak_memory
+from softf1.training.publish import publish_model
+from softf1.training.run_folder import (
+    claim,
+    finish,
+    finished_on,
+    identify,
+    list_changes,
+    look,
+    tidy,
+    versions,
+)
 from softf1.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from softf1.metrics.operating import Point
     from softf1.recipe import Recipe
+    from softf1.tasks.base import Logits, Task
     from softf1.training.datasets import Datasets
 
 
@@ -152,3 +177,256 @@ def identify_again(
     if changes:
         raise InputError(f"{changes[0]} while it was read: start again")
     return now
+
+
+SCHEMA = 1
+SHOWN = ("precision", "recall", "f1")
+
+
+def conclude(trainer: Trainer) -> dict[str, Any]:
+    """Scores the best weights and writes predictions and model; returns the result."""
+    start = monotonic()
+    trainer.take_best()
+    parts: list[str] = [name for name in ("dev", "test") if name in trainer.datasets.examples]
+    logits = {name: trainer.predict_logits(name) for name in parts}
+    return trainer.processes.agree(lambda: _write(trainer, logits, start))
+
+
+def _write(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[str, Any]:
+    task, tuned = trainer.datasets.task, {}
+    points: list[Point] = []
+    plain = {name: _score(trainer, task, name, own) for name, own in logits.items()}
+    collapsed = _settle(trainer, logits["dev"], plain["dev"])
+    targets = trainer.recipe.eval.targets
+    if targets is not None and not _is_finite(logits["dev"]):
+        trainer.monitor.warnings.append(
+            "the model gives numbers that are not finite, so that nothing was tuned; try a lower "
+            "train.lr"
+        )
+    elif targets is not None:
+        dev = logits["dev"], trainer.datasets.features["dev"], trainer.datasets.examples["dev"]
+        if trainer.recipe.eval.target in (None, "f1"):
+            task = task.tune(*dev)
+        else:
+            task, points = task.operate(*dev, targets)
+        trainer.monitor.warnings += [said for one in points if (said := one.complain())]
+        tuned = {name: _score(trainer, task, name, own, ".tuned") for name, own in logits.items()}
+    _write_headroom(trainer, task, logits)
+    trainer.state.evaluate_seconds += monotonic() - start
+    result = describe_result(trainer, scores=plain, tuned=tuned, collapsed=collapsed)
+    if points:
+        result["operating_points"] = [point.describe() for point in points]
+    publish_model(
+        trainer.folder / "model",
+        model=_plain_model(trainer),
+        task=task,
+        tokenizer=trainer.datasets.tokenizer,
+        recipe=trainer.recipe,
+        result=result,
+    )
+    return result
+
+
+def _is_finite(logits: Logits) -> bool:
+    return all(np.isfinite(one).all() for one in logits.values() if one.dtype.kind == "f")
+
+
+def _write_headroom(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> None:
+    """Writes the headroom on the split that the run is judged by."""
+    name, own = list(logits.items())[-1]
+    if not _is_finite(own):
+        return
+    datasets = trainer.datasets
+    found = measure_headroom(
+        task, own, datasets.features[name], datasets.examples[name], split=name
+    )
+    if found is not None:
+        write_headroom(trainer.folder, found)
+
+
+def _settle(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:
+    """Whether the final model collapsed: predicts nothing, or a single class, on dev."""
+    task, features = trainer.datasets.task, trainer.datasets.features["dev"]
+    predictions = task.decode(logits, features, trainer.datasets.examples["dev"])
+    score = read_score(scores, trainer.metric)
+    return trainer.monitor.settle(predictions, score=score, epoch=trainer.state.best_epoch)
+
+
+def _plain_model(trainer: Trainer) -> nn.Module:
+    """The model with the best weights; a sharded model is gathered into a plain one."""
+    if not trainer.processes.sharded:
+        return unwrap(trainer.stepper.model)
+    with quiet_transformers():
+        model = make_model(trainer.recipe, trainer.datasets)
+    model.load_state_dict(trainer.best, strict=trainer.recipe.encoder.lora is None)
+    merge_lora(model)
+    return model
+
+
+def describe_result(
+    trainer: Trainer, *, scores: dict[str, Any], tuned: dict[str, Any], collapsed: bool
+) -> dict[str, Any]:
+    """The content of `result.json`, which docs/predict.md describes."""
+    recipe, state, datasets = trainer.recipe, trainer.state, trainer.datasets
+    seconds = max(1e-9, state.train_seconds)
+    return {
+        "schema": SCHEMA,
+        "name": recipe.name,
+        "hash": hash_recipe(recipe),
+        "task": recipe.task.kind,
+        "encoder": recipe.encoder.name,
+        "loss": recipe.loss.name,
+        "loss_options": recipe.loss.options,
+        "seed": recipe.train.seed,
+        "headline": trainer.metric,
+        "scores": scores,
+        **({"tuned": tuned} if tuned else {}),
+        **({"collapsed": True} if collapsed else {}),
+        "best": {"epoch": state.best_epoch, "step": state.best_step, "score": state.best},
+        "epochs": trainer.epochs,
+        "steps": state.step,
+        "examples": state.examples,
+        "class_counts": _class_counts(trainer),
+        "seconds": {
+            "total": round(state.train_seconds + state.evaluate_seconds, 3),
+            "train": round(state.train_seconds, 3),
+            "evaluate": round(state.evaluate_seconds, 3),
+            "warmup": round(getattr(trainer.stepper, "seconds", 0.0), 3),
+        },
+        "tokens_per_second": round(state.tokens / seconds, 1),
+        "examples_per_second": round(state.examples / seconds, 1),
+        "peak_memory": peak_memory(trainer.processes.device),
+        "warnings": trainer.monitor.warnings,
+        "notes": datasets.notes,
+        "versions": versions(),
+        "device": device_name(trainer.processes.device),
+        "world": trainer.processes.world,
+        "precision": trainer.precision,
+        "data": datasets.sources,
+        "recipe": describe_recipe(recipe),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The device in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else sys.platform + " cpu"
+
+
+def _score(
+    trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = ""
+) -> dict[str, Any]:
+    examples = trainer.datasets.examples[name]
+    predictions = task.decode(logits, trainer.datasets.features[name], examples)
+    if getattr(task, "bars", {}):
+        predictions = [task.abstain(one) for one in predictions]
+    path = trainer.folder / f"predictions.{name}{kind}.jsonl"
+    write_predictions(path, task, examples, predictions)
+    return task.score(predictions, examples)
+
+
+def _class_counts(trainer: Trainer) -> dict[str, Any]:
+    """Number of targets by class; negative and positive targets for a single output."""
+    task = trainer.datasets.task
+    labels: tuple[str, ...] = getattr(task, "labels", ())
+    known = task.class_counts(trainer.datasets.features["train"])
+    return {key: name_counts(counts, labels) for key, counts in known.items()}
+
+
+def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]:
+    """Counts by class name; for several sigmoid outputs, the positive targets.
+
+    >>> import numpy as np
+    >>> name_counts(np.array([[9, 1]]), ())
+    {'negative': 9, 'positive': 1}
+    >>> name_counts(np.array([[9, 1], [5, 5]]), ("A", "B"))
+    {'A': 1, 'B': 5}
+    """
+    if counts.shape == (1, 2):
+        return dict(zip(("negative", "positive"), counts[0].tolist(), strict=True))
+    own = counts if counts.ndim == 1 else counts[:, 1]
+    names = labels if len(labels) == len(own) else tuple(map(str, range(len(own))))
+    return dict(zip(names, own.tolist(), strict=True))
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """The default folder of a run.
+
+    >>> from softf1.recipe import build_recipe
+    >>> recipe = build_recipe({"name": "mine", "task": {"kind": "tagging", "train": "a.txt"},
+    ...                        "encoder": {"name": "bilstm"}, "loss": {"name": "ce+dice"}})
+    >>> default_folder(recipe).as_posix()
+    'runs/mine-ce+dice-s0'
+    """
+    return Path("runs") / f"{recipe.name}-{recipe.loss.name}-s{recipe.train.seed}"
+
+
+def format_result(result: Mapping[str, Any], folder: Path) -> str:
+    """Formats scores, labels of the last split, time and the folder."""
+    blocks = [format_scores(result)]
+    last = list(result["scores"].values())[-1]
+    if "labels" in last:
+        blocks.append(format_labels(last["labels"]))
+    if result.get("collapsed"):
+        blocks.append("collapsed: on dev the kept model finds nothing, or one class alone")
+    blocks += [f"warning: {printable(message)}" for message in result["warnings"]]
+    seconds = result["seconds"]
+    blocks.append(
+        f"{result['steps']:,} steps, best at epoch {result['best']['epoch']:g}; "
+        f"{seconds['train']:.1f} s training at {result['tokens_per_second']:,.0f} tokens/s, "
+        f"{seconds['evaluate']:.1f} s evaluation\n{printable(folder)}"
+    )
+    return "\n\n".join(blocks)
+
+
+def format_finished(result: Mapping[str, Any], folder: Path) -> str:
+    """Says that a run was finished before, when, and its primary metric."""
+    headline = result["headline"]
+    scores = [f"{part} {headline} {100 * one[headline]:.2f}" for part, one in lines_of(result)]
+    return (
+        f"{folder}: finished before, on {finished_on(folder, result)}; nothing was trained, "
+        f"--force trains it anew\n{', '.join(scores)}"
+    )
+
+
+def lines_of(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The scores of each split, tuned ones last."""
+    tuned = {f"{name} tuned": scores for name, scores in result.get("tuned", {}).items()}
+    return [*result["scores"].items(), *tuned.items()]
+
+
+def format_scores(result: Mapping[str, Any]) -> str:
+    """Formats one line per split, tuned scores too; the primary metric comes first.
+
+    >>> print(format_scores({"headline": "f1", "scores": {"dev": {"precision": 1, "f1": 0.5}}}))
+           f1  precision
+    dev  50.00     100.00
+    """
+    lines = dict(lines_of(result))
+    first = next(iter(lines.values()))
+    numbers = [name for name, value in first.items() if isinstance(value, int | float)]
+    shares = [name for name in numbers if not name.endswith("threshold")]
+    columns = sorted(shares, key=lambda name: name != result["headline"])
+    table = [[name, *(f"{100 * own[c]:.2f}" for c in columns)] for name, own in lines.items()]
+    return format_table(["", *columns], table)
+
+
+def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
+    """Formats precision, recall and F1 of each label, the most frequent first."""
+    ordered = sorted(labels.items(), key=lambda item: (-item[1]["support"], item[0]))
+    table = [
+        [printable(name), *(f"{100 * own[column]:.2f}" for column in SHOWN), f"{own['support']:,}"]
+        for name, own in ordered
+    ]
+    return format_table(["label", *SHOWN, "support"], table)
+
+
+def format_table(head: list[str], lines: list[list[str]]) -> str:
+    """Aligns columns: the first to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [head, *lines]
+    )

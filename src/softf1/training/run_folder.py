@@ -9,7 +9,6 @@ second), since time stamps cannot be trusted.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 from contextlib import ExitStack, suppress
@@ -24,13 +23,16 @@ from softf1 import __version__
 from softf1.errors import InputError
 from softf1.files import (
     NO_LINKS,
+    flatten,
     hash_file,
     is_unfinished,
+    load_json,
     lock,
     make_folder,
-    new_file,
     remove_folder,
     sweep,
+    write_json,
+    write_text,
 )
 from softf1.models.encoders import find_encoder, list_encoders
 from softf1.recipe import describe_recipe, format_recipe, hash_recipe
@@ -127,11 +129,10 @@ def claim(
     if done is not None:
         clear(folder)
         return done
-    _write(folder / CHECKPOINTS / RUN, {"schema": SCHEMA, **identity})
+    write_json(folder / CHECKPOINTS / RUN, {"schema": SCHEMA, **identity})
     if force:
         _empty(folder)
-    with new_file(folder / RECIPE) as file:
-        file.write(format_recipe(recipe).encode())
+    write_text(folder / RECIPE, format_recipe(recipe))
     return None
 
 
@@ -140,7 +141,7 @@ def finish(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]) ->
     now = datetime.now(UTC).isoformat(timespec="seconds")
     # The identity of the recipe as given, not of what `auto` chose.
     result |= {key: identity[key] for key in ("hash", "encoder_files")} | {"finished": now}
-    _write(folder / RESULT, result)
+    write_json(folder / RESULT, result)
     clear(folder)
     return result
 
@@ -189,19 +190,11 @@ def _refuse_others(folder: Path) -> None:
 def _read(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"wanted a result in JSON, got {error}", path=path) from error
+    content = load_json(path, "a result in JSON")
     known = isinstance(content, dict) and content.get("schema") == SCHEMA
     if not known or not isinstance(content.get("hash"), str):
         raise InputError("wanted a file of a run of softf1; give another --out", path=path)
     return dict(content)
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with new_file(path) as file:
-        file.write(json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n")
 
 
 def _lock(path: Path, held: ExitStack) -> None:
@@ -334,7 +327,7 @@ def _find_commit(name: str) -> str | None:
 
 
 def _list_values(before: Any, now: Mapping[str, Any]) -> list[str]:
-    old, new = _flatten(_of(before)), _flatten(now)
+    old, new = flatten(_of(before)), flatten(now)
     if not old:
         return []
     keys = [key for key in (*new, *(set(old) - set(new))) if key != "name"]
@@ -343,16 +336,6 @@ def _list_values(before: Any, now: Mapping[str, Any]) -> list[str]:
         for key in keys
         if old.get(key) != new.get(key)
     ]
-
-
-def _flatten(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{before}{key}.")
-        else:
-            flat[before + key] = value
-    return flat
 
 
 def _shorten(parts: Sequence[str], between: str = ", ") -> str:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, distributed
 
 from softf1.errors import InputError
-from softf1.models.lora import list_frozen
+from softf1.models.encoders import list_frozen
 from softf1.training.processes import count_ranks, gather, own_rank, share, unwrap
 
 if TYPE_CHECKING:

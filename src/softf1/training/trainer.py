@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-import signal
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from threading import current_thread, main_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from softf1.errors import InputError, RunError
+from softf1.files import finite
 from softf1.models.lora import merge_lora
 from softf1.recipe import describe_recipe
-from softf1.training.build import find_first_loss, make_batch_sampler, make_stepper, uses_graphs
+from softf1.training.batching import collate_rows
+from softf1.training.build import make_batch_sampler, make_stepper, uses_graphs
 from softf1.training.checkpoint import load_checkpoint, save_checkpoint
 from softf1.training.evaluation import Evaluated, predict_logits, read_score
-from softf1.training.loading import collate_rows, pin_batch, prefetch
-from softf1.training.monitor import Monitor
-from softf1.training.optimizer import count_steps, rate_factor, set_rate
-from softf1.training.processes import choose_precision, unwrap
-from softf1.training.progress import MetricsLog, Silent, peak_memory
+from softf1.training.loading import pin_batch, prefetch
+from softf1.training.objective import count_steps, rate_factor, set_rate
+from softf1.training.processes import Stop, choose_precision, unwrap, watch_signals
+from softf1.training.progress import Display, MetricsLog, Monitor, peak_memory
 from softf1.training.run_folder import CHECKPOINTS
 from softf1.training.state_dict import (
     load_model_tensors,
@@ -47,15 +45,12 @@ if TYPE_CHECKING:
     from softf1.training.checkpoint import Checkpoint
     from softf1.training.datasets import Datasets
     from softf1.training.processes import Processes
-    from softf1.training.progress import Display
 
 LINES, LEAST = 200, 10
 """About how many step lines `metrics.jsonl` gets, and the least number of steps between two."""
 
 ASK_EVERY = 10
 """Several processes agree on saving and stopping every so many steps."""
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedRunError(RunError):
@@ -95,7 +90,7 @@ class TrainState:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the state as JSON types."""
-        return {k: finite(v) if isinstance(v, float) else v for k, v in asdict(self).items()}
+        return dict(finite(asdict(self)))
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> TrainState:
@@ -146,7 +141,7 @@ class Trainer:
         self.state = TrainState()
         self.monitor = Monitor(datasets.task, recipe.loss)
         self.best: dict[str, Tensor] = {}
-        self.display: Display = Silent()
+        self.display = Display()
         self.log = MetricsLog(None)
         self.stop = Stop()
         self.saved = self.clock = monotonic()
@@ -330,7 +325,7 @@ class Trainer:
         weights. Sharded weights are merged when they are published.
         """
         load_model_tensors(self.stepper.model, self.best)
-        if not self.processes.sharded:
+        if self.recipe.encoder.lora is not None and not self.processes.sharded:
             merge_lora(unwrap(self.stepper.model))
 
     def _save_or_stop(self, *, last: bool) -> None:
@@ -397,20 +392,6 @@ class Trainer:
         sources = self.datasets.sources
         return {name: [one["examples"], one.get("sha256")] for name, one in sources.items()}
 
-    @torch.no_grad()
-    def try_batch(self) -> float:
-        """Computes the loss of the first batch."""
-        stepper, device = self.stepper, self.processes.device
-        _, value = find_first_loss(
-            stepper.model,
-            stepper.objective,
-            self.datasets,
-            self.batch_sampler,
-            autocast=stepper.autocast,
-            device=device,
-        )
-        return value.item()
-
     def count_parameters(self) -> tuple[int, int]:
         """Counts all parameters, and those that are trained."""
         every = self.stepper.model.parameters()
@@ -428,34 +409,3 @@ class Trainer:
             + ", ".join(f"{len(own):,} {name}" for name, own in examples.items())
             + f" examples; {self.steps:,} steps on {self.processes.device.type} ({self.precision})"
         )
-
-
-def finite(value: float) -> float | None:
-    """The number, or None if it is not finite, which JSON cannot hold."""
-    return value if math.isfinite(value) else None
-
-
-class Stop:
-    """A flag that is set when a signal asks the training to stop."""
-
-    asked = False
-
-
-@contextmanager
-def watch_signals() -> Iterator[Stop]:
-    """Context in which the first SIGINT or SIGTERM sets a flag; a second one acts as usual."""
-    stop = Stop()
-    before: dict[int, Any] = {}
-
-    def ask(number: int, frame: Any) -> None:  # noqa: ARG001 - the signature of a handler
-        stop.asked = True
-        for known, handler in before.items():
-            signal.signal(known, handler)
-
-    if current_thread() is main_thread():  # Python installs handlers in the main thread only
-        before.update({number: signal.signal(number, ask) for number in SIGNALS})
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -23,6 +23,7 @@ from torch import distributed, nn
 from softf1.integrations.transformers.targets import IGNORE, pair_up
 from softf1.losses import CompoundLoss, CrossEntropyLoss, FocalLoss, WindowLoss, make_loss
 from softf1.losses._sums import take_sums
+from softf1.training.processes import count_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +112,7 @@ class TrainerLoss:
         here = Counted(*counts.tolist())
         if not torch.is_grad_enabled():
             # Evaluation: return the loss of this batch, although the Trainer will multiply it.
-            return self._whole(logits, target) / (1 if items in here else ranks())
+            return self._whole(logits, target) / (1 if items in here else count_ranks())
         if getattr(self.loss, "schedule", None) is not None:
             raise ValueError(f"a schedule needs to know the step: {MIXIN}")
         step = self._enter(num_items_in_batch, items, here, logits.device)
@@ -125,7 +126,7 @@ class TrainerLoss:
         return self._step
 
     def _part(self, step: Step, logits: Tensor, target: Tensor, here: Counted) -> Tensor:
-        if step.is_whole and ranks() == 1:
+        if step.is_whole and count_ranks() == 1:
             return self._whole(logits, target)
         softmax = target.shape != logits.shape and logits.shape[-1] > 1
         if (obstacle := self._obstacle(softmax=softmax)) or step.scale is None:
@@ -134,7 +135,7 @@ class TrainerLoss:
                     f"{obstacle} over several micro-batches takes two passes over them: {MIXIN}"
                 )
             value = self._over_ranks(logits, target)
-            return value / ranks() if step.multiplied else value
+            return value / count_ranks() if step.multiplied else value
         sums = torch.cat(take_sums(self.loss, logits, target, None), dim=1)
         labels_in_row = 1 if softmax else logits.shape[-1]
         if any(rows * labels_in_row != here.seen for rows in sums[1].tolist()):
@@ -231,7 +232,7 @@ class Step:
         self.is_whole = self.multiplied or all_items in (seen, given)
         self.scale: float | None = 1 / max(items, 1)
         if len(set(all_items)) > 1:
-            self.scale = ranks() / max(sum(all_items), 1)
+            self.scale = count_ranks() / max(sum(all_items), 1)
         if self.is_whole and seen != given:
             self.scale = None
 
@@ -244,19 +245,12 @@ class Step:
 def gather(numbers: Sequence[int], device: torch.device) -> list[list[int]]:
     """Gathers each number from all ranks."""
     own = torch.tensor(numbers, dtype=torch.int64, device=device)
-    if ranks() == 1:
+    if count_ranks() == 1:
         return [[number] for number in numbers]
-    everywhere = [torch.empty_like(own) for _ in range(ranks())]
+    everywhere = [torch.empty_like(own) for _ in range(count_ranks())]
     distributed.all_gather(everywhere, own)
     columns: list[list[int]] = torch.stack(everywhere, dim=1).tolist()
     return columns
-
-
-def ranks() -> int:
-    """Returns the number of processes that train together."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return 1
-    return distributed.get_world_size()
 
 
 def _add_up(parts: list[int], totals: list[int]) -> bool:

@@ -1,7 +1,7 @@
 import pytest
 
 from softf1.errors import InputError
-from softf1.reports.items import NO_ANSWER, find_scheme, read_items
+from softf1.reports.reading import NO_ANSWER, find_scheme, read_items
 from tests.reports.grids import write_lines
 
 

@@ -1,23 +1,101 @@
-"""Reads predictions files of all tasks into one form: items with gold and predicted units.
+"""Reads the files that runs leave: JSON, and predictions of all tasks as items of one form.
 
-A unit is right or wrong on its own: a span `(start, end, label)` of a tagged sentence, a label of a
-text, the answer to a question. The keys of a line tell its form, as docs/predict.md describes them:
-reports read files only and know no task.
+An item has gold and predicted units. A unit is right or wrong on its own: a span
+`(start, end, label)` of a tagged sentence, a label of a text, the answer to a question. The keys of
+a line tell its form, as docs/predict.md describes them: reports read files only and know no task.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
+from softf1.files import read_json
 from softf1.metrics.schemes import decode_lenient, decode_strict, detect_scheme
-from softf1.reports.study import items_of, number, read_lines, section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+SCHEMA = 1
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Reads a JSON object of a known schema version."""
+    value = read_json(path)
+    if value.get("schema") != SCHEMA:
+        raise InputError(f'wanted "schema": {SCHEMA}, got {value.get("schema")!r}', path=path)
+    return value
+
+
+def read_lines(path: Path, *, unfinished: bool = False) -> Iterator[dict[str, Any]]:
+    """Reads a file with one JSON object per line; nothing if there is no file.
+
+    Args:
+        path: The file.
+        unfinished: Whether the last line may be incomplete, as in the log of a killed run.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                if unfinished and not line.endswith(b"\n"):
+                    return
+                raise InputError(f"wanted JSON, got: {error}", path=path, line=number) from None
+            if not isinstance(value, dict):
+                got = type(value).__name__
+                raise InputError(f"wanted an object, got {got}", path=path, line=number)
+            yield value
+
+
+def need(value: Mapping[str, Any], key: str, kind: type, path: Path) -> Any:
+    """The value under a key, which must be there and of that kind."""
+    content = value.get(key)
+    if not isinstance(content, kind) or isinstance(content, bool):
+        got = "nothing" if content is None else type(content).__name__
+        raise InputError(f'wanted "{key}" of type {kind.__name__}, got {got}', path=path)
+    return content
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for anything else.
+
+    >>> number(1), number("1"), number(float("nan"))
+    (1.0, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def section(value: Any, *keys: str) -> dict[str, Any]:
+    """The nested object under these keys; empty if there is none.
+
+    >>> section({"scores": {"dev": {"f1": 0.5}}}, "scores", "dev")
+    {'f1': 0.5}
+    >>> section({"scores": None}, "scores", "test")
+    {}
+    """
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def items_of(value: Any) -> list[Any]:
+    """The items of a list; empty for anything else.
+
+    >>> items_of([1, 2]), items_of(5)
+    ([1, 2], [])
+    """
+    return value if isinstance(value, list) else []
+
 
 Span = tuple[int, int, str]
 Unit = Span | str
@@ -158,3 +236,36 @@ def _labelled(spans: list[Any], label: str) -> list[Span]:
         if not 0 <= start < end:
             raise ValueError(f"a span from {start} to {end}")
     return out
+
+
+Pair = tuple[str, str]
+
+OUTSIDE = "O"
+NONE = "(none)"
+
+
+def confuse(item: Item) -> Iterator[Pair]:
+    """The (gold, predicted) pairs of one item; words outside all spans are left out.
+
+    >>> item = Item(id="1", words=("Ada", "ran"), gold=frozenset({(0, 1, "PER")}),
+    ...             predicted=frozenset({(0, 2, "LOC")}))
+    >>> list(confuse(item))
+    [('PER', 'LOC'), ('O', 'LOC')]
+    """
+    if item.words:
+        gold, predicted = (_by_word(item, units) for units in (item.gold, item.predicted))
+        yield from (
+            pair for pair in zip(gold, predicted, strict=True) if pair != (OUTSIDE, OUTSIDE)
+        )
+        return
+    yield from ((str(unit), str(unit)) for unit in sorted(item.gold & item.predicted, key=str))
+    missed = sorted(map(str, item.gold - item.predicted)) or [NONE]
+    extra = sorted(map(str, item.predicted - item.gold)) or [NONE]
+    yield from ((a, b) for a in missed for b in extra if (a, b) != (NONE, NONE))
+
+
+def _by_word(item: Item, units: frozenset[Span | str]) -> list[str]:
+    labels = [OUTSIDE] * len(item.words)
+    for start, end, label in sorted(unit for unit in units if not isinstance(unit, str)):
+        labels[start:end] = [label] * (min(end, len(labels)) - start)
+    return labels

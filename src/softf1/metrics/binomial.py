@@ -1,0 +1,86 @@
+"""The binomial test of a share: its p-value, its one-sided bound, and how many right ones pass."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+CONFIDENCE = 0.95
+
+
+def binomial_tail(right: int, trials: int, share: float) -> float:
+    """The probability of `right` or more of `trials` where each has the probability `share`.
+
+    >>> binomial_tail(2, 2, 0.5), binomial_tail(0, 3, 0.1)
+    (0.25, 1.0)
+    """
+    if right <= 0:
+        return 1.0
+    if right > trials or share <= 0:
+        return 0.0
+    if share >= 1:
+        return 1.0
+    # Terms relative to the first, each from the one before, so that no factorial is needed.
+    k = np.arange(right, trials)
+    steps = np.log(trials - k) - np.log(k + 1) + math.log(share) - math.log1p(-share)
+    first = (
+        math.lgamma(trials + 1)
+        - math.lgamma(right + 1)
+        - math.lgamma(trials - right + 1)
+        + right * math.log(share)
+        + (trials - right) * math.log1p(-share)
+    )
+    terms = first + np.concatenate([[0.0], np.cumsum(steps)])
+    top = float(terms.max())
+    return min(1.0, math.exp(top) * float(np.exp(terms - top).sum()))
+
+
+def lower_bound(right: int, trials: int, *, confidence: float = CONFIDENCE) -> float:
+    """The one-sided Clopper-Pearson bound: the true share is above it with this confidence.
+
+    >>> round(lower_bound(59, 59), 4)  # 0.05 ** (1 / 59)
+    0.9505
+    """
+    low, high = 0.0, right / trials if trials else 0.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if binomial_tail(right, trials, middle) <= 1 - confidence:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def fewest_all_right(least: float, level: float) -> int:
+    """How many must be right out of as many to pass: `least` to that power is the p-value."""
+    return math.ceil(math.log(level) / math.log(least))
+
+
+@lru_cache
+def first_size(least: float, level: float) -> int:
+    """Where the walk for a precision starts: so many that a few errors do not end it at once.
+
+    The smallest number that passes with half of the errors that the target allows; the smallest
+    that passes at all wants every one to be right, and often stops a walk at its first step.
+
+    >>> first_size(0.95, 0.05)  # with 3 errors
+    153
+    """
+    size = fewest_all_right(least, level)
+    while binomial_tail(size - int(size * (1 - least) / 2), size, least) > level:
+        size += 1
+    return size
+
+
+def fewest_right(trials: int, least: float, level: float) -> int:
+    """How many of `trials` must be right to pass; one more than all where none can."""
+    low, high = 0, trials + 1
+    while low < high:
+        middle = (low + high) // 2
+        if binomial_tail(middle, trials, least) <= level:
+            high = middle
+        else:
+            low = middle + 1
+    return low
