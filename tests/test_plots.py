@@ -29,9 +29,14 @@ def test_every_loss_has_a_page_and_every_plot_a_place() -> None:
     pages = {path.stem for path in (ROOT / "docs/losses").glob("*.md")}
     assert stems - {"exact", "registry", "weights"} == pages - {"index"}
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    drawn = {f"{name}.svg" for name in plots.PLOTS} | {"decision.svg"}  # of docs/decision.py
+    others = {"decision.svg", "report.png"}  # of docs/decision.py and docs/screenshot.py
+    drawn = {f"{name}.svg" for name in plots.PLOTS} | others
     assert {path.name for path in plots.IMAGES.iterdir()} == drawn
-    assert all(f"images/{name}.svg" in text for name in plots.PLOTS)
+    assert all(f"images/{name}" in text for name in drawn)
+
+
+def test_the_picture_of_the_report_is_small() -> None:
+    assert (plots.IMAGES / "report.png").stat().st_size < 250_000
 
 
 def test_plots_are_made_from_nothing(tmp_path: Path) -> None:

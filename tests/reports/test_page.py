@@ -127,7 +127,9 @@ def test_verdicts_take_one_line_and_the_rest_is_behind_a_click(rendered):
     form = "<details><summary>(.*)</summary><p>(.*)</p></details>"
     summary, rest = re.fullmatch(form, folded).groups()
     assert summary == "no difference shown"
-    assert rest.startswith("no difference that 5 seeds can show; a gain of 0.5 would need 18 seeds;")
+    assert rest.startswith(
+        "no difference that 5 seeds can show; a gain of 0.5 would need 18 seeds;"
+    )
     assert "with a probability of 9" in rest
 
 
