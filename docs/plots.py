@@ -373,26 +373,23 @@ def draw_trade(axes: Axes) -> None:
     trade = read_trade()
     lines = [
         ("Tversky, alpha/beta", BLUE, "o", "tversky "),
-        ("focal, gamma", RED, "s", "focal "),
+        ("focal, gamma 0.5 to 5", RED, "s", "focal "),
         ("dice", GREEN, "D", "dice"),
         ("cross entropy", BLACK, "X", "ce"),
     ]
-    corner = [100.0, 0.0, 100.0, 0.0]
     for label, colour, marker, start in lines:
         rows = [row for row in trade if row == start or (start[-1] == " " and start in row)]
-        means = [[fmean(values) for values in zip(*trade[row], strict=True)] for row in rows]
-        for row, (recall, precision) in zip(rows, means, strict=True):
+        means = [tuple(map(fmean, zip(*trade[row], strict=True))) for row in rows]
+        for row in rows:
             axes.scatter(*zip(*trade[row], strict=True), 14, colour, marker, alpha=0.3, lw=0)
-            if start[-1] == " ":
-                text, place = row.removeprefix(start), (6, 5)
-                axes.annotate(text, (recall, precision), place, textcoords="offset points", size=9)
-            corner = [
-                min(corner[0], recall), max(corner[1], recall),
-                min(corner[2], precision), max(corner[3], precision),
-            ]  # fmt: skip
-        axes.plot(*zip(*means, strict=True), color=colour, marker=marker, ms=7, lw=1.4, label=label)
-    limits = {"xlim": (corner[0] - 6, corner[1] + 8), "ylim": (corner[2] - 6, corner[3] + 8)}
-    axes.set(xlabel="recall on test", ylabel="precision on test", **limits)
+        line = "-" if colour == BLUE else ""
+        axes.plot(
+            *zip(*means, strict=True), line, c=colour, marker=marker, ms=7, lw=1.4, label=label
+        )
+        for row, point in zip(rows, means, strict=True) if colour == BLUE else ():
+            at = {"xytext": (-14, -15), "textcoords": "offset points"}
+            axes.annotate(row.removeprefix(start), point, **at, size=9)
+    axes.set(xlabel="recall on test", ylabel="precision on test", xlim=(12, 62), ylim=(30, 90))
     draw_levels(axes)
 
 
@@ -403,12 +400,11 @@ def draw_levels(axes: Axes) -> None:
     for f1 in range(10, 100, 10):
         precisions = f1 * recalls / (2 * recalls - f1)  # of 1 / F1 = (1 / P + 1 / R) / 2
         inside = (precisions > low) & (precisions < high) & (2 * recalls > f1)
-        if inside.any():
+        if inside.sum() > 100:
             axes.plot(recalls[inside], precisions[inside], ":", color="#999999", lw=1)
             end = recalls[inside][-1], precisions[inside][-1]
-            axes.annotate(
-                f"F1 {f1}", end, (-34, 4), textcoords="offset points", size=8, c="#777777"
-            )
+            at = {"xytext": (-34, 4), "textcoords": "offset points"}
+            axes.annotate(f"F1 {f1}", end, **at, size=8, color="#777777")
 
 
 def draw_curves(axes: Axes) -> None:
