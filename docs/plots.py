@@ -421,7 +421,7 @@ def draw_curves(axes: Axes) -> None:
         for seed in zip(*values, strict=True):
             axes.plot(epochs, seed, color=colour, lw=0.7, alpha=0.4)
         axes.plot(epochs, [fmean(own) for own in values], color=colour, label=label)
-    axes.set(xlabel="epochs", ylabel="F1 on dev", ylim=(0, None), xticks=range(5))
+    axes.set(xlabel="epochs", ylabel="F1 on dev", ylim=(-2, None), xticks=range(5))
 
 
 PLOTS: dict[str, Callable[[Axes], None]] = {
