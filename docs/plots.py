@@ -381,13 +381,12 @@ def draw_trade(axes: Axes) -> None:
         rows = [row for row in trade if row == start or (start[-1] == " " and start in row)]
         means = [tuple(map(fmean, zip(*trade[row], strict=True))) for row in rows]
         for row in rows:
-            axes.scatter(*zip(*trade[row], strict=True), 14, colour, marker, alpha=0.3, lw=0)
-        line = "-" if colour == BLUE else ""
-        axes.plot(
-            *zip(*means, strict=True), line, c=colour, marker=marker, ms=7, lw=1.4, label=label
-        )
+            recalls, precisions = zip(*trade[row], strict=True)
+            axes.scatter(recalls, precisions, s=14, c=colour, marker=marker, alpha=0.3, lw=0)
+        look = {"ls": "-" if colour == BLUE else "", "lw": 1.4, "marker": marker, "ms": 7}
+        axes.plot(*zip(*means, strict=True), color=colour, label=label, **look)
         for row, point in zip(rows, means, strict=True) if colour == BLUE else ():
-            at = {"xytext": (-14, -15), "textcoords": "offset points"}
+            at = {"xytext": (-4, -13), "textcoords": "offset points", "ha": "right"}
             axes.annotate(row.removeprefix(start), point, **at, size=9)
     axes.set(xlabel="recall on test", ylabel="precision on test", xlim=(12, 62), ylim=(30, 90))
     draw_levels(axes)

@@ -105,3 +105,20 @@ def test_push_is_towards_the_label() -> None:
     ce = plots.summed("ce")
     assert plots.push(ce, p, positive=True).item() == pytest.approx(0.75)  # 1 − p
     assert plots.push(ce, p, positive=False).item() == pytest.approx(0.25)  # p
+
+
+def test_losses_trade_precision_and_recall_on_real_names_as_the_pages_say() -> None:
+    means = {
+        row: [sum(values) / 3 for values in zip(*seeds, strict=True)]
+        for row, seeds in plots.read_trade().items()
+    }
+    tversky = [means[f"tversky {alpha}/{beta}"] for alpha, beta in (
+        ("0.9", "0.1"), ("0.7", "0.3"), ("0.5", "0.5"), ("0.3", "0.7"), ("0.1", "0.9"),
+    )]  # fmt: skip
+    recalls, precisions = zip(*tversky, strict=True)
+    assert list(recalls) == sorted(recalls)  # as beta grows
+    assert [round(value) for value in (recalls[0], recalls[-1])] == [20, 55]
+    assert [round(value) for value in (precisions[0], precisions[-1])] == [78, 38]
+    assert [round(value) for value in means["dsc, squared"]] == [44, 44]
+    assert [round(value) for value in means["dice"]] == [33, 76]
+    assert means["dsc, linear"] == means["dice, linear"] == [0, 0]
