@@ -122,12 +122,12 @@ def _spans(start: str) -> Detected | None:
 def _json(start: str) -> Detected | None:
     if '"start_position"' in start and '"query"' in start:
         return Detected("mrc", "mrc_ner", "items with query and start_position")
-    if '"paragraphs"' in start:
-        if '"context_id"' in start:
-            return Detected("quoref", "qa", "paragraphs with context_id, as QuoRef has")
-        return Detected("squad", "qa", "articles with paragraphs")
-    if all(f'"{key}"' in start for key in ("context", "question", "answers")):
-        return Detected("squad", "qa", "questions with their context and answers")
+    articles = '"paragraphs"' in start
+    if articles and '"context_id"' in start:
+        return Detected("quoref", "qa", "paragraphs with context_id, as QuoRef has")
+    if articles or all(f'"{key}"' in start for key in ("context", "question", "answers")):
+        reason = "articles with paragraphs" if articles else "a context, question and answers"
+        return Detected("squad", "qa", reason)
     text = start.strip()
     is_list = text.startswith("[")
     kind, where = ("json", "a list of objects") if is_list else ("jsonl", "one object per line")
