@@ -1,6 +1,9 @@
 """The tables of results/corpora-rows.csv, written into the documentation between their marks.
 
-python benchmarks/corpora_table.py
+    python benchmarks/corpora_table.py
+
+One of them, docs/paper.md, also shows what `auto` gains, from results/gains.csv: run this after
+`beyond.py table`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from softf1.experiments.tables import find_table, is_printed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[1] / "docs" / "corpora.md"
+DOCS = Path(__file__).parents[1] / "docs"
+GAINS = Path(__file__).parent / "results" / "gains.csv"
 NAMES = {
     "ce+tuned": "CE, tuned",
     "wce": "weighted CE",
@@ -176,6 +180,32 @@ def short(rows: dict[str, dict[str, Row]]) -> str:
     return _markdown(lines)
 
 
+def answers(rows: dict[str, dict[str, Row]]) -> str:
+    """A line for each task with a gain in the paper: that gain, and ours with three ways to train.
+
+    Tasks with a gain of `auto` stand first.
+    """
+    autos = {row["grid"]: row for row in read_csv(GAINS)}
+    heads = ["data", "the paper, DSC", "DSC, authors' settings", "CE + dice", "`auto`"]
+    lines = [heads, ["---", *["---:"] * 4]]
+    shown = [one for one in compared(rows) if printed_gain(one[1], "dsc") is not None]
+    for name, grid, own in sorted(shown, key=lambda one: one[0] not in autos):
+        ours = [interval(own["authors"]), interval(own["ce+dice"]), auto_gain(autos.get(name))]
+        lines.append([grid["title"], points(printed_gain(grid, "dsc")), *ours])
+    return _markdown(lines)
+
+
+def auto_gain(row: Row | None) -> str:
+    """What `auto` gains with half of its interval over seeds; bold where that leaves out 0."""
+    if row is None:
+        return ""
+    value, half = float(row["gain"]), float(row["half"] or 0)
+    text = points(value)
+    if not half:
+        return f"{text}\u00a0(1\u00a0seed)"
+    return f"{f'**{text}**' if abs(value) > half else text}\u00a0±\u00a0{half:.1f}"
+
+
 def best_other(own: dict[str, Row]) -> str:
     """The best of the losses that have no column."""
     others = [loss for loss in NAMES if loss not in ("authors", "ce+dice")]
@@ -288,20 +318,24 @@ def fill(path: Path, mark: str, text: str) -> None:
 
 
 TABLES = {
-    "corpora": overview,
-    "paper": short,
-    "details": details,
-    "balance": balance,
-    "sweeps": sweeps,
+    "corpora.md": {
+        "corpora": overview,
+        "paper": short,
+        "details": details,
+        "balance": balance,
+        "sweeps": sweeps,
+    },
+    "paper.md": {"answers": answers},
 }
-"""The tables of the page, by the marks that they stand between."""
+"""The tables of each page, by the marks that they stand between."""
 
 
 def main() -> None:
     """Write all tables."""
     rows = read_rows()
-    for mark, make in TABLES.items():
-        fill(PAGE, mark, make(rows))
+    for page, tables in TABLES.items():
+        for mark, make in tables.items():
+            fill(DOCS / page, mark, make(rows))
 
 
 if __name__ == "__main__":

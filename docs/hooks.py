@@ -41,7 +41,7 @@ FORMULA = re.compile(r"^\$\$(.+)\$\$$", re.MULTILINE)
 def _load(name: str) -> Any:
     """A module beside this one: docs is no package."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None  # noqa: PT018, S101 - the file is there
+    assert spec is not None and spec.loader is not None  # noqa: PT018 - the file is there
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -74,7 +74,7 @@ def _script(base: str, kind: str, script: str) -> str:
 
 
 def _element(token: str, tokens: Iterator[str], words: list[str]) -> str:
-    if token == "{":  # noqa: S105 - no password
+    if token == "{":
         return f"<mrow>{''.join(_row(tokens, words, end='}'))}</mrow>"
     if not token.startswith("\\"):
         name = "mn" if token[0].isdigit() else "mi" if token.isalpha() else "mo"

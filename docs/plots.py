@@ -1,7 +1,7 @@
 """Makes every plot of the documentation: `python docs/plots.py [FOLDER]`.
 
 All gradients come from the package's own losses through autograd; nothing is derived again here.
-The gains come from benchmarks/results/gains.csv and curves.csv.
+The gains and curves, and what losses do on names, come from benchmarks/results.
 The figures are narrow with large letters, so that they can be read on a phone, and white, so that
 they can be read in a dark theme. The same versions give the same bytes.
 """
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent / "images"
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-GAINS, CURVES = RESULTS / "gains.csv", RESULTS / "curves.csv"
+GAINS, CURVES, NAMES = (RESULTS / f"{name}.csv" for name in ("gains", "curves", "names"))
 # Okabe and Ito's colours, which differ for colour-blind readers too.
 BLACK, BLUE, RED, GREEN, ORANGE = "#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 STYLE = {
@@ -343,6 +344,85 @@ def read_curves(path: Path = CURVES) -> dict[str, Callable[[Axes], None]]:
     }
 
 
+def read_names(split: str, key: str) -> dict[str, dict[float, list[float]]]:
+    """Reads names.csv: a score in points, by row and epoch, a value for each seed."""
+    found: dict[str, dict[float, list[float]]] = {}
+    with NAMES.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            if line["split"] == split:
+                epochs = found.setdefault(line["row"], {})
+                epochs.setdefault(float(line["epoch"]), []).append(100 * float(line[key]))
+    return found
+
+
+def read_trade() -> dict[str, list[tuple[float, float]]]:
+    """Recall and precision on test of every row of names.csv, a pair for each seed."""
+    scores = [read_names("test", key) for key in ("recall", "precision")]
+    return {
+        row: [
+            pair
+            for epoch in recalls
+            for pair in zip(recalls[epoch], scores[1][row][epoch], strict=True)
+        ]
+        for row, recalls in scores[0].items()
+    }
+
+
+def draw_trade(axes: Axes) -> None:
+    """Precision and recall on real names: Tversky's alpha, focal's gamma, dice, cross entropy."""
+    trade = read_trade()
+    lines = [
+        ("Tversky, alpha/beta", BLUE, "o", "tversky "),
+        ("focal, gamma 0.5 to 5", RED, "s", "focal "),
+        ("dice", GREEN, "D", "dice"),
+        ("cross entropy", BLACK, "X", "ce"),
+    ]
+    for label, colour, marker, start in lines:
+        rows = [row for row in trade if row == start or (start[-1] == " " and start in row)]
+        means = [tuple(map(fmean, zip(*trade[row], strict=True))) for row in rows]
+        for row in rows:
+            recalls, precisions = zip(*trade[row], strict=True)
+            axes.scatter(recalls, precisions, s=14, c=colour, marker=marker, alpha=0.3, lw=0)
+        look = {"ls": "-" if colour == BLUE else "", "lw": 1.4, "marker": marker, "ms": 7}
+        axes.plot(*zip(*means, strict=True), color=colour, label=label, **look)
+        for row, point in zip(rows, means, strict=True) if colour == BLUE else ():
+            at = {"xytext": (-4, -13), "textcoords": "offset points", "ha": "right"}
+            axes.annotate(row.removeprefix(start), point, **at, size=9)
+    axes.set(xlabel="recall on test", ylabel="precision on test", xlim=(12, 62), ylim=(30, 90))
+    draw_levels(axes)
+
+
+def draw_levels(axes: Axes) -> None:
+    """Dotted lines of equal F1, with their value where they leave the plot."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    recalls = torch.linspace(max(left, 1), right, 400)
+    for f1 in range(10, 100, 10):
+        precisions = f1 * recalls / (2 * recalls - f1)  # of 1 / F1 = (1 / P + 1 / R) / 2
+        inside = (precisions > low) & (precisions < high) & (2 * recalls > f1)
+        if inside.sum() > 100:
+            axes.plot(recalls[inside], precisions[inside], ":", color="#999999", lw=1)
+            end = recalls[inside][-1], precisions[inside][-1]
+            at = {"xytext": (-34, 4), "textcoords": "offset points"}
+            axes.annotate(f"F1 {f1}", end, **at, size=8, color="#777777")
+
+
+def draw_curves(axes: Axes) -> None:
+    """F1 on dev while training on real names: the mean over seeds, and each seed thin."""
+    curves = {
+        "ce": ("cross entropy", BLACK), "ce+dice": ("CE + dice", BLUE), "dice": ("dice", GREEN),
+        "dsc, authors": ("DSC, alpha 0.01", ORANGE), "dsc, squared": ("DSC, alpha 1", RED),
+        "dsc, linear": ("DSC, alpha 1, linear", "#777777"),
+    }  # fmt: skip
+    found = read_names("dev", "f1")
+    for row, (label, colour) in curves.items():
+        epochs = sorted(found[row])
+        values = [found[row][epoch] for epoch in epochs]
+        for seed in zip(*values, strict=True):
+            axes.plot(epochs, seed, color=colour, lw=0.7, alpha=0.4)
+        axes.plot(epochs, [fmean(own) for own in values], color=colour, label=label)
+    axes.set(xlabel="epochs", ylabel="F1 on dev", ylim=(-2, None), xticks=range(5))
+
+
 PLOTS: dict[str, Callable[[Axes], None]] = {
     "best-probability": draw_best_probability,
     "ce": draw_ce,
@@ -357,6 +437,8 @@ PLOTS: dict[str, Callable[[Axes], None]] = {
     "gains": draw_gains,
     "la": draw_la,
     "positive-share": draw_positive_share,
+    "precision-recall": draw_trade,
+    "training-curves": draw_curves,
     "tversky": draw_tversky,
     "weights": draw_weights,
 } | read_curves()

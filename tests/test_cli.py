@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from softf1.cli.main import main
+from softf1.cli.main import VERBS, main
 
 
 def test_help_imports_neither_torch_nor_numpy():
@@ -43,6 +43,14 @@ def test_version_and_usage(capsys):
         main(["no-such-verb"])
     assert exit_code.value.code == 2
     assert "invalid choice: 'no-such-verb'" in capsys.readouterr().err
+
+
+def test_without_a_verb_all_verbs_are_shown(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    said = capsys.readouterr().err
+    assert all(f"\n    {verb}" in said for verb in VERBS)
+    assert said.endswith("Start with: softf1 new YOUR-FILE, or softf1 demo\n")
 
 
 def test_bad_input_is_one_line_and_exit_2(capsys):

@@ -29,9 +29,14 @@ def test_every_loss_has_a_page_and_every_plot_a_place() -> None:
     pages = {path.stem for path in (ROOT / "docs/losses").glob("*.md")}
     assert stems - {"exact", "registry", "weights"} == pages - {"index"}
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    drawn = {f"{name}.svg" for name in plots.PLOTS} | {"decision.svg"}  # of docs/decision.py
+    others = {"decision.svg", "report.png"}  # of docs/decision.py and docs/screenshot.py
+    drawn = {f"{name}.svg" for name in plots.PLOTS} | others
     assert {path.name for path in plots.IMAGES.iterdir()} == drawn
-    assert all(f"images/{name}.svg" in text for name in plots.PLOTS)
+    assert all(f"images/{name}" in text for name in drawn)
+
+
+def test_the_picture_of_the_report_is_small() -> None:
+    assert (plots.IMAGES / "report.png").stat().st_size < 250_000
 
 
 def test_plots_are_made_from_nothing(tmp_path: Path) -> None:
@@ -100,3 +105,20 @@ def test_push_is_towards_the_label() -> None:
     ce = plots.summed("ce")
     assert plots.push(ce, p, positive=True).item() == pytest.approx(0.75)  # 1 − p
     assert plots.push(ce, p, positive=False).item() == pytest.approx(0.25)  # p
+
+
+def test_losses_trade_precision_and_recall_on_real_names_as_the_pages_say() -> None:
+    means = {
+        row: [sum(values) / 3 for values in zip(*seeds, strict=True)]
+        for row, seeds in plots.read_trade().items()
+    }
+    tversky = [means[f"tversky {alpha}/{beta}"] for alpha, beta in (
+        ("0.9", "0.1"), ("0.7", "0.3"), ("0.5", "0.5"), ("0.3", "0.7"), ("0.1", "0.9"),
+    )]  # fmt: skip
+    recalls, precisions = zip(*tversky, strict=True)
+    assert list(recalls) == sorted(recalls)  # as beta grows
+    assert [round(value) for value in (recalls[0], recalls[-1])] == [20, 55]
+    assert [round(value) for value in (precisions[0], precisions[-1])] == [78, 38]
+    assert [round(value) for value in means["dsc, squared"]] == [44, 44]
+    assert [round(value) for value in means["dice"]] == [33, 76]
+    assert means["dsc, linear"] == means["dice, linear"] == [0, 0]

@@ -129,6 +129,13 @@ def test_pages_that_scripts_write_are_up_to_date():
     assert commands.FILE.read_text("utf-8") == commands.write_page(), "run docs/commands.py"
 
 
+def test_the_terminal_session_has_the_commands_of_the_quickstart():
+    session = load("session")
+    shown = re.findall(r"^\$ (.+)$", session.FILE.read_text("utf-8"), re.MULTILINE)
+    assert shown == session.list_commands()
+    assert len(shown) == 4
+
+
 def test_decision_guide_names_losses_that_there_are():
     from softf1.losses import loss_names
 

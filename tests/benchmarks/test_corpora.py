@@ -38,10 +38,30 @@ def test_every_row_of_a_grid_can_be_trained(name):
 
 def test_tables_are_those_of_the_files():
     rows = corpora_table.read_rows()
-    page = corpora_table.PAGE.read_text("utf-8")
-    for mark, make in corpora_table.TABLES.items():
-        shown = page.partition(f"<!-- {mark} -->\n")[2].partition(f"<!-- end of {mark} -->")[0]
-        assert shown.strip() == make(rows), mark
+    for name, tables in corpora_table.TABLES.items():
+        page = (corpora_table.DOCS / name).read_text("utf-8")
+        for mark, make in tables.items():
+            shown = page.partition(f"<!-- {mark} -->\n")[2].partition(f"<!-- end of {mark} -->")[0]
+            assert shown.strip() == make(rows), mark
+
+
+def test_answers_to_the_paper_have_its_gain_and_three_of_ours(monkeypatch, tmp_path):
+    gains = tmp_path / "gains.csv"
+    gains.write_text("grid,gain,half\nmrpc,0.75,2.77\nqqp37,-0.97,0.75\nsst5,1.09,\n", "utf-8")
+    monkeypatch.setattr(corpora_table, "GAINS", gains)
+    lines = corpora_table.answers(corpora_table.read_rows()).splitlines()[2:]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    found = {row[0]: row[1:] for row in cells}
+    assert [row[0] for row in cells[:3]] == ["MRPC", "QQP, 37% positive", "SST-5"]  # with a gain
+    assert found["MRPC"][0] == "+0.9"  # 88.92 with DSC, 88.0 with cross entropy
+    assert [found[row[0]][-1] for row in cells[:4]] == [
+        "+0.8\u00a0±\u00a02.8", "**−1.0**\u00a0±\u00a00.8", "+1.1\u00a0(1\u00a0seed)", "",
+    ]  # fmt: skip
+    (own,) = [
+        row for row in corpora.read_csv(corpora.ROWS)
+        if (row["grid"], row["loss"]) == ("ud1_4", "ce+dice")
+    ]  # fmt: skip
+    assert f"{100 * float(own['high']):.1f}]" in found[GRIDS["ud1_4"]["title"]][2]
 
 
 def test_means_of_rows_are_those_of_their_runs():

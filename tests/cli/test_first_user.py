@@ -154,7 +154,7 @@ def test_label_columns_of_another_name(capsys):
     assert found == wanted
     Path("both.csv").write_text(f"message,kind\n{ROWS}")
     found = softf1_says(capsys, "new", "both.csv")
-    assert found.endswith("'message', 'kind', say --set text=NAME --set label=NAME")
+    assert found.endswith("'message', 'kind', say which: --set text=NAME --set label=NAME")
     assert main(["new", "both.csv", "--set", "text=message", "--set", "label=kind"]) == 0
     assert 'label = "kind"' in Path("recipe.toml").read_text()
 

@@ -37,6 +37,56 @@ def test_spans_of_quoref(write):
     assert answer.texts == ("Ida Roth", "Roth")
 
 
+ROWS = [
+    {"id": "q1", "title": "Mill", "context": CONTEXT, "question": "When?",
+     "answers": {"text": ["1822", "in 1822"], "answer_start": [44, 41]}},
+    {"id": "q2", "context": CONTEXT, "question": "Who paid?",
+     "answers": {"text": [], "answer_start": []}},
+    {"id": "q3", "context": CONTEXT, "question": "Who?",
+     "answers": [{"text": "Ida Roth", "answer_start": 0}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ROWS),
+        json.dumps(ROWS, indent=1),
+        json.dumps({"data": ROWS}),
+        "\n".join(map(json.dumps, ROWS)) + "\n",
+    ],
+    ids=["list", "lines of a list", "data", "json lines"],
+)
+def test_a_row_for_each_question(write, text):
+    corpus = read(write(text))
+    assert (corpus.format, corpus.task) == ("squad", "qa")
+    first, second, third = corpus.of(QAExample)
+    assert (first.id, first.title, first.question) == ("q1", "Mill", "When?")
+    assert {example.context for example in (first, second, third)} == {CONTEXT}
+    assert [answer.spans for answer in first.answers] == [((44, 48),), ((41, 48),)]
+    assert second.answers == ()
+    assert third.answers[0].texts == ("Ida Roth",)
+
+
+def test_a_bad_row_is_named_with_its_line(write):
+    uneven = ROWS[0] | {"id": "q9", "answers": {"text": ["1822"], "answer_start": []}}
+    missing = {key: value for key, value in ROWS[0].items() if key != "context"} | {"id": "q8"}
+    path = write("\n".join(map(json.dumps, [ROWS[0], uneven, missing])))
+    problems = Problems("skip")
+    assert [example.id for example in iterate(path, problems=problems)] == ["q1"]
+    with pytest.raises(InputError, match=r"as many answer_start as text, got 0 and 1") as error:
+        list(iterate(path))
+    assert error.value.line == 2
+    with pytest.raises(InputError, match=r'wanted "context", got the keys id, title') as error:
+        list(iterate(write("\n".join(map(json.dumps, [ROWS[0], missing])))))
+    assert error.value.line == 2
+
+
+def test_an_object_that_is_neither_is_refused(write):
+    with pytest.raises(InputError, match='wanted "data", got the keys version'):
+        list(iterate(write(json.dumps({"version": "1.1"}))))
+
+
 def test_impossible_questions_of_squad_2(write):
     path = write(
         document(

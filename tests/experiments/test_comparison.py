@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import shutil
 from functools import partial
 from shutil import copytree
@@ -146,6 +147,42 @@ def test_table_in_a_pipe_has_tabs_and_the_verdict_last(grid, capsys):
     assert float(row["mean"]) == pytest.approx(100 * found["rows"][2]["mean"], abs=0.005)
     assert row["difference"].startswith("+")
     assert lines[-1] == found["verdict"]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_table_on_a_terminal_shows_names_and_verdicts_at_any_width(
+    grid, capsys, monkeypatch, width
+):
+    monkeypatch.delenv("TERM", raising=False)  # a dumb one has 80 columns
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": str(width)}.items():
+        monkeypatch.setenv(name, value)
+    found = summarize(grid)
+    long = "perhaps better, not sure; a gain of 0.5 would need 40 seeds"
+    found["rows"][2] |= {"loss": "dice[over=batch,smooth=0.1]", "verdict": long}
+    found["groups"] = []
+    show_comparison(found)
+    lines = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    table = [line for line in lines if "│" in line]
+    assert max(map(len, table)) <= width
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table]
+    whole = ["".join(parts) for parts in zip(*cells[2:], strict=True)]  # cells may go on below
+    assert "dice[over=batch,smooth=0.1]" in whole[0]
+    assert "perhapsbetter,notsure" in whole[-1].replace(" ", "")
+    assert f"{100 * found['rows'][2]['mean']:.2f}" in whole[2 if width == 200 else 1]
+    assert "dice[over=batch,smooth=0.1]: a gain of 0.5 would need 40 seeds" in lines
+    assert any(line.startswith("left out for this width") for line in lines) == (width == 80)
+
+
+def test_groups_of_labels_have_a_line_for_each_loss(grid, capsys):
+    found = summarize(grid)
+    names = [row["loss"] for row in found["rows"]]
+    scores = {name: {"f1": 0.1 * place} for place, name in enumerate(names)}
+    found["groups"] = [{"group": "tail", "labels": ["a", "b"], "scores": scores}]
+    found["labels"] = ["a", "b", "c"]
+    show_comparison(found)
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("F1 of labels\ttail (2)")
+    assert lines[start + 1 : start + 3] == [f"{names[0]}\t0.00", f"{names[1]}\t10.00"]
 
 
 def test_nothing_done_is_said(capsys):

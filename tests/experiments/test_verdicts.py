@@ -39,24 +39,24 @@ def test_verdicts_of_one_loss():
     assert judge(SURE, 0.08, losses=5, gain=0.005).startswith("may help; among 5 losses")
     assert judge(ONE, math.nan, losses=5, gain=0.005) == "one seed cannot tell"
     said = judge(OPEN, 1.0, losses=5, gain=0.003)
-    assert said == "no difference that 5 seeds can show; 16 seeds would be needed for 0.3"
+    assert said == "no difference that 5 seeds can show; a gain of 0.3 would need 16 seeds"
 
 
 def test_a_small_test_set_is_named_as_the_limit():
     # (1.96 + 0.84)² · (0.02 / 0.005)² · 292 = 36,672
     assert judge(SMALL, 1.0, losses=5, gain=0.005) == (
-        "no difference that 5 seeds can show; no number of seeds shows 0.5 on 292 test examples, "
-        "about 37,000 would be needed"
+        "no difference that 5 seeds can show; a gain of 0.5 would need about 37,000 test examples "
+        "in place of 292"
     )
 
 
 def test_enough_seeds_are_said_to_be_enough():
     said = judge(OPEN, 1.0, losses=5, gain=0.02)
-    assert said.endswith("a true 2 would have been seen 4 times of 5")
+    assert said.endswith("a true gain of 2 would have been seen 4 times out of 5")
 
 
 def test_runs_that_all_score_the_same_say_nothing_of_a_true_difference():
-    """Six runs at 0 beside six at 0 said "a true 0.5 would have been seen 4 times of 5"."""
+    """Six runs at 0 beside six at 0 said that a true gain would have been seen."""
     dead = Difference(
         mean=0.0, low=0.0, high=0.0, p=1.0, probability=0.5, seeds=6, sd_seeds=0.0, sd_examples=0.0
     )
@@ -65,7 +65,7 @@ def test_runs_that_all_score_the_same_say_nothing_of_a_true_difference():
 
 def test_97_percent_and_no_difference_do_not_stand_side_by_side():
     leans = replace(OPEN, p=0.06, probability=0.97)
-    assert judge(leans, 0.5, losses=9, gain=0.003).startswith("perhaps better, not sure; 16 seeds")
+    assert judge(leans, 0.5, losses=9, gain=0.003).startswith("perhaps better, not sure; a gain")
     other = replace(OPEN, mean=-0.001, p=0.06, probability=0.03)
     assert judge(other, 0.5, losses=9, gain=0.003).startswith("perhaps worse, not sure; ")
 

@@ -230,7 +230,7 @@ def _differ(differences):
         "probability": 0.5 * math.erfc(-middle / error / math.sqrt(2)),
         "verdict": ("helps" if middle > 0 else "hurts") if sure else
                    f"no difference that {len(differences)} seeds can show; "
-                   "18 seeds would be needed for 0.5",
+                   "a gain of 0.5 would need 18 seeds",
     }  # fmt: skip
 
 

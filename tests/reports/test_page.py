@@ -127,14 +127,16 @@ def test_verdicts_take_one_line_and_the_rest_is_behind_a_click(rendered):
     form = "<details><summary>(.*)</summary><p>(.*)</p></details>"
     summary, rest = re.fullmatch(form, folded).groups()
     assert summary == "no difference shown"
-    assert rest.startswith("no difference that 5 seeds can show; 18 seeds would be needed for 0.5;")
+    assert rest.startswith(
+        "no difference that 5 seeds can show; a gain of 0.5 would need 18 seeds;"
+    )
     assert "with a probability of 9" in rest
 
 
 def test_97_percent_does_not_stand_above_no_difference(grid, tmp_path):
     shutil.copytree(grid, tmp_path / "grid")
     comparison = json.loads((grid / "comparison.json").read_text("utf-8"))
-    said = "perhaps better, not sure; 18 seeds would be needed for 0.5"
+    said = "perhaps better, not sure; a gain of 0.5 would need 18 seeds"
     for row in comparison["rows"][1:]:
         row |= {"p_holm": 0.2, "probability": 0.97, "verdict": said}
     grids.write_json(tmp_path / "grid/comparison.json", comparison)

@@ -1,6 +1,7 @@
 """A dry run finds what is wrong, says what would be done, and writes nothing."""
 
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from softf1.errors import InputError
 from softf1.recipe import EncoderSection, build_recipe, read_recipe, with_values
+from softf1.training import dry_run
 from softf1.training.dry_run import activation_bytes, describe_cost, describe_run
 from softf1.training.run import train_run
 from tests.training.toys import write_recipe
@@ -121,6 +123,20 @@ def test_a_sample_is_from_all_over_a_file_whose_labels_are_in_order(tmp_path):
     task = {"kind": "classification", "train": str(path)}
     made = build_recipe({"name": "sorted", "task": task, "encoder": {"name": "textcnn"}})
     assert describe_cost(made, 6_000).startswith("about ")
+
+
+def test_an_estimate_silences_transformers_before_the_encoder_imports_it(recipe, monkeypatch):
+    """What quiet_transformers is told to import first; without a name it silences nothing."""
+    silenced = []
+
+    @contextmanager
+    def quiet(encoder=None):
+        silenced.append(encoder)
+        yield
+
+    monkeypatch.setattr(dry_run, "quiet_transformers", quiet)
+    describe_cost(recipe, 78)
+    assert silenced == [recipe.encoder.name]
 
 
 def test_what_cannot_be_estimated_is_said(recipe, tmp_path, monkeypatch):

@@ -160,6 +160,20 @@ def test_plain_lines(kind, write):
     assert [look(one) for one in found] == wanted
 
 
+def test_text_that_is_read_as_columns_is_noted(write):
+    task = make_task("tagging", format="conll", labels=("O", "B-PER"))
+    problems = Problems(unique=False)
+    (found,) = read_input(task, write("Ann met Bob .\n"), problems=problems)
+    assert found.words == ("Ann",)  # the first column; the last one is its tag
+    (note,) = problems.notes
+    assert "knows no label '.' of the first example" in note
+    assert note.endswith("read with --format plain")
+    for text in ("Ann B-PER\nmet O\n", "Ann B-ORG\nmet O\n"):
+        problems = Problems(unique=False)
+        assert len(list(read_input(task, write(text), problems=problems))) == 1
+        assert problems.notes == []
+
+
 def test_plain_characters(write):
     task, path = make_task("tagging"), write("王在 北京\n")
     (one,) = read_input(task, path, format="plain", options={"characters": True})

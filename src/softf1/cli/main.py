@@ -59,7 +59,11 @@ def build_parser(wanted: Container[str] = VERBS) -> argparse.ArgumentParser:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options; `key=value` may stand behind them too, where argparse takes none any more."""
-    parser = build_parser(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    parser = build_parser(words)
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(2, "\nStart with: softf1 new YOUR-FILE, or softf1 demo\n")
     options, rest = parser.parse_known_args(arguments)
     changes = [word for word in rest if "=" in word and not word.startswith("-")]
     if rest and (changes != rest or not hasattr(options, "values")):

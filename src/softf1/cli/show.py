@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+SPARE = ("better?", "ECE", "seeds", "± sd", "R", "P", "p")
+"""Columns of a comparison that a narrow terminal leaves out, the first of them first."""
+LEAST = 12
+"""Letters that a column of text has at least, and goes on below."""
+
+
 def show_comparison(comparison: Mapping[str, Any]) -> None:
     """Print the table, the labels and the verdict."""
     from softf1.metrics.counts import name_score
@@ -26,9 +32,12 @@ def show_comparison(comparison: Mapping[str, Any]) -> None:
     )
     name, split = name_score(comparison["headline"]), comparison["split"]
     print(f"{name} on {split}, {comparison['examples']:,} examples{units}")
-    print_table(*_rows(comparison))
+    heads, rows = _rows(comparison)
+    details = _take_details(rows) if on_terminal() else []
+    print_table(heads, rows, spare=SPARE)
+    print(*details, sep="\n", end="\n" if details else "")
     if comparison["groups"] and len(comparison["labels"]) > 2:
-        print_table(*_groups(comparison))
+        print_table(*_groups(comparison), numbers=slice(1, None))
     if said := say_narrowest(comparison["rows"]):
         print(said)
     for note in comparison["notes"]:
@@ -36,7 +45,17 @@ def show_comparison(comparison: Mapping[str, Any]) -> None:
     print(f"\n{printable(comparison['verdict'])}")
 
 
-def _rows(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
+def _take_details(rows: list[list[str]]) -> list[str]:
+    """Takes what explains a verdict out of the rows, so that the verdict stays short."""
+    details = []
+    for row in rows:
+        row[-1], _, rest = row[-1].partition("; ")
+        if rest:
+            details.append(printable(f"{row[0]}: {rest}"))
+    return details
+
+
+def _rows(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
     first = "loss" if comparison["kind"] == "compare" else "values"
     rows, extra = comparison["rows"], list_columns(comparison)
     heads = [first, "seeds", "mean", "± sd", *extra, "difference", "95%", "p", "better?", ""]
@@ -82,15 +101,11 @@ def say_narrowest(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _groups(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    heads = ["F1 of labels", *(row["loss"] for row in comparison["rows"])]
-    rows: list[Sequence[str]] = [
-        [
-            f"{one['group']} ({len(one['labels'])})",
-            *(points(one["scores"][row["loss"]]["f1"]) for row in comparison["rows"]),
-        ]
-        for one in comparison["groups"]
-    ]
-    return heads, rows
+    """F1 of head, mid and tail labels, a row for each loss."""
+    groups = comparison["groups"]
+    heads = ["F1 of labels", *(f"{one['group']} ({len(one['labels'])})" for one in groups)]
+    names = [row["loss"] for row in comparison["rows"]]
+    return heads, [[name, *(points(one["scores"][name]["f1"]) for one in groups)] for name in names]
 
 
 def points(share: float | None, *, sign: str = "") -> str:
@@ -106,31 +121,57 @@ def _number(value: float | None) -> bool:
     return value is not None and value == value  # NaN differs from itself
 
 
+def on_terminal() -> bool:
+    """Whether output goes to a terminal, or should look so."""
+    from rich.console import Console
+
+    return Console().is_terminal
+
+
 def print_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: slice = slice(1, -1)
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: slice = slice(1, -1),
+    spare: Sequence[str] = (),
 ) -> None:
-    """A table on a terminal, columns divided by tabs in a pipe.
+    """Prints a table on a terminal, or columns divided by tabs in a pipe.
 
     Args:
-        heads: What stands above the columns.
-        rows: Their texts.
-        numbers: The columns that stand to the right.
+        heads: The headings.
+        rows: The texts of the cells.
+        numbers: Columns that are aligned to the right and never cut.
+        spare: Headings of columns to leave out, in this order, until the table fits the terminal.
     """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
+    lines = [[printable(cell) for cell in row] for row in (heads, *rows)]
     if not console.is_terminal:
-        print(*("\t".join(map(printable, row)) for row in (heads, *rows)), sep="\n")
+        print(*map("\t".join, lines), sep="\n")
         return
-    table = Table(*heads)
-    for column in table.columns[numbers]:
-        column.justify = "right"
-        column.no_wrap = True
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+    exact = set(range(len(heads))[numbers])
+    widths = {
+        place: width if place in exact else min(width, LEAST)
+        for place, width in enumerate(max(map(len, cells)) for cells in zip(*lines, strict=True))
+    }
+    left_out = []
+    for name in filter(heads.__contains__, spare):
+        if sum(widths.values()) + 3 * len(widths) + 1 <= console.width:
+            break
+        del widths[heads.index(name)]
+        left_out.append(name)
+    table = Table()
+    for place, width in widths.items():
+        own = {"justify": "right", "no_wrap": True} if place in exact else {"overflow": "fold"}
+        table.add_column(Text(lines[0][place]), min_width=width, **own)
+    for row in lines[1:]:
+        table.add_row(*(Text(row[place]) for place in widths))
     console.print(table)
+    if left_out:
+        print(f"left out for this width of the terminal: {', '.join(left_out)}")
 
 
 def finish(comparison: Mapping[str, Any], folder: Path) -> int:

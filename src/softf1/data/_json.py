@@ -214,30 +214,50 @@ def load(path: Path | str, problems: Problems | None = None) -> Node:
     return Node(parse(text, path), Document(text, path, one_line="\n" not in text.rstrip()))
 
 
-def stream(path: Path | str, problems: Problems, *, key: str | None = None) -> Iterator[Node]:
-    """Yields the elements of a file's list, or of the list under a key of its object."""
+def stream(
+    path: Path | str, problems: Problems, *, key: str | None = None, rows: str = ""
+) -> Iterator[Node]:
+    """Yields the elements of a file's list, or of the list under a key of its object.
+
+    Args:
+        path: The file.
+        problems: Bounds on what is read.
+        key: The key; None if the file is a list.
+        rows: A key by which an object is known as an element itself. If it is given, the file may
+            also be a plain list, or have one object after another (JSON lines).
+    """
     window = _Window(path, problems)
     if not window.peek():
         raise InputError("wanted JSON, got an empty file", path=path)
-    if key is None:
+    if key is None or (rows and window.peek() == "["):
         if window.peek() != "[":
             yield from window.read(()).elements()  # raises
         yield from window.elements(())
-    elif window.peek() != "{":
-        window.read(()).fields()  # raises
     else:
-        others: dict[str, object] = {}
-        found = False
-        for name in window.names():
-            if name == key and window.peek() == "[":
-                found = True
-                yield from window.elements((key,))
-            else:
-                others[name] = window.read((name,)).value
-        if not found:
-            Node(others, Document("", path, one_line=True)).items(key)  # raises
+        yield from _elements_under(window, key, rows)
     if window.peek():
         window.refuse("Extra data")
+
+
+def _elements_under(window: _Window, key: str, rows: str) -> Iterator[Node]:
+    """Yields the elements of the list under a key, or the objects themselves; see `stream`."""
+    if window.peek() != "{":
+        window.read(()).fields()  # raises
+    others: dict[str, object] = {}
+    found = False
+    for name in window.names():
+        if name == key and window.peek() == "[":
+            found = True
+            yield from window.elements((key,))
+        else:
+            others[name] = window.read((name,)).value
+    own = Node(others, Document("", window.path, one_line=True))
+    if rows and rows in others:
+        yield own
+        while window.peek():
+            yield window.read(())
+    elif not found:
+        own.items(key)  # raises
 
 
 class _Window:

@@ -71,8 +71,8 @@ def detect(
     wanted = "CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`, JSON"
     if of_json:
         wanted = (
-            "SQuAD, QuoRef, BERT-MRC, objects with a text, with two or with spans, a line each or "
-            "in a list"
+            "SQuAD, QuoRef, BERT-MRC, or objects, a line each or in a list, with a text, two "
+            "texts, spans, or a context with question and answers"
         )
     asked = f" for the task {task}" if task else ""
     first = short(start.strip().partition("\n")[0])
@@ -91,7 +91,7 @@ def _advise(start: str) -> str:
     if len(names) < 2 or row.count(between) < len(names) - 1:
         return "; name the format with --format"
     columns = ", ".join(short(name) for name in names)
-    return f"; of a table with the columns {columns}, say --set text=NAME --set label=NAME"
+    return f"; if its columns are {columns}, say which: --set text=NAME --set label=NAME"
 
 
 def _told(start: str, told: Mapping[str, object]) -> Detected | None:
@@ -123,10 +123,12 @@ def _spans(start: str) -> Detected | None:
 def _json(start: str) -> Detected | None:
     if '"start_position"' in start and '"query"' in start:
         return Detected("mrc", MrcExample.task, "items with query and start_position")
-    if '"paragraphs"' in start:
-        if '"context_id"' in start:
-            return Detected("quoref", QAExample.task, "paragraphs with context_id, as QuoRef has")
-        return Detected("squad", QAExample.task, "articles with paragraphs")
+    articles = '"paragraphs"' in start
+    if articles and '"context_id"' in start:
+        return Detected("quoref", QAExample.task, "paragraphs with context_id, as QuoRef has")
+    if articles or all(f'"{key}"' in start for key in ("context", "question", "answers")):
+        reason = "articles with paragraphs" if articles else "a context, question and answers"
+        return Detected("squad", QAExample.task, reason)
     text = start.strip()
     is_list = text.startswith("[")
     kind, where = ("json", "a list of objects") if is_list else ("jsonl", "one object per line")

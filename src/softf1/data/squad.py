@@ -1,4 +1,9 @@
-"""Questions over contexts: SQuAD 1.1 and 2.0, CMRC 2018 and, with `several`, QuoRef."""
+"""Questions over contexts: SQuAD 1.1 and 2.0, CMRC 2018 and, with `several`, QuoRef.
+
+Articles with paragraphs, as published, or a row for each question with its context, as the datasets
+library writes them: `{"id": …, "context": …, "question": …, "answers": {"text": […],
+"answer_start": […]}}`, in a list or one a line.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +63,12 @@ def iterate(
 
 def _questions(path: Path | str, problems: Problems) -> Iterator[tuple[str, str, Node]]:
     """Yields (title, context, question); a bad article or paragraph counts as one problem."""
-    for article in stream(path, problems, key="data"):
+    for article in stream(path, problems, key="data", rows="question"):
         try:
             title = article.find("title", str) or ""
+            if "question" in article.fields():
+                yield title, article.get("context", str), article
+                continue
             paragraphs = list(article.items("paragraphs"))
         except RecordError as error:
             problems.add(error)
@@ -78,7 +86,11 @@ def _questions(path: Path | str, problems: Problems) -> Iterator[tuple[str, str,
 
 def _answers(node: Node) -> list[Node]:
     """Reads the answers of a question; some test sets have none, nor the key."""
-    items = [] if node.find("answers", list) is None else list(node.items("answers"))
+    given = node.find("answers", object)
+    if isinstance(given, dict):
+        items = _pair_answers(node.child("answers"))
+    else:
+        items = [] if given is None else list(node.items("answers"))
     impossible = node.find("is_impossible", bool)
     if impossible and items:
         raise node.error(
@@ -87,6 +99,19 @@ def _answers(node: Node) -> list[Node]:
     if impossible is False and not items:
         raise node.error("no answer", "wanted an answer where is_impossible is false, got none")
     return items
+
+
+def _pair_answers(node: Node) -> list[Node]:
+    """Answers that are given as a list of texts and one of offsets."""
+    texts, starts = node.get("text", list), node.numbers("answer_start")
+    if len(texts) != len(starts):
+        message = f"wanted as many answer_start as text, got {len(starts)} and {len(texts)}"
+        raise node.error("uneven answers", message)
+    pairs = zip(texts, starts, strict=True)
+    return [
+        Node({"text": text, "answer_start": start}, node.document, node.steps)
+        for text, start in pairs
+    ]
 
 
 def _read_answer(item: Node, context: str, *, offsets: Offsets, problems: Problems) -> Answer:

@@ -77,22 +77,22 @@ def name_needs(difference: Difference, *, gain: float) -> str:
 
     >>> from softf1.experiments.statistics import Difference
     >>> name_needs(Difference(mean=0.0, seeds=5, sd_seeds=0.004, sd_examples=0.0), gain=0.003)
-    '16 seeds would be needed for 0.3'
+    'a gain of 0.3 would need 16 seeds'
     """
     points = f"{100 * gain:g}"
     seeds = seeds_needed(difference.sd_seeds, difference.sd_examples, gain)
     if seeds is not None and seeds <= difference.seeds:
-        return f"a true {points} would have been seen 4 times of 5"
+        return f"a true gain of {points} would have been seen 4 times out of 5"
     if seeds is not None:
-        return f"{seeds} seeds would be needed for {points}"
+        return f"a gain of {points} would need {seeds} seeds"
     if not difference.examples:
-        return f"no number of seeds would do for {points}"
+        return f"more seeds alone cannot show a gain of {points}"
     examples = examples_needed(difference.sd_examples, difference.examples, gain)
     if examples <= difference.examples:
-        return f"no number of seeds would do for {points}"
+        return f"more seeds alone cannot show a gain of {points}"
     return (
-        f"no number of seeds shows {points} on {difference.examples:,} test examples, "
-        f"about {_rounded(examples):,} would be needed"
+        f"a gain of {points} would need about {_rounded(examples):,} test examples in place of "
+        f"{difference.examples:,}"
     )
 
 

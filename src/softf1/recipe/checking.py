@@ -162,7 +162,8 @@ def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
 
     if loss.name == AUTO:
         for key in (*loss.options, *(["weights"] if loss.weights else [])):
-            raise OptionError(f"loss.{key}", f'wanted no options beside name = "{AUTO}"')
+            advice = "wanted the name of a loss beside its options"
+            raise OptionError(f"loss.{key}", f'{advice}, got loss.name = "{AUTO}"')
         return
     _check_names(loss)
     classes = CLASSES if softmax else 1

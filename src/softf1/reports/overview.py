@@ -126,14 +126,13 @@ def _say_noise(study: Study, best: Group | None) -> str:
     of_seeds = seeds / math.sqrt(runs)
     larger = "more test data" if examples > of_seeds else "more seeds"
     count = number(study.comparison.get("examples"))
-    which = (
-        f"which {count:,.0f} examples are tested on" if count else "which examples are tested on"
-    )
+    drawn = f"the choice of {count:,.0f} test examples" if count else "the choice of test examples"
+    own = f"{runs:.0f} seeds" if runs > 1 else "one seed"
     narrowest = number(best.row.get("narrowest"))
-    least = f" With seeds without end it would still be ± {show(narrowest, 'score')}."
+    least = f" However many seeds are run, it stays at ± {show(narrowest, 'score')} or more."
     return (
         f"The difference of {best.label} has a standard error of {show(of_seeds, 'score')} points "
-        f"from its {runs:.0f} seeds and {show(examples, 'score')} from {which}: "
+        f"from its {own} and {show(examples, 'score')} from {drawn}: "
         f"{larger} would narrow the interval most." + (least if narrowest else "")
     )
 
@@ -148,9 +147,9 @@ def _say_support(study: Study) -> str:
         return ""
     half = 1.96 * math.sqrt(recall * (1 - recall) / total)
     return (
-        f"The {study.split} set has {total:,.0f} gold items of {len(labels)} labels: one recall of "
-        f"{show(recall, 'share')}% measured on so many is known to about ±{show(half, 'share')} "
-        "points. Paired differences are known better than single scores."
+        f"The {study.split} set has {total:,.0f} gold items of {len(labels)} labels, so a recall "
+        f"of {show(recall, 'share')}% is known to about ±{show(half, 'share')} points. Paired "
+        "differences are known better than single scores."
     )
 
 

@@ -148,8 +148,8 @@ def _headroom(study: Study, groups: list[Group]) -> Section:
         title="What there is to win, and where",
         short="Headroom",
         text=(say_summary(found) + " " if found else "")
-        + "All of it is in hindsight, on the very examples it is about: a bound, no promise. In "
-        "the plot each step is on top of those above it, in the table each part is alone.",
+        + "These are upper bounds, found in hindsight on the same examples. The steps of the plot "
+        "add up to 100; in the table each part stands alone.",
         figures=_some(draw_headroom(study, found)),
         tables=[examples] if examples else [],
         missing="no run has a headroom.json; softf1 headroom RUN writes it",

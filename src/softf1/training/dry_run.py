@@ -112,7 +112,7 @@ def describe_cost(recipe: Recipe, examples: int) -> str:
     if not is_at_hand(recipe.encoder.name):
         return f"not estimated: {recipe.encoder.name} is not on this machine yet"
     try:
-        with quiet_transformers():
+        with quiet_transformers(recipe.encoder.name):
             sample = _read_sample(recipe, examples)
             datasets = load_datasets(recipe, sample)
             settled, datasets, _ = settle(recipe, datasets)

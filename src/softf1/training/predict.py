@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.data._text import read_start
 from softf1.data.examples import MrcExample
-from softf1.data.problems import Problems, RecordError
+from softf1.data.problems import Problems, RecordError, short
 from softf1.data.registry import FORMATS
 from softf1.errors import InputError
 from softf1.recipe import read_recipe
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 STDIN = "/dev/stdin"
+PLAIN = "lines of text without labels are read with --format plain"
 CHUNK = 1000
 """Examples per chunk; two chunks are in memory while the next one is prepared."""
 
@@ -141,7 +142,14 @@ def read_input(
                 "since the standard input is read only once"
             )
         reader = {key: value for key, value in task.reader.items() if key != "label"}
-        return _read(_with_reader(task, task.format, reader), STDIN, problems)
+        examples = _read(_with_reader(task, task.format, reader), STDIN, problems)
+        try:
+            first = next(examples)
+        except InputError as error:
+            raise error if format is not None else InputError(f"{error}; {PLAIN}") from None
+        if format is None:
+            _note_unknown_labels(task, STDIN, first, problems)
+        return chain([first], examples)
     examples = _read(task, path, problems)
     try:
         first = next(examples)
@@ -153,7 +161,18 @@ def read_input(
             raise _advise(task, path, error) from None
         problems.note(f"{path}: read without labels")
         return _read(other, path, problems)
+    if format is None:
+        _note_unknown_labels(task, path, first, problems)
     return chain([first], examples)
+
+
+def _note_unknown_labels(task: Task, path: Path | str, first: Any, problems: Problems) -> None:
+    """Notes labels that the model cannot know: perhaps the file is plain text, read as columns."""
+    known, gold = getattr(task, "labels", ()), task.show(first).get("gold")
+    if known and isinstance(gold, list) and gold and not set(map(str, gold)) & set(known):
+        problems.note(
+            f"{path}: the model knows no label {short(str(gold[0]))} of the first example; {PLAIN}"
+        )
 
 
 def _advise(task: Task, path: Path | str, error: InputError) -> InputError:
@@ -162,7 +181,7 @@ def _advise(task: Task, path: Path | str, error: InputError) -> InputError:
     plain = " " in first.strip() and not set(first) & set("\t{[,;")
     if isinstance(error, RecordError) or task.kind not in FORMATS["plain"].tasks or not plain:
         return error
-    return InputError(f"{error}; lines of text without labels are read with --format plain")
+    return InputError(f"{error}; {PLAIN}")
 
 
 def reading_as(
