@@ -92,6 +92,7 @@ def test_one_that_somebody_launched_asks_accelerate(launcher, monkeypatch):
 
 def test_deterministic_operations_are_asked_for_and_given_back(monkeypatch):
     monkeypatch.delenv(CUBLAS, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     flags = torch.backends.cuda
     before = (flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled())
     with repeatable(on=False):
@@ -143,7 +144,8 @@ def test_embeddings_with_special_options_stay_with_torch(option):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="wants a GPU")
-def test_on_a_gpu_the_gradient_of_many_ids_repeats_to_the_bit():
+def test_on_a_gpu_the_gradient_of_many_ids_repeats_to_the_bit(monkeypatch):
+    monkeypatch.setenv(CUBLAS, ":4096:8")
     torch.manual_seed(0)
     embedding = torch.nn.Embedding(30_000, 384, padding_idx=0, device="cuda")
     ids = torch.randint(2_000, (64, 384), device="cuda") * (
