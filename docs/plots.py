@@ -300,17 +300,17 @@ def draw_gains(axes: Axes) -> None:
     with GAINS.open(encoding="utf-8", newline="") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: float(row["gain"]))
     for place, row in enumerate(rows):
-        gain, half = float(row["gain"]), float(row["half"] or 0)
-        sure = bool(row["half"]) and gain > half
+        gain, half = float(row["gain"]), float(row["half"])
+        colour = BLUE if gain > half else RED if gain < -half else "#777777"
         axes.errorbar(
-            gain, place, xerr=half or None, fmt="o", color=BLUE if sure else "#777777",
-            mfc=BLUE if sure else "white", ms=7, capsize=3, lw=1.8,
+            gain, place, xerr=half, fmt="o", color=colour,
+            mfc=colour if abs(gain) > half else "white", ms=7, capsize=3, lw=1.8,
         )  # fmt: skip
-    names = [row["data"] if row["half"] else f"{row['data']} (1 seed)" for row in rows]
-    axes.set_yticks(range(len(rows)), names)
+    axes.set_yticks(range(len(rows)), [row["data"] for row in rows])
     axes.axvline(0, color=BLACK, lw=1.2)
     axes.plot([], [], "o-", color=BLUE, label="interval above 0")
-    axes.plot([], [], "o-", color="#777777", mfc="white", label="not sure yet")
+    axes.plot([], [], "o-", color="#777777", mfc="white", label="not sure")
+    axes.plot([], [], "o-", color=RED, label="below 0")
     axes.set(xlabel="points gained over cross entropy, test", ylim=(-0.7, len(rows) - 0.3))
 
 
