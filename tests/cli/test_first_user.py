@@ -152,10 +152,10 @@ def test_label_columns_of_another_name(capsys):
     found = softf1_says(capsys, "new", "kinds.csv")
     wanted = "kinds.csv: wanted a column of labels, got text, kind: say which with --set label=NAME"
     assert found == wanted
-    Path("both.csv").write_text(f"message,kind\n{ROWS}")
+    Path("both.csv").write_text(f"said,kind\n{ROWS}")
     found = softf1_says(capsys, "new", "both.csv")
-    assert found.endswith("'message', 'kind', say which: --set text=NAME --set label=NAME")
-    assert main(["new", "both.csv", "--set", "text=message", "--set", "label=kind"]) == 0
+    assert found.endswith("'said', 'kind', say which: --set text=NAME --set label=NAME")
+    assert main(["new", "both.csv", "--set", "text=said", "--set", "label=kind"]) == 0
     assert 'label = "kind"' in Path("recipe.toml").read_text()
 
 

@@ -63,3 +63,12 @@ def test_lists_long_texts_and_semicolons(write, text, format_name, task):
 def test_an_object_over_several_lines_is_no_json_lines(write):
     with pytest.raises(InputError, match="wanted one of SQuAD"):
         detect(write('{\n "text": "a"\n}\n'))
+
+
+def test_columns_have_their_usual_names(write):
+    found = detect(write("ticket_id;message;category\n1;where is it;other\n2;a scam;churn\n"))
+    assert (found.format, found.task, found.options) == (
+        "csv",
+        "classification",
+        {"delimiter": ";"},
+    )

@@ -19,7 +19,10 @@ Column = str | int | None
 """A column by its name, by its number from 0, or None to detect it."""
 
 USUAL = {
-    "text": ("text", "sentence", "content", "review", "tweet", "headline", "document"),
+    "text": (
+        *("text", "sentence", "content", "review", "tweet", "headline", "document"),
+        *("message", "body", "comment", "utterance"),
+    ),
     "first": (
         *("first", "sentence1", "question1", "text1", "text_a", "sentence_a", "premise"),
         *("q1", "s1", "#1 string"),
