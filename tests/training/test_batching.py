@@ -322,9 +322,27 @@ def test_evaluation_pads_little():
     known = lengths(5000)
     batches = eval_batches(known, batch_tokens=4096)
     assert sum(m.width * len(m.items) for m in batches) < 1.25 * known.sum()
-    exact = eval_batches(known, batch_tokens=4096, max_buckets=0)
-    assert sum(m.width * len(m.items) for m in exact) < 1.07 * known.sum()
+    tight = eval_batches(known, batch_tokens=4096, max_padding=32)
+    assert sum(m.width * len(m.items) for m in tight) < 1.03 * known.sum()
     assert eval_batches([], batch_tokens=9) == []
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_a_tight_batch_ends_before_its_padding_exceeds_the_limit(world):
+    known = lengths(500)
+    how = {"batch_tokens": 512, "max_padding": 20, "world": world}
+    ranks = [eval_batches(known, rank=rank, **how) for rank in range(world)]
+    parts = [np.concatenate([m.items for m in same]) for same in zip(*ranks, strict=True)]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(500))
+    rest = np.sort(known)[::-1]
+    for part, micro in zip(parts, ranks[0], strict=True):
+        own, rest, next_one = rest[: len(part)], rest[len(part) :], rest[len(part) : len(part) + 1]
+        assert sorted(known[part].tolist(), reverse=True) == own.tolist()
+        assert micro.width == own[0]
+        padding = (own[0] - own).sum()
+        assert padding <= 20 * world
+        full = len(part) == micro.rows * world
+        assert full or not len(next_one) or padding + own[0] - next_one[0] > 20 * world
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -14,7 +14,12 @@ from softf1.data.examples import QAExample, TaggedSentence, TextExample
 from softf1.tasks import join, make_task
 from softf1.tasks.base import format_line
 from softf1.training.batching import eval_batches
-from softf1.training.evaluation import evaluate, predict_logits, write_predictions
+from softf1.training.evaluation import (
+    CPU_PADDING,
+    evaluate,
+    predict_logits,
+    write_predictions,
+)
 from tests.tasks.cases import CASES
 
 every_case = pytest.mark.parametrize("case", CASES, indirect=True)
@@ -68,6 +73,23 @@ def test_a_step_gets_full_batches_and_may_overwrite_what_it_gave(case):
     assert got.keys() == want.keys()
     for key, value in want.items():
         np.testing.assert_allclose(got[key], value, atol=1e-5)
+
+
+@one_case
+def test_on_a_cpu_a_batch_is_as_wide_as_its_longest_row_and_pads_little(case):
+    task, _, tokenizer, model, _ = case
+    sizes = [2, 60, 30, 3, 31, 59]
+    features = task.encode(
+        [TaggedSentence(("word",) * size, ("O",) * size, 1) for size in sizes], tokenizer
+    )
+    shapes = []
+    model.register_forward_pre_hook(
+        lambda _module, _args, inputs: shapes.append(tuple(inputs["input_ids"].shape)),
+        with_kwargs=True,
+    )
+    predict_logits(model, task, features, tokenizer, device="cpu")
+    assert CPU_PADDING == 32
+    assert shapes == [(3, 60), (2, 30), (1, 2)]  # padding of 1 + 29, 27 and 0 ids
 
 
 @one_case

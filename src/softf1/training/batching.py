@@ -211,22 +211,27 @@ def eval_batches(
     lengths: ArrayLike,
     *,
     batch_tokens: int,
+    max_padding: int | None = None,
     world: int = 1,
     rank: int = 0,
-    max_buckets: int = MAX_BUCKETS,
 ) -> list[MicroBatch]:
-    """Batches for evaluation: every item once over all ranks, longest first, in few widths.
+    """Batches for evaluation: every item once over all ranks, longest first.
 
     A micro-batch has up to `batch_tokens` padded ids. Every rank has the same number of them, as
-    sharded models need; the last may have no items.
+    sharded models need; the last may have no items. Rows are padded to one of a few widths, or,
+    with `max_padding`, to the longest row of their batch, which ends before its padding exceeds
+    that many ids: more batches, but fewer ids.
 
     >>> [batch.items.tolist() for batch in eval_batches([3, 9, 4, 8, 2], batch_tokens=18)]
     [[1, 3], [2, 0], [4]]
+    >>> tight = eval_batches([3, 9, 4, 8, 2], batch_tokens=18, max_padding=1)
+    >>> [(batch.items.tolist(), batch.width) for batch in tight]
+    [([1, 3], 9), ([2, 0], 4), ([4], 2)]
     """
     known = np.asarray(lengths, np.int64)
     if not len(known):
         return []
-    buckets = make_buckets(_check_lengths(known), most=max_buckets)
+    buckets = make_buckets(_check_lengths(known), most=MAX_BUCKETS if max_padding is None else 0)
     _check_at_least(1, batch_tokens=batch_tokens, world=world - rank)
     width = buckets[np.searchsorted(buckets, known)]
     order = np.argsort(-known, kind="stable")
@@ -234,8 +239,9 @@ def eval_batches(
     def rows(width: int) -> int:
         return max(1, batch_tokens // width)
 
+    most = None if max_padding is None else max_padding * world
     out = []
-    for part in _cut(order, width, lambda width: rows(width) * world):
+    for part in _cut(order, width, lambda width: rows(width) * world, max_padding=most):
         top = int(width[part[0]])
         out.append(MicroBatch(part[rank::world], top, rows(top)))
     return out
@@ -385,11 +391,20 @@ def _pools(order: Ints, size: int) -> Iterator[Ints]:
     return (order[start : start + size] for start in range(0, len(order), size))
 
 
-def _cut(items: Ints, width: Ints, size: Callable[[int], int]) -> Iterator[Ints]:
-    """Splits sorted items; `size` gives the number of items for the width of the first one."""
+def _cut(
+    items: Ints, width: Ints, size: Callable[[int], int], *, max_padding: int | None = None
+) -> Iterator[Ints]:
+    """Splits sorted items; `size` gives the number of items for the width of the first one.
+
+    With `max_padding` a part is shorter where it would have more padding than that.
+    """
     start, widths = 0, width[items]
     while start < len(items):
-        stop = start + size(int(widths[start]))
+        top = int(widths[start])
+        stop = start + size(top)
+        if max_padding is not None:
+            padding = np.cumsum(top - widths[start:stop])
+            stop = start + int(np.searchsorted(padding, max_padding, side="right"))
         yield items[start:stop]
         start = stop
 

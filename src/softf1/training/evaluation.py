@@ -39,6 +39,9 @@ HEADROOM = "headroom.json"
 QUEUED = 2
 """Batches in flight before the host waits for the first result."""
 
+CPU_PADDING = 32
+"""Padding ids of a batch on a CPU, where they cost as much as others and a batch costs little."""
+
 TRIED = 200
 """How many dev examples `check_metric` scores, spread over the whole file."""
 
@@ -95,7 +98,13 @@ def predict_logits(
 
     parts: list[Logits] = []
     # The same number on every rank, since all shards of a model must run together.
-    work = eval_batches(features["length"], batch_tokens=batch_tokens, world=world, rank=rank)
+    work = eval_batches(
+        features["length"],
+        batch_tokens=batch_tokens,
+        max_padding=CPU_PADDING if target.type == "cpu" and step is None else None,
+        world=world,
+        rank=rank,
+    )
     # On a CPU a second thread would only compete for cores, and nothing runs ahead.
     queued, ahead = (QUEUED, prefetch) if target.type == "cuda" else (0, map)
     waiting: deque[Callable[[], Logits]] = deque()
