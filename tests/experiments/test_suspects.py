@@ -199,6 +199,26 @@ def test_bad_options_are_one_line(words, message, tmp_path, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["a fine film,yes", "a dull film,no"], "to split a dev part off, got 1"),
+        (["fine,yes", "good,yes", "lovely,yes", "dull,no"], "wanted 2 labels or more"),
+    ],
+)
+def test_a_fold_that_leaves_too_little_is_refused_before_training(rows, message, tmp_path, capsys):
+    path = tmp_path / "few.csv"
+    path.write_text("\n".join(["text,label", *rows]) + "\n", "utf-8")
+    out = tmp_path / "out"
+    arguments = ["suspects", str(path), "--task", "classification", "--encoder", "textcnn"]
+    assert main([*arguments, "--folds", "2", "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert f"{path}: to train without fold " in error
+    assert message in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
 def test_a_task_without_labels_is_refused_in_one_line(tmp_path, capsys):
     asked = {"question": "who?", "id": "1", "answers": [{"text": "Ann", "answer_start": 0}]}
     passages = [

@@ -23,7 +23,7 @@ from softf1.experiments.meter import Meter
 from softf1.files import finite, write_json, write_text
 from softf1.recipe import with_values
 from softf1.tasks.registry import make_task
-from softf1.training.datasets import check_gold, find_folds
+from softf1.training.datasets import check_gold, find_folds, load_datasets
 from softf1.training.evaluation import predict_logits
 from softf1.training.publish import load_model
 from softf1.training.run_folder import SPLITS
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from softf1.recipe import Recipe
     from softf1.tasks.base import Features, Logits, Task
     from softf1.tasks.suspects import Mark, Suspect
+
+FEW = 1000
+"""Up to so many examples, the datasets of all folds are loaded before the first is trained on."""
 
 SCHEMA = 1
 FILE, REVIEW = "suspects.json", "suspects.csv"
@@ -105,8 +108,8 @@ def read_examples(recipe: Recipe) -> list[tuple[str, Any]]:
     """All examples with their files, in the order in which they are cut into folds.
 
     Raises:
-        InputError: A file cannot be read, an example has no label, the task has no labels, or
-            there are fewer texts than folds.
+        InputError: A file cannot be read, an example has no label, the task has no labels, there
+            are fewer texts than folds, or a fold of few examples leaves nothing to train on.
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
     if not hasattr(task, "find_suspects"):
@@ -119,7 +122,20 @@ def read_examples(recipe: Recipe) -> list[tuple[str, Any]]:
     check_gold(task, examples, {name: {"path": path} for name, path in paths.items()})
     everything = [(paths[name], one) for name, own in examples.items() for one in own]
     find_folds([one for _, one in everything], recipe.task, recipe.task.train)
+    if len(everything) <= FEW:
+        check_folds(recipe, examples)
     return everything
+
+
+def check_folds(recipe: Recipe, examples: dict[str, list[Any]]) -> None:
+    """Loads the datasets of every fold, so that one that cannot be trained on is found now."""
+    folds = recipe.task.folds or 1
+    for number in range(folds):
+        try:
+            load_datasets(with_values(recipe, {"task.fold": number}), examples)
+        except InputError as error:
+            message = f"to train without fold {number} of {folds}: {error}"
+            raise InputError(message, path=recipe.task.train) from None
 
 
 def train_folds(grid: Grid, folds: int, *, quiet: bool) -> list[RunSpec]:
