@@ -10,10 +10,12 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path, PurePath
 from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -23,6 +25,7 @@ from softf1.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from importlib.metadata import EntryPoints
 
 T = TypeVar("T")
 
@@ -162,6 +165,20 @@ def convert(value: Any, hint: Any, *, key: str) -> Any:
     if is_dataclass(hint):
         return _convert_section(value, hint, key=key)
     return _convert_any(value, key=key) if hint is Any else _convert_plain(value, hint, key=key)
+
+
+def find_plugins(group: str) -> EntryPoints:
+    """Returns the entry points that installed packages have in a group, such as `softf1.tasks`.
+
+    Looking through all packages takes tens of milliseconds, so it is done once for each group and
+    `sys.path`. A package that is installed later is found by the next process.
+    """
+    return _read_plugins(group, tuple(sys.path))
+
+
+@cache
+def _read_plugins(group: str, path: tuple[str, ...]) -> EntryPoints:  # noqa: ARG001 - for the cache
+    return entry_points(group=group)
 
 
 def look_up(name: str, names: Mapping[str, T], what: str) -> T:

@@ -83,7 +83,7 @@ def test_a_loss_of_another_package_is_listed(monkeypatch):
     def points(group):
         return [Point] if group == "softf1.losses" else []
 
-    monkeypatch.setattr(listing, "entry_points", points)
+    monkeypatch.setattr(listing, "find_plugins", points)
     assert listing.describe("losses")[-1] == {
         "name": "mine",
         "summary": "of another package: my_package:MyLoss",

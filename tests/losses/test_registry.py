@@ -1,5 +1,4 @@
 import inspect
-from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 import torch
@@ -147,9 +146,15 @@ def test_a_loss_can_be_registered_once(monkeypatch):
         register_loss("a+b", losses.DiceLoss)
 
 
-def test_another_package_adds_a_loss_by_entry_point(monkeypatch):
-    point = EntryPoint("theirs", "softf1.losses:TverskyLoss", "softf1.losses")
-    monkeypatch.setattr(registry, "entry_points", EntryPoints([point]).select)
+def test_another_package_adds_a_loss_by_entry_point(tmp_path, monkeypatch):
+    assert "theirs" not in loss_names()
+    folder = tmp_path / "theirs-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n", "utf-8")
+    (folder / "entry_points.txt").write_text(
+        "[softf1.losses]\ntheirs = softf1.losses:TverskyLoss\n", "utf-8"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
     assert "theirs" in loss_names()
     assert isinstance(make_loss("theirs", alpha=0.3), losses.TverskyLoss)
 

@@ -1,8 +1,12 @@
 """Deep checks: every wrong option is one line that names its key, and its line in the file."""
 
+from importlib.metadata import entry_points
+
 import pytest
 
+from softf1 import options
 from softf1.errors import InputError
+from softf1.losses import registry
 from softf1.options import OptionError
 from softf1.recipe import build_recipe, check_recipe, read_recipe, with_values
 from tests.training.toys import make_recipe
@@ -201,3 +205,24 @@ def test_a_textcnn_without_widths_is_named():
     )
     with pytest.raises(OptionError, match=r"encoder\.widths: wanted one size or more, got none"):
         check_recipe(recipe)
+
+
+def test_a_check_looks_for_plugins_once_for_each_group(tmp_path, monkeypatch):
+    looked = []
+
+    def count(*, group):
+        looked.append(group)
+        return entry_points(group=group)
+
+    monkeypatch.setattr(options, "entry_points", count)
+    monkeypatch.setattr(registry, "entry_points", count)
+    monkeypatch.syspath_prepend(str(tmp_path))  # a path that nothing is known about yet
+    check_recipe(TAGGER)
+    assert "softf1.tasks" in looked
+    assert len(looked) == len(set(looked))
+    known = list(looked)
+    check_recipe(with_values(TAGGER, {"loss.name": "dice"}))
+    with pytest.raises(InputError, match="did you mean dice"):
+        check_recipe(with_values(TAGGER, {"loss.name": "dicee"}))
+    assert len(looked) == len(set(looked))
+    assert set(looked) - set(known) <= {"softf1.losses"}

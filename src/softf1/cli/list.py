@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from softf1.options import find_plugins
 
 if TYPE_CHECKING:
     import argparse
@@ -85,7 +86,7 @@ def _others(kind: str) -> dict[str, str]:
     """What other packages add."""
     return {
         point.name: _read_summary(point.value) or f"of another package: {point.value}"
-        for point in entry_points(group=f"softf1.{kind}")
+        for point in find_plugins(f"softf1.{kind}")
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from softf1.data import (
@@ -26,7 +25,7 @@ from softf1.data._text import Encoded
 from softf1.data.counts import start_tally
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
-from softf1.options import check_options, look_up, option_types
+from softf1.options import check_options, find_plugins, look_up, option_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,7 +98,7 @@ class Corpus:
 
 def list_formats() -> dict[str, Format]:
     """Lists the formats by name, including those of other packages (`softf1.formats`)."""
-    return FORMATS | {point.name: point.load() for point in entry_points(group="softf1.formats")}
+    return FORMATS | {point.name: point.load() for point in find_plugins("softf1.formats")}
 
 
 def read(

@@ -11,7 +11,9 @@ nothing is said. Classes of other packages may leave them out; the defaults are 
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ from softf1.losses.zlpr import ZLPRLoss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from importlib.metadata import EntryPoints
 
     from torch import nn
 
@@ -57,7 +60,7 @@ def register_loss(name: str, factory: Callable[..., nn.Module]) -> None:
 
 def loss_names() -> list[str]:
     """Returns the names that `make_loss` knows, entry points included."""
-    return sorted({*_registry, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    return sorted({*_registry, *_find_plugins(tuple(sys.path)).names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +166,16 @@ def make_loss(name: str, **options: Any) -> nn.Module:
     return CompoundLoss(parts, **{key: options[key] for key in OF_COMPOUND if key in options})
 
 
+@cache
+def _find_plugins(path: tuple[str, ...]) -> EntryPoints:  # noqa: ARG001 - for the cache
+    """The losses of other packages; looking takes long, so it is done once for each `sys.path`."""
+    return entry_points(group=ENTRY_POINTS)
+
+
 def _factory(name: str) -> Callable[..., nn.Module]:
     if name in _registry:
         return _registry[name]
-    for point in entry_points(group=ENTRY_POINTS, name=name):
+    for point in _find_plugins(tuple(sys.path)).select(name=name):
         factory: Callable[..., nn.Module] = point.load()
         return factory
     raise ValueError(f"unknown loss {name!r}; known are {', '.join(loss_names())}")

@@ -8,14 +8,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.errors import InputError
 from softf1.files import read_json
 from softf1.models.tokenizers import UNLIMITED, FastTokenizer
-from softf1.options import check_options, look_up, option_types
+from softf1.options import check_options, find_plugins, look_up, option_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -124,7 +123,7 @@ def list_encoders() -> dict[str, str]:
     >>> list_encoders()["bilstm"]
     'softf1.models.bilstm:BiLstm'
     """
-    return ENCODERS | {point.name: point.value for point in entry_points(group="softf1.encoders")}
+    return ENCODERS | {point.name: point.value for point in find_plugins("softf1.encoders")}
 
 
 def find_scratch(name: str) -> Any:

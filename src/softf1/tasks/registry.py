@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from softf1.errors import InputError
 from softf1.files import load_json
-from softf1.options import check_options, look_up, option_types
+from softf1.options import check_options, find_plugins, look_up, option_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +35,7 @@ def list_tasks() -> dict[str, str]:
     >>> list_tasks()["tagging"]
     'softf1.tasks.tagging:Tagging'
     """
-    return TASKS | {point.name: point.value for point in entry_points(group="softf1.tasks")}
+    return TASKS | {point.name: point.value for point in find_plugins("softf1.tasks")}
 
 
 def make_task(kind: str, **options: Any) -> Task:
