@@ -22,6 +22,7 @@ def test_the_quick_form_writes_a_line_for_every_batch_size(monkeypatch, tmp_path
     tokens = [f"{size} tokens" for size in predict.TOKENS]
     assert [row["batch"] for row in rows] == [
         *tokens,
+        tokens[0],  # the matrix products alone
         *(f"{size} sentences" for size in predict.BATCHES),
     ]
     assert {row["sentences"] for row in rows} == {"40"}
