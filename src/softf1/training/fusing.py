@@ -8,22 +8,21 @@ What transformers calls BERT's layers, and RoBERTa's, ELECTRA's and many more co
 
 `FusedLayers` finds them by what they hold and by what they compute (each is tried on a few numbers
 before it is trusted), and puts another `forward` into each for the time of a call. A part that is
-anything else keeps its own: another norm or activation, LoRA, hooks, weights of another dtype,
-cross-attention, a part in eval mode. Dropout draws its numbers from seeds that torch's generator on
-the device gives for each call, so that whatever stores and restores that generator covers them.
+anything else keeps its own: another norm, activation or attention, LoRA, hooks, weights of another
+dtype, a part in eval mode. Dropout draws its numbers from seeds that torch's generator on the
+device gives for each call, so that whatever stores and restores that generator covers them.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from softf1.kernels.encoder import (
     LONGEST_ROW,
@@ -37,7 +36,7 @@ from softf1.kernels.encoder import (
 from softf1.kernels.row_sums import AddUp, Owed, Sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
     Forward = Callable[..., Any]
 
@@ -59,7 +58,9 @@ class FusedLayers:
         self.run, self.dtype = run, dtype
         self.parts: list[Part] = []
         for module in model.modules():
-            kind = find_kind(module)
+            # Layers that are computed again in the backward pass run after the call.
+            again = getattr(model, "is_gradient_checkpointing", False)
+            kind = None if again else find_kind(module)
             if kind is not None:
                 self.parts.append(kind(self, module, len(self.parts)))
         self._forget()
@@ -69,32 +70,34 @@ class FusedLayers:
         self.mask: tuple[Tensor, Tensor] | None = None
         self.seeds: Tensor | None = None
         self.call = 0
-        self.owed: list[Owed] = []
+        self.owed: list[Owed | None] = []
 
     def __call__(self, **inputs: Any) -> Any:
         """Returns the model's output."""
-        forwards = [pair for part in self.parts for pair in part.forwards]
+        parts = [part for part in self.parts if "forward" not in vars(part.module)]
         self.owed = self._start_sums()
         try:
-            for module, forward in forwards:
-                module.forward = forward
+            for part in parts:
+                part.module.forward = part.forward
             return self.run(**inputs)
         finally:
-            for module, _ in forwards:
-                vars(module).pop("forward", None)
+            for part in parts:
+                vars(part.module).pop("forward", None)
             self._forget()
 
-    def _start_sums(self) -> list[Owed]:
+    def _start_sums(self) -> list[Owed | None]:
+        """Where each part's sums over rows are made; None for a part whose vectors are frozen."""
         groups = [part.vectors for part in self.parts]
-        if not groups:
-            return []
+        trained = [any(vector.requires_grad for vector in group) for group in groups]
+        if not any(trained):
+            return [None] * len(groups)
         sums = Sums(groups)
         token = AddUp.apply(sums, *chain(*groups))  # type: ignore[no-untyped-call]
-        return [Owed(sums, number, token) for number in range(len(groups))]
+        return [Owed(sums, n, token) if train else None for n, train in enumerate(trained)]
 
     def cast(self, x: Tensor) -> Tensor:
         """The input in the dtype of the weights; the last norm has written its output in both."""
-        if self.last is not None and self.last[0] is x:
+        if self.last is not None and self.last[0] is x and x._version == 0:  # noqa: SLF001
             return self.last[1]
         return x.to(self.dtype)
 
@@ -125,11 +128,6 @@ class Part:
         self.layers, self.module, self.number = layers, module, number
 
     @property
-    def forwards(self) -> list[tuple[nn.Module, Forward]]:
-        """Modules, and what to call instead of their forward."""
-        return [(self.module, self.forward)]
-
-    @property
     def vectors(self) -> list[Tensor]:
         """The parameters whose gradients are sums over rows."""
         return [linear.bias for linear in self.find_linear()]
@@ -142,21 +140,33 @@ class Part:
         """The linear layers."""
         return [getattr(self.module, name) for name in self.linear]
 
-    def fits(self, x: Tensor) -> bool:
-        """Whether the part trains, with weights of the right dtype."""
-        right = all(
-            one.weight.dtype == one.bias.dtype == self.layers.dtype for one in self.find_linear()
-        )
+    @property
+    def p(self) -> float:
+        """Dropout; that of attention only asks whether the attention trains."""
         dropout = getattr(self.module, "dropout", None)
-        trains = self.module.training and (dropout is None or dropout.p < 1.0)
-        return right and trains and x.numel() > 0
+        if not isinstance(dropout, nn.Dropout):
+            return 0.0
+        return dropout.p if dropout.training or isinstance(self, Attention) else 0.0
+
+    def fits(self, x: Tensor) -> bool:
+        """Whether the part trains, as it was found, with weights of the right dtype."""
+        return (
+            self.module.training
+            and self.p < 1.0
+            and x.numel() > 0
+            and not any(map(is_changed, self.module.children()))
+            and all(
+                type(one) is nn.Linear and one.weight.dtype == one.bias.dtype == self.layers.dtype
+                for one in self.find_linear()
+            )
+        )
 
     def plain(self, *args: Any, **options: Any) -> Any:
         """Runs the module's own forward."""
         return type(self.module).forward(self.module, *args, **options)
 
     @property
-    def owed(self) -> Owed:
+    def owed(self) -> Owed | None:
         """Where the sums over rows are made."""
         return self.layers.owed[self.number]
 
@@ -175,9 +185,8 @@ class Output(Part):
         module, layers = self.module, self.layers
         if not (
             self.fits(hidden_states)
-            and not has_hooks(module)
             and input_tensor.dtype == torch.float32
-            and input_tensor.shape[:-1] == hidden_states.shape[:-1]
+            and input_tensor.shape == (*hidden_states.shape[:-1], module.dense.out_features)
         ):
             return self.plain(hidden_states, input_tensor)
         out, half = linear_norm(
@@ -186,7 +195,7 @@ class Output(Part):
             module.dense.bias,
             input_tensor,
             module.LayerNorm,
-            layers.draw(module.dropout.p * module.dropout.training, hidden_states.device),
+            layers.draw(self.p, hidden_states.device),
             owed=self.owed,
         )
         layers.last = (out, out if half is None else half)
@@ -199,7 +208,7 @@ class Intermediate(Part):
     def forward(self, hidden_states: Tensor) -> Any:
         """The activation."""
         dense = self.module.dense
-        if has_hooks(self.module) or not self.fits(hidden_states):
+        if not self.fits(hidden_states):
             return self.plain(hidden_states)
         return linear_gelu(
             self.layers.cast(hidden_states), dense.weight, dense.bias, owed=self.owed
@@ -207,70 +216,41 @@ class Intermediate(Part):
 
 
 class Attention(Part):
-    """Query, key and value of one input in one product; for short texts the attention too.
+    """Query, key and value of one input in one product, and the attention.
 
-    Where PyTorch does the attention, its mask is made once for all layers.
+    Long texts are left to PyTorch's attention, with a mask that is made once for all layers.
     """
 
     linear = ("query", "key", "value")
 
-    def __init__(self, layers: FusedLayers, module: Any, number: int) -> None:
-        super().__init__(layers, module, number)
-        self.known = is_plain_attention(module)
-        self.made: dict[int, Tensor] = {}
-        self.input: Tensor | None = None
-
-    @property
-    def forwards(self) -> list[tuple[nn.Module, Forward]]:
-        """The attention, and query, key and value."""
-        three = [(one, partial(self.take, n)) for n, one in enumerate(self.find_linear())]
-        return [(self.module, self.forward), *three]
-
     def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Any:
         """Attention in one kernel, or by PyTorch."""
-        x, mask, config = (
-            hidden_states,
-            options.get("attention_mask"),
-            getattr(self.module, "config", None),
-        )
-        # Not "eager", which returns the probabilities.
-        sdpa = getattr(config, "_attn_implementation", None) == "sdpa"
-        if sdpa and self.fits(x) and (mask is None or is_boolean(mask)):
-            others = [*args, *(options[name] for name in options if name not in HARMLESS)]
-            plain = all(other is None or other is False for other in others)
-            short = x.ndim == 3 and x.shape[1] <= LONGEST_TEXT
-            if self.known and plain and short and not has_hooks(self.module):
-                return self._attend(x, mask), None
-            if mask is not None:
-                options["attention_mask"] = self.layers.additive(mask)
-        try:
+        x, mask = hidden_states, options.get("attention_mask")
+        others = [*args, *(options[name] for name in options if name not in HARMLESS)]
+        if not (
+            uses_sdpa(self.module)
+            and self.fits(x)
+            and x.ndim == 3
+            and (mask is None or (mask.dtype == torch.bool and mask.shape[1:2] == (1,)))
+            and all(other is None or other is False for other in others)
+        ):
             return self.plain(x, *args, **options)
-        finally:
-            self.made, self.input = {}, None
-
-    def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        module, three = self.module, self.find_linear()
-        return self_attention(
-            self.layers.cast(x),
-            *(one.weight for one in three),
-            *(one.bias for one in three),
+        module, x, three = self.module, self.layers.cast(x), self.find_linear()
+        layers = (*(one.weight for one in three), *(one.bias for one in three))
+        if x.shape[1] > LONGEST_TEXT:
+            made = linear_qkv(x, *layers, owed=self.owed)
+            added = None if mask is None else self.layers.additive(mask)
+            return attend_heads(made, module.num_attention_heads, added, self.p), None
+        out = self_attention(
+            x,
+            *layers,
             heads=module.num_attention_heads,
             scale=module.attention_head_size**-0.5,
             allowed=mask,
-            dropout=self.layers.draw(module.dropout.p, x.device),
+            dropout=self.layers.draw(self.p, x.device),
             owed=self.owed,
         )
-
-    def take(self, number: int, input: Tensor) -> Tensor:  # noqa: A002 - as nn.Linear calls it
-        """Query, key or value of an input; the first who is asked makes all three."""
-        three = self.find_linear()
-        if not self.fits(input):
-            return nn.Linear.forward(three[number], input)
-        if self.input is not input or number not in self.made:
-            layers = (*(one.weight for one in three), *(one.bias for one in three))
-            made = linear_qkv(self.layers.cast(input), *layers, owed=self.owed)
-            self.made, self.input = dict(enumerate(made)), input
-        return self.made.pop(number)
+        return out, None
 
 
 class Encoder(Part):
@@ -281,7 +261,8 @@ class Encoder(Part):
     def forward(self, input_ids: Tensor | None = None, *args: Any, **options: Any) -> Any:
         """The encoder, with the mask in the form in which transformers leaves it alone."""
         mask = options.get("attention_mask")
-        if isinstance(mask, Tensor) and mask.ndim == 2 and self.fits(mask):
+        right = isinstance(mask, Tensor) and mask.ndim == 2 and mask.numel() > 0
+        if right and self.module.training and uses_sdpa(self.module):
             options["attention_mask"] = lay_out_mask(mask)
         return self.plain(input_ids, *args, **options)
 
@@ -296,85 +277,90 @@ def find_kind(module: nn.Module) -> type[Part] | None:
         Attention: is_self_attention,
         Encoder: is_encoder,
     }
-    return next((kind for kind, test in kinds.items() if test(module)), None)
+    return next((kind for kind, test in kinds.items() if passes(test, module)), None)
+
+
+def passes(test: Callable[[nn.Module], bool], module: nn.Module) -> bool:
+    """Whether a module passes a test; one that cannot even be called like a part is none."""
+    modes = [(one, one.training, getattr(one, "p", None)) for one in module.modules()]
+    try:
+        with torch.no_grad():
+            return test(module)
+    except Exception:  # noqa: BLE001 - it is the code of any model
+        return False
+    finally:
+        for one, training, p in modes:
+            one.training = training
+            if isinstance(one, nn.Dropout):
+                one.p = p  # type: ignore[assignment]
 
 
 def is_output(module: Any) -> bool:
     """Whether a module computes LayerNorm(dropout(dense(x)) + residual), by trying it."""
     kinds = {"dense": nn.Linear, "dropout": nn.Dropout, "LayerNorm": nn.LayerNorm}
-    if {name: type(child) for name, child in module.named_children()} != kinds:
+    if not (holds(module, kinds) and takes(module, "hidden_states", "input_tensor")):
         return False
     dense, norm = module.dense, module.LayerNorm
-    if (
-        arguments(module) != ["hidden_states", "input_tensor"]
-        or norm.normalized_shape != (dense.out_features,)
-        or any(p is None or p.dtype != torch.float32 for p in (dense.bias, norm.weight, norm.bias))
-        or dense.out_features > LONGEST_ROW
-    ):
+    if norm.normalized_shape != (dense.out_features,) or dense.out_features > LONGEST_ROW:
         return False
-    x, residual = numbers(dense.in_features, dense), numbers(dense.out_features, dense)
-    with trial(module):
-        module.eval()
-        whole = torch.allclose(module(x, residual), norm(dense(x) + residual), atol=1e-5)
-        module.train()
-        module.dropout.p = 1.0  # drops all of the product: the residual is left
-        return whole and torch.allclose(module(x, residual), norm(residual), atol=1e-5)
+    x, residual = numbers(2, dense.in_features, dense), numbers(2, dense.out_features, dense)
+    module.eval()
+    whole = torch.allclose(module(x, residual), norm(dense(x) + residual), atol=1e-5)
+    module.train()
+    module.dropout.p = 1.0  # drops all of the product: the residual is left
+    return whole and torch.allclose(module(x, residual), norm(residual), atol=1e-5)
 
 
 def is_intermediate(module: Any) -> bool:
     """Whether a module computes gelu(dense(x)), by trying it."""
-    children, act = dict(module.named_children()), getattr(module, "intermediate_act_fn", None)
-    dense = children.pop("dense", None)
-    children.pop("intermediate_act_fn", None)
-    if (
-        children
-        or not callable(act)
-        or type(dense) is not nn.Linear
-        or dense.bias is None
-        or dense.bias.dtype != torch.float32
-        or arguments(module) != ["hidden_states"]
-    ):
+    act = getattr(module, "intermediate_act_fn", None)
+    kinds = {"dense": nn.Linear}
+    if isinstance(act, nn.Module):
+        kinds["intermediate_act_fn"] = type(act)
+    if not (callable(act) and holds(module, kinds) and takes(module, "hidden_states")):
         return False
-    some = torch.linspace(-6, 6, 49, device=dense.weight.device)
-    x = numbers(dense.in_features, dense)
-    with trial(module):
-        module.train()
-        exact = torch.allclose(act(some), nn.functional.gelu(some), rtol=1e-5, atol=1e-6)
-        return exact and torch.allclose(module(x), act(dense(x)), atol=1e-5)
+    x = numbers(2, module.dense.in_features, module.dense)
+    some = torch.linspace(-6, 6, 49, device=x.device) ** 3  # small ones, and some that are clipped
+    module.train()
+    exact = torch.allclose(act(some), nn.functional.gelu(some), rtol=1e-5, atol=1e-6)
+    return exact and torch.allclose(module(x), act(module.dense(x)), atol=1e-5)
 
 
 def is_self_attention(module: Any) -> bool:
-    """Whether a module has query, key and value of one size and takes one input."""
-    three = [getattr(module, name, None) for name in ("query", "key", "value")]
-    if not all(type(one) is nn.Linear and one.bias is not None for one in three):
-        return False
-    sizes = {one.weight.shape for one in three}  # type: ignore[union-attr]
-    return len(sizes) == 1 and "encoder_hidden_states" not in arguments(module)
-
-
-def is_plain_attention(module: Any) -> bool:
     """Whether attention is softmax(query·keyᵀ / √size)·value of every head, by trying it."""
     kinds = dict.fromkeys(("query", "key", "value"), nn.Linear) | {"dropout": nn.Dropout}
-    sizes = getattr(module, "num_attention_heads", 0), getattr(module, "attention_head_size", 0)
-    if (
-        {name: type(child) for name, child in module.named_children()} != kinds
-        or arguments(module)[:2] != ["hidden_states", "attention_mask"]
-        or wanted(module) - {"hidden_states", "attention_mask"}
-        or sizes[0] * sizes[1] != module.query.out_features
-        or module.query.weight.dtype != torch.float32
-        or getattr(module, "is_causal", False)
-    ):
+    right = holds(module, kinds) and takes(module, "hidden_states", "attention_mask")
+    if not (right and uses_sdpa(module)):
         return False
-    x = numbers(module.query.in_features, module.query)
-    mask = torch.tensor([[True, True], [False, True]], device=x.device)[None, None]
-    with trial(module):
+    three, heads = (module.query, module.key, module.value), module.num_attention_heads
+    shapes = {one.weight.shape for one in three}
+    if shapes != {(heads * module.attention_head_size, module.query.in_features)}:
+        return False
+    tokens = 128  # enough to see a window; numbers large enough to see a bound of scores
+    x = 10 * numbers(tokens, module.query.in_features, module.query)
+    place = torch.arange(tokens, device=x.device)
+    mask = ((place[:, None] * 7 + place * 3) % 5 > 1) | (place[:, None] == place)
+    for given in (None, mask[None, None]):
         module.eval()
-        three = (module.query(x), module.key(x), module.value(x))
-        query, key, value = (one.view(1, 2, *sizes).transpose(1, 2) for one in three)
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        got = module(x, attention_mask=mask)
-        right = isinstance(got, tuple) and len(got) == 2 and got[1] is None  # no probabilities
-        return right and torch.allclose(got[0], mixed.transpose(1, 2).reshape(1, 2, -1), atol=1e-5)
+        expected = attend_heads([one(x) for one in three], heads, given)
+        got, probabilities = module(x, attention_mask=given)
+        if probabilities is not None or not torch.allclose(got, expected, rtol=1e-4, atol=1e-4):
+            return False
+    module.train()
+    module.dropout.p = 1.0  # drops all probabilities
+    with sdpa_kernel(SDPBackend.MATH):
+        return not module(x, attention_mask=None)[0].count_nonzero()
+
+
+def attend_heads(
+    three: Sequence[Tensor], heads: int, mask: Tensor | None, p: float = 0.0
+) -> Tensor:
+    """PyTorch's attention of query, key and value, each (texts, tokens, width of all heads)."""
+    query, key, value = (one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in three)
+    mixed = nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=p
+    )
+    return mixed.transpose(1, 2).flatten(2)
 
 
 def is_encoder(module: Any) -> bool:
@@ -384,22 +370,24 @@ def is_encoder(module: Any) -> bool:
     """
     if (
         {"embeddings", "encoder"} - {name for name, _ in module.named_children()}
-        or arguments(module)[:2] != ["input_ids", "attention_mask"]
-        or wanted(module)
+        or not takes(module, "input_ids", "attention_mask")
         or not hasattr(sys.modules[type(module).__module__], "create_bidirectional_mask")
         or getattr(module.config, "is_decoder", False)
-        or getattr(module.config, "_attn_implementation", None) != "sdpa"
+        or not uses_sdpa(module)
     ):
         return False
-    attentions = [one for one in module.modules() if is_self_attention(one)]
-    if not attentions or not all(map(is_plain_attention, attentions)):
+    attentions = [one for one in module.modules() if hasattr(one, "query")]
+    if not attentions or not all(passes(is_self_attention, one) for one in attentions):
         return False
     ids = torch.tensor([[1, 2, 1], [2, 1, 0]], device=attentions[0].query.weight.device)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]], device=ids.device)
-    with trial(module):
-        module.eval()
-        plain, laid_out = (module(ids, attention_mask=m)[0] for m in (mask, lay_out_mask(mask)))
-        return torch.allclose(plain, laid_out, rtol=1e-4, atol=1e-5)
+    module.eval()
+    plain, laid_out = (module(ids, attention_mask=m).to_tuple() for m in (mask, lay_out_mask(mask)))
+    return all(
+        torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+        for one, other in zip(plain, laid_out, strict=True)
+        if isinstance(one, Tensor)
+    )
 
 
 def lay_out_mask(mask: Tensor) -> Tensor:
@@ -411,44 +399,39 @@ def lay_out_mask(mask: Tensor) -> Tensor:
     return mask.bool()[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
 
 
-def is_boolean(mask: Any) -> bool:
-    """Whether a mask says which token may look at which, the same for all heads."""
-    return isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape[1:2] == (1,)
+def uses_sdpa(module: Any) -> bool:
+    """Whether transformers runs attention by PyTorch's `scaled_dot_product_attention`."""
+    config = getattr(module, "config", None)
+    return getattr(config, "_attn_implementation", None) == "sdpa"
 
 
-def arguments(module: nn.Module) -> list[str]:
-    """The names of a forward's arguments."""
-    return list(inspect.signature(type(module).forward).parameters)[1:]
+def holds(module: nn.Module, kinds: dict[str, type[nn.Module]]) -> bool:
+    """Whether a module has these children, with biases, in float32, and no numbers of its own."""
+    if {name: type(child) for name, child in module.named_children()} != kinds:
+        return False
+    children = [child for child in module.children() if isinstance(child, nn.Linear | nn.LayerNorm)]
+    theirs = [p for child in children for p in (child.weight, child.bias)]
+    state = [*module.parameters(), *module.buffers()]
+    return {id(p) for p in theirs} == {id(p) for p in state} and all(
+        p.dtype == torch.float32 for p in state
+    )
 
 
-def wanted(module: nn.Module) -> set[str]:
-    """The arguments that a forward cannot do without."""
+def takes(module: nn.Module, *names: str) -> bool:
+    """Whether a forward starts with these arguments and can do without any other."""
     given = list(inspect.signature(type(module).forward).parameters.values())[1:]
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {p.name for p in given if p.default is p.empty and p.kind not in several}
+    others = [p for p in given[len(names) :] if p.kind not in several and p.default is p.empty]
+    return not others and [p.name for p in given[: len(names)]] == list(names)
 
 
-def numbers(width: int, like: nn.Linear) -> Tensor:
-    """Two rows of numbers to try a module on; no random generator is asked."""
+def numbers(rows: int, width: int, like: nn.Linear) -> Tensor:
+    """Rows of numbers to try a module on; no random generator is asked."""
     where = like.weight.device
-    return torch.arange(2.0 * width, device=where).mul_(0.7).sin_().view(1, 2, width)
+    return torch.arange(float(rows * width), device=where).mul_(0.7).sin_().view(1, rows, width)
 
 
-@contextmanager
-def trial(module: nn.Module) -> Iterator[None]:
-    """Puts modes and dropout back after a module was tried; nothing is recorded for gradients."""
-    modes = [(one, one.training, getattr(one, "p", None)) for one in module.modules()]
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for one, training, p in modes:
-            one.training = training
-            if isinstance(one, nn.Dropout):
-                one.p = p  # type: ignore[assignment]
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether something is called when a module calls its children."""
+def is_changed(module: nn.Module) -> bool:
+    """Whether something else than its forward is called with a module, or in its place."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(child, kind) for child in module.children() for kind in kinds)
+    return "forward" in vars(module) or any(getattr(module, kind) for kind in kinds)
