@@ -1,13 +1,16 @@
 """Fused encoder layers against the model's own: on a GPU where there is one, else interpreted."""
 
+import copy
 import importlib.util
 import os
+import pickle
 
 import numpy as np
 import pytest
 import torch
 import transformers
 from torch import nn
+from transformers.models.bert.modeling_bert import BertSelfAttention
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
@@ -78,12 +81,18 @@ def compare(model, run, *, tolerance, plain=None):
     found, gradients = differentiate(model, run)
     torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
     assert gradients.keys() == wanted_gradients.keys()
-    for name, gradient in gradients.items():
+    compare_gradients(gradients, wanted_gradients, tolerance)
+
+
+def compare_gradients(found, wanted, tolerance):
+    """Close to their largest entry; a key's bias, which changes nothing, to that of the query."""
+    for name, gradient in found.items():
+        scale = wanted[name.replace("key.bias", "query.bias")].abs().max().item()
         torch.testing.assert_close(
             gradient,
-            wanted_gradients[name],
+            wanted[name],
             rtol=0,
-            atol=tolerance * max(1.0, wanted_gradients[name].abs().max().item()),
+            atol=tolerance * max(1.0, scale),
             msg=lambda text, name=name: f"{name}: {text}",
         )
 
@@ -263,11 +272,76 @@ def test_steps_with_fused_layers_are_steps(hardened, bert):
     compare_weights(fused.model, plain.model, 1e-4)
 
 
-def test_a_frozen_layer_has_no_gradient():
+def test_nothing_goes_back_through_frozen_layers():
     model = make_model(**NONE)
     model.bert.embeddings.requires_grad_(False)
     model.bert.encoder.layer[0].requires_grad_(False)
     compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
+    made = []
+    model.bert.encoder.layer[0].register_forward_hook(lambda *given: made.append(given[-1]))
+    FusedLayers(model, model, torch.float32)(**make_inputs())
+    assert not made[-1].requires_grad
+
+
+@pytest.mark.parametrize("trained", ["bias", "weight", "classifier", "LayerNorm", "layer.1.att"])
+def test_some_parameters_are_trained(trained):
+    model = make_model(**NONE)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(trained in name)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
+
+
+def test_layers_that_are_shared_and_vectors_that_are_tied(monkeypatch):
+    model, calls = make_model(num_hidden_layers=3, **NONE), count_calls(monkeypatch)
+    layers = model.bert.encoder.layer
+    layers[1] = layers[0]
+    layers[2].output.dense.bias = layers[0].output.dense.bias
+    layers[2].attention.self.key = layers[0].attention.self.query
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
+    assert calls == listed(6, 3, 0, 3)
+
+
+def test_gradients_add_up_over_passes():
+    """Twice through one graph, and through a part of it after a look at another gradient."""
+    model = make_model(**NONE)
+    fused, found = FusedLayers(model, model, torch.float32), []
+    for run in (model, fused):
+        model.zero_grad()
+        out = run(**make_inputs(), output_hidden_states=True)
+        torch.autograd.grad(out.logits.sum(), out.hidden_states[0], retain_graph=True)
+        out.hidden_states[1].square().sum().backward(retain_graph=True)
+        for _ in range(2):
+            out.logits.square().sum().backward(retain_graph=True)
+        found.append({name: p.grad for name, p in model.named_parameters()})
+    compare_gradients(*reversed(found), CLOSE)
+
+
+def test_two_models_with_evaluation_and_copies_in_between():
+    one, other = make_model(**NONE), make_model("Roberta", **NONE)
+    runs = [FusedLayers(model, model, torch.float32) for model in (one, other)]
+    wanted = one.eval()(**make_inputs()).logits
+    for model, run in zip((one, other), runs, strict=True):
+        compare(model.train(), run, tolerance=CLOSE)
+    assert torch.equal(runs[0].run.eval()(**make_inputs()).logits, wanted)
+    assert torch.equal(runs[0](**make_inputs()).logits, wanted)  # in eval mode nothing is fused
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(one)))
+    assert torch.equal(copied(**make_inputs()).logits, wanted)
+    compare(copied.train(), FusedLayers(copied, copied, torch.float32), tolerance=CLOSE)
+
+
+def test_layers_that_are_computed_again_keep_their_forward():
+    model = make_model()
+    model.gradient_checkpointing_enable()
+    assert FusedLayers(model, model, torch.float32).parts == []
+
+
+def test_an_output_that_is_changed_in_place_is_cast_again():
+    model = make_model(**NONE)
+    model.bert.encoder.layer[0].register_forward_hook(lambda *given: given[-1].mul_(2.0))
+    fused = FusedLayers(model, CastOnce(model, torch.float16), torch.float16)
+    with torch.autocast(DEVICE, torch.float16):
+        got, wanted = (run(**make_inputs()).logits.float() for run in (fused, model))
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0.02)
 
 
 class Adapted(nn.Linear):
@@ -275,6 +349,11 @@ class Adapted(nn.Linear):
 
     def forward(self, x):
         return super().forward(x) + 1.0
+
+
+class Bounded(BertSelfAttention):
+    def forward(self, hidden_states, attention_mask=None, **options):
+        return super().forward(hidden_states.clamp(-8.0, 8.0), attention_mask, **options)
 
 
 class OtherNorm(nn.LayerNorm):
@@ -328,6 +407,25 @@ def drop_bias(layer):
     layer.intermediate.dense.bias = None
 
 
+def norm_weights_in_hooks(layer):
+    with pytest.warns(FutureWarning):
+        nn.utils.weight_norm(layer.attention.self.key)
+
+
+def norm_weights(layer):
+    nn.utils.parametrizations.weight_norm(layer.output.dense)
+
+
+def gate(layer):
+    """A factor that is learned starts at 1."""
+    layer.output.register_parameter("gate", nn.Parameter(torch.ones(1)))
+
+
+def cap_scores(layer):
+    """A subclass bounds what it is given; small numbers do not show it."""
+    layer.attention.self.__class__ = Bounded
+
+
 @pytest.mark.parametrize(
     ("change", "calls"),
     [
@@ -342,6 +440,10 @@ def drop_bias(layer):
         (rest_dropout, (4, 2, 0, 2)),
         (drop_all, (3, 2, 0, 2)),
         (scale_scores, (4, 2, 0, 1)),
+        (norm_weights_in_hooks, (4, 2, 0, 1)),
+        (norm_weights, (3, 2, 0, 2)),
+        (gate, (3, 2, 0, 2)),
+        (cap_scores, (4, 2, 0, 1)),
     ],
 )
 def test_a_part_that_is_something_else_keeps_its_forward(change, calls, monkeypatch):
@@ -359,18 +461,59 @@ def test_a_part_that_is_something_else_keeps_its_forward(change, calls, monkeypa
     [
         ("Bert", {"hidden_act": "gelu_new"}, (4, 0, 0, 2)),
         ("Bert", {"attn_implementation": "eager"}, (4, 2, 0, 0)),
+        ("Bert", {"hidden_act": "gelu_10"}, (4, 0, 0, 2)),  # clips what is above 10
+        ("Bert", {"hidden_act": "gelu_python", "layer_norm_eps": 0.1}, (4, 2, 0, 2)),
+        ("Bert", {"is_decoder": True}, (4, 2, 0, 0)),
+        ("Bert", {"chunk_size_feed_forward": 1}, (2 + 14, 14, 0, 2)),
+        ("Electra", {"embedding_size": 8}, (4, 2, 0, 2)),
+        ("Albert", {"num_hidden_groups": 1}, (0, 0, 0, 0)),
+        ("MPNet", {}, (2, 2, 0, 0)),
+        ("DebertaV2", {"relative_attention": True, "pos_att_type": ["p2c"]}, (4, 2, 0, 0)),
+        ("RoFormer", {}, (4, 2, 0, 0)),
+        ("ConvBert", {"num_groups": 2}, (2, 0, 0, 0)),
+        ("Longformer", {"attention_window": 4}, (4, 2, 0, 0)),
+        ("Yoso", {"use_expectation": True}, (4, 2, 0, 0)),
+        ("MegatronBert", {}, (0, 2, 0, 0)),
         ("RobertaPreLayerNorm", {}, (0, 0, 0, 2)),
         ("DistilBert", {"dim": 24, "hidden_dim": 40, "n_layers": 2, "n_heads": 2}, (0, 0, 0, 0)),
+        ("ModernBert", {}, (0, 0, 0, 0)),
+        ("Qwen2", {"num_key_value_heads": 2}, (0, 0, 0, 0)),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_models_of_other_kinds(kind, options, calls, monkeypatch):
-    none = NONE | {"dropout": 0.0, "attention_dropout": 0.0}
-    model = make_model(kind, **none | options)
-    fused, counted = FusedLayers(model, model, torch.float32), count_calls(monkeypatch)
-    with torch.no_grad():
-        got, wanted = (run(**make_inputs()).logits for run in (fused, model))
-    torch.testing.assert_close(got, wanted, rtol=CLOSE, atol=CLOSE)
+    others = ("dropout", "attention_dropout", "classifier_dropout", "classifier_dropout_prob")
+    model = make_model(kind, **NONE | dict.fromkeys(others, 0.0) | options)
+    counted = count_calls(monkeypatch)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
     assert counted == listed(*calls)
+
+
+@pytest.mark.parametrize("tokens", [7, 33, 130])
+@pytest.mark.parametrize("size", [16, 96])
+def test_heads_and_texts_of_many_sizes(tokens, size, monkeypatch):
+    """Also a text that is nothing but padding."""
+    sizes = {"hidden_size": 2 * size, "max_position_embeddings": 140, "num_hidden_layers": 1}
+    model = make_model("Electra", **NONE | sizes | {"initializer_range": 0.1})
+    calls = count_calls(monkeypatch)
+    mask = (torch.arange(tokens) < torch.tensor([[tokens], [tokens - 2], [0]])).long()
+    ids = torch.arange(3 * tokens).view(3, tokens) % 37 + 2
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
+    inputs = {name: one.to(DEVICE) for name, one in inputs.items()}
+    monkeypatch.setitem(globals(), "make_inputs", lambda: inputs)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
+    assert calls == (listed(2, 1, 0, 1) if tokens <= 128 else listed(2, 1, 1, 0))
+
+
+@pytest.mark.parametrize("change", [adapt_query, adapt_dense, replace_forward, norm_weights])
+def test_a_part_that_is_changed_later_keeps_its_forward(change):
+    model = make_model(**NONE)
+    fused = FusedLayers(model, model, torch.float32)
+    change(model.bert.encoder.layer[1])
+    for _ in range(2):
+        with torch.no_grad():
+            got, wanted = (run(**make_inputs()).logits for run in (fused, model))
+        torch.testing.assert_close(got, wanted, rtol=CLOSE, atol=CLOSE)
 
 
 def test_weights_of_another_dtype_keep_their_forward(monkeypatch):

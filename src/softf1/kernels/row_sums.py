@@ -37,6 +37,7 @@ class Sums:
         self.places: dict[int, tuple[int, int]] = {}  # lines and first column of a group
         self.parts: dict[int, Tensor] = {}
         self.written: set[int] = set()
+        self.task = -1
 
     def reserve(self, group: int, lines: int) -> bool:
         """Keeps room for a group's sums; False if it has been called before."""
@@ -48,6 +49,9 @@ class Sums:
 
     def open(self, group: int, device: torch.device) -> Tensor:
         """Returns where the group's kernel leaves its lines."""
+        task = torch._C._current_graph_task_id()  # noqa: SLF001
+        if task != self.task:  # another backward pass, which did not come to its end, left others
+            self.parts, self.written, self.task = {}, set(), task
         lines, column = self.places[group]
         if lines not in self.parts:
             size = (lines, self.columns[lines])

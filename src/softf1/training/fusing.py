@@ -57,10 +57,10 @@ class FusedLayers:
     def __init__(self, model: nn.Module, run: Forward, dtype: torch.dtype) -> None:
         self.run, self.dtype = run, dtype
         self.parts: list[Part] = []
-        for module in model.modules():
-            # Layers that are computed again in the backward pass run after the call.
-            again = getattr(model, "is_gradient_checkpointing", False)
-            kind = None if again else find_kind(module)
+        # Layers that are computed again in the backward pass would run without us.
+        again = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+        for module in () if again else model.modules():
+            kind = find_kind(module)
             if kind is not None:
                 self.parts.append(kind(self, module, len(self.parts)))
         self._forget()
@@ -329,7 +329,7 @@ def is_intermediate(module: Any) -> bool:
 def is_self_attention(module: Any) -> bool:
     """Whether attention is softmax(query·keyᵀ / √size)·value of every head, by trying it."""
     kinds = dict.fromkeys(("query", "key", "value"), nn.Linear) | {"dropout": nn.Dropout}
-    right = holds(module, kinds) and takes(module, "hidden_states", "attention_mask")
+    right = holds(module, kinds) and takes(module, "hidden_states", "attention_mask", more=True)
     if not (right and uses_sdpa(module)):
         return False
     three, heads = (module.query, module.key, module.value), module.num_attention_heads
@@ -370,7 +370,7 @@ def is_encoder(module: Any) -> bool:
     """
     if (
         {"embeddings", "encoder"} - {name for name, _ in module.named_children()}
-        or not takes(module, "input_ids", "attention_mask")
+        or not takes(module, "input_ids", "attention_mask", more=True)
         or not hasattr(sys.modules[type(module).__module__], "create_bidirectional_mask")
         or getattr(module.config, "is_decoder", False)
         or not uses_sdpa(module)
@@ -417,12 +417,13 @@ def holds(module: nn.Module, kinds: dict[str, type[nn.Module]]) -> bool:
     )
 
 
-def takes(module: nn.Module, *names: str) -> bool:
-    """Whether a forward starts with these arguments and can do without any other."""
+def takes(module: nn.Module, *names: str, more: bool = False) -> bool:
+    """Whether a forward has these arguments; with `more`, and others that it can do without."""
     given = list(inspect.signature(type(module).forward).parameters.values())[1:]
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    others = [p for p in given[len(names) :] if p.kind not in several and p.default is p.empty]
-    return not others and [p.name for p in given[: len(names)]] == list(names)
+    others = given[len(names) :]
+    spare = more and all(p.kind in several or p.default is not p.empty for p in others)
+    return [p.name for p in given[: len(names)]] == list(names) and (spare or not others)
 
 
 def numbers(rows: int, width: int, like: nn.Linear) -> Tensor:
