@@ -17,6 +17,7 @@ if not CUDA:
 
 from softf1.kernels.encoder import (  # noqa: E402
     Dropout,
+    is_short,
     join,
     linear_gelu,
     linear_norm,
@@ -180,6 +181,16 @@ def test_a_token_that_may_look_at_nothing_is_0():
     assert out[0, 2].count_nonzero() == 0
     gradients = torch.autograd.grad(out.sum(), (x, *layers))
     assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_texts_whose_scores_do_not_fit_on_the_chip_are_not_short(monkeypatch):
+    """Consumer GPUs share 99 KiB: with heads of 64 in half precision, 64 tokens and not 128."""
+    texts = [torch.empty(1, tokens, 8, dtype=torch.bfloat16) for tokens in (64, 65, 128, 129)]
+    assert [is_short(x, 64) for x in texts] == [True, True, True, False]
+    monkeypatch.setattr("softf1.kernels.encoder.shared_memory", lambda _: 99 * 1024)
+    assert [is_short(x, 64) for x in texts] == [True, False, False, False]
+    assert [is_short(x.float(), 64) for x in texts] == [True, False, False, False]
+    assert not is_short(texts[0].float(), 128)
 
 
 def test_attention_drops_the_same_probabilities_in_both_directions():

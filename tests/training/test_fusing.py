@@ -19,6 +19,7 @@ DEVICE = "cuda" if CUDA else "cpu"
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+from softf1.kernels import encoder  # noqa: E402
 from softf1.recipe import with_values  # noqa: E402
 from softf1.training import fusing  # noqa: E402
 from softf1.training.datasets import load_datasets  # noqa: E402
@@ -122,7 +123,7 @@ def listed(norm, gelu, qkv, attention):
 @pytest.mark.parametrize("longest", [128, 6], ids=["short", "long"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_fused_layers_give_what_the_models_own_give(kind, longest, monkeypatch):
-    monkeypatch.setattr(fusing, "LONGEST_TEXT", longest)  # texts have 7 tokens
+    monkeypatch.setattr(encoder, "LONGEST_TEXT", longest)  # texts have 7 tokens
     model = make_model(kind, **NONE)
     calls = count_calls(monkeypatch)
     compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
@@ -132,7 +133,7 @@ def test_fused_layers_give_what_the_models_own_give(kind, longest, monkeypatch):
 @pytest.mark.parametrize("longest", [128, 6], ids=["short", "long"])
 def test_fused_layers_in_half_precision(longest, monkeypatch):
     half = torch.bfloat16 if CUDA or longest == 6 else torch.float16  # the interpreter's products
-    monkeypatch.setattr(fusing, "LONGEST_TEXT", longest)
+    monkeypatch.setattr(encoder, "LONGEST_TEXT", longest)
     model = make_model(**NONE)
     calls = count_calls(monkeypatch)
     fused = FusedLayers(model, CastOnce(model, half), half)
@@ -149,7 +150,7 @@ def test_fused_layers_in_half_precision(longest, monkeypatch):
 
 
 def test_weights_of_query_key_and_value_are_not_copied(monkeypatch):
-    monkeypatch.setattr(fusing, "LONGEST_TEXT", 0)
+    monkeypatch.setattr(encoder, "LONGEST_TEXT", 0)
     model = make_model(**NONE)
     copies = []
     monkeypatch.setattr("softf1.kernels.encoder.torch.cat", copies.append)
@@ -160,7 +161,7 @@ def test_weights_of_query_key_and_value_are_not_copied(monkeypatch):
 
 
 def test_a_mask_is_made_once(monkeypatch):
-    monkeypatch.setattr(fusing, "LONGEST_TEXT", 0)
+    monkeypatch.setattr(encoder, "LONGEST_TEXT", 0)
     model = make_model(**NONE)
     fused, masks = FusedLayers(model, model, torch.float32), []
     attend = nn.functional.scaled_dot_product_attention
@@ -214,7 +215,7 @@ def test_nothing_is_left_behind():
         fused()
     assert {name: {*vars(module)} for name, module in model.named_modules()} == before
     assert fused.last is fused.mask is fused.seeds is None
-    assert fused.owed == []
+    assert [part.owed for part in fused.parts] == [None] * len(fused.parts)
 
 
 def test_finding_parts_draws_no_random_number():

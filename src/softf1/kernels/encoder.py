@@ -17,6 +17,8 @@ own, or leave them to `softf1.kernels.row_sums`.
 
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 LONGEST_ROW = 8_192
 """Width up to which a norm keeps a row in registers."""
 LONGEST_TEXT = 128
-"""Tokens up to which one program has all scores of a head in registers."""
+"""Tokens up to which one program has all scores of a head."""
 TILE = 2_048  # entries of a tile: 16 for each of 128 threads
 COLUMNS = 128  # of a tile that is summed over rows
 
@@ -278,12 +280,39 @@ class SelfAttention(torch.autograd.Function):
         return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), *(None,) * 6
 
 
+def is_short(x: Tensor, size: int) -> bool:
+    """Whether `self_attention` takes these texts: one program has a head of a text on the chip.
+
+    Args:
+        x: Input, (texts, tokens, inputs).
+        size: Entries of a head.
+    """
+    across, deep = attention_tile(x.shape[1], size)
+    # What the backward kernel shares: two matrices of scores, and up to four of a head's rows.
+    needed = x.element_size() * across * (2 * across + 4 * deep)
+    return x.shape[1] <= LONGEST_TEXT and needed <= shared_memory(x.device)
+
+
+@lru_cache(maxsize=32)
+def shared_memory(device: torch.device) -> int:
+    """Bytes that the threads of a program share; the interpreter has no limit."""
+    if device.type != "cuda":
+        return sys.maxsize
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+def attention_tile(steps: int, size: int) -> tuple[int, int]:
+    """Rows and columns of a head's tile: few sizes, as each is compiled."""
+    # Matrix units take 16 at least.
+    return max(32, triton.next_power_of_2(steps)), max(16, triton.next_power_of_2(size))
+
+
 def attention_numbers(
     width: int, heads: int, scale: float, allowed: Tensor, dropout: Dropout
 ) -> dict[str, Any]:
     """Sizes, strides and constants of the kernels of attention."""
     steps, size = allowed.shape[-1], width // heads
-    across = max(32, triton.next_power_of_2(steps))  # each size is compiled: few of them
+    across, deep = attention_tile(steps, size)
     mask_batch, _, mask_row, mask_col = allowed.stride()
     return {
         "steps": steps,
@@ -296,7 +325,7 @@ def attention_numbers(
         "mask_row": mask_row,
         "mask_col": mask_col,
         "T": across,
-        "D": max(16, triton.next_power_of_2(size)),  # matrix units take 16 at least
+        "D": deep,
         "DROP": dropout.p > 0,
         "num_warps": 8 if across > 64 else 4,
     }

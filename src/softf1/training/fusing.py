@@ -26,8 +26,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from softf1.kernels.encoder import (
     LONGEST_ROW,
-    LONGEST_TEXT,
     Dropout,
+    is_short,
     linear_gelu,
     linear_norm,
     linear_qkv,
@@ -62,7 +62,7 @@ class FusedLayers:
         for module in () if again else model.modules():
             kind = find_kind(module)
             if kind is not None:
-                self.parts.append(kind(self, module, len(self.parts)))
+                self.parts.append(kind(self, module))
         self._forget()
 
     def _forget(self) -> None:
@@ -70,13 +70,14 @@ class FusedLayers:
         self.mask: tuple[Tensor, Tensor] | None = None
         self.seeds: Tensor | None = None
         self.call = 0
-        self.owed: list[Owed | None] = []
+        for part in self.parts:
+            part.owed = None
 
     def __call__(self, **inputs: Any) -> Any:
         """Returns the model's output."""
         parts = [part for part in self.parts if "forward" not in vars(part.module)]
-        self.owed = self._start_sums()
         try:
+            self._start_sums()
             for part in parts:
                 part.module.forward = part.forward
             return self.run(**inputs)
@@ -85,15 +86,15 @@ class FusedLayers:
                 vars(part.module).pop("forward", None)
             self._forget()
 
-    def _start_sums(self) -> list[Owed | None]:
-        """Where each part's sums over rows are made; None for a part whose vectors are frozen."""
+    def _start_sums(self) -> None:
         groups = [part.vectors for part in self.parts]
         trained = [any(vector.requires_grad for vector in group) for group in groups]
-        if not any(trained):
-            return [None] * len(groups)
-        sums = Sums(groups)
-        token = AddUp.apply(sums, *chain(*groups))  # type: ignore[no-untyped-call]
-        return [Owed(sums, n, token) if train else None for n, train in enumerate(trained)]
+        if any(trained):
+            sums = Sums(groups)
+            token = AddUp.apply(sums, *chain(*groups))  # type: ignore[no-untyped-call]
+            for number, (part, train) in enumerate(zip(self.parts, trained, strict=True)):
+                # Nothing has to go back through a part that is frozen.
+                part.owed = Owed(sums, number, token) if train else None
 
     def cast(self, x: Tensor) -> Tensor:
         """The input in the dtype of the weights; the last norm has written its output in both."""
@@ -124,8 +125,11 @@ class Part:
     linear: tuple[str, ...] = ("dense",)
     """Names of its linear layers."""
 
-    def __init__(self, layers: FusedLayers, module: Any, number: int) -> None:
-        self.layers, self.module, self.number = layers, module, number
+    owed: Owed | None = None
+    """Where its sums over rows are made; None is the part itself."""
+
+    def __init__(self, layers: FusedLayers, module: Any) -> None:
+        self.layers, self.module = layers, module
 
     @property
     def vectors(self) -> list[Tensor]:
@@ -164,11 +168,6 @@ class Part:
     def plain(self, *args: Any, **options: Any) -> Any:
         """Runs the module's own forward."""
         return type(self.module).forward(self.module, *args, **options)
-
-    @property
-    def owed(self) -> Owed | None:
-        """Where the sums over rows are made."""
-        return self.layers.owed[self.number]
 
 
 class Output(Part):
@@ -210,9 +209,8 @@ class Intermediate(Part):
         dense = self.module.dense
         if not self.fits(hidden_states):
             return self.plain(hidden_states)
-        return linear_gelu(
-            self.layers.cast(hidden_states), dense.weight, dense.bias, owed=self.owed
-        )
+        x = self.layers.cast(hidden_states)
+        return linear_gelu(x, dense.weight, dense.bias, owed=self.owed)
 
 
 class Attention(Part):
@@ -237,7 +235,7 @@ class Attention(Part):
             return self.plain(x, *args, **options)
         module, x, three = self.module, self.layers.cast(x), self.find_linear()
         layers = (*(one.weight for one in three), *(one.bias for one in three))
-        if x.shape[1] > LONGEST_TEXT:
+        if not is_short(x, module.attention_head_size):
             made = linear_qkv(x, *layers, owed=self.owed)
             added = None if mask is None else self.layers.additive(mask)
             return attend_heads(made, module.num_attention_heads, added, self.p), None
@@ -333,15 +331,13 @@ def is_self_attention(module: Any) -> bool:
     if not (right and uses_sdpa(module)):
         return False
     three, heads = (module.query, module.key, module.value), module.num_attention_heads
-    shapes = {one.weight.shape for one in three}
-    if shapes != {(heads * module.attention_head_size, module.query.in_features)}:
+    if {one.out_features for one in three} != {heads * module.attention_head_size}:
         return False
     tokens = 128  # enough to see a window; numbers large enough to see a bound of scores
     x = 10 * numbers(tokens, module.query.in_features, module.query)
-    place = torch.arange(tokens, device=x.device)
-    mask = ((place[:, None] * 7 + place * 3) % 5 > 1) | (place[:, None] == place)
-    for given in (None, mask[None, None]):
-        module.eval()
+    mask = torch.arange(tokens**2, device=x.device).view(1, 1, tokens, tokens) % 5 > 1
+    module.eval()
+    for given in (None, mask):
         expected = attend_heads([one(x) for one in three], heads, given)
         got, probabilities = module(x, attention_mask=given)
         if probabilities is not None or not torch.allclose(got, expected, rtol=1e-4, atol=1e-4):
@@ -352,15 +348,11 @@ def is_self_attention(module: Any) -> bool:
         return not module(x, attention_mask=None)[0].count_nonzero()
 
 
-def attend_heads(
-    three: Sequence[Tensor], heads: int, mask: Tensor | None, p: float = 0.0
-) -> Tensor:
+def attend_heads(three: Sequence[Tensor], heads: int, mask: Tensor | None, p: float = 0) -> Tensor:
     """PyTorch's attention of query, key and value, each (texts, tokens, width of all heads)."""
     query, key, value = (one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in three)
-    mixed = nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=p
-    )
-    return mixed.transpose(1, 2).flatten(2)
+    attend = nn.functional.scaled_dot_product_attention
+    return attend(query, key, value, attn_mask=mask, dropout_p=p).transpose(1, 2).flatten(2)
 
 
 def is_encoder(module: Any) -> bool:
@@ -407,13 +399,12 @@ def uses_sdpa(module: Any) -> bool:
 
 def holds(module: nn.Module, kinds: dict[str, type[nn.Module]]) -> bool:
     """Whether a module has these children, with biases, in float32, and no numbers of its own."""
-    if {name: type(child) for name, child in module.named_children()} != kinds:
-        return False
-    children = [child for child in module.children() if isinstance(child, nn.Linear | nn.LayerNorm)]
-    theirs = [p for child in children for p in (child.weight, child.bias)]
-    state = [*module.parameters(), *module.buffers()]
-    return {id(p) for p in theirs} == {id(p) for p in state} and all(
-        p.dtype == torch.float32 for p in state
+    layers = [one for one in module.children() if isinstance(one, nn.Linear | nn.LayerNorm)]
+    theirs = {one.weight for one in layers} | {one.bias for one in layers}
+    return (
+        {name: type(child) for name, child in module.named_children()} == kinds
+        and theirs == {*module.parameters(), *module.buffers()}
+        and all(one.dtype == torch.float32 for one in theirs)
     )
 
 
