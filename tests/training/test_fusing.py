@@ -20,6 +20,7 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 from softf1.kernels import encoder  # noqa: E402
+from softf1.models.lora import add_lora  # noqa: E402
 from softf1.recipe import with_values  # noqa: E402
 from softf1.training import fusing  # noqa: E402
 from softf1.training.datasets import load_datasets  # noqa: E402
@@ -357,6 +358,17 @@ class Bounded(BertSelfAttention):
         return super().forward(hidden_states.clamp(-8.0, 8.0), attention_mask, **options)
 
 
+class Steady(BertSelfAttention):
+    """Has a dropout that it never uses."""
+
+    def forward(self, hidden_states, attention_mask=None, **options):
+        self.training, training = False, self.training
+        try:
+            return super().forward(hidden_states, attention_mask, **options)
+        finally:
+            self.training = training
+
+
 class OtherNorm(nn.LayerNorm):
     def forward(self, x):
         return super().forward(x) * 2.0
@@ -393,6 +405,15 @@ def listen_to_dropout(layer):
 def replace_forward(layer):
     own = layer.intermediate.forward
     layer.intermediate.forward = lambda x: own(x) * 2.0
+
+
+def replace_dense(layer):
+    own = layer.output.dense.forward
+    layer.output.dense.forward = lambda x: own(x) * 2.0
+
+
+def never_drop(layer):
+    layer.attention.self.__class__ = Steady
 
 
 def rest_dropout(layer):
@@ -445,6 +466,8 @@ def cap_scores(layer):
         (norm_weights, (3, 2, 0, 2)),
         (gate, (3, 2, 0, 2)),
         (cap_scores, (4, 2, 0, 1)),
+        (never_drop, (4, 2, 0, 1)),
+        (replace_dense, (3, 2, 0, 2)),
     ],
 )
 def test_a_part_that_is_something_else_keeps_its_forward(change, calls, monkeypatch):
@@ -506,15 +529,38 @@ def test_heads_and_texts_of_many_sizes(tokens, size, monkeypatch):
     assert calls == (listed(2, 1, 0, 1) if tokens <= 128 else listed(2, 1, 1, 0))
 
 
-@pytest.mark.parametrize("change", [adapt_query, adapt_dense, replace_forward, norm_weights])
+@pytest.mark.parametrize(
+    "change", [adapt_query, adapt_dense, replace_forward, replace_dense, norm_weights]
+)
 def test_a_part_that_is_changed_later_keeps_its_forward(change):
     model = make_model(**NONE)
     fused = FusedLayers(model, model, torch.float32)
     change(model.bert.encoder.layer[1])
-    for _ in range(2):
-        with torch.no_grad():
-            got, wanted = (run(**make_inputs()).logits for run in (fused, model))
+    with torch.no_grad():
+        wanted, *found = (run(**make_inputs()).logits for run in (model, fused, fused))
+    for got in found:
         torch.testing.assert_close(got, wanted, rtol=CLOSE, atol=CLOSE)
+
+
+def test_lora(monkeypatch):
+    pytest.importorskip("peft", reason="peft is not installed")
+    model, calls = make_model(**NONE), count_calls(monkeypatch)
+    add_lora(model, rank=2, targets=("query", "intermediate.dense"))
+    for name, parameter in model.named_parameters():
+        if "lora" in name:
+            nn.init.normal_(parameter, std=0.2)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
+    assert calls == listed(4, 0, 0, 0)
+
+
+@pytest.mark.parametrize("asked", ["position_ids", "output_attentions"])
+def test_attention_that_is_asked_for_more_keeps_its_forward(asked, monkeypatch):
+    model, calls = make_model(**NONE), count_calls(monkeypatch)
+    inputs = make_inputs()
+    inputs[asked] = torch.arange(6, -1, -1, device=DEVICE)[None] if asked[0] == "p" else True
+    monkeypatch.setitem(globals(), "make_inputs", lambda: inputs)
+    compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
+    assert calls == listed(4, 2, 0, 0)
 
 
 def test_weights_of_another_dtype_keep_their_forward(monkeypatch):

@@ -298,7 +298,8 @@ def shared_memory(device: torch.device) -> int:
     """Bytes that the threads of a program share; the interpreter has no limit."""
     if device.type != "cuda":
         return sys.maxsize
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    has = torch.cuda.get_device_properties(device)
+    return int(getattr(has, "shared_memory_per_block_optin", has.shared_memory_per_block))
 
 
 def attention_tile(steps: int, size: int) -> tuple[int, int]:

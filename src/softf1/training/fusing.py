@@ -36,7 +36,7 @@ from softf1.kernels.encoder import (
 from softf1.kernels.row_sums import AddUp, Owed, Sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     Forward = Callable[..., Any]
 
@@ -259,9 +259,8 @@ class Encoder(Part):
     def forward(self, input_ids: Tensor | None = None, *args: Any, **options: Any) -> Any:
         """The encoder, with the mask in the form in which transformers leaves it alone."""
         mask = options.get("attention_mask")
-        right = isinstance(mask, Tensor) and mask.ndim == 2 and mask.numel() > 0
-        if right and self.module.training and uses_sdpa(self.module):
-            options["attention_mask"] = lay_out_mask(mask)
+        if isinstance(mask, Tensor) and mask.ndim == 2 and self.fits(mask):
+            options["attention_mask"] = lay_out_mask(mask) if uses_sdpa(self.module) else mask
         return self.plain(input_ids, *args, **options)
 
 
@@ -312,7 +311,7 @@ def is_output(module: Any) -> bool:
 def is_intermediate(module: Any) -> bool:
     """Whether a module computes gelu(dense(x)), by trying it."""
     act = getattr(module, "intermediate_act_fn", None)
-    kinds = {"dense": nn.Linear}
+    kinds: dict[str, type[nn.Module]] = {"dense": nn.Linear}
     if isinstance(act, nn.Module):
         kinds["intermediate_act_fn"] = type(act)
     if not (callable(act) and holds(module, kinds) and takes(module, "hidden_states")):
@@ -350,7 +349,7 @@ def is_self_attention(module: Any) -> bool:
 
 def attend_heads(three: Sequence[Tensor], heads: int, mask: Tensor | None, p: float = 0) -> Tensor:
     """PyTorch's attention of query, key and value, each (texts, tokens, width of all heads)."""
-    query, key, value = (one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in three)
+    query, key, value = (one.view(*one.shape[:2], heads, -1).transpose(1, 2) for one in three)
     attend = nn.functional.scaled_dot_product_attention
     return attend(query, key, value, attn_mask=mask, dropout_p=p).transpose(1, 2).flatten(2)
 
@@ -397,7 +396,7 @@ def uses_sdpa(module: Any) -> bool:
     return getattr(config, "_attn_implementation", None) == "sdpa"
 
 
-def holds(module: nn.Module, kinds: dict[str, type[nn.Module]]) -> bool:
+def holds(module: nn.Module, kinds: Mapping[str, type[nn.Module]]) -> bool:
     """Whether a module has these children, with biases, in float32, and no numbers of its own."""
     layers = [one for one in module.children() if isinstance(one, nn.Linear | nn.LayerNorm)]
     theirs = {one.weight for one in layers} | {one.bias for one in layers}
