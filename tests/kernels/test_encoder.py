@@ -189,8 +189,11 @@ def test_texts_whose_scores_do_not_fit_on_the_chip_are_not_short(monkeypatch):
     assert [is_short(x, 64) for x in texts] == [True, True, True, False]
     monkeypatch.setattr("softf1.kernels.encoder.shared_memory", lambda _: 99 * 1024)
     assert [is_short(x, 64) for x in texts] == [True, False, False, False]
-    assert [is_short(x.float(), 64) for x in texts] == [True, False, False, False]
-    assert not is_short(texts[0].float(), 128)
+    assert not is_short(texts[0], 256)
+
+
+def test_texts_in_float32_are_short_up_to_32_tokens():
+    assert [is_short(torch.empty(1, tokens, 8), 64) for tokens in (32, 33)] == [True, False]
 
 
 def test_attention_drops_the_same_probabilities_in_both_directions():

@@ -513,7 +513,7 @@ def test_models_of_other_kinds(kind, options, calls, monkeypatch):
     assert counted == listed(*calls)
 
 
-@pytest.mark.parametrize("tokens", [7, 33, 130])
+@pytest.mark.parametrize("tokens", [7, 32, 130])
 @pytest.mark.parametrize("size", [16, 96])
 def test_heads_and_texts_of_many_sizes(tokens, size, monkeypatch):
     """Also a text that is nothing but padding."""
@@ -526,7 +526,7 @@ def test_heads_and_texts_of_many_sizes(tokens, size, monkeypatch):
     inputs = {name: one.to(DEVICE) for name, one in inputs.items()}
     monkeypatch.setitem(globals(), "make_inputs", lambda: inputs)
     compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
-    assert calls == (listed(2, 1, 0, 1) if tokens <= 128 else listed(2, 1, 1, 0))
+    assert calls == (listed(2, 1, 0, 1) if tokens <= 32 else listed(2, 1, 1, 0))
 
 
 @pytest.mark.parametrize(
@@ -561,6 +561,13 @@ def test_attention_that_is_asked_for_more_keeps_its_forward(asked, monkeypatch):
     monkeypatch.setitem(globals(), "make_inputs", lambda: inputs)
     compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
     assert calls == listed(4, 2, 0, 0)
+
+
+def test_attention_that_is_switched_later_has_its_own_mask():
+    model = make_model(**NONE)
+    fused = FusedLayers(model, model, torch.float32)
+    model.set_attn_implementation("eager")
+    compare(model, fused, tolerance=CLOSE)
 
 
 def test_weights_of_another_dtype_keep_their_forward(monkeypatch):

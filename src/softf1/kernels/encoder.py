@@ -46,6 +46,8 @@ LONGEST_ROW = 8_192
 """Width up to which a norm keeps a row in registers."""
 LONGEST_TEXT = 128
 """Tokens up to which one program has all scores of a head."""
+LONGEST_WHOLE = 32
+"""The same in float32: no matrix units, so that larger tiles take minutes to compile."""
 TILE = 2_048  # entries of a tile: 16 for each of 128 threads
 COLUMNS = 128  # of a tile that is summed over rows
 
@@ -281,16 +283,12 @@ class SelfAttention(torch.autograd.Function):
 
 
 def is_short(x: Tensor, size: int) -> bool:
-    """Whether `self_attention` takes these texts: one program has a head of a text on the chip.
-
-    Args:
-        x: Input, (texts, tokens, inputs).
-        size: Entries of a head.
-    """
+    """Whether `self_attention` takes texts (texts, tokens, inputs) with heads of that size."""
     across, deep = attention_tile(x.shape[1], size)
     # What the backward kernel shares: two matrices of scores, and up to four of a head's rows.
     needed = x.element_size() * across * (2 * across + 4 * deep)
-    return x.shape[1] <= LONGEST_TEXT and needed <= shared_memory(x.device)
+    longest = min(LONGEST_TEXT, LONGEST_WHOLE if x.element_size() > 2 else LONGEST_TEXT)
+    return x.shape[1] <= longest and needed <= shared_memory(x.device)
 
 
 @lru_cache(maxsize=32)

@@ -109,7 +109,7 @@ class FusedLayers:
         if self.seeds is None or self.call == len(self.seeds):
             self.seeds, self.call = torch.randint(2**63 - 1, (len(self.parts),), device=device), 0
         self.call += 1
-        return Dropout(float(p), self.seeds, self.call - 1)
+        return Dropout(p, self.seeds, self.call - 1)
 
     def additive(self, mask: Tensor) -> Tensor:
         """A boolean mask as what is added to the scores; PyTorch would make it in every layer."""
@@ -131,11 +131,6 @@ class Part:
     def __init__(self, layers: FusedLayers, module: Any) -> None:
         self.layers, self.module = layers, module
 
-    @property
-    def vectors(self) -> list[Tensor]:
-        """The parameters whose gradients are sums over rows."""
-        return [linear.bias for linear in self.find_linear()]
-
     def forward(self, *args: Any, **options: Any) -> Any:
         """Runs the part."""
         raise NotImplementedError
@@ -145,12 +140,22 @@ class Part:
         return [getattr(self.module, name) for name in self.linear]
 
     @property
+    def weights(self) -> list[Tensor]:
+        """Weights, then biases."""
+        linear = self.find_linear()
+        return [*(one.weight for one in linear), *(one.bias for one in linear)]
+
+    @property
+    def vectors(self) -> list[Tensor]:
+        """The parameters whose gradients are sums over rows."""
+        return [one.bias for one in self.find_linear()]
+
+    @property
     def p(self) -> float:
         """Dropout; that of attention only asks whether the attention trains."""
-        dropout = getattr(self.module, "dropout", None)
-        if not isinstance(dropout, nn.Dropout):
-            return 0.0
-        return dropout.p if dropout.training or isinstance(self, Attention) else 0.0
+        dropout: Any = getattr(self.module, "dropout", None)
+        drops = isinstance(dropout, nn.Dropout) and (dropout.training or type(self) is Attention)
+        return float(dropout.p) if drops else 0.0
 
     def fits(self, x: Tensor) -> bool:
         """Whether the part trains, as it was found, with weights of the right dtype."""
@@ -181,22 +186,14 @@ class Output(Part):
 
     def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Any:
         """The norm, in half precision too for the part that follows."""
-        module, layers = self.module, self.layers
-        if not (
-            self.fits(hidden_states)
-            and input_tensor.dtype == torch.float32
-            and input_tensor.shape == (*hidden_states.shape[:-1], module.dense.out_features)
-        ):
+        norm, layers = self.module.LayerNorm, self.layers
+        shape = (*hidden_states.shape[:-1], *norm.normalized_shape)
+        residual = input_tensor.dtype == torch.float32 and input_tensor.shape == shape
+        if not (residual and self.fits(hidden_states)):
             return self.plain(hidden_states, input_tensor)
-        out, half = linear_norm(
-            layers.cast(hidden_states),
-            module.dense.weight,
-            module.dense.bias,
-            input_tensor,
-            module.LayerNorm,
-            layers.draw(self.p, hidden_states.device),
-            owed=self.owed,
-        )
+        x, dropout = layers.cast(hidden_states), layers.draw(self.p, hidden_states.device)
+        weight, bias = self.weights
+        out, half = linear_norm(x, weight, bias, input_tensor, norm, dropout, owed=self.owed)
         layers.last = (out, out if half is None else half)
         return out
 
@@ -206,11 +203,9 @@ class Intermediate(Part):
 
     def forward(self, hidden_states: Tensor) -> Any:
         """The activation."""
-        dense = self.module.dense
         if not self.fits(hidden_states):
             return self.plain(hidden_states)
-        x = self.layers.cast(hidden_states)
-        return linear_gelu(x, dense.weight, dense.bias, owed=self.owed)
+        return linear_gelu(self.layers.cast(hidden_states), *self.weights, owed=self.owed)
 
 
 class Attention(Part):
@@ -233,22 +228,14 @@ class Attention(Part):
             and all(other is None or other is False for other in others)
         ):
             return self.plain(x, *args, **options)
-        module, x, three = self.module, self.layers.cast(x), self.find_linear()
-        layers = (*(one.weight for one in three), *(one.bias for one in three))
-        if not is_short(x, module.attention_head_size):
-            made = linear_qkv(x, *layers, owed=self.owed)
-            added = None if mask is None else self.layers.additive(mask)
-            return attend_heads(made, module.num_attention_heads, added, self.p), None
-        out = self_attention(
-            x,
-            *layers,
-            heads=module.num_attention_heads,
-            scale=module.attention_head_size**-0.5,
-            allowed=mask,
-            dropout=self.layers.draw(self.p, x.device),
-            owed=self.owed,
-        )
-        return out, None
+        heads, size = self.module.num_attention_heads, self.module.attention_head_size
+        x, how = self.layers.cast(x), {"heads": heads, "scale": size**-0.5, "allowed": mask}
+        if is_short(x, size):
+            dropout = self.layers.draw(self.p, x.device)
+            return self_attention(x, *self.weights, **how, dropout=dropout, owed=self.owed), None
+        three = linear_qkv(x, *self.weights, owed=self.owed)
+        added = None if mask is None else self.layers.additive(mask)
+        return attend_heads(three, heads, added, self.p), None
 
 
 class Encoder(Part):
@@ -268,13 +255,9 @@ def find_kind(module: nn.Module) -> type[Part] | None:
     """Which part a module is; None if it is no part, or if somebody has replaced its forward."""
     if any("forward" in vars(one) for one in (module, *module.children())):
         return None
-    kinds: dict[type[Part], Callable[[nn.Module], bool]] = {
-        Output: is_output,
-        Intermediate: is_intermediate,
-        Attention: is_self_attention,
-        Encoder: is_encoder,
-    }
-    return next((kind for kind, test in kinds.items() if passes(test, module)), None)
+    tests = (is_output, is_intermediate, is_self_attention, is_encoder)
+    kinds = zip(tests, (Output, Intermediate, Attention, Encoder), strict=True)
+    return next((kind for test, kind in kinds if passes(test, module)), None)
 
 
 def passes(test: Callable[[nn.Module], bool], module: nn.Module) -> bool:
