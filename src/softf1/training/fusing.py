@@ -266,7 +266,9 @@ def passes(test: Callable[[nn.Module], bool], module: nn.Module) -> bool:
     try:
         with torch.no_grad():
             return test(module)
-    except Exception:  # noqa: BLE001 - it is the code of any model
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - the code of any model, which then keeps its own forward
         return False
     finally:
         for one, training, p in modes:
