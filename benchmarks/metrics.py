@@ -36,7 +36,7 @@ except ImportError:
 
 from softf1.metrics.schemes import encode_spans
 from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict, count_strict_ids
-from softf1.tasks.nbest import best_answers, find_spans
+from softf1.tasks.nbest import find_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,8 +133,12 @@ def loop_answers(
 def array_answers(windows: dict[str, np.ndarray], contexts: list[str]) -> list[str]:
     """The same answers from `softf1.tasks.nbest`, n-best lists of spans included."""
     spans = find_spans(windows["start"], windows["end"], inside=windows["inside"])
-    question = np.arange(len(contexts))
-    return best_answers(spans, offsets=windows["offsets"], question=question).texts(contexts)
+    rows = np.arange(len(contexts))
+    start = windows["offsets"][rows, spans.start[:, 0], 0].tolist()
+    end = windows["offsets"][rows, spans.end[:, 0] - 1, 1].tolist()
+    found = np.isfinite(spans.score[:, 0]).tolist()
+    parts = zip(contexts, start, end, found, strict=True)
+    return [context[first:last] if some else "" for context, first, last, some in parts]
 
 
 def time_interleaved(

@@ -5,9 +5,9 @@ import pytest
 
 from softf1.cli import options
 from softf1.cli.main import main
-from softf1.experiments.workers import run_inline
 from softf1.recipe import format_recipe
 from tests.experiments import fake
+from tests.experiments.fake import run_inline
 
 
 @pytest.fixture

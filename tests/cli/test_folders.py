@@ -16,9 +16,10 @@ import pytest
 from softf1.cli import options, reproduce
 from softf1.cli.main import main
 from softf1.experiments import demo, grid, workers
-from softf1.experiments.workers import Pool, run_inline
+from softf1.experiments.workers import Pool
 from softf1.recipe import format_recipe
 from tests.experiments import fake
+from tests.experiments.fake import run_inline
 from tests.training.toys import write_recipe
 
 ROOT = Path(__file__).parents[2]

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from softf1.experiments.workers import run_job
 from softf1.files import hash_file
 from softf1.recipe import build_recipe, describe_recipe, hash_recipe
 from softf1.tasks.labels import score_labels
@@ -20,6 +21,12 @@ from softf1.tasks.labels import score_labels
 LABELS = ("no", "yes")
 QUALITY = {"ce": 1.0, "dice": 1.5, "dsc": 0.2}
 TASK = SimpleNamespace(multi_label=False, positive_label="yes")  # as much as scoring needs
+
+
+def run_inline(run, jobs):
+    """Runs one job after another in this process, as a pool does in others."""
+    for job in jobs:
+        yield run_job(job, run)
 
 
 def make_recipe(name="fake", **encoder):

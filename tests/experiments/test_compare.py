@@ -14,8 +14,9 @@ import pytest
 from softf1.errors import InputError
 from softf1.experiments.compare import compare
 from softf1.experiments.grid import lock
-from softf1.experiments.workers import Pool, run_inline
+from softf1.experiments.workers import Pool
 from tests.experiments import fake
+from tests.experiments.fake import run_inline
 
 LOSSES = ("ce", "ce+tuned", "dice", "dsc", "focal")
 ROOT = Path(__file__).parents[2]

@@ -18,9 +18,9 @@ from softf1.experiments.comparison import (
     train_support,
 )
 from softf1.experiments.per_example import Run
-from softf1.experiments.workers import run_inline
 from softf1.tasks import make_task
 from tests.experiments import fake
+from tests.experiments.fake import run_inline
 
 
 def run_of(score, pseudo=None):

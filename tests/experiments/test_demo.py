@@ -9,8 +9,8 @@ import pytest
 
 from softf1.cli.main import main
 from softf1.experiments import demo
-from softf1.experiments.workers import run_inline
 from softf1.training.run import train_run
+from tests.experiments.fake import run_inline
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pycantonese") is None, reason="pycantonese is not installed"

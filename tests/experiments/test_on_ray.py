@@ -10,8 +10,8 @@ import pytest
 from softf1.errors import InputError
 from softf1.experiments.compare import compare
 from softf1.experiments.on_ray import Cluster
-from softf1.experiments.workers import run_inline
 from tests.experiments import fake
+from tests.experiments.fake import run_inline
 
 TARGET = f"{fake.__name__}:train_run"
 OPTIONS = {"losses": ("ce", "dice"), "seeds": range(3), "tune": "none", "quiet": True}

@@ -9,11 +9,12 @@ import pytest
 from softf1.cli.main import main
 from softf1.experiments.compare import compare
 from softf1.experiments.sweep import sweep
-from softf1.experiments.workers import Pool, run_inline
+from softf1.experiments.workers import Pool
 from softf1.metrics.ranking import average_precision
 from softf1.recipe import read_recipe
 from softf1.reports import write_report
 from softf1.training.run import train_run
+from tests.experiments.fake import run_inline
 from tests.experiments.made_up import write_corpus, write_texts
 
 OPTIONS = {"losses": ("ce", "ce+tuned", "la"), "seeds": [0, 1], "tune": "none", "quiet": True}

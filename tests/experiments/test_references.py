@@ -13,10 +13,10 @@ from softf1.data.examples import (
 )
 from softf1.experiments.compare import compare
 from softf1.experiments.references import fit_tfidf, list_references
-from softf1.experiments.workers import run_inline
 from softf1.recipe import build_recipe
 from softf1.tasks import make_task
 from tests.experiments import fake
+from tests.experiments.fake import run_inline
 
 WORDS = {"yes": ("gold", "prize", "claim"), "no": ("lunch", "home", "train")}
 

@@ -11,11 +11,11 @@ from softf1.errors import InputError
 from softf1.experiments import reproduce
 from softf1.experiments.reproduce import Reproduction, loss_values, write_lines
 from softf1.experiments.tables import CITED, find_table, load_part, missing_files, read_tables
-from softf1.experiments.workers import run_inline
 from softf1.losses import make_loss
 from softf1.recipe import build_recipe, with_values
 from softf1.recipe.loading import list_recipes
 from tests.experiments import fake
+from tests.experiments.fake import run_inline
 
 TABLES = read_tables()
 SHARED = Path(os.environ.get("SOFTF1_SHARED", Path(__file__).parents[3] / "shared"))

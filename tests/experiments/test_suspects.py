@@ -10,10 +10,10 @@ from softf1.cli import suspects as command
 from softf1.cli.main import build_parser, main
 from softf1.errors import InputError, RunError
 from softf1.experiments.suspects import find_suspects, join_words, read_examples
-from softf1.experiments.workers import run_inline
 from softf1.recipe import build_recipe, format_recipe, with_values
 from softf1.reports.suspects import write_suspects
 from softf1.training.run import CachingTrainer
+from tests.experiments.fake import run_inline
 
 GOOD, BAD = ("fine", "good", "lovely"), ("dull", "bad", "weak")
 FILL = ("the", "film", "was", "a", "story", "with", "<b>&")

@@ -5,9 +5,9 @@ import pytest
 
 from softf1.errors import InputError
 from softf1.experiments.sweep import combine, parse_axes, parse_complements, sweep
-from softf1.experiments.workers import run_inline
 from softf1.recipe import with_values
 from tests.experiments import fake
+from tests.experiments.fake import run_inline
 
 here = partial(run_inline, fake.train_run)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from softf1.losses import dice_loss
 from softf1.losses._core import prepare
-from softf1.losses._ohem import easy_negatives
+from softf1.losses._family import easy_negatives
 from softf1.losses._probability import Link
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from softf1.tasks.nbest import best_answers, find_spans, list_answers, null_scores
+from softf1.tasks.nbest import find_spans, list_answers, null_scores
 
 INF = math.inf
 
@@ -118,9 +118,6 @@ def windows_of_two_questions():
 
 def test_answers_are_exact_parts_of_the_context():
     spans, offsets, question = windows_of_two_questions()
-    best = best_answers(spans, offsets=offsets, question=question)
-    assert best.texts([CONTEXT, "nothing"]) == ["Zoë  attend", ""]
-    assert best.score.tolist() == [5.0, -INF]
     answers = list_answers(
         spans, offsets=offsets, question=question, contexts=[CONTEXT, "nothing"], n_best=5
     )
@@ -138,11 +135,11 @@ def test_equal_scores_go_to_the_earlier_window():
     start = end = np.array([[0.0, 3.0], [3.0, 0.0]])
     offsets = np.array([[(0, 1), (2, 3)], [(4, 5), (6, 7)]])
     spans = find_spans(start, end, inside=np.ones((2, 2)))
-    best = best_answers(spans, offsets=offsets, question=[0, 0])
-    assert best.texts(["a b c d"]) == ["b"]
+    options = {"offsets": offsets, "contexts": ["a b c d"] * 2, "n_best": 1}
+    assert list_answers(spans, question=[0, 0], **options) == [[("b", 2, 3, 6.0)], []]
     # Windows of questions may come in any order.
-    best = best_answers(spans, offsets=offsets, question=[1, 0])
-    assert best.texts(["a b c d", "a b c d"]) == ["c", "b"]
+    best = list_answers(spans, question=[1, 0], **options)
+    assert [one.text for (one,) in best] == ["c", "b"]
 
 
 def test_null_score_is_the_lowest_of_the_windows():
@@ -165,8 +162,8 @@ def test_extreme_logits_have_finite_scores():
 def test_no_windows():
     spans = find_spans(np.zeros((0, 4)), np.zeros((0, 4)), inside=np.zeros((0, 4)))
     assert spans.score.shape[0] == 0
-    best = best_answers(spans, offsets=np.zeros((0, 4, 2), dtype=int), question=[])
-    assert best.texts([]) == []
+    offsets = np.zeros((0, 4, 2), dtype=int)
+    assert list_answers(spans, offsets=offsets, question=[], contexts=[]) == []
 
 
 def test_errors_name_shapes():
@@ -182,9 +179,4 @@ def test_errors_name_shapes():
             find_spans(np.full((1, 2), bad), zeros, inside=zeros)
     spans = find_spans(zeros, zeros, inside=zeros)
     with pytest.raises(ValueError, match=r"wanted offsets \(1, length, 2\), got \(2,\)"):
-        best_answers(spans, offsets=np.zeros(2, dtype=int), question=[0])
-    with pytest.raises(ValueError, match="wanted questions 0 to 0, got"):
-        best_answers(spans, offsets=np.zeros((1, 2, 2), dtype=int), question=[3])
-    best = best_answers(spans, offsets=np.zeros((1, 2, 2), dtype=int), question=[0])
-    with pytest.raises(ValueError, match="wanted 1 contexts, got 2"):
-        best.texts(["a", "b"])
+        list_answers(spans, offsets=np.zeros(2, dtype=int), question=[0], contexts=["a"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -23,6 +22,7 @@ from softf1.data import (
 )
 from softf1.data._text import Encoded
 from softf1.data.counts import start_tally
+from softf1.data.detect import detect
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
 from softf1.options import check_options, find_plugins, look_up, option_types
@@ -161,7 +161,7 @@ def choose(
     if task is not None:
         look_up(task, dict.fromkeys(kind for one in formats.values() for kind in one.tasks), "task")
     if name is None:
-        found = importlib.import_module("softf1.data.detect").detect(path, task=task, told=options)
+        found = detect(path, task=task, told=options)
         problems.note(f"{path}: took format {found.format}, task {found.task}: {found.reason}")
         name, task, options = found.format, found.task, {**found.options, **options}
     spec = look_up(name, formats, "format")

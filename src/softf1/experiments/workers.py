@@ -37,12 +37,6 @@ PATIENCE = 20.0
 """Seconds a worker has to save its checkpoint when it is told to stop."""
 
 
-def run_inline(run: Callable[..., dict[str, Any]], jobs: Sequence[Job]) -> Iterator[Done]:
-    """Runs one job after another in this process."""
-    for job in jobs:
-        yield run_job(job, run)
-
-
 class Call:
     """A caller that waits for results, until it is cancelled."""
 

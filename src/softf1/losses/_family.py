@@ -23,14 +23,13 @@ from softf1.losses._core import (
     refuse_gradient,
 )
 from softf1.losses._dispatch import fused_family, use_kernel
-from softf1.losses._ohem import easy_negatives
 from softf1.losses._probability import Link
 from softf1.losses._ratio import Formula, ratio_loss, row_losses, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from softf1.losses._core import Backend
+    from softf1.losses._core import Backend, Rows
 
 Kernel = Literal["dice", "tversky"]
 Given = ParamSpec("Given")
@@ -268,3 +267,28 @@ def refuse_degenerate_micro(shared: Shared, *, softmax: bool) -> None:
             "dice is then 1 − mean p[gold]); exclude the background class, "
             'or use average="macro"'
         )
+
+
+@torch.no_grad()
+def easy_negatives(rows: Rows, link: Link, *, ratio: float, min_kept: int) -> Tensor:
+    """Online hard example mining: (N, C) bool, the negatives that are too easy to be kept.
+
+    Per class, `min(available, max(min_kept, ceil(ratio · positives)))` negatives of the highest
+    probability stay; of equals the lower row. No host sync: how many stay is known on the device.
+    """
+    terms = rows.terms()
+    positive = terms & _positives(rows)
+    negative = terms & ~positive
+    # In float64 the product is the one that a user computes in Python.
+    wanted = (ratio * positive.sum(0).to(torch.float64)).ceil().clamp_min(min_kept)
+    hardness = link.probabilities(rows.logits).masked_fill(~negative, -1.0)
+    order = hardness.sort(dim=0, descending=True, stable=True).indices
+    rank = torch.arange(len(hardness), device=wanted.device).unsqueeze(1)
+    return negative.scatter(0, order, rank >= wanted) & negative
+
+
+def _positives(rows: Rows) -> Tensor:
+    """Returns (N, C) bool, y >= 0.5."""
+    if rows.gold is None:
+        return rows.y >= 0.5
+    return torch.zeros_like(rows.logits, dtype=torch.bool).scatter(1, rows.gold, rows.y >= 0.5)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +26,6 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional
 
 from softf1.losses._core import check_choice, divide
-from softf1.losses._random import keep_random_state
 from softf1.losses._sums import (
     check_adds_up,
     check_sums,
@@ -322,3 +322,26 @@ def backward_exact(
         with no_sync() if left else nullcontext(), window.micro_batch():
             backward(window(*forward(batch)))
     return window.finish()
+
+
+def keep_random_state() -> Callable[[], None]:
+    """Returns a function that sets torch's generators back, of the CPU and of the accelerator.
+
+    >>> replay = keep_random_state()
+    >>> first = torch.rand(3)
+    >>> replay()
+    >>> torch.equal(first, torch.rand(3))
+    True
+    """
+    on_host = torch.get_rng_state()
+    if not torch.accelerator.is_available():
+        return partial(torch.set_rng_state, on_host)
+    device = torch.get_device_module()
+    every = "_all" if hasattr(device, "get_rng_state_all") else ""  # a model may lie on several
+    on_device = getattr(device, f"get_rng_state{every}")()
+
+    def replay() -> None:
+        torch.set_rng_state(on_host)
+        getattr(device, f"set_rng_state{every}")(on_device)
+
+    return replay

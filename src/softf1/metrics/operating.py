@@ -123,6 +123,9 @@ class Target:
         return float(self.values(counts.table.sum(axis=0)))
 
 
+F1 = Target("f", "f1")
+
+
 def read_targets(value: str | Mapping[str, str]) -> Target | dict[str, Target]:
     """The target of all labels, or of each that is named."""
     if isinstance(value, str):

@@ -18,8 +18,6 @@ from softf1.metrics.classification import (
 )
 from softf1.metrics.operating import Pool, Target, Units, choose_bars, choose_point
 from softf1.metrics.ranking import macro_average_precision
-from softf1.metrics.schemes import OUTSIDE
-from softf1.metrics.spans import count_lenient_ids
 from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.base import DIGITS, IGNORE, describe_counts, probabilities
 from softf1.tasks.rows import rows
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-
-F1 = Target.parse("f1")
 
 MOST_LABELS = 32
 """Up to so many labels a bias for each is tried too; its time grows with their square."""
@@ -69,40 +65,6 @@ class Labelled(Protocol):
     @property
     def positive_label(self) -> str | None:
         """The label whose F1 counts, where there are two."""
-
-
-def tune_spans(
-    logits: NDArray[Any],
-    gold: NDArray[Any],
-    *,
-    lengths: NDArray[Any],
-    labels: Sequence[str],
-    target: Target = F1,
-) -> tuple[float, ...]:
-    """One bias for O with the best span F1; one for each tag overfits small dev sets.
-
-    Args:
-        logits: (words, C).
-        gold: (words,), −100 for a tag that training never saw.
-        lengths: Words of each sentence.
-        labels: The tags.
-        target: Another F, or a cost.
-    """
-    if OUTSIDE not in labels:
-        return ()
-    outside = labels.index(OUTSIDE)
-    # A tag that training never saw cannot be found at any bias.
-    known = np.where(gold < 0, outside, gold)
-    tuned = tune_biases(
-        logits,
-        known,
-        background=outside,
-        count=lambda g, p, n: count_lenient_ids(g, p, lengths=n, tags=labels),
-        average="micro",
-        lengths=lengths,
-        score=target.value,
-    )
-    return tuned.biases if any(tuned.biases) else ()
 
 
 def tune_classes(

@@ -11,9 +11,9 @@ exact part of its context.
     >>> offsets = np.array([[(0, 0), (0, 3), (4, 7), (8, 10), (11, 13), (14, 18)]])
     >>> spans = find_spans([[1, 4, 0, 3, 0, 2]], [[1, 0, 0, 3, 0, 5]],
     ...                    inside=[[False, True, True, True, True, True]], max_length=3)
-    >>> best = best_answers(spans, offsets=offsets, question=[0])
-    >>> best.texts([context]), best.score.tolist()
-    (['Bo in Rome'], [8.0])
+    >>> (best,), = list_answers(spans, offsets=offsets, question=[0], contexts=[context], n_best=1)
+    >>> best.text, best.score
+    ('Bo in Rome', 8.0)
 """
 
 from __future__ import annotations
@@ -50,28 +50,6 @@ class WindowSpans:
     start: Ints
     end: Ints
     score: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class BestAnswers:
-    """The best answer of each question, `(questions,)`.
-
-    Attributes:
-        start: Its first character in the context.
-        end: The character after its last.
-        score: Its score; −inf where no window has a span (start and end are then 0).
-    """
-
-    start: Ints
-    end: Ints
-    score: Floats
-
-    def texts(self, contexts: Sequence[str]) -> list[str]:
-        """The answers as exact parts of the contexts, one a question; empty for none."""
-        if len(contexts) != len(self.start):
-            raise ValueError(f"wanted {len(self.start)} contexts, got {len(contexts)}")
-        limits = zip(contexts, self.start.tolist(), self.end.tolist(), strict=True)
-        return [context[start:end] for context, start, end in limits]
 
 
 class Candidate(NamedTuple):
@@ -114,27 +92,6 @@ def find_spans(
     return WindowSpans(first, last, score)
 
 
-def best_answers(spans: WindowSpans, *, offsets: ArrayLike, question: ArrayLike) -> BestAnswers:
-    """The best answer of each question over its windows.
-
-    Args:
-        spans: From `find_spans`.
-        offsets: First character and character after the last of each token in the context,
-            `(windows, length, 2)`.
-        question: The number of the question of each window, `(windows,)`; every number from 0 up.
-    """
-    owner = np.asarray(question, dtype=np.int64)
-    order = np.lexsort((-spans.score[:, 0], owner))  # stable: the earlier window wins a tie
-    numbers, first = np.unique(owner[order], return_index=True)
-    if not np.array_equal(numbers, np.arange(len(numbers))):
-        raise ValueError(f"wanted questions 0 to {len(numbers) - 1}, got {numbers.tolist()}")
-    window = order[first]
-    score = spans.score[window, 0]
-    start, end = _characters(spans, np.asarray(offsets), window, np.zeros_like(window))
-    found = np.isfinite(score)
-    return BestAnswers(np.where(found, start, 0), np.where(found, end, 0), score)
-
-
 def list_answers(
     spans: WindowSpans,
     *,
@@ -143,20 +100,29 @@ def list_answers(
     contexts: Sequence[str],
     n_best: int = 20,
 ) -> list[list[Candidate]]:
-    """The n-best list of each question, without the same span twice (windows overlap)."""
+    """The n-best list of each question, without the same span twice (windows overlap).
+
+    Args:
+        spans: From `find_spans`.
+        offsets: First character and character after the last of each token in the context,
+            `(windows, length, 2)`.
+        question: The number of the question of each window, `(windows,)`.
+        contexts: The context of each question.
+        n_best: The most answers of a question.
+    """
     owner = np.asarray(question, dtype=np.int64)
     window, rank = np.nonzero(np.isfinite(spans.score))
     start, end = _characters(spans, np.asarray(offsets), window, rank)
     score = spans.score[window, rank]
-    order = np.lexsort((-score, owner[window]))
-    found: list[dict[tuple[int, int], Candidate]] = [{} for _ in contexts]
+    order = np.lexsort((-score, owner[window]))  # stable: the earlier window wins a tie
+    answers: list[dict[tuple[int, int], Candidate]] = [{} for _ in contexts]
     rows = zip(*(x[order].tolist() for x in (owner[window], start, end, score)), strict=True)
     for number, first, last, value in rows:
-        candidates = found[number]
+        candidates = answers[number]
         if len(candidates) < n_best and (first, last) not in candidates:
             text = contexts[number][first:last]
             candidates[first, last] = Candidate(text, first, last, value)
-    return [list(candidates.values()) for candidates in found]
+    return [list(candidates.values()) for candidates in answers]
 
 
 def null_scores(

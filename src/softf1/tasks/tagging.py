@@ -13,7 +13,7 @@ import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.errors import InputError
-from softf1.metrics.operating import Target, choose_bars
+from softf1.metrics.operating import F1, Target, choose_bars
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import Head, build_model, find_output
@@ -38,7 +38,7 @@ from softf1.tasks.headroom import (
     measure_tags,
     sweep_tags,
 )
-from softf1.tasks.labels import F1, check_named, tune_classes, tune_spans
+from softf1.tasks.labels import check_named, tune_classes
 from softf1.tasks.rows import assemble, model_inputs, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.suspects import Suspects, find_suspect_tags
@@ -56,6 +56,7 @@ from softf1.tasks.tags import (
     sequence_logits,
     span_labels,
     split_characters,
+    tune_spans,
 )
 
 if TYPE_CHECKING:

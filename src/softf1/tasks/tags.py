@@ -1,4 +1,4 @@
-"""Tags of words and of characters: checked, put in order, listed as entities, scored."""
+"""Tags of words and of characters: checked, put in order, listed as entities, scored, tuned."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import torch
 
 from softf1.data.tags import to_characters
 from softf1.errors import InputError
+from softf1.metrics.biases import tune_biases
 from softf1.metrics.classification import accuracy, count_classes
-from softf1.metrics.operating import Units
+from softf1.metrics.operating import F1, Units
 from softf1.metrics.schemes import (
     ALLOWED,
     OUTSIDE,
@@ -26,7 +27,7 @@ from softf1.metrics.schemes import (
     get_scheme,
     steps_of,
 )
-from softf1.metrics.spans import count_lenient, count_strict
+from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict
 from softf1.models.crf import FORBIDDEN, best_tags, marginal_logits
 from softf1.tasks.base import DIGITS, describe_counts
 from softf1.tasks.headroom import Sentence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.data.examples import TaggedSentence
+    from softf1.metrics.operating import Target
     from softf1.tasks.base import Features, LineCounts, Logits, Prediction
 
 CHUNK = 256
@@ -192,6 +194,40 @@ def count_tags(gold: tuple[str, ...], tags: tuple[str, ...], *, scheme: str | No
         return {"counts": count_classes(gold, tags)}
     strict = count_strict([gold], [tags], scheme=scheme)
     return {"counts": strict, "lenient": count_lenient([gold], [tags])}
+
+
+def tune_spans(
+    logits: NDArray[Any],
+    gold: NDArray[Any],
+    *,
+    lengths: NDArray[Any],
+    labels: Sequence[str],
+    target: Target = F1,
+) -> tuple[float, ...]:
+    """One bias for O with the best span F1; one for each tag overfits small dev sets.
+
+    Args:
+        logits: (words, C).
+        gold: (words,), −100 for a tag that training never saw.
+        lengths: Words of each sentence.
+        labels: The tags.
+        target: Another F, or a cost.
+    """
+    if OUTSIDE not in labels:
+        return ()
+    outside = labels.index(OUTSIDE)
+    # A tag that training never saw cannot be found at any bias.
+    known = np.where(gold < 0, outside, gold)
+    tuned = tune_biases(
+        logits,
+        known,
+        background=outside,
+        count=lambda g, p, n: count_lenient_ids(g, p, lengths=n, tags=labels),
+        average="micro",
+        lengths=lengths,
+        score=target.value,
+    )
+    return tuned.biases if any(tuned.biases) else ()
 
 
 def split_characters(sentence: TaggedSentence, scheme: str, *, joint: bool) -> TaggedSentence:
