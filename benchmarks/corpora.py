@@ -35,7 +35,7 @@ from softf1.experiments.compare import compare
 from softf1.experiments.reproduce import Reproduction, write_lines
 from softf1.experiments.search import Level, check_losses
 from softf1.experiments.sweep import sweep
-from softf1.experiments.tables import find_table, load_part, missing_files
+from softf1.experiments.tables import find_table, load_table_recipe, missing_files
 from softf1.experiments.workers import Pool
 from softf1.recipe import with_values
 
@@ -83,7 +83,7 @@ def make_values(grid: dict[str, Any], work: Path) -> list[str]:
 
 def make_recipe(grid: dict[str, Any], work: Path) -> Any:
     """The recipe of a grid, its files in `work`."""
-    recipe = load_part(grid["recipe"], make_values(grid, work), work / "data")
+    recipe = load_table_recipe(grid["recipe"], make_values(grid, work), work / "data")
     if grid.get("kind") != "sweep":  # or what it says of its own loss would be a setting of it
         recipe = with_values(recipe, {"loss.name": "ce"})
     return recipe

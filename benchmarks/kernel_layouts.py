@@ -58,7 +58,7 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
     for entries in (16, 4) if few else (16, 32):
         for warps in (1, 4) if few else (2, 4):
             for together in (8,) if few else (8, 12, 15):
-                tile = _launch.cut(
+                tile = _launch.choose_tile(
                     n, c, vector, entries=entries, warps=warps, together=together, many=many
                 )
                 yield "forward", "forward_tile", tile
@@ -66,7 +66,9 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
                     yield "both", "ready_tile", Ready(tile, again, stages)
                 yield "statistics", "statistics_tile", tile
                 yield "batch backward", "batch_backward_tile", tile
-            tile = _launch.cut(n, c, vector, entries=entries, warps=warps, together=0, many=many)
+            tile = _launch.choose_tile(
+                n, c, vector, entries=entries, warps=warps, together=0, many=many
+            )
             yield "backward", "backward_tile", tile
             yield "batch backward", "batch_backward_tile", tile
 
@@ -116,7 +118,7 @@ def passes(n: int, c: int, numbers: Numbers) -> dict[str, Callable[[], Any]]:
     given = (x, target, None, None)
     one, two = torch.ones((), device="cuda"), torch.full((), 2.0, device="cuda")
 
-    def example() -> example_level.Example:
+    def example() -> example_level.ExampleLevel:
         return example_level.lay_out_example(*given, numbers, "mean")
 
     _, aux, foreseen = example().value_and_gradient(*given)
@@ -131,7 +133,7 @@ def passes(n: int, c: int, numbers: Numbers) -> dict[str, Callable[[], Any]]:
         found = {name: found[name] for name in ("forward", "backward")}
     if numbers.loss:
 
-        def batch() -> batch_level.Batch:
+        def batch() -> batch_level.BatchLevel:
             return batch_level.lay_out_batch(*given, numbers, "mean", micro=False)
 
         _, rows = batch().value(*given)

@@ -1,10 +1,15 @@
 """Who may import whom, as docs/architecture.md draws it; imports for type checking count too."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.training.toys import write_recipe
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src/softf1"
@@ -120,3 +125,65 @@ def test_the_page_draws_the_same_arrows():
     rows = dict(re.findall(r"^\| `(\w+)/` \| [^|]* \| ([^|]*) \|$", page, re.MULTILINE))
     drawn = {name: set(re.findall(r"`(\w+)`", below)) for name, below in rows.items()}
     assert {name: drawn.get(name) for name in MAY_IMPORT} == MAY_IMPORT
+
+
+PROTOCOLS = {"add_options", "run", "iterate", "main"}
+"""Every verb of the command line and every reader has these."""
+TWICE = {
+    "divide": "0 / 0 is 0, with arrays in metrics and with tensors in losses, which share no file",
+    "family_loss": "the dice family in PyTorch, and its fused twin",
+    "ExactLossMixin": "of transformers' Trainer, and of Lightning",
+    "MrcNer": "the task, and the model that it trains: its name stands in saved configurations",
+    "Pool": "of processes, and of candidates: both are in pages and benchmarks",
+}
+"""Names that two files define, and why."""
+
+
+def test_a_name_has_one_meaning():
+    defined = {}
+    for name, path in MODULES.items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                defined.setdefault(node.name, []).append(name)
+    several = {name: where for name, where in defined.items() if len(where) > 1}
+    assert {
+        name: where for name, where in several.items() if name not in {*PROTOCOLS, *TWICE}
+    } == {}
+    assert {*TWICE} <= {*several}, "an exception that is not needed any more"
+
+
+VISITS = """
+import sys, threading
+from pathlib import Path
+
+visited, source = set(), sys.argv[1]
+
+
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_filename and code.co_filename.startswith(source):
+        while frame and frame.f_code.co_name != "<module>":
+            frame = frame.f_back
+        if not (frame and frame.f_code.co_filename.startswith(source)):  # not while importing
+            visited.add(code.co_filename)
+
+
+sys.setprofile(note)
+threading.setprofile(note)
+from softf1.cli.main import main
+
+assert main(["train", sys.argv[2], "--out", "run", "--quiet"]) == 0
+assert main(["report", "run", "--out", "report.html"]) == 0
+sys.setprofile(None)
+Path("visited").write_text("\\n".join(sorted(visited)), "utf-8")
+"""
+
+
+@pytest.mark.slow
+def test_from_training_to_the_report_a_reader_visits_70_files_at_most(tmp_path):
+    recipe = write_recipe(tmp_path, {"train": 12, "dev": 4, "test": 4})
+    command = [sys.executable, "-c", VISITS, str(SOURCE), str(recipe)]
+    path = {"PYTHONPATH": str(ROOT / "src")}
+    subprocess.run(command, cwd=tmp_path, env=os.environ | path, check=True, timeout=300)
+    visited = (tmp_path / "visited").read_text("utf-8").splitlines()
+    assert 40 < len([name for name in visited if name.endswith(".py")]) <= 70

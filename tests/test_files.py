@@ -17,8 +17,8 @@ from softf1.files import (
     new_file,
     new_folder,
     read_json,
+    remove_unfinished,
     scratch_folder,
-    sweep,
     write_json,
     write_text,
 )
@@ -148,7 +148,7 @@ def test_hidden_files_of_others_are_not_swept(tmp_path):
     for name in (".softf1-mine", "softf1-a.tmp", ".a.tmp"):
         (tmp_path / name).write_text("")
     before = names(tmp_path)
-    sweep(tmp_path)
+    remove_unfinished(tmp_path)
     assert names(tmp_path) == before
 
 

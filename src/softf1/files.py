@@ -39,7 +39,7 @@ def new_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
         FileExistsError: The file exists, and `replace` is false.
     """
     make_folder(path.parent)
-    sweep(path.parent)
+    remove_unfinished(path.parent)
     with _created(path.parent) as (made, file):
         yield file
         sync(file)
@@ -112,8 +112,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     restore(path)
     with scratch_folder(path.parent) as made:
         yield made
-        for found in (*made.rglob("*"), made):
-            _sync_path(found)
+        for part in (*made.rglob("*"), made):
+            _sync_path(part)
         replaced = _replaced(path)
         if path.exists():  # no system call replaces a folder with files
             path.rename(replaced)
@@ -125,7 +125,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
     """Creates a folder with a random name, and removes it on exit unless it was renamed."""
-    sweep(parent)
+    remove_unfinished(parent)
     number = None
     while number is None:  # another process may remove it before it is locked
         made = _random_name(parent)
@@ -166,13 +166,13 @@ def restore(path: Path) -> None:
         replaced.rename(path)
 
 
-def sweep(folder: Path) -> None:
+def remove_unfinished(folder: Path) -> None:
     """Removes unfinished files of killed processes from a folder; files in progress stay."""
     for path in folder.glob(f"{PREFIX}*{UNFINISHED}"):
         with suppress(OSError):  # a link, or already removed by another process
             number = _open(path)
             try:
-                if lock(number):
+                if lock_file(number):
                     _remove(path)
             finally:
                 os.close(number)
@@ -201,7 +201,7 @@ def is_unfinished(path: Path) -> bool:
     return path.name.startswith(PREFIX) and path.name.endswith((UNFINISHED, REPLACED))
 
 
-def lock(number: int, *, wait: bool = False) -> bool | None:
+def lock_file(number: int, *, wait: bool = False) -> bool | None:
     """Locks an open file or folder until it is closed or this process ends.
 
     Args:
@@ -228,7 +228,7 @@ def _created(parent: Path) -> Iterator[tuple[Path, BinaryIO]]:
     made = _random_name(parent)
     # Not `Path.open`, which takes no opener. The umask decides about permissions.
     with open(made, "xb", opener=_open_new) as file:
-        lock(file.fileno(), wait=True)
+        lock_file(file.fileno(), wait=True)
         swept = not made.exists()  # removed before it was locked
         try:
             if not swept:
@@ -270,7 +270,7 @@ def _open(path: Path) -> int:
 def _open_locked(path: Path) -> int | None:
     """Returns the descriptor of a folder once it is locked; None if it was removed by then."""
     number = _open(path)
-    lock(number, wait=True)
+    lock_file(number, wait=True)
     if path.exists():
         return number
     os.close(number)

@@ -1,8 +1,8 @@
 """Checks options against the types that their owner declares; the only validator.
 
 A section of a recipe, a task, a reader, an encoder and a loss declare options as fields of a
-dataclass or as parameters of a function. `option_types` reads the declaration, `convert` checks one
-value and `check_options` checks all that a user gave.
+dataclass or as parameters of a function. `option_types` reads the declaration, `convert_value`
+checks one value and `check_options` checks all that a user gave.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Range:
         ('from 0 to 1', 'above 0, below 4294967296')
         """
         ends = {"from": self.least, "above": self.above, " to": self.most, ", below": self.below}
-        found = "".join(f"{word} {x:.15g}" for word, x in ends.items() if math.isfinite(x))
-        return found.removeprefix(", ").lstrip()
+        said = "".join(f"{word} {x:.15g}" for word, x in ends.items() if math.isfinite(x))
+        return said.removeprefix(", ").lstrip()
 
 
 @cache
@@ -100,8 +100,8 @@ def _evaluate(annotation: Any, names: dict[str, Any]) -> Any:
     if annotation is inspect.Parameter.empty:
         return Any
     try:
-        found = SimpleNamespace(__annotations__={"it": annotation})
-        return _hints(found, names, include_extras=True)["it"]
+        holder = SimpleNamespace(__annotations__={"it": annotation})
+        return _hints(holder, names, include_extras=True)["it"]
     except NameError:
         return Any
 
@@ -118,7 +118,7 @@ def check_options(
     softf1.errors.InputError: unknown option of format conll 'tga' (did you mean tag?); known: tag
     """
     return {
-        name: convert(
+        name: convert_value(
             value, look_up(name, types, f"option of {owner}"), key=f"option {name} of {owner}"
         )
         for name, value in options.items()
@@ -135,21 +135,21 @@ def check_fields(section: Any, where: str) -> None:
     cls: Any = type(section)
     for name, hint in option_types(cls).items():
         key = where if name == "options" else f"{where}.{name}"
-        object.__setattr__(section, name, convert(getattr(section, name), hint, key=key))
+        object.__setattr__(section, name, convert_value(getattr(section, name), hint, key=key))
 
 
-def convert(value: Any, hint: Any, *, key: str) -> Any:
+def convert_value(value: Any, hint: Any, *, key: str) -> Any:
     """Converts a value to the type.
 
-    >>> convert(1, float, key="train.lr"), convert([1, 2], tuple[float, ...], key="x")
+    >>> convert_value(1, float, key="train.lr"), convert_value([1, 2], tuple[float, ...], key="x")
     (1.0, (1.0, 2.0))
-    >>> convert("fast", Literal["linear", "cosine"], key="train.schedule")
+    >>> convert_value("fast", Literal["linear", "cosine"], key="train.schedule")
     Traceback (most recent call last):
     softf1.options.OptionError: train.schedule: wanted linear or cosine, got 'fast'
     """
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _in_range(convert(value, parts[0], key=key), parts[1], key=key)
+        return _in_range(convert_value(value, parts[0], key=key), parts[1], key=key)
     if origin in (UnionType, Union):
         return _convert_union(value, parts, key=key)
     if origin is Literal:
@@ -214,10 +214,10 @@ def _convert_union(value: Any, parts: tuple[Any, ...], *, key: str) -> Any:
         return None
     kept = [part for part in parts if part is not NoneType]
     if len(kept) == 1:
-        return convert(value, kept[0], key=key)
+        return convert_value(value, kept[0], key=key)
     for part in kept:
         try:
-            return convert(value, part, key=key)
+            return convert_value(value, part, key=key)
         except OptionError:
             continue
     raise wrong(key, " or ".join(dict.fromkeys(map(_wording, kept))), value)
@@ -282,13 +282,13 @@ def _convert_tuple(value: Any, parts: tuple[Any, ...], *, key: str) -> tuple[Any
     if not isinstance(value, (list, tuple)) or not (several or len(value) == len(parts)):
         raise wrong(key, "a list" if several else f"a list of {len(parts)}", value)
     kinds = parts[:1] * len(value) if several else parts
-    return tuple(convert(one, kind, key=key) for one, kind in zip(value, kinds, strict=True))
+    return tuple(convert_value(one, kind, key=key) for one, kind in zip(value, kinds, strict=True))
 
 
 def _convert_table(value: Any, hint: Any, *, key: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise wrong(key, "a table", value)
-    return {name: convert(one, hint, key=f"{key}.{name}") for name, one in value.items()}
+    return {name: convert_value(one, hint, key=f"{key}.{name}") for name, one in value.items()}
 
 
 def _convert_section(value: Any, section: Any, *, key: str) -> Any:

@@ -40,12 +40,12 @@ def test_everything_is_listed(capsys):
 
 def test_the_lines_are_what_the_classes_say():
     """They are read from the source, without importing torch."""
-    losses = {entry["name"]: entry["summary"] for entry in listing.describe("losses")}
+    losses = {entry["name"]: entry["summary"] for entry in listing.list_entries("losses")}
     assert losses.pop("A+B") == loss_facts("ce+dice").summary
     assert losses == {name: loss_facts(name).summary for name in losses}
-    tasks = {entry["name"]: entry["summary"] for entry in listing.describe("tasks")}
+    tasks = {entry["name"]: entry["summary"] for entry in listing.list_entries("tasks")}
     assert tasks == {name: find_task(name).summary for name in tasks}
-    encoders = {entry["name"]: entry["summary"] for entry in listing.describe("encoders")}
+    encoders = {entry["name"]: entry["summary"] for entry in listing.list_entries("encoders")}
     assert all(encoders[name] == find_scratch(name).summary for name in ENCODERS)
 
 
@@ -84,16 +84,16 @@ def test_a_loss_of_another_package_is_listed(monkeypatch):
         return [Point] if group == "softf1.losses" else []
 
     monkeypatch.setattr(listing, "find_plugins", points)
-    assert listing.describe("losses")[-1] == {
+    assert listing.list_entries("losses")[-1] == {
         "name": "mine",
         "summary": "of another package: my_package:MyLoss",
     }
-    assert "mine" not in names(listing.describe("tasks"))
+    assert "mine" not in names(listing.list_entries("tasks"))
 
 
 def test_an_encoder_that_is_not_installed_says_so(monkeypatch):
     monkeypatch.setattr(listing, "find_spec", lambda _name: None)
-    summaries = {entry["name"]: entry["summary"] for entry in listing.describe("encoders")}
+    summaries = {entry["name"]: entry["summary"] for entry in listing.list_entries("encoders")}
     assert summaries["minilm"].endswith("(not installed: softf1[minilm])")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from softf1.data import Problems, read, tags
-from softf1.data.counts import describe_unseen
+from softf1.data.counts import describe_new_labels
 from softf1.data.stats import describe
 
 NEAREST = {"offsets": "nearest"}
@@ -110,4 +110,4 @@ def test_unanswerable_questions_and_answers_of_several_spans(shared):
 
 def test_labels_of_the_splits(shared):
     train, test = (read(shared / f"conll2003_en/eng.{part}") for part in ("train", "testb"))
-    assert describe_unseen(train, test) is None
+    assert describe_new_labels(train, test) is None

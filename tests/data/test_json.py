@@ -3,7 +3,7 @@ import json
 import pytest
 
 from softf1.data import Problems, _text, read
-from softf1.data._json import load, parse, stream
+from softf1.data._json import load_document, parse_json, stream
 from softf1.errors import InputError
 
 
@@ -21,18 +21,18 @@ from softf1.errors import InputError
 )
 def test_what_is_not_json(write, text, message):
     with pytest.raises(InputError, match=message):
-        load(write(text))
+        load_document(write(text))
 
 
 def test_a_whole_surrogate_pair_is_text():
-    assert parse('["\\ud83d\\ude00"]', "x") == ["😀"]
+    assert parse_json('["\\ud83d\\ude00"]', "x") == ["😀"]
 
 
 def test_errors_name_the_line_and_the_path_of_a_value(write):
     document = {"x": {"a": [0]}, "data": [{"t": 1}, {"t": [{"u": "v"}, {"u": 3}]}]}
     path = write(json.dumps(document, indent=1))
     lines = path.read_text().split("\n")
-    node = list(list(load(path).items("data"))[1].items("t"))[1]
+    node = list(list(load_document(path).items("data"))[1].items("t"))[1]
     error = node.error("reason", "wanted more")
     assert str(error) == f"{path}:{error.line}: wanted more (at data[1].t[1])"
     assert lines[error.line].strip() == '"u": 3'
@@ -40,7 +40,7 @@ def test_errors_name_the_line_and_the_path_of_a_value(write):
 
 def test_lines_are_right_in_any_order_of_errors(write):
     path = write(json.dumps({"data": [[n] for n in range(30)]}, indent=1))
-    items = list(load(path).items("data"))
+    items = list(load_document(path).items("data"))
     forward = [item.error("r", "m").line for item in items]
     backward = [item.error("r", "m").line for item in reversed(items)]
     assert forward == backward[::-1] == [3 + 3 * n for n in range(30)]
@@ -58,7 +58,7 @@ def elements(path, key=None, **limits):
 def test_a_stream_has_the_values_and_lines_of_the_whole(write, monkeypatch, size, indent):
     monkeypatch.setattr(_text, "_PIECE", size)
     path = write(json.dumps(DOCUMENT, indent=indent, ensure_ascii=False))
-    whole, streamed = list(load(path).items("data")), elements(path, "data")
+    whole, streamed = list(load_document(path).items("data")), elements(path, "data")
     assert [node.value for node in streamed] == DOCUMENT["data"]
     for one, other in zip(whole, streamed, strict=True):
         inside = [list(node.items("u"))[1].error("r", "m") for node in (one, other)]
@@ -87,7 +87,7 @@ def test_a_stream_has_the_values_and_lines_of_the_whole(write, monkeypatch, size
 def test_a_stream_refuses_what_the_whole_refuses(write, monkeypatch, size, text):
     path = write(text)
     with pytest.raises(InputError) as whole:
-        load(path)
+        load_document(path)
     monkeypatch.setattr(_text, "_PIECE", size if len(text) < 1000 else 1 << 20)
     with pytest.raises(InputError) as streamed:
         elements(path)

@@ -8,7 +8,7 @@ import pytest
 
 from softf1.data import MrcExample, PairExample, QAExample, TaggedSentence, TextExample
 from softf1.data.examples import Answer
-from softf1.data.splits import TextHashes, assign_folds, find_overlaps, put_aside, text_of
+from softf1.data.splits import TextHashes, deal_folds, find_overlaps, put_aside, text_of
 
 
 def texts(*labels, text="text {}"):
@@ -128,9 +128,9 @@ def test_one_file_given_twice_is_named():
 def test_folds_keep_equal_texts_together_and_labels_even():
     labels = ["rare"] * 9 + ["usual"] * 51
     texts = [TextExample(f"text {n % 30}", (label,), n) for n, label in enumerate(labels)]
-    fold = assign_folds(texts, 3, seed=0)
+    fold = deal_folds(texts, 3, seed=0)
     assert all(fold[n] == fold[n + 30] for n in range(30))
     assert np.bincount(fold).tolist() == [20, 20, 20]
     assert np.bincount(fold[:9]).tolist() == [3, 3, 3]
-    assert (fold == assign_folds(texts, 3, seed=0)).all()
-    assert (fold != assign_folds(texts, 3, seed=1)).any()
+    assert (fold == deal_folds(texts, 3, seed=0)).all()
+    assert (fold != deal_folds(texts, 3, seed=1)).any()

@@ -15,7 +15,7 @@ from softf1.data import (
     TextExample,
     read,
 )
-from softf1.data.counts import _count_edges, describe_unseen, unseen_labels
+from softf1.data.counts import _count_edges, describe_new_labels, unseen_labels
 from softf1.data.stats import describe, share_without
 from softf1.errors import InputError
 
@@ -172,9 +172,11 @@ def test_batch_figures():
 def test_labels_that_only_dev_has_are_said_once():
     train = corpus("tagging", tagged("B-PER O"), path="train")
     dev = corpus("tagging", tagged("I-PER B-ORG O"), tagged("B-ORG B-LOC"), path="dev")
-    assert describe_unseen(train, dev) == "dev: LOC, ORG are not in train: scored, never predicted"
-    assert describe_unseen(dev, train) is None
-    assert describe_unseen(train, corpus("pairs", *pairs("10"))) is None
+    assert (
+        describe_new_labels(train, dev) == "dev: LOC, ORG are not in train: scored, never predicted"
+    )
+    assert describe_new_labels(dev, train) is None
+    assert describe_new_labels(train, corpus("pairs", *pairs("10"))) is None
     assert unseen_labels("ab", "ab") == ()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from softf1.errors import InputError
 from softf1.experiments.compare import compare
-from softf1.experiments.grid import lock
+from softf1.experiments.grid import lock_grid
 from softf1.experiments.workers import Pool
 from tests.experiments import fake
 from tests.experiments.fake import run_inline
@@ -352,7 +352,7 @@ def test_killed_anywhere_the_same_command_goes_on(tmp_path):
 
 
 def test_two_commands_do_not_meet_in_a_folder(tmp_path):
-    with lock(tmp_path), pytest.raises(InputError, match="another softf1 process is using"):
+    with lock_grid(tmp_path), pytest.raises(InputError, match="another softf1 process is using"):
         run(tmp_path)
     run(tmp_path, losses=("ce",), seeds=[0])
 

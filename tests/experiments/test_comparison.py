@@ -17,14 +17,14 @@ from softf1.experiments.comparison import (
     summarize,
     train_support,
 )
-from softf1.experiments.per_example import Run
+from softf1.experiments.per_example import RunScores
 from softf1.tasks import make_task
 from tests.experiments import fake
 from tests.experiments.fake import run_inline
 
 
 def run_of(score, pseudo=None):
-    return Run(score=score, pseudo=pseudo, scores={}, dev={}, labels={})
+    return RunScores(score=score, pseudo=pseudo, scores={}, dev={}, labels={})
 
 
 def test_seeds_are_paired_by_number_not_by_place():

@@ -10,7 +10,13 @@ from softf1.cli.main import main
 from softf1.errors import InputError
 from softf1.experiments import reproduce
 from softf1.experiments.reproduce import Reproduction, loss_values, write_lines
-from softf1.experiments.tables import CITED, find_table, load_part, missing_files, read_tables
+from softf1.experiments.tables import (
+    CITED,
+    find_table,
+    load_table_recipe,
+    missing_files,
+    read_tables,
+)
 from softf1.losses import make_loss
 from softf1.recipe import build_recipe, with_values
 from softf1.recipe.loading import list_recipes
@@ -145,7 +151,7 @@ def test_every_part_has_a_recipe_and_every_loss_can_be_made():
     for table in TABLES.values():
         assert set(table.recipes()) <= set(shipped), table.id
         for part in table.parts:
-            recipe = load_part(part.recipe, [], None, part.values)
+            recipe = load_table_recipe(part.recipe, [], None, part.values)
             for row in part.rows:
                 if row[1] == CITED:
                     continue
@@ -253,7 +259,7 @@ def test_losses_are_those_of_the_paper():
 
 
 def test_another_data_folder_stands_for_data():
-    recipe = load_part("conll03", ["train.lr=1e-4"], Path("/elsewhere"))
+    recipe = load_table_recipe("conll03", ["train.lr=1e-4"], Path("/elsewhere"))
     assert recipe.task.train == str(Path("/elsewhere/conll03/eng.train"))
     assert recipe.train.lr == 1e-4
     assert len(missing_files(recipe)) == 3

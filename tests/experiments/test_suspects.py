@@ -9,7 +9,7 @@ import pytest
 from softf1.cli import suspects as command
 from softf1.cli.main import build_parser, main
 from softf1.errors import InputError, RunError
-from softf1.experiments.suspects import find_suspects, join_words, read_examples
+from softf1.experiments.suspects import find_suspects, join_words, list_examples
 from softf1.recipe import build_recipe, format_recipe, with_values
 from softf1.reports.suspects import write_suspects
 from softf1.training.run import CachingTrainer
@@ -176,7 +176,7 @@ def test_all_files_of_a_recipe_are_judged(tmp_path):
     test.write_text("text,label\nquite lovely indeed,yes\nhow dull it is,no\n", "utf-8")
     recipe = make_recipe(train, test=str(test))
     whole = with_values(recipe, {"task.folds": 3, "task.fold": 0})
-    examples = read_examples(whole)
+    examples = list_examples(whole)
     assert len(examples) == 92
     assert [(path, one.line) for path, one in examples[-2:]] == [(str(test), 2), (str(test), 3)]
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from softf1.experiments.per_example import Run
+from softf1.experiments.per_example import RunScores
 from softf1.experiments.statistics import Difference
 from softf1.experiments.verdicts import (
-    conclude,
     find_constant,
     find_undecided,
-    judge,
+    find_verdict,
     judge_control,
     list_caveats,
     name_gain,
+    summarise,
 )
 
 SURE = Difference(mean=0.008, low=0.003, high=0.013, p=0.002, seeds=5, examples=900)
@@ -34,24 +34,24 @@ def test_gain_is_in_points():
 
 
 def test_verdicts_of_one_loss():
-    assert judge(SURE, 0.01, losses=5, gain=0.005) == "helps"
-    assert judge(WORSE, 0.01, losses=5, gain=0.005) == "hurts"
-    assert judge(SURE, 0.08, losses=5, gain=0.005).startswith("may help; among 5 losses")
-    assert judge(ONE, math.nan, losses=5, gain=0.005) == "one seed cannot tell"
-    said = judge(OPEN, 1.0, losses=5, gain=0.003)
+    assert find_verdict(SURE, 0.01, losses=5, gain=0.005) == "helps"
+    assert find_verdict(WORSE, 0.01, losses=5, gain=0.005) == "hurts"
+    assert find_verdict(SURE, 0.08, losses=5, gain=0.005).startswith("may help; among 5 losses")
+    assert find_verdict(ONE, math.nan, losses=5, gain=0.005) == "one seed cannot tell"
+    said = find_verdict(OPEN, 1.0, losses=5, gain=0.003)
     assert said == "no difference that 5 seeds can show; a gain of 0.3 would need 16 seeds"
 
 
 def test_a_small_test_set_is_named_as_the_limit():
     # (1.96 + 0.84)² · (0.02 / 0.005)² · 292 = 36,672
-    assert judge(SMALL, 1.0, losses=5, gain=0.005) == (
+    assert find_verdict(SMALL, 1.0, losses=5, gain=0.005) == (
         "no difference that 5 seeds can show; a gain of 0.5 would need about 37,000 test examples "
         "in place of 292"
     )
 
 
 def test_enough_seeds_are_said_to_be_enough():
-    said = judge(OPEN, 1.0, losses=5, gain=0.02)
+    said = find_verdict(OPEN, 1.0, losses=5, gain=0.02)
     assert said.endswith("a true gain of 2 would have been seen 4 times out of 5")
 
 
@@ -60,14 +60,16 @@ def test_runs_that_all_score_the_same_say_nothing_of_a_true_difference():
     dead = Difference(
         mean=0.0, low=0.0, high=0.0, p=1.0, probability=0.5, seeds=6, sd_seeds=0.0, sd_examples=0.0
     )
-    assert judge(dead, 1.0, losses=5, gain=0.005) == "no difference in any run"
+    assert find_verdict(dead, 1.0, losses=5, gain=0.005) == "no difference in any run"
 
 
 def test_97_percent_and_no_difference_do_not_stand_side_by_side():
     leans = replace(OPEN, p=0.06, probability=0.97)
-    assert judge(leans, 0.5, losses=9, gain=0.003).startswith("perhaps better, not sure; a gain")
+    assert find_verdict(leans, 0.5, losses=9, gain=0.003).startswith(
+        "perhaps better, not sure; a gain"
+    )
     other = replace(OPEN, mean=-0.001, p=0.06, probability=0.03)
-    assert judge(other, 0.5, losses=9, gain=0.003).startswith("perhaps worse, not sure; ")
+    assert find_verdict(other, 0.5, losses=9, gain=0.003).startswith("perhaps worse, not sure; ")
 
 
 def test_controls_are_placed_not_praised():
@@ -79,23 +81,23 @@ def test_controls_are_placed_not_praised():
 
 def test_conclusion_names_what_is_sure():
     rows = {"dice": (SURE, 0.01), "focal": (OPEN, 1.0), "dsc": (WORSE, 0.01)}
-    said = conclude(rows, baseline="ce", metric="f1")
+    said = summarise(rows, baseline="ce", metric="f1")
     assert said == "dice +0.8 F1 [0.3, 1.3] over ce: helps. dsc hurts."
 
 
 def test_conclusion_where_nothing_is_sure():
     rows = {"focal": (OPEN, 1.0), "la": (SMALL, 1.0)}
-    said = conclude(rows, baseline="ce", metric="f1")
+    said = summarise(rows, baseline="ce", metric="f1")
     assert said.startswith("No loss is surely better than ce; the best is focal +0.1 F1")
-    behind = conclude({"dsc": (WORSE, 0.2)}, baseline="ce", metric="f1")
+    behind = summarise({"dsc": (WORSE, 0.2)}, baseline="ce", metric="f1")
     assert "none is ahead of it, nearest is dsc −2.0 F1" in behind
-    one = conclude({"dice": (ONE, math.nan)}, baseline="ce", metric="f1")
+    one = summarise({"dice": (ONE, math.nan)}, baseline="ce", metric="f1")
     assert one == "One seed cannot tell: dice −0.4 F1 against ce."
-    assert conclude({}, baseline="ce", metric="f1") == "Nothing to compare with ce."
+    assert summarise({}, baseline="ce", metric="f1") == "Nothing to compare with ce."
 
 
 def run_of(score, pseudo=None, **more):
-    return Run(score=score, pseudo=pseudo, scores={}, dev={}, labels={}, **more)
+    return RunScores(score=score, pseudo=pseudo, scores={}, dev={}, labels={}, **more)
 
 
 def trials_of(loss, scores, share=1 / 3):

@@ -18,7 +18,7 @@ if not CUDA:
 from softf1.kernels.encoder import (  # noqa: E402
     Dropout,
     is_short,
-    join,
+    join_rows,
     linear_gelu,
     linear_norm,
     linear_qkv,
@@ -224,10 +224,10 @@ def test_frozen_weights_and_inputs_have_no_gradient():
 
 def test_tensors_that_lie_one_after_the_other_are_not_copied():
     first, second, third = torch.arange(12.0).view(6, 2).split(2)
-    assert join((first, second, third)).data_ptr() == first.data_ptr()
-    assert torch.equal(join((first, second, third)), torch.arange(12.0).view(6, 2))
+    assert join_rows((first, second, third)).data_ptr() == first.data_ptr()
+    assert torch.equal(join_rows((first, second, third)), torch.arange(12.0).view(6, 2))
     for others in ((second, first, third), (first, third, second), (first, second, third.clone())):
-        assert torch.equal(join(others), torch.cat(others))
+        assert torch.equal(join_rows(others), torch.cat(others))
 
 
 def drop(p, seeds, call, *, rows=64, width=96):

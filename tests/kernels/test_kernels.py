@@ -414,9 +414,9 @@ def test_a_linear_loss_at_batch_level_keeps_what_the_kernels_found_of_the_rows(m
         for size in ((128, 4), (1_100, 4))
     )
     target = torch.randint(0, 1_100, (128,), generator=generator).to(DEVICE)
-    started, partial_sums = [], batch_level.Batch._partial_sums
+    started, partial_sums = [], batch_level.BatchLevel._partial_sums
     monkeypatch.setattr(
-        batch_level.Batch,
+        batch_level.BatchLevel,
         "_partial_sums",
         lambda self, x, *rest: started.append(len(x)) or partial_sums(self, x, *rest),
     )

@@ -10,8 +10,8 @@ from softf1.metrics.classification import count_classes_ids, count_label_matrix
 from softf1.metrics.counts import Counts
 from softf1.metrics.headroom import (
     best_thresholds,
+    match_pairs,
     match_spans,
-    pair_up,
     sweep_bias,
     sweep_outside,
     sweep_threshold,
@@ -176,7 +176,7 @@ def test_as_many_pairs_as_there_can_be(seed):
     first = np.zeros_like(edges)
     if edges.any():
         first[tuple(np.argwhere(edges)[0])] = True
-    pairs = pair_up(edges, first=first)
+    pairs = match_pairs(edges, first=first)
     assert all(edges[pair] for pair in pairs)
     rows, columns = {a for a, _ in pairs}, {b for _, b in pairs}
     assert len(rows) == len(columns) == len(pairs) == most_pairs(edges)

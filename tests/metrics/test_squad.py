@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from softf1.metrics.squad import (
     QAScores,
-    best_threshold,
+    best_null_threshold,
     normalize_answer,
     score_squad,
     score_squad2,
@@ -187,7 +187,7 @@ def test_worked_cases():
 
 def test_best_threshold_worked():
     # By rising null score: +1 (0.1), −1 (0.4), +1 (0.7) on 1 right without answering.
-    best = best_threshold(
+    best = best_null_threshold(
         np.array([1.0, 1.0, 0.0]),
         np.array([0.1, 0.7, 0.4]),
         np.array([True, True, False]),
@@ -195,7 +195,7 @@ def test_best_threshold_worked():
     )
     assert best == (pytest.approx(2 / 3), 0.1)
     # Answering never helps: no threshold below, and the official 0.
-    none = best_threshold(np.array([0.0]), np.array([0.3]), np.array([True]), np.array([True]))
+    none = best_null_threshold(np.array([0.0]), np.array([0.3]), np.array([True]), np.array([True]))
     assert none == (0.0, 0.0)
 
 

@@ -6,7 +6,7 @@ import pytest
 from softf1.losses import loss_names
 from softf1.options import OptionError
 from softf1.recipe import check_recipe, read_recipe, with_values
-from softf1.recipe.auto import HARDENING, choose, positive_share, read_rules
+from softf1.recipe.auto import HARDENING, choose_values, positive_share, read_rules
 from softf1.training.run import train_or_find, train_run
 from tests.training.toys import make_data, make_recipe
 
@@ -29,7 +29,7 @@ SEVERAL = {"labels": np.array([50, 40, 30])}
     ],
 )
 def test_the_task_its_classes_and_the_metric_decide(kind, metric, counts, loss, consistency):
-    choice = choose(kind, metric=metric, counts=counts, given=())
+    choice = choose_values(kind, metric=metric, counts=counts, given=())
     assert choice.values["loss.name"] == loss
     assert choice.values["train.adversarial_relative"] == 0.5
     assert choice.values.get("train.consistency") == consistency
@@ -38,7 +38,7 @@ def test_the_task_its_classes_and_the_metric_decide(kind, metric, counts, loss, 
 
 @pytest.mark.parametrize("key", HARDENING)
 def test_a_key_that_is_set_stays_even_at_0(key):
-    values = choose("tagging", metric="f1", counts={}, given=[f"train.{key}"]).values
+    values = choose_values("tagging", metric="f1", counts={}, given=[f"train.{key}"]).values
     assert f"train.{key}" not in values
     if key == "adversarial":  # the same thing in another unit
         assert "train.adversarial_relative" not in values
@@ -55,7 +55,7 @@ def test_a_key_that_is_set_stays_even_at_0(key):
     ],
 )
 def test_spans_of_a_few_kinds_get_a_crf(how, decoder):
-    values = choose("tagging", metric="f1", counts={}, **{"given": (), **how}).values
+    values = choose_values("tagging", metric="f1", counts={}, **{"given": (), **how}).values
     assert values.get("task.decoder") == decoder
 
 

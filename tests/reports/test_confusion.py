@@ -1,4 +1,4 @@
-from softf1.reports.labels import label_order, shares
+from softf1.reports.labels import confusion_shares, label_order
 from softf1.reports.reading import NONE, Item, confuse
 
 
@@ -34,4 +34,4 @@ def test_labels_are_listed_by_frequency_and_cut_with_none_last():
 
 
 def test_shares_are_of_all_gold_ones_also_where_labels_are_cut():
-    assert shares({("a", "a"): 1.0, ("a", "rare"): 3.0}, ["a"]) == [[0.25]]
+    assert confusion_shares({("a", "a"): 1.0, ("a", "rare"): 3.0}, ["a"]) == [[0.25]]

@@ -12,7 +12,7 @@ from softf1.reports import page
 from softf1.reports.curves import rank
 from softf1.reports.evidence import collect, rank_changes
 from softf1.reports.labels import label_order
-from softf1.reports.reading import confuse, find_scheme, read_items
+from softf1.reports.reading import confuse, detect_gold_scheme, read_items
 from softf1.reports.study import read_study
 from softf1.reports.suspects import write_suspects
 from tests.reports import grids
@@ -217,7 +217,7 @@ def test_damaged_lines_of_every_task(tmp_path, line):
     for damaged in tried:
         grids.write_lines(path, [damaged, line])
         try:
-            items = list(read_items(path, scheme=find_scheme(path)))
+            items = list(read_items(path, scheme=detect_gold_scheme(path)))
         except InputError as error:
             assert "p.jsonl" in str(error)  # noqa: PT017 - as above
             refused += 1

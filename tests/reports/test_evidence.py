@@ -1,4 +1,4 @@
-from softf1.reports.evidence import LONGEST, Record, collect, cut, rank_changes
+from softf1.reports.evidence import LONGEST, Record, collect, mark_spans, rank_changes
 from softf1.reports.reading import Item
 
 
@@ -56,13 +56,17 @@ def test_every_answer_that_was_right_once_is_right():
 
 
 def test_text_is_cut_at_gold_spans_and_at_its_limit():
-    assert cut(item("1", {PER, (0, 2, "LOC")}, set())) == (("a b", "LOC"), ("c", ""))
-    assert cut(item("1", {PER, LOC, BAD}, set())) == (("a b c", ""),)  # all labelled: no marks
+    assert mark_spans(item("1", {PER, (0, 2, "LOC")}, set())) == (("a b", "LOC"), ("c", ""))
+    assert mark_spans(item("1", {PER, LOC, BAD}, set())) == (
+        ("a b c", ""),
+    )  # all labelled: no marks
     words = tuple("word" for _ in range(5000))
-    text = " ".join(piece for piece, _ in cut(item("1", {PER}, set(), words=words)))
+    text = " ".join(piece for piece, _ in mark_spans(item("1", {PER}, set(), words=words)))
     assert len(text) <= LONGEST + 10
     assert (
-        len(cut(Item(id="1", text="x" * 5000, gold=frozenset(), predicted=frozenset()))[0][0])
+        len(
+            mark_spans(Item(id="1", text="x" * 5000, gold=frozenset(), predicted=frozenset()))[0][0]
+        )
         == LONGEST
     )
 

@@ -5,7 +5,7 @@ import json
 import plotly.graph_objects as go
 import pytest
 
-from softf1.reports.evidence import gather
+from softf1.reports.evidence import read_evidence
 from softf1.reports.page import make_sections
 from softf1.reports.study import group_runs, pick_best, read_study
 from tests.reports import grids
@@ -15,7 +15,7 @@ def figures_of(paths):
     study = read_study(paths)
     groups = group_runs(study)
     best = pick_best(groups, study.metric)
-    sections = make_sections(study, groups, best, gather(study, groups, best))
+    sections = make_sections(study, groups, best, read_evidence(study, groups, best))
     return {figure.id: figure for section in sections for figure in section.figures}
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from softf1.cli.main import main
-from softf1.reports.headroom import draw_headroom, make_examples, read_headroom, say_summary
+from softf1.reports.headroom import draw_headroom, make_examples, read_run_headroom, say_summary
 from softf1.reports.page import make_context
 from softf1.reports.study import group_runs, read_study
 
@@ -41,7 +41,7 @@ def runs(texts, tmp_path):
 
 def read(runs):
     study = read_study(runs)
-    return study, read_headroom(study, group_runs(study))
+    return study, read_run_headroom(study, group_runs(study))
 
 
 def test_bars_stand_one_on_the_other_and_are_means_over_seeds(runs):

@@ -1,7 +1,7 @@
 import pytest
 
 from softf1.errors import InputError
-from softf1.reports.reading import NO_ANSWER, find_scheme, read_items
+from softf1.reports.reading import NO_ANSWER, detect_gold_scheme, read_items
 from tests.reports.grids import write_lines
 
 
@@ -15,7 +15,7 @@ def test_tags_are_spans_where_they_follow_a_scheme(tmp_path):
     words = ["Ada", "Stone", "sang"]
     line = {"id": "1", "words": words, "gold": ["B-PER", "I-PER", "O"], "tags": ["B-PER", "O", "O"]}
     write_lines(path, [line])
-    assert find_scheme(path) == "BIO"
+    assert detect_gold_scheme(path) == "BIO"
     (item,) = read(path, [line], scheme="BIO")
     assert item.gold == {(0, 2, "PER")}
     assert item.predicted == {(0, 1, "PER")}
@@ -26,7 +26,7 @@ def test_tags_that_gold_does_not_show_are_read_all_the_same(tmp_path):
     path = tmp_path / "p.jsonl"
     line = {"id": "1", "words": ["Ada", "ran"], "gold": ["B-PER", "O"], "tags": ["S-PER", "O"]}
     write_lines(path, [line])
-    (item,) = read(path, [line], scheme=find_scheme(path))
+    (item,) = read(path, [line], scheme=detect_gold_scheme(path))
     assert item.predicted == {(0, 1, "PER")}
 
 
@@ -34,7 +34,7 @@ def test_plain_tags_are_units_by_themselves(tmp_path):
     path = tmp_path / "p.jsonl"
     line = {"id": "1", "words": ["it", "ran"], "gold": ["PRON", "VERB"], "tags": ["PRON", "NOUN"]}
     write_lines(path, [line])
-    assert find_scheme(path) is None
+    assert detect_gold_scheme(path) is None
     (item,) = read(path, [line])
     assert item.gold - item.predicted == {(1, 2, "VERB")}
 

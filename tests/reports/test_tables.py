@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softf1.reports.figures import plain, policy_hash, to_json
+from softf1.reports.figures import plain, policy_hash, to_script_json
 
 TEXT = st.text(st.characters(codec="utf-8")) | st.sampled_from(
     ["</script>", "<!--", "]]>", "\u2028", "&lt;", "<b>", "-->", "<script"]
@@ -12,17 +12,17 @@ TEXT = st.text(st.characters(codec="utf-8")) | st.sampled_from(
 
 @given(st.recursive(TEXT, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner)))
 def test_json_means_the_same_and_cannot_end_its_element(value):
-    text = to_json(value)
+    text = to_script_json(value)
     assert not set(text) & {"<", ">", "&", "\u2028", "\u2029"}
     assert json.loads(text) == value
 
 
 def test_numbers_that_json_has_not_are_null():
-    assert to_json([float("nan"), float("inf"), 1 / 3]) == "[null,null,0.333333]"
+    assert to_script_json([float("nan"), float("inf"), 1 / 3]) == "[null,null,0.333333]"
 
 
 def test_half_a_surrogate_pair_does_not_stop_the_page():
-    assert json.loads(to_json("a\ud800")) == "a?"
+    assert json.loads(to_script_json("a\ud800")) == "a?"
 
 
 @given(TEXT)

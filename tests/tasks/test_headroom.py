@@ -5,7 +5,7 @@ import pytest
 
 from softf1.tasks import make_task
 from softf1.tasks.base import Features
-from softf1.tasks.headroom import Headroom, Part
+from softf1.tasks.headroom import Gain, Headroom
 
 
 def by_title(found, start):
@@ -237,7 +237,7 @@ def test_no_predictions_at_all():
 
 
 def test_it_is_ready_for_json():
-    part = Part(title="x", score=1.0, gain=0.5, wins="luck")
+    part = Gain(title="x", score=1.0, gain=0.5, wins="luck")
     content = Headroom(metric="f1", decided=0.5, parts=[part], steps=[]).to_json()
     assert content["schema"] == 1
     assert content["summary"] == "luck wins at most 50.0"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softf1.tasks import sentences
-from softf1.tasks.sentences import WordTable, cut, windows
+from softf1.tasks.sentences import WordTable, cut_windows, windows
 
 
 class Spelled:
@@ -49,7 +49,7 @@ def test_the_table_starts_anew_when_full(monkeypatch):
     st.integers(0, 6),
 )
 def test_windows_fit_and_own_every_word_once(counts, capacity, overlap):
-    found = cut(np.array(counts), capacity=capacity, overlap=overlap)
+    found = cut_windows(np.array(counts), capacity=capacity, overlap=overlap)
     owned = [word for _, _, first, end in found for word in range(first, end)]
     assert owned == list(range(len(counts)))
     for first, end, own_first, own_end in found:
@@ -59,7 +59,7 @@ def test_windows_fit_and_own_every_word_once(counts, capacity, overlap):
 
 
 def test_overlap_is_as_asked_where_words_allow():
-    found = cut(np.ones(30, int), capacity=10, overlap=4)
+    found = cut_windows(np.ones(30, int), capacity=10, overlap=4)
     shared = found[:-1, 1] - found[1:, 0]
     assert shared.tolist() == [4] * len(shared)
 

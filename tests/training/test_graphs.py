@@ -12,7 +12,7 @@ from softf1.training import graphs
 from softf1.training.batching import BatchSampler, collate_rows
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
-from softf1.training.graphs import Captured, GraphStepper, fill, shapes_of
+from softf1.training.graphs import Captured, GraphStepper, copy_batch, shapes_of
 from softf1.training.objective import make_objective, make_optimizer, parameter_groups, set_rate
 from softf1.training.processes import make_autocast
 from softf1.training.run import train_run
@@ -84,7 +84,9 @@ def take(stepper, batches, *, seed=1):
 
 def copy(batch):
     """All that a step reads of a batch."""
-    return Batch(batch.items, *({k: v.clone() for k, v in p.items()} for p in graphs.read(batch)))
+    return Batch(
+        batch.items, *({k: v.clone() for k, v in p.items()} for p in graphs.tensors_of(batch))
+    )
 
 
 class MadeUp:
@@ -104,7 +106,7 @@ def on_the_cpu(monkeypatch):
 
     def capture(self, batch):
         own = Batch(
-            batch.items, *({k: v.clone() for k, v in p.items()} for p in graphs.read(batch))
+            batch.items, *({k: v.clone() for k, v in p.items()} for p in graphs.tensors_of(batch))
         )
         return Captured(MadeUp(self, own), own)
 
@@ -178,8 +180,8 @@ def test_a_batch_is_copied_whole_into_the_one_that_a_graph_reads(bert):
     assert shapes_of(first) == shapes_of(second)
     own = copy(first)
     assert own.places
-    fill(own, second)
-    for ours, theirs in zip(graphs.read(own), graphs.read(second), strict=True):
+    copy_batch(own, second)
+    for ours, theirs in zip(graphs.tensors_of(own), graphs.tensors_of(second), strict=True):
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 

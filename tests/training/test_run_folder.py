@@ -16,7 +16,7 @@ from softf1.training import run_folder
 from softf1.training.run import train_or_find, train_run
 from softf1.training.run_folder import (
     claim,
-    finish,
+    finish_run,
     hash_encoder_files,
     identify,
     list_changes,
@@ -239,7 +239,7 @@ def test_the_same_run_finished_by_another_process_meanwhile_is_not_trained_again
 def test_a_lock_that_was_removed_with_its_folder_is_no_lock(tmp_path, monkeypatch):
     """Its holder finishes between our opening the file and our locking it."""
     path, times = tmp_path / "checkpoints/lock", []
-    real = run_folder.lock
+    real = run_folder.lock_file
 
     def late(number):
         times.append(number)
@@ -247,7 +247,7 @@ def test_a_lock_that_was_removed_with_its_folder_is_no_lock(tmp_path, monkeypatc
             shutil.rmtree(path.parent)
         return real(number)
 
-    monkeypatch.setattr(run_folder, "lock", late)
+    monkeypatch.setattr(run_folder, "lock_file", late)
     with ExitStack() as held:
         run_folder._lock(path, held)
         with path.open("ab") as file, pytest.raises(BlockingIOError):
@@ -292,5 +292,5 @@ def test_the_result_is_on_the_disk_before_the_checkpoints_go(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(Path, "rename", note_rename)
-    finish(tmp_path, {"schema": 1}, {"hash": "a", "encoder_files": {}})
+    finish_run(tmp_path, {"schema": 1}, {"hash": "a", "encoder_files": {}})
     assert done == ["folder synced", "checkpoints removed"]

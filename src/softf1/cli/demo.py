@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Trains, prints the table with its verdict, and says where the page is."""
     from contextlib import closing
 
-    from softf1.cli.show import finish
+    from softf1.cli.show import show_and_exit
     from softf1.experiments.demo import NOTICE, introduce, run_demo
     from softf1.experiments.grid import refuse_others
     from softf1.experiments.workers import Pool, count_cores
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     with closing(Pool(options.jobs or count_cores(), logs=options.out / "logs")) as pool:
         how = {"seeds": options.seeds, "force": options.force, "quiet": options.quiet}
         comparison = run_demo(options.out, execute=pool, **how)
-    code = finish(comparison, options.out)
+    code = show_and_exit(comparison, options.out)
     page = write_report([options.out], options.out / "report.html", notices=[NOTICE])
     print(f"The page, to open in a browser: {page}")
     return code

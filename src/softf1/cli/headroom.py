@@ -26,15 +26,15 @@ def run(options: argparse.Namespace) -> int:
     from softf1.files import finite
     from softf1.training.headroom import find_headroom
 
-    found = find_headroom(options.folder, **read_scored(options))
+    headroom = find_headroom(options.folder, **read_scored(options))
     if options.json:
-        print(json.dumps(finite(found), ensure_ascii=False, indent=1))
+        print(json.dumps(finite(headroom), ensure_ascii=False, indent=1))
         return 0
-    show(found, examples=options.examples)
+    print_headroom(headroom, examples=options.examples)
     return 0
 
 
-def show(found: Mapping[str, Any], *, examples: bool) -> None:
+def print_headroom(found: Mapping[str, Any], *, examples: bool) -> None:
     """Prints the table of parts, the sentence, and what is missing."""
     from softf1.errors import printable
     from softf1.training.run import format_table

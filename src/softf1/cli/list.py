@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the entries that were asked for."""
-    listed = {kind: describe(kind) for kind in ([options.what] if options.what else KINDS)}
+    listed = {kind: list_entries(kind) for kind in ([options.what] if options.what else KINDS)}
     if options.json:
         import json
 
@@ -51,10 +51,10 @@ def _about(entry: dict[str, Any]) -> str:
     return f"{entry['task']:<14}  {entry['summary']}; published: {figure}"
 
 
-def describe(kind: str) -> list[dict[str, Any]]:
+def list_entries(kind: str) -> list[dict[str, Any]]:
     """The entries of one of `KINDS`: a name and more about each.
 
-    >>> [entry["name"] for entry in describe("encoders")]
+    >>> [entry["name"] for entry in list_entries("encoders")]
     ['NAME', 'FOLDER', 'minilm', 'bilstm', 'textcnn']
     """
     if kind == "recipes":

@@ -57,7 +57,7 @@ def build_parser(wanted: Container[str] = VERBS) -> argparse.ArgumentParser:
     return parser
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options; `key=value` may stand behind them too, where argparse takes none any more."""
     words = sys.argv[1:] if arguments is None else arguments
     parser = build_parser(words)
@@ -117,7 +117,7 @@ def prepare_streams() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns 0 for done, 1 for failed, 2 for bad input or usage."""
     prepare_streams()
-    options = parse(arguments)
+    options = parse_arguments(arguments)
     with ExitStack() as held:
         if options.verb in WORKING:
             held.enter_context(redirect_stdout(cast("TextIO", Unread(sys.stdout))))

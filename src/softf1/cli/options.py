@@ -198,7 +198,7 @@ def run_grid(
             begins: what is wrong with them is wrong with every run.
         more: Other options of the experiment.
     """
-    from softf1.cli.show import finish
+    from softf1.cli.show import show_and_exit
     from softf1.experiments.grid import FILE, refuse_others
     from softf1.training.datasets import check_files
 
@@ -219,7 +219,7 @@ def run_grid(
             quiet=options.quiet,
             **more,
         )
-    return finish(comparison, folder)
+    return show_and_exit(comparison, folder)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from softf1.experiments.grid import Execute
     from softf1.experiments.reproduce import Reproduction
-    from softf1.experiments.tables import Table
+    from softf1.experiments.tables import PaperTable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Lists the tables, or runs what is there of one and prints it."""
     from softf1.cli.show import print_table
-    from softf1.experiments.grid import lock
+    from softf1.experiments.grid import lock_grid
     from softf1.experiments.tables import find_table, list_ready
 
     check_grid_options(options)
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / "reproduce"
     if options.dry_run or not table.trains:
         return _print(table, _make(options, folder, None))
-    with lock(folder), choose_executor(options, folder) as execute:
+    with lock_grid(folder), choose_executor(options, folder) as execute:
         return _print(table, _make(options, folder, execute))
 
 
@@ -66,7 +66,7 @@ def _make(options: argparse.Namespace, folder: Path, execute: Execute | None) ->
     )
 
 
-def _print(table: Table, reproduction: Reproduction) -> int:
+def _print(table: PaperTable, reproduction: Reproduction) -> int:
     import sys
 
     from softf1.cli.show import print_table

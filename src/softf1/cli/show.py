@@ -174,7 +174,7 @@ def print_table(
         print(f"left out for this width of the terminal: {', '.join(left_out)}")
 
 
-def finish(comparison: Mapping[str, Any], folder: Path) -> int:
+def show_and_exit(comparison: Mapping[str, Any], folder: Path) -> int:
     """Prints the comparison, and what failed; gives the exit code."""
     show_comparison(comparison)
     print(printable(f"{folder}/comparison.json, {folder}/comparison.csv"))

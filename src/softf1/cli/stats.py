@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reads each file once, prints its table, and compares labels and texts of the files."""
-    from softf1.data.counts import describe_unseen
+    from softf1.data.counts import describe_new_labels
     from softf1.data.splits import find_overlaps
     from softf1.data.stats import describe, look_over
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         for path in options.data
     ]
     stats = [describe(corpus, batch_size=options.batch_size) for corpus in corpora]
-    unseen = [describe_unseen(corpora[0], other) for other in corpora[1:]]
+    unseen = [describe_new_labels(corpora[0], other) for other in corpora[1:]]
     names = _name_files(options.data)
     overlaps = find_overlaps({name: c.texts for name, c in zip(names, corpora, strict=True)})
     show = _print_json if options.json else _print_tables

@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             recipe, folder, execute=execute, force=options.force, quiet=options.quiet, **how
         )
     page = write_suspects(folder)
-    show(content)
+    print_suspects(content)
     print(printable(f"{page}, {folder / REVIEW}"))
     return 0
 
@@ -117,7 +117,7 @@ SHOWN = 10
 """Suspects that are printed; the files have more."""
 
 
-def show(content: dict[str, Any]) -> None:
+def print_suspects(content: dict[str, Any]) -> None:
     """Prints the most likely errors and how many there are of each kind."""
     from softf1.cli.show import points, print_table
     from softf1.experiments.suspects import say_marks

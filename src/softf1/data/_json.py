@@ -37,7 +37,7 @@ def _refuse_constant(name: str) -> object:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def parse(text: str, path: Path | str, *, line: int = 1) -> object:
+def parse_json(text: str, path: Path | str, *, line: int = 1) -> object:
     """Parses a JSON text that starts at `line` of the file."""
     try:
         value: object = _DECODER.decode(text)
@@ -129,9 +129,9 @@ class Document:
         known, last = self.reached.get(steps, (_skip(self.text, place + 1), 0))
         if last > index:
             known, last = _skip(self.text, place + 1), 0
-        found = _find_index(self.text, known, index - last)
-        self.reached[steps] = (found, index)
-        return found
+        element = _find_index(self.text, known, index - last)
+        self.reached[steps] = (element, index)
+        return element
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +206,12 @@ class Node:
         return self.value
 
 
-def load(path: Path | str, problems: Problems | None = None) -> Node:
+def load_document(path: Path | str, problems: Problems | None = None) -> Node:
     """Reads a whole JSON file; an invalid file cannot be skipped in part."""
     text = "".join(read_text(path, problems or Problems()))
     if not text.strip():
         raise InputError("wanted JSON, got an empty file", path=path)
-    return Node(parse(text, path), Document(text, path, one_line="\n" not in text.rstrip()))
+    return Node(parse_json(text, path), Document(text, path, one_line="\n" not in text.rstrip()))
 
 
 def stream(
@@ -244,10 +244,10 @@ def _elements_under(window: _Window, key: str, rows: str) -> Iterator[Node]:
     if window.peek() != "{":
         window.read(()).fields()  # raises
     others: dict[str, object] = {}
-    found = False
+    listed = False
     for name in window.names():
         if name == key and window.peek() == "[":
-            found = True
+            listed = True
             yield from window.elements((key,))
         else:
             others[name] = window.read((name,)).value
@@ -256,7 +256,7 @@ def _elements_under(window: _Window, key: str, rows: str) -> Iterator[Node]:
         yield own
         while window.peek():
             yield window.read(())
-    elif not found:
+    elif not listed:
         own.items(key)  # raises
 
 
@@ -281,11 +281,11 @@ class _Window:
 
     def take(self, wanted: str, message: str) -> str:
         """Consumes one of the expected characters."""
-        found = self.peek()
-        if not found or found not in wanted:
+        character = self.peek()
+        if not character or character not in wanted:
             self.refuse(message)
         self.at += 1
-        return found
+        return character
 
     def names(self) -> Iterator[str]:
         """Yields the keys of an object; read the value after each key."""
@@ -377,14 +377,14 @@ def _show(value: object) -> str:
 
 def _find_key(text: str, place: int, wanted: str) -> int:
     """The value of a key in the object whose content begins at `place` (the last, as in dict)."""
-    found = place
+    value = place
     while text[place] != "}":
         key, place = _DECODER.raw_decode(text, place)
         place = _skip(text, place)
-        found = place if key == wanted else found
+        value = place if key == wanted else value
         _, place = _DECODER.raw_decode(text, place)
         place = _skip(text, place)
-    return found
+    return value
 
 
 def _find_index(text: str, place: int, count: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING, Literal
 
-from softf1.data._json import parse, stream
+from softf1.data._json import parse_json, stream
 from softf1.data._text import EncodingErrors, lines
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
@@ -60,21 +60,21 @@ def find_columns(
     >>> find_columns(["idx", "Sentence", "label"], {"text": None, "label": 2}, "a.tsv", 1)
     {'text': 'Sentence', 'label': 'label'}
     """
-    found = {}
+    columns = {}
     for role, column in asked.items():
         name = _find(names, role, column)
         if name is not None:
-            found[role] = name
+            columns[role] = name
         elif column is not None or role not in OPTIONAL:
             told = f"{column!r} for the {role}" if column is not None else f"for the {role}"
             there = ", ".join(names) or "none"
             hint = "" if column is not None else f"; choose one with {role}=NAME or {role}=NUMBER"
             message = f"wanted a column {told}, got the columns {there}{hint}"
             raise InputError(message, path=path, line=line)
-    if len(set(found.values())) < len(found):
-        message = f"wanted a column for each of {', '.join(found)}, got {found}"
+    if len(set(columns.values())) < len(columns):
+        message = f"wanted a column for each of {', '.join(columns)}, got {columns}"
         raise InputError(message, path=path, line=line)
-    return found
+    return columns
 
 
 def _find(names: Sequence[str], role: str, column: Column) -> str | None:
@@ -146,7 +146,7 @@ def _objects(
         if not line.strip():
             continue
         try:
-            value = parse(line, path, line=number)
+            value = parse_json(line, path, line=number)
             if not isinstance(value, dict):
                 message = f"wanted an object, got {short(line)}"
                 raise RecordError("not an object", message, path=path, line=number)

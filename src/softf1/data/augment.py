@@ -91,8 +91,8 @@ def embedding_synonyms(
         cosines = table @ table[own]
         near = np.flatnonzero(cosines >= threshold)
         best = near[np.argsort(-cosines[near], kind="stable")]
-        found = dict.fromkeys(words[index] for index in best)
-        return tuple(other for other in found if not _same_stem(word, other))[:neighbours]
+        alike = dict.fromkeys(words[index] for index in best)
+        return tuple(other for other in alike if not _same_stem(word, other))[:neighbours]
 
     return find
 
@@ -113,9 +113,9 @@ def edit(text: str, random: Random, synonyms: Synonyms | None = None) -> str | N
     if synonyms is not None:
         for start, end in spots:
             word = text[start:end]
-            found = synonyms(word) if _may_change(word) else []
-            if found:
-                return text[:start] + random.choice(found[:3]) + text[end:]
+            choices = synonyms(word) if _may_change(word) else []
+            if choices:
+                return text[:start] + random.choice(choices[:3]) + text[end:]
     return _light_edit(text, spots, random)
 
 

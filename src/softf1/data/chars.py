@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from softf1.data._text import EncodingErrors, blocks
-from softf1.data.conll import Layout, split
+from softf1.data.conll import Columns, read_block
 from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems
 
@@ -37,15 +37,15 @@ def iterate(
         problems: Decides about bad sentences; None raises at the first.
     """
     problems = problems or Problems()
-    layout: Layout | None = None
+    layout: Columns | None = None
     for line, block in blocks(path, problems, errors=encoding_errors):
         if layout is None:
             row = block.partition("\n")[0]
             between = separator or ("\t" if "\t" in row else " ")
-            layout = Layout(between, 2, 0, 1, whole_word=True)
+            layout = Columns(between, 2, 0, 1, whole_word=True)
             if not tagged:
-                layout = Layout("\n", 1, 0, None)
-        yield from split(block, path, line, layout, problems)
+                layout = Columns("\n", 1, 0, None)
+        yield from read_block(block, path, line, layout, problems)
 
 
 FORMATS = {

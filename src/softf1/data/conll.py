@@ -24,7 +24,7 @@ DOCSTART = "-DOCSTART-"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Columns:
     """The columns of a line: `width` cells, and which of them are word and tag.
 
     With `whole_word` the word may be the separator itself, such as a space in lines of characters.
@@ -39,9 +39,9 @@ class Layout:
     def split_block(self, block: str) -> list[str] | None:
         r"""Splits a block into cells, with a newline cell per line; None if a line is irregular.
 
-        >>> Layout(" ", 2, 0, 1).split_block("a DT\nmap NN")
+        >>> Columns(" ", 2, 0, 1).split_block("a DT\nmap NN")
         ['a', 'DT', '\n', 'map', 'NN']
-        >>> Layout(" ", 2, 0, 1).split_block("a DT\nmap")
+        >>> Columns(" ", 2, 0, 1).split_block("a DT\nmap")
         """
         between = self.separator
         marked = block.replace("\n", f"{between}\n{between}")
@@ -101,39 +101,39 @@ def iterate(
         problems: Decides about bad sentences; None raises at the first.
     """
     problems = problems or Problems()
-    layout: Layout | None = None
+    layout: Columns | None = None
     for line, block in blocks(path, problems, errors=encoding_errors):
         start, text = _drop_marks(line, block, comment)
         if not text:
             continue
         if layout is None or brackets:
             layout = look_at(text, path, start, separator=separator, word=word, tag=tag)
-        for sentence in split(text, path, start, layout, problems):
+        for sentence in read_block(text, path, start, layout, problems):
             yield _close_brackets(sentence) if brackets else sentence
 
 
 def look_at(
     block: str, path: Path | str, line: int, *, separator: str | None, word: int, tag: int | None
-) -> Layout:
+) -> Columns:
     """Finds the layout of a file by its first line; raises if it lacks the columns."""
     row = block.partition("\n")[0]
     separator = separator or ("\t" if "\t" in row else " ")
-    width = len(Layout(separator, 0, 0, None).split_line(row))
+    width = len(Columns(separator, 0, 0, None).split_line(row))
     places = [column if column >= 0 else width + column for column in (word, tag or 0)]
     for column, place in zip((word, tag or 0), places, strict=True):
         if not 0 <= place < width:
             message = f"wanted column {column}, got {width} columns: {short(row)}"
             raise InputError(message, path=path, line=line)
     if tag is None:
-        return Layout(separator, width, places[0], None)
+        return Columns(separator, width, places[0], None)
     if places[0] == places[1]:
         message = f"wanted a word and a tag, got {width} column (tag=None reads words alone)"
         raise InputError(f"{message}: {short(row)}", path=path, line=line)
-    return Layout(separator, width, places[0], places[1])
+    return Columns(separator, width, places[0], places[1])
 
 
-def split(
-    block: str, path: Path | str, line: int, layout: Layout, problems: Problems
+def read_block(
+    block: str, path: Path | str, line: int, layout: Columns, problems: Problems
 ) -> Iterator[TaggedSentence]:
     """Yields the sentence of a block, or several if blank-looking lines divide it."""
     cells = layout.split_block(block)
@@ -149,7 +149,7 @@ def split(
             problems.add(error)
 
 
-def _read_rows(rows: list[str], path: Path | str, line: int, layout: Layout) -> TaggedSentence:
+def _read_rows(rows: list[str], path: Path | str, line: int, layout: Columns) -> TaggedSentence:
     table = [
         layout.check(layout.split_line(row), path, number) for number, row in enumerate(rows, line)
     ]

@@ -11,7 +11,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Literal
 
 from softf1.data._text import EncodingErrors, blocks
-from softf1.data.conll import Layout
+from softf1.data.conll import Columns
 from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError
 from softf1.errors import InputError
@@ -44,7 +44,7 @@ def iterate(
     if tag not in _COLUMNS:
         raise InputError(f"wanted tag {', '.join(_COLUMNS)}, got {tag!r}")
     problems = problems or Problems()
-    layout = Layout("\t", _WIDTH, 1, _COLUMNS[tag])
+    layout = Columns("\t", _WIDTH, 1, _COLUMNS[tag])
     for line, block in blocks(path, problems, errors=encoding_errors):
         try:
             sentence = _read_block(block, path, line, layout, tag)
@@ -56,7 +56,7 @@ def iterate(
 
 
 def _read_block(
-    block: str, path: Path | str, line: int, layout: Layout, tag: str
+    block: str, path: Path | str, line: int, layout: Columns, tag: str
 ) -> TaggedSentence:
     name = ""
     while block.startswith("#"):

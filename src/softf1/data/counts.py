@@ -55,7 +55,7 @@ WORD = re.compile(rf"[{_IDEOGRAPH}]|[^\s{_IDEOGRAPH}]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class LabelCounts:
     """Negatives and positives of a corpus, and its labels.
 
     Attributes:
@@ -111,7 +111,7 @@ class Counted(Protocol):
         """Its task."""
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LabelCounts:
         """Its labels."""
 
 
@@ -121,7 +121,7 @@ class Tally(Protocol):
     def add(self, example: Any) -> None:
         """Counts one example."""
 
-    def finish(self) -> Counts:
+    def finish(self) -> LabelCounts:
         """Returns the counts of all."""
 
 
@@ -174,7 +174,7 @@ class _Tags:
             _check_number(self.plain, self.path)
         self.joined.update({label_of[tag] for tag in present})
 
-    def finish(self) -> Counts:
+    def finish(self) -> LabelCounts:
         if self.spans.labels:
             return self.spans.finish()
         tags: Counter[str] = Counter()
@@ -198,14 +198,14 @@ class _Tags:
         negatives = labels[negative]
         positives = tags.total() - negatives
         counted = (negatives, positives, labels, examples)
-        return Counts("words", said, *counted, scheme=scheme, note=self._describe_odd())
+        return LabelCounts("words", said, *counted, scheme=scheme, note=self._describe_odd())
 
     def _describe_odd(self) -> str:
         """A sentence about a tag of another scheme than the others, which training refuses."""
-        found = find_odd_tag(self.pairs)
-        if found is None:
+        odd = find_odd_tag(self.pairs)
+        if odd is None:
             return ""
-        tag, scheme = found
+        tag, scheme = odd
         where = f"{self.path}:{self.first_line[tag]}"
         return f"{where}: wanted {scheme.describe()}, as the other tags are; got {tag!r}"
 
@@ -228,10 +228,10 @@ class _Spans:
         self.spans += len(example.spans)
         self.nested += count_nested(example.spans)
 
-    def finish(self) -> Counts:
+    def finish(self) -> LabelCounts:
         negatives = self.labels[OUTSIDE]
         counted = (negatives, self.words - negatives, self.labels, self.examples)
-        both = Counts("words", "words in no span", *counted, scheme="BIO")
+        both = LabelCounts("words", "words in no span", *counted, scheme="BIO")
         return replace(both, spans=self.spans, nested=self.nested)
 
 
@@ -255,10 +255,10 @@ class _Questions:
         self.negatives -= _count_edges(example.context, spans)
         self.several = self.several or any(len(one.spans) > 1 for one in example.answers)
 
-    def finish(self) -> Counts:
+    def finish(self) -> LabelCounts:
         positives = self.labels["start"] + self.labels["end"]
         said = "words of the context that neither start nor end the first answer"
-        return Counts(
+        return LabelCounts(
             *("words", said, self.negatives, positives, self.labels, self.examples),
             several=self.several,
         )
@@ -277,8 +277,8 @@ def _count_edges(context: str, spans: Sequence[tuple[int, int]]) -> int:
     words = [match.span() for match in WORD.finditer(context)] if spans else []
     edges = {place for start, end in spans for place in (start, end - 1)}
     # The word before the first that starts after the edge; an edge on white space is in no word.
-    found = {(bisect_right(words, (place, math.inf)) - 1, place) for place in edges}
-    return len({index for index, place in found if index >= 0 and place < words[index][1]})
+    before = {(bisect_right(words, (place, math.inf)) - 1, place) for place in edges}
+    return len({index for index, place in before if index >= 0 and place < words[index][1]})
 
 
 class _Queries:
@@ -303,16 +303,16 @@ class _Queries:
 
     def _close_sentence(self) -> None:
         """Counts the spans of all labels of a sentence, whose queries follow each other."""
-        found = [span for own in self.asked.values() for span in own]
-        self.spans += len(found)
-        self.nested += count_nested(found)
+        spans = [span for own in self.asked.values() for span in own]
+        self.spans += len(spans)
+        self.nested += count_nested(spans)
         self.asked = {}
 
-    def finish(self) -> Counts:
+    def finish(self) -> LabelCounts:
         self._close_sentence()
         said = "words, asked by every query, that neither start nor end a span"
         counted = (self.negatives, self.labels.total(), self.labels, self.examples)
-        return Counts("words", said, *counted, spans=self.spans, nested=self.nested)
+        return LabelCounts("words", said, *counted, spans=self.spans, nested=self.nested)
 
 
 class _Rows:
@@ -332,7 +332,7 @@ class _Rows:
         self.most, self.least = max(self.most, len(labels)), min(self.least, len(labels))
         _check_number(self.labels, self.path)
 
-    def finish(self) -> Counts:
+    def finish(self) -> LabelCounts:
         labels = self.labels
         if not labels:
             raise InputError("wanted labels to count, got rows without any", path=self.path)
@@ -345,7 +345,7 @@ class _Rows:
             unit, said = self.unit, f"label {negative_label(labels)}"
             negatives = labels[negative_label(labels)]
             positives = labels.total() - negatives
-        return Counts(unit, said, negatives, positives, labels, labels, several=several)
+        return LabelCounts(unit, said, negatives, positives, labels, labels, several=several)
 
 
 def count_words(example: Example) -> int:
@@ -383,7 +383,7 @@ def unseen_labels(train: Iterable[str], other: Iterable[str]) -> tuple[str, ...]
     return tuple(sorted(set(other) - set(train)))
 
 
-def describe_unseen(train: Counted, other: Counted) -> str | None:
+def describe_new_labels(train: Counted, other: Counted) -> str | None:
     """Describes labels that occur only in `other`; None if there are none.
 
     Corpora of different tasks are not compared.

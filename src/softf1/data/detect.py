@@ -65,9 +65,9 @@ def detect(
     of_json = _JSON.match(start) is not None
     looks = (_spans, _json) if of_json else (partial(_told, told=told or {}), *_LOOKS)
     for look in looks:
-        found = look(start)
-        if found is not None and task in (None, found.task):
-            return found
+        detected = look(start)
+        if detected is not None and task in (None, detected.task):
+            return detected
     wanted = "CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`, JSON"
     if of_json:
         wanted = (

@@ -66,7 +66,7 @@ def iterate(
         problems: Decides about bad rows; None raises at the first.
     """
     problems = problems or Problems()
-    dataset = load(str(path))
+    dataset = load_dataset(str(path))
     problems.note(f"{path}: split {dataset.split or 'not named'}, {len(dataset)} rows")
     make: Callable[[Row, int], Example]
     if task == TaggedSentence.task:
@@ -87,7 +87,7 @@ def iterate(
 
 def detect_task(path: str) -> str:
     """Detects the task from the columns of a dataset."""
-    columns = set(load(path).column_names)
+    columns = set(load_dataset(path).column_names)
     if columns & {*_WORDS}:
         return TaggedSentence.task
     if {"context", "question"} <= columns:
@@ -103,7 +103,7 @@ def detect_task(path: str) -> str:
     )
 
 
-def load(path: str) -> Any:
+def load_dataset(path: str) -> Any:
     """Loads the dataset `hf:NAME[:CONFIG[:SPLIT]]`."""
     try:
         import datasets  # an optional dependency
@@ -137,14 +137,12 @@ def _sentences(
     tag = _choose(dataset, path, tag, _TAGS, "tag")
 
     def make(row: Row, line: int) -> TaggedSentence:
-        found: Any = row[words]
+        own: Any = row[words]
         tags: Any = row[tag]
-        if not _texts(found) or not _texts(tags) or len(found) != len(tags):
-            message = f"wanted as many tags as words, got {short(repr(found))}, {short(repr(tags))}"
+        if not _texts(own) or not _texts(tags) or len(own) != len(tags):
+            message = f"wanted as many tags as words, got {short(repr(own))}, {short(repr(tags))}"
             raise RecordError("words and tags differ", message, path=path, line=line)
-        return TaggedSentence(
-            tuple(found), tuple(map(intern, tags)), line, str(row.get("id") or "")
-        )
+        return TaggedSentence(tuple(own), tuple(map(intern, tags)), line, str(row.get("id") or ""))
 
     return make
 
@@ -167,12 +165,12 @@ def _questions(
         if not _texts(texts) or not isinstance(starts, list) or len(texts) != len(starts):
             message = f"wanted as many answer_start as text, got {short(repr(answers))}"
             raise error("texts and offsets differ", message)
-        found = [
+        read = [
             make_answer(text, start, context, offsets=offsets, problems=problems, error=error)
             for text, start in zip(texts, starts, strict=True)
         ]
         name, title = str(row.get("id") or line), str(row.get("title") or "")
-        gold = join_answers(found) if several else tuple(found)
+        gold = join_answers(read) if several else tuple(read)
         return QAExample(name, str(row["question"]), context, gold, title, line)
 
     return make

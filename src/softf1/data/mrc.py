@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softf1.data._json import Node, load, stream
+from softf1.data._json import Node, load_document, stream
 from softf1.data.examples import Format, MrcExample, Span, SpanSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.tags import convert, find_scheme
@@ -52,7 +52,7 @@ def write(path: Path | str, examples: Iterable[MrcExample]) -> None:
 
 def read_queries(path: Path | str) -> dict[str, str]:
     """Reads the query of each label, at the top level or under "default"."""
-    document = load(path)
+    document = load_document(path)
     node = document.child("default") if document.find("default", object) is not None else document
     queries = {label: node.get(label, str) for label in node.names()}
     if not queries:
@@ -110,10 +110,10 @@ def _find_spans(
                     error = RecordError("no spans", message, path=path, line=sentence.line)
                     (problems or Problems()).add(error)
             return
-        found = find_scheme(sentences)
-        if found is None:
+        detected = find_scheme(sentences)
+        if detected is None:
             raise InputError("wanted tags of a scheme such as BIO, got plain labels", path=path)
-        scheme = found.name
+        scheme = detected.name
     for sentence in convert(sentences, source=scheme, repair=repair, path=path, problems=problems):
         yield sentence, decode_strict(sentence.tags, scheme)
 

@@ -37,7 +37,7 @@ _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RowCounts:
     """How many rows of each label there shall be."""
 
     positives: int
@@ -51,15 +51,15 @@ def plan(
     *,
     share: float | None = None,
     size: int | None = None,
-) -> Plan:
+) -> RowCounts:
     """The counts that a variant leads to.
 
     >>> plan("+positive", 37, 63), plan("-negative", 37, 63)
-    (Plan(positives=63, negatives=63), Plan(positives=37, negatives=37))
+    (RowCounts(positives=63, negatives=63), RowCounts(positives=37, negatives=37))
     >>> plan("+negative", 37, 63), plan("+both", 37, 63)
-    (Plan(positives=37, negatives=139), Plan(positives=88, negatives=88))
+    (RowCounts(positives=37, negatives=139), RowCounts(positives=88, negatives=88))
     >>> plan("+negative", 37, 63, size=126)
-    Plan(positives=37, negatives=89)
+    RowCounts(positives=37, negatives=89)
     """
     if variant not in SHARES:
         raise InputError(f"wanted a variant of {', '.join(SHARES)}, got {variant!r}")
@@ -68,18 +68,20 @@ def plan(
     wanted = share or SHARES[variant]
     if variant == "+both":
         whole = size or plan("+negative", positives, negatives).negatives + positives
-        made = Plan(round(whole * wanted), whole - round(whole * wanted))
+        made = RowCounts(round(whole * wanted), whole - round(whole * wanted))
     elif variant == "+positive":
-        made = Plan(round(negatives * wanted / (1 - wanted)), negatives)
-        made = made if size is None else Plan(size - negatives, negatives)
+        made = RowCounts(round(negatives * wanted / (1 - wanted)), negatives)
+        made = made if size is None else RowCounts(size - negatives, negatives)
     else:
-        made = Plan(positives, round(positives * (1 - wanted) / wanted))
-        made = made if size is None else Plan(positives, size - positives)
+        made = RowCounts(positives, round(positives * (1 - wanted) / wanted))
+        made = made if size is None else RowCounts(positives, size - positives)
     _check(made, variant, positives, negatives, share)
     return made
 
 
-def _check(made: Plan, variant: str, positives: int, negatives: int, share: float | None) -> None:
+def _check(
+    made: RowCounts, variant: str, positives: int, negatives: int, share: float | None
+) -> None:
     grown = made.positives >= positives and made.negatives >= negatives
     right = made.negatives <= negatives if variant == "-negative" else grown
     if not right or made.negatives < 0:

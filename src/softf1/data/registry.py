@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from softf1.data.counts import Counts
+    from softf1.data.counts import LabelCounts
     from softf1.data.examples import Example, Format
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")
@@ -78,7 +78,7 @@ class Corpus:
         return len(self.examples)
 
     @cached_property
-    def counts(self) -> Counts:
+    def counts(self) -> LabelCounts:
         """Negatives, positives and labels."""
         tally = start_tally(self.task, self.path)
         for example in self.examples:
@@ -123,7 +123,9 @@ def read(
         InputError: The file is wrong; the message names the line, what was expected and found.
     """
     problems = Problems(on_error)
-    name, kind, reader = choose(path, format=format, task=task, problems=problems, options=options)
+    name, kind, reader = choose_reader(
+        path, format=format, task=task, problems=problems, options=options
+    )
     return Corpus(str(path), name, kind, list(reader()), problems)
 
 
@@ -140,11 +142,11 @@ def iterate(
     Takes the arguments of `read`, with `problems=Problems("skip")` instead of `on_error`.
     """
     problems = problems or Problems()
-    _, _, reader = choose(path, format=format, task=task, problems=problems, options=options)
+    _, _, reader = choose_reader(path, format=format, task=task, problems=problems, options=options)
     return reader()
 
 
-def choose(
+def choose_reader(
     path: Path | str,
     *,
     format: str | None,  # noqa: A002 - as in read
@@ -161,9 +163,11 @@ def choose(
     if task is not None:
         look_up(task, dict.fromkeys(kind for one in formats.values() for kind in one.tasks), "task")
     if name is None:
-        found = detect(path, task=task, told=options)
-        problems.note(f"{path}: took format {found.format}, task {found.task}: {found.reason}")
-        name, task, options = found.format, found.task, {**found.options, **options}
+        detected = detect(path, task=task, told=options)
+        problems.note(
+            f"{path}: took format {detected.format}, task {detected.task}: {detected.reason}"
+        )
+        name, task, options = detected.format, detected.task, {**detected.options, **options}
     spec = look_up(name, formats, "format")
     task = _settle_task(name, spec, task)
     parameters = option_types(spec.read)

@@ -80,9 +80,9 @@ def has_spans(row: Any) -> bool:
         return False
     if any(isinstance(row.get(name), str | int | float) for name in USUAL["label"]):
         return False
-    found = next((row[key] for key in SPANS if key in row), None)
-    return isinstance(found, list) and any(
-        type(place) is int for one in found[:1] for place in _take_apart(one)
+    spans = next((row[key] for key in SPANS if key in row), None)
+    return isinstance(spans, list) and any(
+        type(place) is int for one in spans[:1] for place in _take_apart(one)
     )
 
 

@@ -92,7 +92,7 @@ def put_aside(examples: Sequence[Any], share: float, *, seed: int) -> NDArray[np
     return chosen[group]
 
 
-def assign_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[np.int64]:
+def deal_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[np.int64]:
     """Returns the fold of each example, from 0 up, stratified by label.
 
     Examples that `put_aside` keeps together stay in one fold, so that no model predicts a text
@@ -105,7 +105,7 @@ def assign_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[n
 
     >>> from softf1.data import TextExample
     >>> texts = [TextExample(f"text {n}", ("rare" if n < 10 else "usual",), n) for n in range(100)]
-    >>> fold = assign_folds(texts, 5, seed=0)
+    >>> fold = deal_folds(texts, 5, seed=0)
     >>> np.bincount(fold).tolist(), np.bincount(fold[:10]).tolist()
     ([20, 20, 20, 20, 20], [2, 2, 2, 2, 2])
     """
@@ -129,13 +129,13 @@ def _group(examples: Sequence[Any]) -> NDArray[np.int64]:
             key = parent[key]
         return key
 
-    found = [_keys(example) for example in examples]
-    for first, *others in found:
+    keys_of = [_keys(example) for example in examples]
+    for first, *others in keys_of:
         for other in others:
             parent[root(other)] = root(first)
     numbers: dict[Hashable, int] = {}
     return np.array(
-        [numbers.setdefault(root(keys[0]), len(numbers)) for keys in found], dtype=np.int64
+        [numbers.setdefault(root(keys[0]), len(numbers)) for keys in keys_of], dtype=np.int64
     )
 
 
@@ -263,8 +263,8 @@ class TextHashes:
 def _bounds(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """The start of each bucket of sorted hashes, and the end of the last."""
     edges = (np.arange(1, BUCKETS) - BUCKETS // 2) * (2**64 // BUCKETS)
-    found = np.searchsorted(values, edges)
-    return np.concatenate([[0], found, [len(values)]])
+    starts = np.searchsorted(values, edges)
+    return np.concatenate([[0], starts, [len(values)]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +306,9 @@ def find_overlaps(parts: Mapping[str, TextHashes]) -> list[Overlap]:
     >>> [str(overlap) for overlap in find_overlaps(parts)]
     ['dev: 1 of 2 texts are in train too']
     """
-    found = []
+    overlaps = []
     for (first, one), (second, other) in combinations(parts.items(), 2):
         if shared := other.count_in(one):
             same = one.same_as(other)
-            found.append(Overlap(first, second, one.count_in(other), shared, len(other), same))
-    return found
+            overlaps.append(Overlap(first, second, one.count_in(other), shared, len(other), same))
+    return overlaps

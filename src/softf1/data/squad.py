@@ -48,7 +48,7 @@ def iterate(
             name, question = node.get("id", str), node.get("question", str)
             if name in ids:
                 raise node.error("duplicate id", f"wanted a new id, got {name!r} again")
-            found = [
+            read = [
                 _read_answer(item, context, offsets=offsets, problems=problems)
                 for item in _answers(node)
             ]
@@ -56,8 +56,8 @@ def iterate(
             problems.add(error)
         else:
             problems.remember(ids, name)
-            found.sort(key=lambda answer: not answer.spans)
-            answers = join_answers(found) if several else tuple(found)
+            read.sort(key=lambda answer: not answer.spans)
+            answers = join_answers(read) if several else tuple(read)
             yield QAExample(name, question, context, answers, title, node.line)
 
 
@@ -148,13 +148,13 @@ def make_answer(
     return Answer(((place, place + len(text)),), (text,))
 
 
-def join_answers(found: list[Answer]) -> tuple[Answer, ...]:
+def join_answers(answers: list[Answer]) -> tuple[Answer, ...]:
     """Joins several spans to one answer, in the order of the context."""
-    if not found:
+    if not answers:
         return ()
-    found.sort(key=lambda answer: (not answer.spans, answer.spans))
-    spans = tuple(span for answer in found for span in answer.spans)
-    return (Answer(spans, tuple(text for answer in found for text in answer.texts)),)
+    answers.sort(key=lambda answer: (not answer.spans, answer.spans))
+    spans = tuple(span for answer in answers for span in answer.spans)
+    return (Answer(spans, tuple(text for answer in answers for text in answer.texts)),)
 
 
 def _nearest(context: str, text: str, start: int) -> int:

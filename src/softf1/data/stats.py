@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from softf1.data.counts import NO_ANSWER, count_words, start_tally
 from softf1.data.problems import OnError, Problems
-from softf1.data.registry import Corpus, choose
+from softf1.data.registry import Corpus, choose_reader
 from softf1.data.splits import TextHashes, text_of
 from softf1.errors import InputError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from softf1.data.counts import Counts
+    from softf1.data.counts import LabelCounts
     from softf1.data.examples import Example
 
 MOST_IDS = 1_000_000
@@ -51,7 +51,7 @@ class Overview:
     format: str
     task: str
     problems: Problems
-    counts: Counts
+    counts: LabelCounts
     lengths: Counter[int]
     longest: int
     texts: TextHashes
@@ -72,7 +72,9 @@ def look_over(
 ) -> Overview:
     """Reads a file of any size once; takes the arguments of `read`."""
     problems = Problems(on_error, most_ids=MOST_IDS)
-    name, kind, reader = choose(path, format=format, task=task, problems=problems, options=options)
+    name, kind, reader = choose_reader(
+        path, format=format, task=task, problems=problems, options=options
+    )
     return _look_over(str(path), name, kind, reader(), problems)
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from softf1.experiments.comparison import conclude_grid, find_differences
-from softf1.experiments.grid import RUNS, TRIALS, Grid, RunSpec, lock, make_run, name_run
+from softf1.experiments.grid import RUNS, TRIALS, Grid, RunSpec, lock_grid, make_run, name_run
 from softf1.experiments.meter import Meter
 from softf1.experiments.references import add_reference
 from softf1.experiments.search import (
@@ -100,7 +100,7 @@ def compare(
     trained = tuple(dict.fromkeys(loss.removesuffix(TUNED) for loss in losses))
     settings = {loss: list_settings(loss, recipe, tune) for loss in trained}
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
-    with lock(folder, force=force):
+    with lock_grid(folder, force=force):
         grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(losses))
         grid.content |= {"seeds": list(seeds), "tune": tune, "choice": CHOICE}
         grid.content["matched"] = grid.earlier.get("matched") if controls else None

@@ -12,10 +12,16 @@ import numpy as np
 
 from softf1.errors import InputError
 from softf1.experiments.grid import FILE, split_of
-from softf1.experiments.per_example import Run, calibration_error, count_run, read_predictions
+from softf1.experiments.per_example import RunScores, calibration_error, count_run, read_predictions
 from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference, narrowest
-from softf1.experiments.verdicts import conclude, judge, judge_control, list_caveats, name_collapse
+from softf1.experiments.verdicts import (
+    find_verdict,
+    judge_control,
+    list_caveats,
+    name_collapse,
+    summarise,
+)
 from softf1.files import finite, read_json, write_json, write_text
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, split_tag
 from softf1.tasks.registry import load_task
@@ -42,13 +48,13 @@ class Variants:
 
     def __init__(self, folder: Path, grid: Mapping[str, Any]) -> None:
         self.folder, self.grid = folder, grid
-        self.runs: dict[str, dict[int, Run]] = {}
+        self.runs: dict[str, dict[int, RunScores]] = {}
         self.notes: list[str] = []
         self.results: list[dict[str, Any]] = []
         self.split, self.metric = "test", ""
         self.tasks: list[Any] = []
         self.counted: ExampleCounts | None = None
-        self.references: dict[str, Run] = {}
+        self.references: dict[str, RunScores] = {}
         for entry in grid["cells"]:
             if entry["state"] == "done":
                 self._add(entry)
@@ -71,7 +77,7 @@ class Variants:
             tuned = self._read(folder, result["tuned"], ".tuned")
             self.runs.setdefault(variant + TUNED, {})[seed] = tuned
 
-    def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> Run:
+    def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> RunScores:
         scores, name = parts[self.split], f"predictions.{self.split}{kind}.jsonl"
         score = float(scores[self.metric])
         counted, pseudo, error = None, None, None
@@ -87,7 +93,7 @@ class Variants:
             self.note(f"intervals know nothing of the test examples: {problem}")
         labels = scores.get("labels") or (counted.by_label() if counted else {})
         dev = parts.get("dev", {})
-        return Run(
+        return RunScores(
             score=score,
             pseudo=pseudo,
             scores=scores,
@@ -163,7 +169,7 @@ def _conclude(variants: Variants, judged: Mapping[str, tuple[Difference, float]]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
     losses = {variant: one for variant, one in judged.items() if variants.role(variant) == "loss"}
-    return conclude(losses, baseline=variants.grid["baseline"], metric=variants.metric)
+    return summarise(losses, baseline=variants.grid["baseline"], metric=variants.metric)
 
 
 def correct(
@@ -226,7 +232,7 @@ def _say_matched(variants: Variants) -> str:
     return f"{longer}; that is not better on dev, and so ce is the baseline"
 
 
-def compare_runs(ours: Mapping[int, Run], theirs: Mapping[int, Run]) -> Difference:
+def compare_runs(ours: Mapping[int, RunScores], theirs: Mapping[int, RunScores]) -> Difference:
     """The paired difference over the seeds that both variants have."""
     seeds = sorted(ours.keys() & theirs.keys())
     differences = [ours[seed].score - theirs[seed].score for seed in seeds]
@@ -267,7 +273,7 @@ def _row(
     row |= {"sd_seeds": difference.sd_seeds, "sd_examples": difference.sd_examples}
     if role == "loss":
         losses = sum(variants.role(other) == "loss" for other in judged)
-        judgement = judge(difference, p_holm, losses=losses, gain=gain)
+        judgement = find_verdict(difference, p_holm, losses=losses, gain=gain)
     else:
         judgement = judge_control(difference)
     # The number of seeds needed means nothing if a seed collapsed.
@@ -317,7 +323,7 @@ def describe_labels(variants: Variants) -> dict[str, Any]:
     return {"labels": labels, "groups": _groups(labels, variants.ordered())}
 
 
-def _label_scores(runs: Mapping[int, Run], label: str) -> dict[str, float]:
+def _label_scores(runs: Mapping[int, RunScores], label: str) -> dict[str, float]:
     """Means over seeds; a label that is missing in a run scores 0 there."""
     scores = [run.labels.get(label, {}) for run in runs.values()]
     return {

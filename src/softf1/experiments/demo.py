@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import lock
+from softf1.experiments.grid import lock_grid
 from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.files import write_text
@@ -76,7 +76,7 @@ def run_demo(
         values: Changes to `[train]`, for a shorter run.
     """
     variants = {row: ROWS[row] for row in rows}
-    with lock(folder, force=force):
+    with lock_grid(folder, force=force):
         recipe = demo_recipe(folder, **values)
     return run_variants(
         recipe,

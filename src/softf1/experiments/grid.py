@@ -21,12 +21,12 @@ from softf1.files import (
     NO_LINKS,
     finite,
     is_unfinished,
+    lock_file,
     make_folder,
     read_json,
     remove_folder,
     write_json,
 )
-from softf1.files import lock as lock_file
 from softf1.recipe import describe_recipe, with_values
 from softf1.tasks.registry import FILE as TASK_FILE
 from softf1.training.run_folder import (
@@ -282,7 +282,7 @@ def split_of(result: dict[str, Any]) -> str:
 
 
 @contextmanager
-def lock(folder: Path, *, force: bool = False) -> Iterator[None]:
+def lock_grid(folder: Path, *, force: bool = False) -> Iterator[None]:
     """Locks the folder against a second command; a killed process releases its lock.
 
     Args:

@@ -133,7 +133,7 @@ def _mean(sums: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunScores:
     """One run, as a comparison needs it.
 
     Attributes:

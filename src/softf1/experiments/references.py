@@ -21,7 +21,7 @@ from softf1.experiments.grid import RUNS, RunSpec, read_done
 from softf1.tasks.registry import list_tasks, load_task, make_task, save_task
 from softf1.training.datasets import read_parts
 from softf1.training.evaluation import write_predictions
-from softf1.training.run_folder import finish, identify, list_changes
+from softf1.training.run_folder import finish_run, identify, list_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,7 +114,7 @@ def fit_reference(name: str, grid: Grid, beside: RunSpec) -> dict[str, Any]:
     seconds = round(monotonic() - start, 3)
     result |= {**grid.identify(), "loss": name, "encoder": "none", "seed": None, "scores": scores}
     result["seconds"] = {"total": seconds, "train": seconds}
-    return finish(folder, result, grid.identify())
+    return finish_run(folder, result, grid.identify())
 
 
 def untuned(task: Any) -> Any:
@@ -128,7 +128,7 @@ def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
-    from softf1.tasks.labels import decide, to_logits
+    from softf1.tasks.labels import decide_labels, to_logits
 
     train = [one for one in examples["train"] if task.multi_label or one.labels]
     weigh = _fit_weights(train)
@@ -143,7 +143,7 @@ def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
 
         def predict(own: Sequence[Any]) -> list[Prediction]:
             share = model.predict_proba(weigh(own))
-            return decide(to_logits(share, multi_label=task.multi_label), task)
+            return decide_labels(to_logits(share, multi_label=task.multi_label), task)
 
         return predict
 

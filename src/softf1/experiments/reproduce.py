@@ -15,10 +15,10 @@ from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.experiments.tables import (
     CITED,
-    Part,
+    TablePart,
     is_printed,
-    load_part,
     load_present,
+    load_table_recipe,
     missing_files,
     read_losses,
     write_rebalanced,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from softf1.data.stats import Stats
     from softf1.experiments.grid import Execute
-    from softf1.experiments.tables import Table
+    from softf1.experiments.tables import PaperTable
     from softf1.recipe import Recipe
 
 
@@ -42,7 +42,7 @@ SHARED = ("over", "exclude", "smooth")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TableLine:
     """One row of a reproduced table.
 
     Attributes:
@@ -103,7 +103,7 @@ class Reproduction:
         self.fresh: set[Path] = set()
         self.written: Path | None = None
 
-    def tabulate(self, table: Table) -> tuple[list[str], list[list[str]]]:
+    def tabulate(self, table: PaperTable) -> tuple[list[str], list[list[str]]]:
         """Returns headings and rows of any table; writes the figures of a table of scores."""
         if table.kind == "scores":
             lines = self.run(table)
@@ -113,19 +113,19 @@ class Reproduction:
         heads, rows = self._facts(table)
         return heads, [[*map(str, row), *[""] * (len(heads) - len(row))] for row in rows]
 
-    def _facts(self, table: Table) -> tuple[list[str], Rows]:
+    def _facts(self, table: PaperTable) -> tuple[list[str], Rows]:
         if table.kind == "figure":
             return derive_figure()
         if table.kind == "labels":
-            return score_labels(table, self)
-        make = count_classes if table.kind == "counts" else weigh_classes
+            return compare_labels(table, self)
+        make = compare_counts if table.kind == "counts" else weigh_classes
         return make(table, self.overrides, self.data)
 
-    def run(self, table: Table) -> list[Line]:
+    def run(self, table: PaperTable) -> list[TableLine]:
         """Runs a table of scores; returns its rows."""
         return [line for part in table.parts for line in self.run_part(part, table)]
 
-    def run_part(self, part: Part, table: Table) -> list[Line]:
+    def run_part(self, part: TablePart, table: PaperTable) -> list[TableLine]:
         """Runs the rows of one dataset."""
         try:
             recipe = load_present(part.recipe, self.overrides, self.data, part.values)
@@ -136,7 +136,7 @@ class Reproduction:
         comparison = self.measure(part, recipe)
         return self._lines(part, table, comparison=comparison, recipe=recipe)
 
-    def measure(self, part: Part, recipe: Recipe) -> dict[str, Any]:
+    def measure(self, part: TablePart, recipe: Recipe) -> dict[str, Any]:
         """Runs the rows of a part that are not done yet."""
         assert self.execute is not None  # noqa: S101 - callers check this first
         folder = self.out / part.folder
@@ -168,20 +168,20 @@ class Reproduction:
 
     def _lines(
         self,
-        part: Part,
-        table: Table,
+        part: TablePart,
+        table: PaperTable,
         *,
         comparison: Mapping[str, Any] | None = None,
         remark: str = "",
         recipe: Recipe | None = None,
-    ) -> list[Line]:
+    ) -> list[TableLine]:
         rows = {row["loss"]: row for row in comparison["rows"]} if comparison else {}
         start = next((row[-1] for row in part.rows if row[1] == BASELINE), None)
         lines = []
         for model, loss, *figures in part.rows:
             ours = rows.get(str(loss))
             lines.append(
-                Line(
+                TableLine(
                     dataset=part.dataset,
                     model=model,
                     loss=_name(loss),
@@ -223,7 +223,7 @@ def _name(loss: str | float) -> str:
 
 
 def _ours(
-    row: Mapping[str, Any] | None, table: Table, comparison: Mapping[str, Any] | None
+    row: Mapping[str, Any] | None, table: PaperTable, comparison: Mapping[str, Any] | None
 ) -> list[float | None]:
     if row is None or comparison is None:
         return []
@@ -246,7 +246,7 @@ def _measured_gain(
     return 100 * row["difference"], low, high
 
 
-def _encoders(part: Part, recipe: Recipe | None) -> str:
+def _encoders(part: TablePart, recipe: Recipe | None) -> str:
     """The printed encoder, and ours if the recipe could be read."""
     return part.encoder if recipe is None else f"{part.encoder}; ours {recipe.encoder.name}"
 
@@ -267,7 +267,9 @@ def _remark(
     return remark
 
 
-def format_lines(table: Table, lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+def format_lines(
+    table: PaperTable, lines: Sequence[TableLine]
+) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of a table of scores."""
     names = " / ".join(table.scores)
     heads = ["dataset", "model", "loss", f"printed: {names}", "ours", "gain over CE", "ours"]
@@ -294,14 +296,14 @@ def _figures(values: list[float | None]) -> str:
     return " / ".join("–" if value is None else f"{value:.2f}" for value in values)
 
 
-def _interval(line: Line) -> str:
+def _interval(line: TableLine) -> str:
     if line.gain is None:
         return ""
     mean, low, high = line.gain
     return f"{mean:+.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
 
 
-def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:
+def write_lines(folder: Path, table: PaperTable, lines: Sequence[TableLine]) -> Path:
     """Writes the rows of a table as a file; returns the path."""
     path = folder / f"reproduce-{table.id}.json"
     content = {"schema": 1, "table": table.id, "title": table.title, "source": table.source}
@@ -313,8 +315,8 @@ def write_lines(folder: Path, table: Table, lines: Sequence[Line]) -> Path:
 Rows = list[list[Any]]
 
 
-def count_classes(
-    table: Table, overrides: Sequence[str], data: Path | None
+def compare_counts(
+    table: PaperTable, overrides: Sequence[str], data: Path | None
 ) -> tuple[list[str], Rows]:
     """Negatives, positives and their ratio: as printed, and of the available training files."""
     rows: Rows = []
@@ -322,7 +324,7 @@ def count_classes(
         ours: list[Any] = ["", "", ""]
         remark = ""
         try:
-            recipe = load_part(name, overrides, data)
+            recipe = load_table_recipe(name, overrides, data)
             missing = [path for path in missing_files(recipe) if path == recipe.task.train]
             if missing:
                 raise InputError(f"needs {missing[0]}")
@@ -337,7 +339,7 @@ def count_classes(
 
 
 def weigh_classes(
-    table: Table, overrides: Sequence[str], data: Path | None
+    table: PaperTable, overrides: Sequence[str], data: Path | None
 ) -> tuple[list[str], Rows]:
     """Balanced weights: as printed, from the printed counts, and from our data if available."""
     from softf1.losses import class_weights
@@ -371,12 +373,12 @@ def _describe_train(recipe: Recipe) -> Stats:
     return describe(read(task.train, format=task.options.get("format"), task=task.kind))
 
 
-def score_labels(table: Table, run: Reproduction) -> tuple[list[str], Rows]:
+def compare_labels(table: PaperTable, run: Reproduction) -> tuple[list[str], Rows]:
     """F1 of each label and loss, as printed and ours."""
     rest = table.rest
     losses = rest["losses"]
     rows = [[loss, loss] for loss in losses]
-    part = Part(
+    part = TablePart(
         dataset="", recipe=rest["recipe"], encoder=rest["encoder"], rows=rows, losses="news"
     )
     scores, remark = {}, ""

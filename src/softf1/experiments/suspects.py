@@ -18,7 +18,7 @@ import torch
 
 from softf1.data.problems import Problems
 from softf1.errors import InputError, RunError
-from softf1.experiments.grid import RUNS, Grid, RunSpec, lock
+from softf1.experiments.grid import RUNS, Grid, RunSpec, lock_grid
 from softf1.experiments.meter import Meter
 from softf1.files import finite, write_json, write_text
 from softf1.recipe import with_values
@@ -90,13 +90,13 @@ def find_suspects(
         The content of `suspects.json`.
     """
     whole = with_values(recipe, {"task.folds": folds, "task.fold": 0})
-    examples = read_examples(whole)
+    examples = list_examples(whole)
     grid = Grid(folder, recipe, execute)
-    with lock(folder, force=force):
+    with lock_grid(folder, force=force):
         runs = train_folds(grid, folds, quiet=quiet)
         parts = predict_folds(grid, runs, whole, [example for _, example in examples])
         found, unknown = judge(parts)
-        content = describe(grid, runs, examples, found[:top])
+        content = make_content(grid, runs, examples, found[:top])
         content |= {"folds": folds, "found": len(found), "unknown": unknown}
         content["kinds"] = dict(Counter(suspect.kind for suspect in found).most_common())
         write_json(folder / FILE, finite(content))
@@ -104,7 +104,7 @@ def find_suspects(
     return content
 
 
-def read_examples(recipe: Recipe) -> list[tuple[str, Any]]:
+def list_examples(recipe: Recipe) -> list[tuple[str, Any]]:
     """All examples with their files, in the order in which they are cut into folds.
 
     Raises:
@@ -193,7 +193,7 @@ def judge(parts: Iterator[Held]) -> tuple[list[Suspect], int]:
     return sorted(found, key=lambda one: (-one.score, one.example)), unknown
 
 
-def describe(
+def make_content(
     grid: Grid,
     runs: Sequence[RunSpec],
     examples: Sequence[tuple[str, Any]],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.experiments.comparison import conclude_grid
-from softf1.experiments.grid import Grid, lock, make_run
+from softf1.experiments.grid import Grid, lock_grid, make_run
 from softf1.experiments.meter import Meter
 from softf1.recipe import check_recipe, with_values
 from softf1.recipe.loading import parse_override, split_values
@@ -56,7 +56,7 @@ def run_variants(
         for seed in seeds
     ]
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
-    with lock(folder, force=force):
+    with lock_grid(folder, force=force):
         names = {"baseline": baseline or next(iter(variants)), "losses": list(variants)}
         grid.open(**about, **names, seeds=list(seeds))
         with Meter(len(runs), len(runs), quiet=quiet) as meter:

@@ -31,7 +31,7 @@ CITED = "cited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TablePart:
     """The rows of a table that one recipe reproduces.
 
     Attributes:
@@ -62,7 +62,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PaperTable:
     """A table as printed.
 
     Attributes:
@@ -82,7 +82,7 @@ class Table:
     kind: str = "scores"
     scores: list[str] = field(default_factory=list)
     split: str | None = None
-    parts: list[Part] = field(default_factory=list)
+    parts: list[TablePart] = field(default_factory=list)
     rest: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -99,7 +99,7 @@ class Table:
         return list(dict.fromkeys(named))
 
 
-def read_tables() -> dict[str, Table]:
+def read_tables() -> dict[str, PaperTable]:
     """Reads all tables, by name."""
     tables = _read_paper().items()
     return {name: _table(name, values) for name, values in tables if name != LOSSES}
@@ -116,17 +116,17 @@ def _read_paper() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _table(name: str, values: dict[str, Any]) -> Table:
-    parts = [Part(**part) for part in values.pop("parts", [])]
+def _table(name: str, values: dict[str, Any]) -> PaperTable:
+    parts = [TablePart(**part) for part in values.pop("parts", [])]
     known = {
         key: values.pop(key)
         for key in ("title", "source", "kind", "scores", "split")
         if key in values
     }
-    return Table(id=name, parts=parts, rest=values, **known)
+    return PaperTable(id=name, parts=parts, rest=values, **known)
 
 
-def find_table(name: str) -> Table:
+def find_table(name: str) -> PaperTable:
     """Finds a table by name; `table3` and `Table 3` mean 3."""
     tables = read_tables()
     plain = name.lower().replace(" ", "")
@@ -138,7 +138,7 @@ def find_table(name: str) -> Table:
     return table
 
 
-def load_part(
+def load_table_recipe(
     name: str, overrides: Sequence[str], data: Path | None, values: dict[str, Any] | None = None
 ) -> Recipe:
     """Loads the recipe of a part, with its files in another folder than `data` if given.
@@ -164,7 +164,7 @@ def load_present(
     name: str, overrides: Sequence[str], data: Path | None, values: dict[str, Any] | None = None
 ) -> Recipe:
     """The same; raises if a file of the recipe does not exist."""
-    recipe = load_part(name, overrides, data, values)
+    recipe = load_table_recipe(name, overrides, data, values)
     if missing := missing_files(recipe):
         raise InputError(f"needs {', '.join(missing)}")
     return recipe
@@ -195,7 +195,7 @@ def list_ready(overrides: Sequence[str], data: Path | None) -> tuple[list[str], 
         here, files = [], []
         for name in recipes:
             try:
-                missing = missing_files(load_part(name, overrides, data))
+                missing = missing_files(load_table_recipe(name, overrides, data))
             except InputError as error:
                 missing = [str(error)]
             here += [] if missing else [name]

@@ -14,7 +14,7 @@ from softf1.metrics.counts import name_score
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from softf1.experiments.per_example import Run
+    from softf1.experiments.per_example import RunScores
     from softf1.experiments.statistics import Difference
 
 
@@ -38,7 +38,7 @@ def name_gain(difference: Difference, metric: str) -> str:
     return f"{gain} [{_points(difference.low)}, {_points(difference.high)}]"
 
 
-def judge(difference: Difference, p_holm: float, *, losses: int, gain: float) -> str:
+def find_verdict(difference: Difference, p_holm: float, *, losses: int, gain: float) -> str:
     """Returns the verdict on a variant: a few words, and after a semicolon the reason.
 
     Args:
@@ -120,7 +120,7 @@ def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
     ]
 
 
-def conclude(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, metric: str) -> str:
+def summarise(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, metric: str) -> str:
     """Returns one sentence about all losses: which help, or that none does.
 
     Args:
@@ -173,7 +173,7 @@ ENOUGH = 100
 
 
 def list_caveats(
-    runs: Mapping[str, Mapping[int, Run]], trials: Sequence[Mapping[str, Any]]
+    runs: Mapping[str, Mapping[int, RunScores]], trials: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     """Lists caveats of a comparison, each a sentence with the variants concerned.
 
@@ -198,7 +198,7 @@ def list_caveats(
         )
 
 
-def count_collapsed(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
+def count_collapsed(runs: Mapping[str, Mapping[int, RunScores]]) -> list[str]:
     """Lists variants with collapsed seeds, and how many collapsed."""
     dead = {variant: sum(run.collapsed for run in own.values()) for variant, own in runs.items()}
     return [
@@ -230,7 +230,7 @@ def _mostly_one(scores: Sequence[float]) -> bool:
     return 2 * count > len(scores)
 
 
-def find_constant(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
+def find_constant(runs: Mapping[str, Mapping[int, RunScores]]) -> list[str]:
     """Finds imperfect variants whose seeds agree on every test example."""
     return [
         variant

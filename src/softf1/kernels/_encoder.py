@@ -34,7 +34,7 @@ def draw_mask(seeds, call, row, p, R: tl.constexpr, W: tl.constexpr):
 
 
 @triton.jit
-def load_tile(source, place, inside):
+def load_masked(source, place, inside):
     return tl.load(source + place, mask=inside, other=0.0).to(tl.float32)
 
 
@@ -49,15 +49,15 @@ def norm_forward(
     col = tl.arange(0, W)[None, :]
     inside = (row[:, None] < rows) & (col < width)
     place = row[:, None] * width + col
-    s = load_tile(z, place, inside)
+    s = load_masked(z, place, inside)
     if DROP:
         s *= draw_mask(seeds, call, row[:, None], p, R, W)
-    s += load_tile(residual, place, inside)
+    s += load_masked(residual, place, inside)
     mean = tl.sum(s, axis=1) / width
     centred = tl.where(inside, s - mean[:, None], 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(centred * centred, axis=1) / width + eps)
-    out = centred * scale[:, None] * load_tile(gain, col, col < width)
-    out += load_tile(shift, col, col < width)
+    out = centred * scale[:, None] * load_masked(gain, col, col < width)
+    out += load_masked(shift, col, col < width)
     tl.store(y + place, out, mask=inside)
     if HALF:
         tl.store(half + place, out, mask=inside)
@@ -73,7 +73,7 @@ def norm_backward(
 ):  # fmt: skip
     """∂z, ∂residual, and lines of ∂γ, ∂β, ∂bias; ∂y is the sum of both outputs' gradients."""
     col = tl.arange(0, W)[None, :]
-    gamma = load_tile(gain, col, col < width)
+    gamma = load_masked(gain, col, col < width)
     dgain = tl.zeros([R, W], tl.float32)
     dshift = tl.zeros([R, W], tl.float32)
     dbias = tl.zeros([R, W], tl.float32)
@@ -81,19 +81,19 @@ def norm_backward(
         row = (block * R + tl.arange(0, R)).to(tl.int64)
         inside = (row[:, None] < rows) & (col < width)
         place = row[:, None] * width + col
-        s = load_tile(z, place, inside)
+        s = load_masked(z, place, inside)
         if DROP:
             mask = draw_mask(seeds, call, row[:, None], p, R, W)
             s *= mask
-        s += load_tile(residual, place, inside)
-        mean = load_tile(statistics, row, row < rows)[:, None]
-        scale = load_tile(statistics + rows, row, row < rows)[:, None]
+        s += load_masked(residual, place, inside)
+        mean = load_masked(statistics, row, row < rows)[:, None]
+        scale = load_masked(statistics + rows, row, row < rows)[:, None]
         normed = tl.where(inside, (s - mean) * scale, 0.0)
         incoming = tl.zeros([R, W], tl.float32)
         if WHOLE:
-            incoming += load_tile(dy, place, inside)
+            incoming += load_masked(dy, place, inside)
         if HALF:
-            incoming += load_tile(dhalf, place, inside)
+            incoming += load_masked(dhalf, place, inside)
         dgain += incoming * normed
         dshift += incoming
         h = incoming * gamma
@@ -120,7 +120,7 @@ def normal_share(z):
 @triton.jit
 def gelu_forward(z, y, size, B: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    x = load_tile(z, place, place < size)
+    x = load_masked(z, place, place < size)
     tl.store(y + place, x * normal_share(x), mask=place < size)
 
 
@@ -132,9 +132,9 @@ def gelu_backward(dy, z, dz, parts, rows, width, stride, R: tl.constexpr, W: tl.
     for block in tl.range(tl.program_id(1), tl.cdiv(rows, R), tl.num_programs(1)):
         row = (block * R + tl.arange(0, R)).to(tl.int64)[:, None]
         inside = (row < rows) & (col < width)
-        x = load_tile(z, row * width + col, inside)
+        x = load_masked(z, row * width + col, inside)
         density = 0.3989422804014327 * tl.exp(-0.5 * x * x)
-        d = load_tile(dy, row * width + col, inside) * (normal_share(x) + x * density)
+        d = load_masked(dy, row * width + col, inside) * (normal_share(x) + x * density)
         tl.store(dz + row * width + col, d, mask=inside)
         total += d
     line = parts + tl.program_id(1).to(tl.int64) * stride + col
@@ -155,11 +155,11 @@ def pack_backward(
         row = (block * R + tl.arange(0, R)).to(tl.int64)[:, None]
         inside = (row < rows) & (col < width)
         if own == 0:
-            d = load_tile(query, row * query_stride + col, inside)
+            d = load_masked(query, row * query_stride + col, inside)
         elif own == 1:
-            d = load_tile(key, row * key_stride + col, inside)
+            d = load_masked(key, row * key_stride + col, inside)
         else:
-            d = load_tile(value, row * value_stride + col, inside)
+            d = load_masked(value, row * value_stride + col, inside)
         tl.store(dz + (row * 3 + own) * width + col, d, mask=inside)
         total += d
     line = parts + tl.program_id(1).to(tl.int64) * stride + own * width + col

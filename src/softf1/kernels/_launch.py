@@ -116,7 +116,9 @@ def processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def cut(n: int, c: int, vector: int, *, entries: int, warps: int, together: int, many: int) -> Tile:
+def choose_tile(
+    n: int, c: int, vector: int, *, entries: int, warps: int, together: int, many: int
+) -> Tile:
     """Lays tiles over n × c with `entries` a thread of one row; a long row is cut into tiles.
 
     Args:
@@ -142,7 +144,7 @@ def cut(n: int, c: int, vector: int, *, entries: int, warps: int, together: int,
 def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """Rows of one tile, read once: a thread has much of a row, so that few share it."""
     entries, together = (4, 8) if c <= FEW else (32, 15)
-    tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
+    tile = choose_tile(n, c, vector, entries=entries, warps=4, together=together, many=many)
     return tile._replace(programs=min(tile.programs, MOST_PROGRAMS))
 
 
@@ -151,7 +153,7 @@ def ready_tile(n: int, c: int, vector: int, many: int) -> Ready:
     """Rows of one tile, read once and their gradient written."""
     if c <= LONGEST_TILE:
         entries, together = (4, 8) if c <= FEW else (32, 12)
-        tile = cut(n, c, vector, entries=entries, warps=4, together=together, many=many)
+        tile = choose_tile(n, c, vector, entries=entries, warps=4, together=together, many=many)
         return Ready(tile._replace(programs=min(tile.programs, MOST_PROGRAMS)), again=False)
     warps = 16
     width = 32 * warps * vector
@@ -163,7 +165,7 @@ def ready_tile(n: int, c: int, vector: int, many: int) -> Ready:
 def backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """A map without sums; tiles of long rows are blocks of their own."""
     entries = 4 if c <= FEW else 16
-    tile = cut(n, min(c, 2_048), vector, entries=entries, warps=4, together=0, many=many)
+    tile = choose_tile(n, min(c, 2_048), vector, entries=entries, warps=4, together=0, many=many)
     return tile._replace(programs=tile.programs * triton.cdiv(c, tile.s * tile.w))
 
 
@@ -172,7 +174,7 @@ def statistics_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """Sums over rows: a program keeps its classes' sums and goes through its rows."""
     if c <= LONGEST_TILE:
         entries, warps, together = (4, 4, 4) if c <= FEW else (32, 2, 12)
-        tile = cut(n, c, vector, entries=entries, warps=warps, together=together, many=many)
+        tile = choose_tile(n, c, vector, entries=entries, warps=warps, together=together, many=many)
         # Each program leaves a line of 2 · C sums.
         return tile._replace(programs=min(tile.programs, max(many, MOST_SUMS // c)))
     tile = Tile(1, 4, 512, 4, 1)
@@ -185,7 +187,7 @@ def batch_backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """A sum over the row first: rows of one tile stay in registers."""
     if c <= LONGEST_TILE:
         entries = 4 if c <= FEW else 16
-        return cut(n, c, vector, entries=entries, warps=4, together=8, many=many)
+        return choose_tile(n, c, vector, entries=entries, warps=4, together=8, many=many)
     return Tile(1, 4, 1_024, 8, min(triton.cdiv(n, 4), many * 4))
 
 

@@ -19,8 +19,8 @@ from softf1.losses._derivative import HandWritten, first_derivative
 
 if TYPE_CHECKING:
     from softf1.kernels._numbers import Numbers
-    from softf1.kernels.batch_level import Batch
-    from softf1.kernels.example_level import Example
+    from softf1.kernels.batch_level import BatchLevel
+    from softf1.kernels.example_level import ExampleLevel
     from softf1.losses._core import Reduction
 
 
@@ -66,7 +66,7 @@ def _wants_operator(x: Tensor) -> bool:
 
 
 def run(
-    kernels: Example | Batch,
+    kernels: ExampleLevel | BatchLevel,
     x: Tensor,
     target: Tensor,
     mask: Tensor | None,
@@ -89,7 +89,7 @@ class _Loss(HandWritten):
         target: Tensor,
         mask: Tensor | None,
         weight: Tensor | None,
-        kernels: Example | Batch,
+        kernels: ExampleLevel | BatchLevel,
     ) -> Tensor:
         value, aux, ctx.foreseen = kernels.value_and_gradient(x, target, mask, weight)
         ctx.save_for_backward(x, target, mask, weight, aux)

@@ -43,7 +43,7 @@ def batch_room(n: int, c: int, numbers: Numbers, *, softmax: bool) -> tuple[int,
     return at, at + 2 * c * (1 + _lines_at_once(c))
 
 
-class Batch:
+class BatchLevel:
     """A loss at batch level on tensors of one kind: its kernels, laid out."""
 
     __slots__ = ("at", "backward", "few", "flags", "none", "room", "shape", "smooth", "sums")
@@ -203,7 +203,7 @@ class Batch:
         return Plan(kernel, (programs, 1, 1), numbers_, constants, warps)
 
 
-class BatchSums(Batch):
+class BatchSums(BatchLevel):
     """The same with `reduction="sums"`: the slopes come from outside."""
 
     __slots__ = ()
@@ -239,7 +239,7 @@ def lay_out_batch(
     reduction: Reduction,
     *,
     micro: bool,
-) -> Batch:
+) -> BatchLevel:
     """Returns the kernels for these tensors, laid out at their first use."""
     kind = kind_of(x, target)
     return _lay_out(kind, numbers, mask is None, weight is None, reduction, micro)
@@ -253,10 +253,10 @@ def _lay_out(
     no_weight: bool,  # noqa: FBT001
     reduction: Reduction,
     micro: bool,  # noqa: FBT001
-) -> Batch:
+) -> BatchLevel:
     mean, none = reduction == "mean" and not micro, reduction == "none" and not micro
     flags = (not no_weight, micro, mean, none)
-    made = BatchSums if reduction == "sums" else Batch
+    made = BatchSums if reduction == "sums" else BatchLevel
     return made(kind, numbers, flags, has_mask=not no_mask)
 
 

@@ -35,7 +35,7 @@ from softf1.kernels._encoder import (
     pack_backward,
 )
 from softf1.kernels._launch import processors
-from softf1.kernels.row_sums import Owed, add_lines, open_lines, own_bias, reserve, split
+from softf1.kernels.row_sums import Owed, open_lines, own_bias, reserve, split, sum_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,7 +180,7 @@ class LinearNorm(torch.autograd.Function):
         )  # fmt: skip
         dgain = dshift = dbias = None
         if ctx.owed is None:
-            of_norm, dbias = add_lines(parts, 2 * width, z.dtype)
+            of_norm, dbias = sum_lines(parts, 2 * width, z.dtype)
             dgain, dshift = of_norm.chunk(2)
         dx, dweight = product_gradients(ctx, dz, x, weight)
         return dx, dweight, dbias, dresidual, dgain, dshift, *(None,) * 4
@@ -221,7 +221,7 @@ class LinearQKV(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, *given: Any) -> tuple[Tensor, ...]:  # noqa: D102
         *layers, _, owed = given
-        weight, bias = join(layers[:3]), join(layers[3:])
+        weight, bias = join_rows(layers[:3]), join_rows(layers[3:])
         z = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         ctx.save_for_backward(x, weight)
         ctx.lines = count_lines(z)
@@ -252,7 +252,7 @@ class SelfAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:  # noqa: D102
         *layers, _, owed, heads, scale, allowed, dropout = given
-        weight, bias = join(layers[:3]), join(layers[3:])
+        weight, bias = join_rows(layers[:3]), join_rows(layers[3:])
         qkv = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         width = weight.shape[0] // 3
         out = qkv.new_empty((*x.shape[:-1], width))
@@ -357,14 +357,14 @@ def product_gradients(
     return dx, dweight
 
 
-def join(tensors: Sequence[Tensor]) -> Tensor:
+def join_rows(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors one below the other; where they lie so in memory, a view.
 
     >>> first, second = torch.arange(4.0).view(2, 2).split(1)
-    >>> joined = join((first, second))
+    >>> joined = join_rows((first, second))
     >>> joined.shape, joined.data_ptr() == first.data_ptr()
     (torch.Size([2, 2]), True)
-    >>> join((second, first)).tolist()
+    >>> join_rows((second, first)).tolist()
     [[2.0, 3.0], [0.0, 1.0]]
     """
     first, step = tensors[0], tensors[0].numel() * tensors[0].element_size()

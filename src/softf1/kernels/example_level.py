@@ -31,7 +31,7 @@ def example_room(n: int, numbers: Numbers, *, softmax: bool) -> int:
     return (kept_values(numbers) if softmax else 1) * n + AFTER_ROWS
 
 
-class Example:
+class ExampleLevel:
     """A loss at example level on tensors of one kind: its kernels, laid out."""
 
     __slots__ = ("backward", "both", "check", "forward", "none", "room", "softmax")
@@ -116,7 +116,7 @@ class Example:
         return dx
 
 
-class ExampleSums(Example):
+class ExampleSums(ExampleLevel):
     """The same with `reduction="sums"`: what divides the sum comes with the gradient of it."""
 
     __slots__ = ()
@@ -141,7 +141,7 @@ def lay_out_example(
     weight: Tensor | None,
     numbers: Numbers,
     reduction: Reduction,
-) -> Example:
+) -> ExampleLevel:
     """Returns the kernels for these tensors, laid out at their first use."""
     return _lay_out(kind_of(x, target), numbers, mask is None, weight is None, reduction)
 
@@ -153,9 +153,9 @@ def _lay_out(
     no_mask: bool,  # noqa: FBT001 — a key of the cache, which takes names at a cost
     no_weight: bool,  # noqa: FBT001
     reduction: Reduction,
-) -> Example:
+) -> ExampleLevel:
     flags = (not no_mask, not no_weight, reduction == "mean", reduction == "none")
-    return (ExampleSums if reduction == "sums" else Example)(kind, numbers, flags)
+    return (ExampleSums if reduction == "sums" else ExampleLevel)(kind, numbers, flags)
 
 
 def _is_foreseen(shape: Shape, numbers: Numbers, flags: tuple[bool, bool, bool, bool]) -> bool:

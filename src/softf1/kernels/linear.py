@@ -137,9 +137,9 @@ class _LinearLoss(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
-        found = [None if g is None else g.mul_(incoming.to(g.dtype)) for g in ctx.gradients]
+        gradients = [None if g is None else g.mul_(incoming.to(g.dtype)) for g in ctx.gradients]
         ctx.gradients = None  # they were changed in place
-        return (*found, *(None,) * 4)
+        return (*gradients, *(None,) * 4)
 
 
 class _Graph:
@@ -221,19 +221,19 @@ class _Work:
     def sums(self) -> tuple[Tensor, ...]:
         """Returns the sums of all rows, without gradients."""
         with torch.no_grad():
-            found = [take_sums(self.loss, logits, t, m) for _, logits, t, m in self.chunks()]
-            return reduce(join_sums, found)
+            sums = [take_sums(self.loss, logits, t, m) for _, logits, t, m in self.chunks()]
+            return reduce(join_sums, sums)
 
     def sums_with_graphs(self) -> tuple[Tensor, ...]:
         """Returns the sums of all rows, and keeps their graphs if they are small."""
-        found = []
+        sums = []
         for _, logits, target, mask in self.chunks(tracked=True):
             graph = _Graph(self.loss, logits, target, mask)
             if not self.graphs and graph.other_bytes > logits.nbytes // 8:
                 return self.sums()
-            found.append(tuple(own.detach() for own in graph.sums))
+            sums.append(tuple(own.detach() for own in graph.sums))
             self.graphs.append(graph)
-        return reduce(join_sums, found)
+        return reduce(join_sums, sums)
 
     def gradients_of(self, slopes: tuple[Tensor, ...]) -> None:
         """Adds up the gradients of slopes · sums."""
@@ -248,7 +248,7 @@ class _Work:
 
         Without slopes, those of the sum of the rows' losses.
         """
-        found = []
+        collected = []
         for hidden, logits, target, mask in self.chunks():
             logits.requires_grad_()
             with torch.enable_grad():
@@ -257,9 +257,9 @@ class _Work:
                 like = sums[0]
                 slopes = (torch.tensor([[1.0], [0.0]], dtype=like.dtype, device=like.device),)
             (dx,) = torch.autograd.grad(sums, logits, slopes)
-            found.append(tuple(own.detach() for own in sums))
+            collected.append(tuple(own.detach() for own in sums))
             self._add(hidden, dx)
-        return reduce(join_sums, found)
+        return reduce(join_sums, collected)
 
     def _add(self, hidden: Tensor, dx: Tensor) -> None:
         with torch.no_grad():
@@ -278,12 +278,12 @@ class _Work:
         self, factor: Tensor | None, wanted: tuple[bool, ...]
     ) -> tuple[Tensor | None, ...]:
         """Returns the gradients of hidden, weight and bias, times the factor."""
-        found = (torch.cat(self.of_hidden), self.of_weight, self.of_bias)
+        gradients = (torch.cat(self.of_hidden), self.of_weight, self.of_bias)
         self.of_hidden = []
         like = (self.hidden, self.weight, self.bias)
         return tuple(
             _scaled(gradient, factor, original) if want else None
-            for gradient, original, want in zip(found, like, wanted, strict=True)
+            for gradient, original, want in zip(gradients, like, wanted, strict=True)
         )
 
 

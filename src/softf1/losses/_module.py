@@ -64,7 +64,7 @@ class LossModule(nn.Module):
 
     def __init__(self, *, weight: Any = None, **options: Any) -> None:
         super().__init__()
-        check_options(type(self).function, options)
+        check_module_options(type(self).function, options)
         if weight is not None:
             weight = torch.as_tensor(weight)
             if weight.device.type != "meta" and not torch.compiler.is_compiling():
@@ -90,7 +90,7 @@ class LossModule(nn.Module):
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
 
 
-def check_options(function: Callable[..., Tensor], options: dict[str, Any]) -> None:
+def check_module_options(function: Callable[..., Tensor], options: dict[str, Any]) -> None:
     """Raises on an option that `function` does not have, or on a choice that it does not offer."""
     known = set(inspect.signature(function).parameters).difference(GIVEN_AT_CALL)
     for name in options:

@@ -37,9 +37,9 @@ def count_classes(
             a macro mean. If not given, the classes that occur in either list, sorted.
     """
     _check_lengths(len(gold), len(predicted))
-    found = Counter(a for a, b in zip(gold, predicted, strict=True) if a == b)
+    right = Counter(a for a, b in zip(gold, predicted, strict=True) if a == b)
     wanted, got = Counter(gold), Counter(predicted)
-    return _from_counters(found, wanted, got, labels)
+    return _from_counters(right, wanted, got, labels)
 
 
 def count_classes_ids(gold: ArrayLike, predicted: ArrayLike, *, labels: Sequence[str]) -> Counts:
@@ -50,8 +50,8 @@ def count_classes_ids(gold: ArrayLike, predicted: ArrayLike, *, labels: Sequence
     """
     right, chosen = _check_ids(gold, len(labels)), _check_ids(predicted, len(labels))
     _check_lengths(right.size, chosen.size)
-    found = right[right == chosen]
-    tp, wanted, got = (np.bincount(ids, minlength=len(labels)) for ids in (found, right, chosen))
+    hits = right[right == chosen]
+    tp, wanted, got = (np.bincount(ids, minlength=len(labels)) for ids in (hits, right, chosen))
     return Counts(labels, np.stack([tp, got - tp, wanted - tp], axis=1))
 
 
@@ -68,10 +68,10 @@ def count_label_sets(
     """
     _check_lengths(len(gold), len(predicted))
     pairs = [(set(a), set(b)) for a, b in zip(gold, predicted, strict=True)]
-    found = Counter(label for a, b in pairs for label in a & b)
+    right = Counter(label for a, b in pairs for label in a & b)
     wanted = Counter(label for a, _ in pairs for label in a)
     got = Counter(label for _, b in pairs for label in b)
-    return _from_counters(found, wanted, got, labels)
+    return _from_counters(right, wanted, got, labels)
 
 
 def count_label_matrix(gold: ArrayLike, predicted: ArrayLike, *, labels: Sequence[str]) -> Counts:
@@ -112,13 +112,13 @@ def group_by_frequency(
 
 
 def _from_counters(
-    found: Counter[str],
+    right: Counter[str],
     wanted: Counter[str],
     got: Counter[str],
     labels: Iterable[str] | None,
 ) -> Counts:
     kept = sorted(wanted | got) if labels is None else list(labels)
-    rows = [(found[x], got[x] - found[x], wanted[x] - found[x]) for x in kept]
+    rows = [(right[x], got[x] - right[x], wanted[x] - right[x]) for x in kept]
     return Counts(kept, np.array(rows, dtype=np.int64))
 
 

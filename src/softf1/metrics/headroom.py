@@ -82,13 +82,13 @@ def macro_f(tables: Floats) -> Floats:
     return divide(ratios_of(tables)[..., 2].sum(axis=-1), occurs)  # type: ignore[arg-type]
 
 
-def share(tables: Floats) -> Floats:
+def mean_of_tables(tables: Floats) -> Floats:
     """A total divided by a count, from tables `(…, rows, 2)`."""
     total, count = np.moveaxis(tables.sum(axis=-2), -1, 0)
     return divide(total, count)
 
 
-def sweep(events: Events, decided: Floats, *, score: Callable[[Floats], Floats]) -> Best:
+def sweep_events(events: Events, decided: Floats, *, score: Callable[[Floats], Floats]) -> Best:
     """The best value of the number, and the cross-fitted score.
 
     Args:
@@ -171,7 +171,7 @@ def sweep_threshold(
     tables = [_tabulate(right, chosen, part, row, rows) for chosen in (np.ones_like(right), given)]
     lost = np.where(right.reshape(-1, 1), [-1.0, 0.0, 1.0], [0.0, -1.0, 0.0])
     events = Events(tables[0], values.ravel(), part, row[:, None], lost[:, None])
-    return sweep(events, tables[1], score=macro_f if macro else micro_f)
+    return sweep_events(events, tables[1], score=macro_f if macro else micro_f)
 
 
 def _tabulate(right: Mask, given: Mask, fold: Ints, row: Ints, rows: int) -> Floats:
@@ -216,7 +216,7 @@ def sweep_bias(
     if not macro:
         start, now, row = start.sum(1, keepdims=True), now.sum(1, keepdims=True), row * 0
     events = Events(start, margin, own, row, change)
-    return sweep(events, now, score=macro_f if macro else micro_f)
+    return sweep_events(events, now, score=macro_f if macro else micro_f)
 
 
 def _against(logits: ArrayLike, index: int) -> tuple[Floats, Floats, Ints]:
@@ -295,7 +295,7 @@ def sweep_outside(
     fold_of = np.concatenate(part)
     row = np.zeros((len(fold_of), 1), np.int64)
     events = Events(start, np.concatenate(at), fold_of, row, np.concatenate(change)[:, None])
-    return sweep(events, now, score=micro_f)
+    return sweep_events(events, now, score=micro_f)
 
 
 def _chunks(costs: Ints) -> Iterator[tuple[int, int]]:
@@ -394,18 +394,18 @@ def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan])
     overlap = (starts[0][:, None] < ends[1]) & (ends[0] < starts[1][:, None])
     equal = (starts[0][:, None] == ends[0]) & (starts[1][:, None] == ends[1])
     pairs = [
-        [(given[a], wanted[b]) for a, b in pair_up(edges, first=equal & same)]
+        [(given[a], wanted[b]) for a, b in match_pairs(edges, first=equal & same)]
         for edges in (equal, overlap & same, overlap)
     ]
     return SpanMatches(len(right), *pairs)
 
 
-def pair_up(edges: NDArray[np.bool_], *, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def match_pairs(edges: NDArray[np.bool_], *, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """As many pairs (row, column) of `edges` as there can be, each row and column once.
 
     Augmenting paths, from the pairs of `first`, none of which share a row or column.
 
-    >>> pair_up(np.array([[True, True], [True, False]]), first=np.zeros((2, 2), bool))
+    >>> match_pairs(np.array([[True, True], [True, False]]), first=np.zeros((2, 2), bool))
     [(0, 1), (1, 0)]
     """
     after = [np.flatnonzero(row).tolist() for row in edges]

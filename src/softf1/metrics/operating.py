@@ -92,15 +92,15 @@ class Target:
         Traceback (most recent call last):
         ValueError: wanted "f1", ... got 'recall'
         """
-        if (found := _F.fullmatch(text)) and float(found[1]) > 0:
-            return cls("f", text, beta=float(found[1]))
-        if found := _LEAST.fullmatch(text):
-            least = _number(found[2])
+        if (match := _F.fullmatch(text)) and float(match[1]) > 0:
+            return cls("f", text, beta=float(match[1]))
+        if match := _LEAST.fullmatch(text):
+            least = _number(match[2])
             if not 0 < least < 1:
-                raise ValueError(f"wanted a {found[1]} above 0 and below 1, got {text!r}")
-            return cls("precision" if found[1] == "precision" else "recall", text, least=least)
-        if found := _COST.fullmatch(text):
-            fp, fn = map(_number, found.groups())
+                raise ValueError(f"wanted a {match[1]} above 0 and below 1, got {text!r}")
+            return cls("precision" if match[1] == "precision" else "recall", text, least=least)
+        if match := _COST.fullmatch(text):
+            fp, fn = map(_number, match.groups())
             if not (0 <= fp < math.inf and 0 <= fn < math.inf and fp + fn > 0):
                 raise ValueError(f"wanted costs of 0 or more, one above 0, got {text!r}")
             return cls("cost", text, fp=fp, fn=fn)

@@ -43,8 +43,8 @@ def macro_average_precision(scores: ArrayLike, gold: ArrayLike) -> float:
     """
     given, right = check_scores(scores, gold)
     columns = np.flatnonzero(right.any(axis=0))
-    found = [average_precision(given[:, c], right[:, c]) for c in columns]
-    return float(np.mean(found)) if found else 0.0
+    values = [average_precision(given[:, c], right[:, c]) for c in columns]
+    return float(np.mean(values)) if values else 0.0
 
 
 def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
@@ -80,9 +80,9 @@ def _leave_one_out(values: NDArray[np.float64], right: NDArray[np.bool_]) -> NDA
     right_out = np.cumsum(later[::-1])[::-1] - later + (new - 1) * (hits - 1) / fewer
     rest = before[step] + np.where(right, right_out[step], wrong_out[step])
     wanted = right.sum() - right
-    found = np.zeros(len(rest))
-    np.divide(rest, wanted, out=found, where=wanted > 0)
-    return found
+    means = np.zeros(len(rest))
+    np.divide(rest, wanted, out=means, where=wanted > 0)
+    return means
 
 
 def _steps(

@@ -103,9 +103,9 @@ def count_each_strict_ids(
     """
     known = get_scheme(scheme)
     streams, sizes = _check_ids(gold, predicted, lengths, tags, known)
-    found, wanted, right = _find_both(streams, sizes, _read_tags(tags, known))
+    predictions, wanted, right = _find_both(streams, sizes, _read_tags(tags, known))
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    starts = found.start[right], found.start, wanted.start
+    starts = predictions.start[right], predictions.start, wanted.start
     tp, got, gold_spans = (np.bincount(owner[x], minlength=len(sizes)) for x in starts)
     return np.stack([tp, got - tp, gold_spans - tp], axis=1)
 

@@ -147,7 +147,7 @@ def score_squad2(
     raw = [score_each(score, predicted, golds) for score in (exact_match, token_f1_v2)]
     exact, f1 = (np.where(null > threshold, ~has_answer, scores) for scores in raw)
     answered = np.array([bool(text) for text in predicted], dtype=bool)
-    best = [best_threshold(scores, null, has_answer, answered) for scores in raw]
+    best = [best_null_threshold(scores, null, has_answer, answered) for scores in raw]
     return Squad2Scores(
         QAScores.from_arrays(exact, f1),
         QAScores.from_arrays(exact[has_answer], f1[has_answer]),
@@ -156,7 +156,7 @@ def score_squad2(
     )
 
 
-def best_threshold(
+def best_null_threshold(
     scores: NDArray[np.float64],
     null_scores: NDArray[np.float64],
     has_answer: NDArray[np.bool_],
@@ -168,7 +168,7 @@ def best_threshold(
     the other, most certain first: it gains its score, or loses 1 where nothing was to be answered.
     The first best point wins; nothing better than answering none has the threshold 0.
 
-    >>> best_threshold(np.array([1., 1., 0.]), np.array([.1, .7, .4]),
+    >>> best_null_threshold(np.array([1., 1., 0.]), np.array([.1, .7, .4]),
     ...                np.array([True, True, False]), np.array([True, True, True]))
     BestThreshold(score=0.666..., threshold=0.1)
     """

@@ -157,11 +157,11 @@ def _choose_micro(table: Ints, beta: float) -> Ints:
     that this gives is the next guess, and it rises until it is the best.
     """
     columns = np.arange(table.shape[1])
-    found, predicted = table[..., 0], table[..., 0] + table[..., 1]
+    right, predicted = table[..., 0], table[..., 0] + table[..., 1]
     choice = np.zeros_like(columns)
     guess = float(average_f(table[choice, columns], average="micro", beta=beta))
     while True:
-        better = np.argmax((1 + beta**2) * found - guess * predicted, axis=0)
+        better = np.argmax((1 + beta**2) * right - guess * predicted, axis=0)
         reached = float(average_f(table[better, columns], average="micro", beta=beta))
         if reached <= guess:
             return choice

@@ -141,8 +141,8 @@ class BiLstm(ScratchModel):
 
     def _spell(self, char_ids: Tensor) -> Tensor:
         flat = trim(char_ids.flatten(0, 1))
-        found = self.spelling(self.characters(flat).transpose(1, 2)).relu()
-        pooled: Tensor = (found * (flat != PAD)[:, None]).amax(-1)
+        features = self.spelling(self.characters(flat).transpose(1, 2)).relu()
+        pooled: Tensor = (features * (flat != PAD)[:, None]).amax(-1)
         return pooled.view(*char_ids.shape[:2], -1)
 
 

@@ -211,17 +211,17 @@ def count_positions(config: Any) -> int:
     >>> count_positions(XLNetConfig()) == UNLIMITED
     True
     """
-    found = int(getattr(config, "max_position_embeddings", UNLIMITED))
-    return found - found % 8 if found > 0 else UNLIMITED
+    positions = int(getattr(config, "max_position_embeddings", UNLIMITED))
+    return positions - positions % 8 if positions > 0 else UNLIMITED
 
 
 def load_config(encoder: str, **options: Any) -> Any:
     """Loads the configuration of an encoder; for a BERT-MRC model, of the encoder inside."""
     from transformers import AutoConfig
 
-    found = _read_config(encoder)
-    if found.get("model_type") == "softf1-mrc":
-        return AutoConfig.for_model(**found["encoder"])
+    content = _read_config(encoder)
+    if content.get("model_type") == "softf1-mrc":
+        return AutoConfig.for_model(**content["encoder"])
     return AutoConfig.from_pretrained(encoder, **options)
 
 

@@ -109,14 +109,14 @@ def choose_layers(layers: dict[str, Any], targets: Iterable[str]) -> dict[str, A
     """
     chosen: dict[str, Any] = {}
     for target in targets:
-        found = {k: v for k, v in layers.items() if f".{k}".endswith(f".{target}")}
-        if not found:
+        matching = {k: v for k, v in layers.items() if f".{k}".endswith(f".{target}")}
+        if not matching:
             known = list(dict.fromkeys(name.rpartition(".")[2] for name in layers))
             raise InputError(
                 f"encoder.lora.targets: no linear layer of the encoder is named {target!r}"
                 f"{nearest(target, known)}; known: {', '.join(known)}"
             )
-        chosen |= found
+        chosen |= matching
     return chosen
 
 

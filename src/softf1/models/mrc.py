@@ -91,8 +91,8 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
         """The word embedding of the encoder."""
-        found: nn.Module = self.encoder.get_input_embeddings()
-        return found
+        embeddings: nn.Module = self.encoder.get_input_embeddings()
+        return embeddings
 
     def _init_weights(self, module: nn.Module) -> None:
         """Keeps torch's initialisation of the heads."""

@@ -59,8 +59,8 @@ class ScratchConfig:
     ) -> None:
         names = {0: "LABEL_0", 1: "LABEL_1"} if id2label is None else id2label
         self.id2label = {int(number): name for number, name in names.items()}
-        found = {name: number for number, name in self.id2label.items()}
-        self.label2id = found if label2id is None else label2id
+        numbers = {name: number for number, name in self.id2label.items()}
+        self.label2id = numbers if label2id is None else label2id
         vars(self).update(other)
 
     @property
@@ -73,8 +73,8 @@ class ScratchConfig:
         """Reads `config.json` of a folder."""
         path = Path(folder) / CONFIG
         try:
-            found = json.loads(path.read_text("utf-8"))
-            return cls(**{key: value for key, value in found.items() if key not in NOT_OPTIONS})
+            content = json.loads(path.read_text("utf-8"))
+            return cls(**{key: value for key, value in content.items() if key not in NOT_OPTIONS})
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"wanted the sizes of a network, got {error}", path=path) from error
 

@@ -53,8 +53,8 @@ class CharacterTokenizer(Vocabulary):
 
     def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """The ids of each text, one per character."""
-        found = self.pieces(texts)
-        return [(ids, [(i, i + 1) for i in range(len(ids))]) for ids in found]
+        pieces = self.pieces(texts)
+        return [(ids, [(i, i + 1) for i in range(len(ids))]) for ids in pieces]
 
     def layout(self, *, pair: bool) -> Layout:
         """No special tokens; two texts have an unknown character between them."""
@@ -119,5 +119,5 @@ class TextCnn(ScratchModel):
 
     def _pool(self, convolution: nn.Module, embedded: Tensor, mask: Tensor) -> Tensor:
         wide = F.pad(embedded, (0, cast("nn.Conv1d", convolution).kernel_size[0] - 1))
-        found: Tensor = F.relu(convolution(wide)) * mask[:, None]
-        return found.amax(-1)
+        features: Tensor = F.relu(convolution(wide)) * mask[:, None]
+        return features.amax(-1)

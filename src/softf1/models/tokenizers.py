@@ -240,12 +240,12 @@ class Vocabulary:
     def from_pretrained(cls, folder: Path | str) -> Self:
         """Loads the vocabulary of a saved model."""
         path = Path(folder) / cls.file
-        found = read_json(path, "a vocabulary in JSON")
-        for name, value in found.items():
+        content = read_json(path, "a vocabulary in JSON")
+        for name, value in content.items():
             numbers = value.values() if isinstance(value, dict) else [value]
             if not all(type(one) is int and 0 < one < 2**31 for one in numbers):
                 raise InputError(f"wanted whole numbers from 1 for {name}", path=path)
-        return cls(**found)
+        return cls(**content)
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes the vocabulary beside the model."""

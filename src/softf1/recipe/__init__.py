@@ -1,7 +1,7 @@
 """Recipes in TOML: read with line numbers and checked before anything runs."""
 
 from softf1.options import OptionError
-from softf1.recipe.checking import check_recipe, check_target
+from softf1.recipe.checking import check_eval_target, check_recipe
 from softf1.recipe.loading import (
     build_recipe,
     describe_recipe,
@@ -30,8 +30,8 @@ __all__ = [
     "TaskSection",
     "TrainSection",
     "build_recipe",
+    "check_eval_target",
     "check_recipe",
-    "check_target",
     "describe_recipe",
     "format_recipe",
     "hash_recipe",

@@ -49,7 +49,7 @@ def read_rules() -> list[Rule]:
     return [Rule(**rule) for rule in tomllib.loads(text)["rule"]]
 
 
-def choose(
+def choose_values(
     kind: str,
     *,
     metric: str,
@@ -69,10 +69,12 @@ def choose(
         target: What the decision is tuned for, as `eval.target` has it.
 
     >>> import numpy as np
-    >>> choice = choose("pairs", metric="f1", counts={"labels": np.array([900, 100])}, given=())
+    >>> counts = {"labels": np.array([900, 100])}
+    >>> choice = choose_values("pairs", metric="f1", counts=counts, given=())
     >>> choice.values["loss.name"]
     'wce'
-    >>> choice = choose("tagging", metric="f1", counts={}, given=["train.consistency"], spans=4)
+    >>> given = ["train.consistency"]
+    >>> choice = choose_values("tagging", metric="f1", counts={}, given=given, spans=4)
     >>> choice.values
     {'loss.name': 'ce', 'train.adversarial_relative': 0.5, 'task.decoder': 'crf'}
     """

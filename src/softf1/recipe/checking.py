@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.options import OptionError, convert, named, nearest, option_types
+from softf1.options import OptionError, convert_value, named, nearest, option_types
 from softf1.recipe.auto import AUTO
-from softf1.recipe.loading import find_recipe, load_toml, locate, parse_override
+from softf1.recipe.loading import find_recipe_file, load_toml, locate, parse_override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ def check_recipe(
     except OptionError as error:
         if path is None:
             raise
-        file = find_recipe(path)
+        file = find_recipe_file(path)
         given = dict(parse_override(word) for word in overrides)
         raise locate(error, file, load_toml(file)[1], given) from error
 
@@ -63,10 +63,10 @@ def check_parts(recipe: Recipe) -> None:
     _check_reader(task)
     _check_encoder(recipe.encoder, task)
     check_loss(recipe.loss, softmax=task.softmax, whole=recipe.train.accumulate == 1)
-    check_target(recipe, task)
+    check_eval_target(recipe, task)
 
 
-def check_target(recipe: Recipe, task: Task) -> None:
+def check_eval_target(recipe: Recipe, task: Task) -> None:
     """Raises if a task cannot be tuned for `eval.target`; after fitting it checks labels too."""
     targets = recipe.eval.targets
     if targets is None or recipe.eval.target in (None, "f1"):  # every task has `tune`
@@ -102,13 +102,15 @@ def _check_task(recipe: Recipe) -> Task:
 def _check_reader(task: Task) -> None:
     """Checks format and options of the reader; reads nothing."""
     from softf1.data.problems import Problems
-    from softf1.data.registry import choose
+    from softf1.data.registry import choose_reader
 
     if task.format is None:  # detected from the file
         return
     options = dict(task.reader)
     try:
-        choose("", format=task.format, task=task.file_kind, problems=Problems(), options=options)
+        choose_reader(
+            "", format=task.format, task=task.file_kind, problems=Problems(), options=options
+        )
     except InputError as error:
         key = "task.reader" if any(name in str(error) for name in options) else "task.format"
         raise OptionError(key, str(error)) from error
@@ -243,7 +245,7 @@ def _check_types(made: nn.Module, options: Mapping[str, Any]) -> None:
         known = option_types(function) if function else {}
         for name in own.keys() & known.keys():
             if not isinstance(own[name], torch.Tensor):
-                convert(own[name], known[name], key=named("loss", _dotted(options), name))
+                convert_value(own[name], known[name], key=named("loss", _dotted(options), name))
 
 
 def _dotted(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -53,12 +53,12 @@ def list_recipes() -> dict[str, Path]:
 def read_header(path: Path) -> Header:
     """Reads the comments at the top of a recipe."""
     lines = path.read_text("utf-8").splitlines()
-    found = {match[1]: match[2] for line in lines if (match := _COMMENT.match(line))}
+    comments = {match[1]: match[2] for line in lines if (match := _COMMENT.match(line))}
     title = lines[0].removeprefix("# ") if lines and lines[0].startswith("# ") else ""
-    return Header(title, found.get("Run", ""), found.get("Paper", ""))
+    return Header(title, comments.get("Run", ""), comments.get("Paper", ""))
 
 
-def find_recipe(path_or_name: Path | str) -> Path:
+def find_recipe_file(path_or_name: Path | str) -> Path:
     """Returns the file of a recipe given by path or by name."""
     path = Path(path_or_name)
     if _exists(path) and not path.is_dir():
@@ -133,7 +133,7 @@ def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Reci
     Raises:
         InputError: Names the file and the line of the key.
     """
-    path = find_recipe(path_or_name)
+    path = find_recipe_file(path_or_name)
     values, lines = load_toml(path)
     given = dict(parse_override(word) for word in overrides)
     try:
@@ -214,9 +214,9 @@ def _build_section(section: str, values: Any) -> Any:
 
 
 def _describe(section: Any) -> dict[str, Any]:
-    found = {field.name: getattr(section, field.name) for field in fields(section)}
-    found |= found.pop("options", {})
-    return {key: _describe_value(value) for key, value in found.items() if value is not None}
+    values = {field.name: getattr(section, field.name) for field in fields(section)}
+    values |= values.pop("options", {})
+    return {key: _describe_value(value) for key, value in values.items() if value is not None}
 
 
 def _describe_value(value: Any) -> Any:
@@ -293,8 +293,8 @@ def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         raise InputError("wanted TOML, got too many brackets in each other", path=path) from error
     except ValueError as error:
         message, line = str(error), None
-        if found := _AT_LINE.search(message):
-            message, line = message[: found.start()], int(found[1])
+        if match := _AT_LINE.search(message):
+            message, line = message[: match.start()], int(match[1])
         raise InputError(f"wanted TOML, got: {message}", path=path, line=line) from error
 
 

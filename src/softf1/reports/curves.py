@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from softf1.metrics.counts import name_score
-from softf1.reports.figures import NAMED, Column, Figure, Table, axis, columns, named
+from softf1.reports.figures import NAMED, Column, Figure, Table, axis, columns, name_trace
 from softf1.reports.reading import items_of, number, read_lines, section
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _draw(
             {
                 "type": "scatter",
                 "mode": mode,
-                **named(group),
+                **name_trace(group),
                 "x": middle.x.tolist(),
                 "y": (scale * middle.y).tolist(),
                 "line": {"color": group.color, "width": 2, "dash": group.dash},
@@ -298,7 +298,7 @@ def _recall_curve(group: Group, runs: list[Ranked], name: str) -> Trace:
     return {
         "type": "scatter",
         "mode": "lines",
-        **named(group),
+        **name_trace(group),
         "meta": f"{group.label} · {100 * area:.1f}",
         "x": (100 * RECALLS).round(1).tolist(),
         "y": (100 * precision).round(2).tolist(),
@@ -372,7 +372,7 @@ def _point_traces(group: Group, point: Mapping[str, Any]) -> list[Trace]:
         {
             "type": "scatter",
             "mode": "lines",
-            **named(group),
+            **name_trace(group),
             "x": [100 * (row[2] or 0.0) for row in curve],
             "y": [100 * (row[1] or 0.0) for row in curve],
             "line": {"color": group.color, "width": 2, "dash": group.dash},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from softf1.reports.curves import rank
 from softf1.reports.figures import Column, Table, columns, shorten
-from softf1.reports.reading import confuse, find_scheme, read_items
+from softf1.reports.reading import confuse, detect_gold_scheme, read_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -150,7 +150,7 @@ def _describe(old: Record, new: Record, gain: float, runs: tuple[int, int]) -> C
         if old.votes[unit] * runs[1] != new.votes[unit] * runs[0]
     ]
     gold = sorted(unit for unit in item.gold if isinstance(unit, str))
-    pieces = cut(item)
+    pieces = mark_spans(item)
     return Change(id=item.id, pieces=pieces, gold=tuple(gold), gain=gain, finds=tuple(finds))
 
 
@@ -162,11 +162,12 @@ def _text_of(item: Item, unit: Unit) -> str:
     return "" if isinstance(unit, str) else " ".join(item.words[unit[0] : unit[1]])
 
 
-def cut(item: Item) -> tuple[tuple[str, str], ...]:
+def mark_spans(item: Item) -> tuple[tuple[str, str], ...]:
     """Splits the text at gold spans, with their labels; nested spans keep the outermost.
 
     >>> from softf1.reports.reading import Item
-    >>> cut(Item(id="1", words=("Ada", "ran"), gold=frozenset({(0, 1, "PER")}), predicted=set()))
+    >>> gold = frozenset({(0, 1, "PER")})
+    >>> mark_spans(Item(id="1", words=("Ada", "ran"), gold=gold, predicted=set()))
     (('Ada', 'PER'), ('ran', ''))
     """
     if not item.words:
@@ -190,7 +191,7 @@ def cut(item: Item) -> tuple[tuple[str, str], ...]:
     return tuple(pieces)
 
 
-def make_table(changes: Changes, names: tuple[str, str]) -> Table:
+def make_changes_table(changes: Changes, names: tuple[str, str]) -> Table:
     """The changes for CSV, one row per changed unit."""
     rows = [
         [
@@ -246,7 +247,7 @@ class Evidence:
     why_no_changes: str = ""
 
 
-def gather(study: Study, groups: list[Group], best: Group | None) -> Evidence:
+def read_evidence(study: Study, groups: list[Group], best: Group | None) -> Evidence:
     """Reads the predictions of every run."""
     evidence = Evidence()
     files = [run.predictions(study.split) for group in groups for run in group.runs]
@@ -254,7 +255,7 @@ def gather(study: Study, groups: list[Group], best: Group | None) -> Evidence:
     if present is None:
         evidence.why_no_changes = f"no run has predictions.{study.split}.jsonl"
         return evidence
-    scheme = find_scheme(present)
+    scheme = detect_gold_scheme(present)
     records: dict[str, tuple[list[Record], int]] = {}
     for group in groups:
         kept = group.rank == 0 or group is best

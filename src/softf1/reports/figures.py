@@ -107,10 +107,10 @@ _HIDDEN = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 _HIDDEN |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
-def to_json(value: Any) -> str:
+def to_script_json(value: Any) -> str:
     r"""Dumps JSON that is safe inside a script element.
 
-    >>> print(to_json({"label": "</script>", "f1": float("nan")}))
+    >>> print(to_script_json({"label": "</script>", "f1": float("nan")}))
     {"label":"\u003c/script\u003e","f1":null}
     """
     text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -211,7 +211,7 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **options}
 
 
-def named(group: Group) -> Trace:
+def name_trace(group: Group) -> Trace:
     """Trace settings for the entry of a group in the legend."""
     name = plain(group.label, end=ENDS)
     return {"name": name, "legendgroup": group.key, "meta": group.label}

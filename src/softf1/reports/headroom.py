@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from softf1.metrics.counts import name_score
 from softf1.reports.figures import Column, Figure, Table, axis, columns, plain, rows_of
 from softf1.reports.reading import items_of, number, read_object, section
-from softf1.reports.study import mean
+from softf1.reports.study import mean_of
 
 if TYPE_CHECKING:
     from softf1.reports.figures import Trace
@@ -20,16 +20,16 @@ Content = dict[str, Any]
 """The content of one run's file."""
 
 
-def read_headroom(study: Study, groups: list[Group]) -> dict[str, list[Content]]:
+def read_run_headroom(study: Study, groups: list[Group]) -> dict[str, list[Content]]:
     """Reads the headroom of all runs on the split of the page, by loss."""
-    found: dict[str, list[Content]] = {}
+    headroom: dict[str, list[Content]] = {}
     for group in groups:
         files = [] if group.tuned else [run.folder / FILE for run in group.runs]
         read = [read_object(path) for path in files if path.is_file()]
         own = [one for one in read if one.get("split") == study.split and _steps(one)]
         if own:
-            found[group.label] = own
-    return found
+            headroom[group.label] = own
+    return headroom
 
 
 def _steps(content: Content) -> list[tuple[str, float]]:
@@ -44,9 +44,9 @@ def _parts(content: Content) -> list[Content]:
     return [section(part) for part in items_of(content.get("parts"))]
 
 
-def say_summary(found: dict[str, list[Content]]) -> str:
+def say_summary(headroom: dict[str, list[Content]]) -> str:
     """Summarises the first loss in a sentence, from means over its runs."""
-    label, runs = next(iter(found.items()))
+    label, runs = next(iter(headroom.items()))
     wins = dict.fromkeys(str(part["wins"]) for part in _parts(runs[0]) if part.get("wins"))
     gains = [(name, _mean(runs, "wins", name, "gain")) for name in wins]
     said = [(name, f"{100 * gain:.1f}") for name, gain in gains if gain is not None]
@@ -61,18 +61,20 @@ def _mean(runs: list[Content], key: str, name: str, column: str) -> float | None
     values = [
         number(part.get(column)) for run in runs for part in _parts(run) if part.get(key) == name
     ]
-    return mean(value for value in values if value is not None)
+    return mean_of(value for value in values if value is not None)
 
 
-def draw_headroom(study: Study, found: dict[str, list[Content]]) -> Figure | None:
+def draw_headroom(study: Study, headroom: dict[str, list[Content]]) -> Figure | None:
     """Draws the steps from the current score to 100, one view per loss."""
-    if not found:
+    if not headroom:
         return None
     titles = list(
-        dict.fromkeys(title for runs in found.values() for run in runs for title, _ in _steps(run))
+        dict.fromkeys(
+            title for runs in headroom.values() for run in runs for title, _ in _steps(run)
+        )
     )
-    views = [(label, [_bars(runs, titles)]) for label, runs in found.items()]
-    label, runs = next(iter(found.items()))
+    views = [(label, [_bars(runs, titles)]) for label, runs in headroom.items()]
+    label, runs = next(iter(headroom.items()))
     reached = "; ".join(
         f"{title} {100 * score:.1f}" for title, score in _mean_steps(runs, titles).items()
     )
@@ -102,7 +104,7 @@ def draw_headroom(study: Study, found: dict[str, list[Content]]) -> Figure | Non
                     _mean(runs, "title", title, "score"),
                     _mean(runs, "title", title, "gain"),
                 ]
-                for label, runs in found.items()
+                for label, runs in headroom.items()
                 for title in dict.fromkeys(str(p.get("title")) for run in runs for p in _parts(run))
             ],
         ),
@@ -111,7 +113,7 @@ def draw_headroom(study: Study, found: dict[str, list[Content]]) -> Figure | Non
 
 def _mean_steps(runs: list[Content], titles: list[str]) -> dict[str, float]:
     means = {
-        title: mean(score for run in runs for name, score in _steps(run) if name == title)
+        title: mean_of(score for run in runs for name, score in _steps(run) if name == title)
         for title in titles
     }
     return {title: value for title, value in means.items() if value is not None}
@@ -139,18 +141,18 @@ def _bars(runs: list[Content], titles: list[str]) -> Trace:
     }
 
 
-def make_examples(found: dict[str, list[Content]]) -> Table | None:
+def make_examples(headroom: dict[str, list[Content]]) -> Table | None:
     """A table with some examples of each part, from the first run of the first loss."""
     rows = [
         [str(part.get("title")), *(str(section(one).get(key, "")) for key in _SHOWN)]
-        for part in _parts(next(iter(found.values()))[0])
+        for part in _parts(next(iter(headroom.values()))[0])
         for one in items_of(part.get("examples"))
     ]
     heads = (("id", "Example"), ("found", "Found"), ("gold", "Gold"), ("text", "Text"))
     return (
         Table(
             id="headroom-examples",
-            caption=f"Examples behind the parts, of one run with {next(iter(found))}",
+            caption=f"Examples behind the parts, of one run with {next(iter(headroom))}",
             columns=columns("part", *(Column(*head) for head in heads)),
             rows=rows,
         )

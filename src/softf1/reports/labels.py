@@ -13,13 +13,13 @@ from softf1.reports.figures import (
     Table,
     axis,
     columns,
-    named,
+    name_trace,
     plain,
     rows_of,
     shorten,
 )
 from softf1.reports.reading import NONE, OUTSIDE, Pair, items_of, number, section
-from softf1.reports.study import mean
+from softf1.reports.study import mean_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -126,7 +126,7 @@ def _from_runs(study: Study, groups: list[Group]) -> list[Label]:
 
 def _mean_of(tables: list[dict[str, Any]], name: str, key: str) -> float | None:
     values = [number(section(table, name).get(key)) for table in tables if name in table]
-    return mean(value for value in values if value is not None)
+    return mean_of(value for value in values if value is not None)
 
 
 def _train_counts(result: dict[str, Any]) -> dict[str, int]:
@@ -175,7 +175,7 @@ def draw_frequency(
             "xaxis": axis(f"examples of the label in {part} (log scale)", type="log", dtick=1),
             "yaxis": axis("F1 (×100)", rangemode="tozero"),
         },
-        table=make_table(labels, groups),
+        table=make_label_table(labels, groups),
         height=400,
     )
 
@@ -218,7 +218,7 @@ def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, pa
     )
 
 
-def make_table(labels: list[Label], groups: list[Group]) -> Table:
+def make_label_table(labels: list[Label], groups: list[Group]) -> Table:
     """A table of precision, recall and F1 of every label and loss."""
     rows = [
         [label.name, label.group, label.train, label.test, group.label, *label.scores[group.label]]
@@ -255,7 +255,7 @@ def _points(
     return {
         "type": "scatter",
         "mode": "markers",
-        **named(group),
+        **name_trace(group),
         "x": list(x),
         "y": list(y),
         "customdata": [plain(label.name) for label in labels],
@@ -291,10 +291,10 @@ def label_order(pairs: Mapping[Pair, float], *, limit: int = MANY) -> list[str]:
     return [label for label in named if label not in special][: limit - len(special)] + special
 
 
-def shares(pairs: Mapping[Pair, float], labels: list[str]) -> list[list[float | None]]:
+def confusion_shares(pairs: Mapping[Pair, float], labels: list[str]) -> list[list[float | None]]:
     """The share of each predicted label, by gold label; None without gold items.
 
-    >>> shares({("A", "A"): 3.0, ("A", "B"): 1.0}, ["A", "B"])
+    >>> confusion_shares({("A", "A"): 3.0, ("A", "B"): 1.0}, ["A", "B"])
     [[0.75, 0.25], [None, None]]
     """
     totals: Counter[str] = Counter()
@@ -353,7 +353,7 @@ def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str)
 
 
 def _map(pairs: Pairs, labels: list[str]) -> Trace:
-    table = shares(pairs, labels)
+    table = confusion_shares(pairs, labels)
     names = [plain(label) for label in labels]
     counts = [
         [

@@ -11,7 +11,7 @@ from softf1.files import flatten
 from softf1.metrics.counts import name_score
 from softf1.reports.figures import Column, Table, columns, shorten, show
 from softf1.reports.reading import items_of, number, section
-from softf1.reports.study import chosen_on, deviation, in_order, mean
+from softf1.reports.study import chosen_on, deviation, in_order, mean_of
 
 if TYPE_CHECKING:
     from softf1.reports.study import Group, Study
@@ -31,7 +31,7 @@ def say_verdict(study: Study, groups: list[Group]) -> str:
     verdict = study.comparison.get("verdict")
     if verdict:
         return str(verdict)
-    means = {g.label: mean(g.scores(study.split, study.metric)) for g in groups}
+    means = {g.label: mean_of(g.scores(study.split, study.metric)) for g in groups}
     known = {label: value for label, value in means.items() if value is not None}
     score = f"{name_score(study.metric)} on {study.split}"
     if not known:
@@ -58,7 +58,7 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
         role = (
             "baseline" if group.rank == 0 and best else f"best other on {split}" if best else score
         )
-        facts.append(Fact(f"{group.label} ({role})", show(mean(values), "score"), note))
+        facts.append(Fact(f"{group.label} ({role})", show(mean_of(values), "score"), note))
     if best and number(best.row.get("difference")) is not None:
         low, high = (show(number(best.row.get(key)), "points") for key in ("low", "high"))
         value = show(number(best.row.get("difference")), "points")
@@ -201,11 +201,11 @@ def _value(study: Study, group: Group, key: str) -> object:
     if key == "n":
         return int(own) if own is not None else len(group.runs)
     if key == "mean":
-        return own if own is not None else mean(scores)
+        return own if own is not None else mean_of(scores)
     if key == "sd":
         return own if own is not None else deviation(scores)
     if key in ("precision", "recall"):
-        return own if own is not None else mean(group.scores(study.split, key))
+        return own if own is not None else mean_of(group.scores(study.split, key))
     if key == "calibration_error":
         return own
     if group.rank == 0:
@@ -265,7 +265,7 @@ def make_origins(study: Study) -> Table:
     )
 
 
-def make_runs(study: Study) -> Table:
+def make_runs_table(study: Study) -> Table:
     """The table of runs."""
     score = study.metric
     splits = [

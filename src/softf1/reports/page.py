@@ -19,10 +19,9 @@ from softf1.reports.curves import (
     draw_recall,
     read_learning,
 )
-from softf1.reports.evidence import gather
-from softf1.reports.evidence import make_table as changes_table
-from softf1.reports.figures import clean, policy_hash, raw, show, to_json
-from softf1.reports.headroom import draw_headroom, make_examples, read_headroom, say_summary
+from softf1.reports.evidence import make_changes_table, read_evidence
+from softf1.reports.figures import clean, policy_hash, raw, show, to_script_json
+from softf1.reports.headroom import draw_headroom, make_examples, read_run_headroom, say_summary
 from softf1.reports.labels import (
     draw_confusion,
     draw_frequency,
@@ -37,7 +36,7 @@ from softf1.reports.overview import (
     list_warnings,
     make_comparison,
     make_origins,
-    make_runs,
+    make_runs_table,
     make_settings,
     make_tuning,
     say_verdict,
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class PageSection:
     """A section of the page.
 
     Attributes:
@@ -79,7 +78,7 @@ class Section:
 
 def make_sections(
     study: Study, groups: list[Group], best: Group | None, evidence: Evidence
-) -> list[Section]:
+) -> list[PageSection]:
     """Makes all sections with plots, in the order of the page."""
     sweep = _sweep(study)
     first = [sweep] if study.kind == "sweep" else []
@@ -101,7 +100,7 @@ def _some(*figures: Figure | None) -> list[Figure]:
     return [figure for figure in figures if figure is not None]
 
 
-def _scores(study: Study, groups: list[Group]) -> Section:
+def _scores(study: Study, groups: list[Group]) -> PageSection:
     score = name_score(study.metric)
     text = f"Every point is one run, every bar the mean of its row ({score}, ×100)."
     differences = draw_differences(study, groups)
@@ -110,7 +109,7 @@ def _scores(study: Study, groups: list[Group]) -> Section:
             f" Differences to {study.baseline} are paired by seed; the interval counts seeds and "
             "test examples. A filled point stays clear of zero after Holm's correction."
         )
-    return Section(
+    return PageSection(
         id="scores",
         title=f"{score} of every {'setting' if study.kind == 'sweep' else 'loss'}",
         short="Scores",
@@ -119,11 +118,11 @@ def _scores(study: Study, groups: list[Group]) -> Section:
     )
 
 
-def _labels(study: Study, groups: list[Group], best: Group | None) -> Section:
+def _labels(study: Study, groups: list[Group], best: Group | None) -> PageSection:
     labels = [label for label in read_labels(study, groups) if label.f1]
     shown = {group.label for group in (groups[0], best) if group}
     part, table = frequency_part(labels), make_groups(study, groups)
-    return Section(
+    return PageSection(
         id="labels",
         title="Labels, frequent and rare",
         short="Labels",
@@ -140,24 +139,24 @@ def _labels(study: Study, groups: list[Group], best: Group | None) -> Section:
     )
 
 
-def _headroom(study: Study, groups: list[Group]) -> Section:
-    found = read_headroom(study, groups)
-    examples = make_examples(found) if found else None
-    return Section(
+def _headroom(study: Study, groups: list[Group]) -> PageSection:
+    headroom = read_run_headroom(study, groups)
+    examples = make_examples(headroom) if headroom else None
+    return PageSection(
         id="headroom",
         title="What there is to win, and where",
         short="Headroom",
-        text=(say_summary(found) + " " if found else "")
+        text=(say_summary(headroom) + " " if headroom else "")
         + "These are upper bounds, found in hindsight on the same examples. The steps of the plot "
         "add up to 100; in the table each part stands alone.",
-        figures=_some(draw_headroom(study, found)),
+        figures=_some(draw_headroom(study, headroom)),
         tables=[examples] if examples else [],
         missing="no run has a headroom.json; softf1 headroom RUN writes it",
     )
 
 
-def _trade(study: Study, groups: list[Group]) -> Section:
-    return Section(
+def _trade(study: Study, groups: list[Group]) -> PageSection:
+    return PageSection(
         id="trade",
         title="Precision and recall",
         short="Precision and recall",
@@ -168,9 +167,9 @@ def _trade(study: Study, groups: list[Group]) -> Section:
     )
 
 
-def _sweep(study: Study) -> Section:
+def _sweep(study: Study) -> PageSection:
     figure = draw_sweep(study)
-    return Section(
+    return PageSection(
         id="sweep",
         title="Sweep",
         short="Sweep",
@@ -180,7 +179,7 @@ def _sweep(study: Study) -> Section:
     )
 
 
-def _learning(study: Study, groups: list[Group]) -> Section:
+def _learning(study: Study, groups: list[Group]) -> PageSection:
     read = {
         group.label: [
             read_learning(run.folder / "metrics.jsonl", study.metric) for run in group.runs
@@ -193,7 +192,7 @@ def _learning(study: Study, groups: list[Group]) -> Section:
         {label: [pair[i] for pair in pairs if len(pair[i].x)] for label, pairs in read.items()}
         for i in (0, 1)
     )
-    return Section(
+    return PageSection(
         id="learning",
         title="Learning curves",
         short="Learning",
@@ -204,14 +203,14 @@ def _learning(study: Study, groups: list[Group]) -> Section:
     )
 
 
-def _confusion(groups: list[Group], best: Group | None, evidence: Evidence) -> Section:
+def _confusion(groups: list[Group], best: Group | None, evidence: Evidence) -> PageSection:
     pairs = {label: own for label, own in evidence.pairs.items() if own}
     unit = "words" if evidence.words else "texts"
     first = groups[0].label if groups[0].label in pairs else next(iter(pairs), "")
     second = best.label if best and best.label in pairs else first
     sides = [("left", first), ("right", second)][: 2 if len(pairs) > 1 else 1]
     figures = [draw_confusion(pairs, name, side=side, unit=unit) for side, name in sides if name]
-    return Section(
+    return PageSection(
         id="confusion",
         title="Confusion of labels",
         short="Confusion",
@@ -223,8 +222,8 @@ def _confusion(groups: list[Group], best: Group | None, evidence: Evidence) -> S
     )
 
 
-def _recall(study: Study, groups: list[Group], evidence: Evidence) -> Section:
-    return Section(
+def _recall(study: Study, groups: list[Group], evidence: Evidence) -> PageSection:
+    return PageSection(
         id="recall",
         title="Precision-recall curves",
         short="Curves",
@@ -235,7 +234,7 @@ def _recall(study: Study, groups: list[Group], evidence: Evidence) -> Section:
     )
 
 
-def _operating(groups: list[Group]) -> list[Section]:
+def _operating(groups: list[Group]) -> list[PageSection]:
     """The section on operating points, if a run had a target."""
     figure = draw_operating(groups)
     if figure is None:
@@ -246,7 +245,7 @@ def _operating(groups: list[Group]) -> list[Section]:
         "so believe the scores on test."
     )
     return [
-        Section(
+        PageSection(
             id="operating", title="Operating points", short="Points", text=text, figures=[figure]
         )
     ]
@@ -324,16 +323,16 @@ def make_context(study: Study) -> dict[str, Any]:
     rows = group_runs(study)
     groups = [group for group in rows if not group.reference]
     best = pick_best(groups, study.metric)
-    evidence = gather(study, groups, best)
+    evidence = read_evidence(study, groups, best)
     sections = make_sections(study, groups, best, evidence)
     figures = {figure.id: figure for part in sections for figure in part.figures}
-    tables = [make_comparison(study, rows), make_runs(study), make_settings(study)]
+    tables = [make_comparison(study, rows), make_runs_table(study), make_settings(study)]
     tables += [make_origins(study), *(figure.table for figure in figures.values())]
     tables += [table for part in sections for table in part.tables]
     tuning = make_tuning(study)
     tables += [tuning] if tuning else []
     if evidence.changes and best:
-        tables.append(changes_table(evidence.changes, (groups[0].label, best.label)))
+        tables.append(make_changes_table(evidence.changes, (groups[0].label, best.label)))
     data = {
         "figures": {name: figure.to_data() for name, figure in figures.items()},
         "tables": {table.id: table.to_data() for table in tables},
@@ -356,7 +355,7 @@ def make_context(study: Study) -> dict[str, Any]:
         "changes": evidence.changes,
         "why_no_changes": evidence.why_no_changes or "no example changed",
         "tables": {table.id: table for table in tables},
-        "data": to_json(data),
+        "data": to_script_json(data),
     }
 
 

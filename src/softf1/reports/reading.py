@@ -131,7 +131,7 @@ class Item:
         return len(self.gold ^ self.predicted)
 
 
-def find_scheme(path: Path) -> str | None:
+def detect_gold_scheme(path: Path) -> str | None:
     """Detects the scheme of the gold tags of a file; None for plain tags, or no tags.
 
     If predictions have tags that the scheme lacks (a few gold sentences may not show all of it),

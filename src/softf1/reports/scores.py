@@ -15,13 +15,13 @@ from softf1.reports.figures import (
     Table,
     axis,
     columns,
-    named,
+    name_trace,
     plain,
     rows_of,
     show,
 )
 from softf1.reports.reading import number, section
-from softf1.reports.study import deviation, in_order, mean
+from softf1.reports.study import deviation, in_order, mean_of
 
 if TYPE_CHECKING:
     from softf1.reports.figures import Trace
@@ -38,7 +38,7 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
     traces, rows = [], []
     for place, group in enumerate(shown):
         scores = group.scores(study.split, study.metric)
-        name, middle = plain(group.label), mean(scores)
+        name, middle = plain(group.label), mean_of(scores)
         seeds = [run.seed for run in group.runs if run.score(study.split, study.metric) is not None]
         traces.append(
             {
@@ -69,8 +69,8 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
             }
         )
         rows += [[group.label, seed, score] for seed, score in zip(seeds, scores, strict=True)]
-    top = max(groups, key=lambda group: mean(group.scores(study.split, study.metric)) or 0.0)
-    best = show(mean(top.scores(study.split, study.metric)), "score")
+    top = max(groups, key=lambda group: mean_of(group.scores(study.split, study.metric)) or 0.0)
+    best = show(mean_of(top.scores(study.split, study.metric)), "score")
     return Figure(
         id="plot-scores",
         title=f"{score} on {study.split}, every seed",
@@ -160,7 +160,7 @@ def _ordered(study: Study, groups: list[Group]) -> list[Group]:
     """The lowest mean first, since Plotly draws from below; a sweep keeps its order."""
     if study.kind == "sweep":
         return in_order(study, groups)[::-1]
-    return sorted(groups, key=lambda g: mean(g.scores(study.split, study.metric)) or 0.0)
+    return sorted(groups, key=lambda g: mean_of(g.scores(study.split, study.metric)) or 0.0)
 
 
 def _layout(groups: list[Group], title: str) -> dict[str, object]:
@@ -184,7 +184,7 @@ def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
     for group in groups:
         seeds = [[run.score(study.split, name) for name in NAMES] for run in group.runs]
         points = [[r, p] for r, p in seeds if r is not None and p is not None]
-        middle = [mean(point[i] for point in points) for i in (0, 1)]
+        middle = [mean_of(point[i] for point in points) for i in (0, 1)]
         if not points:
             continue
         traces += _traces(group, points, [value or 0.0 for value in middle])
@@ -235,7 +235,7 @@ def _traces(group: Group, points: list[list[float]], middle: list[float]) -> lis
         {
             "type": "scatter",
             "mode": "markers",
-            **named(group),
+            **name_trace(group),
             "x": [100 * middle[0]],
             "y": [100 * middle[1]],
             "marker": {**look, "size": 14, "line": {"width": 1.5, "color": "var(--paper)"}},
@@ -338,7 +338,7 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
         known = [[value for value in column if value is not None] for column in scores]
         if not any(known):
             continue
-        means[name] = [mean(values) for values in known]
+        means[name] = [mean_of(values) for values in known]
         traces.append(
             {
                 "type": "scatter",

@@ -324,7 +324,7 @@ class Group:
     def mean(self, split: str, name: str, *, row: str | None = None) -> float | None:
         """The mean over seeds, from the comparison (key `row`) or else from the runs."""
         own = number(self.row.get(row or name))
-        return own if own is not None else mean(self.scores(split, name))
+        return own if own is not None else mean_of(self.scores(split, name))
 
 
 def group_runs(study: Study) -> list[Group]:
@@ -367,13 +367,13 @@ def pick_best(groups: list[Group], metric: str) -> Group | None:
     """
     split = chosen_on(groups, metric)
     known = [g for g in groups[1:] if g.scores(split, metric) and not g.tuned and g.competes]
-    return max(known, key=lambda g: mean(g.scores(split, metric)) or 0.0, default=None)
+    return max(known, key=lambda g: mean_of(g.scores(split, metric)) or 0.0, default=None)
 
 
-def mean(values: Iterable[float]) -> float | None:
+def mean_of(values: Iterable[float]) -> float | None:
     """The mean; None for no values.
 
-    >>> mean([0.25, 0.75]), mean([])
+    >>> mean_of([0.25, 0.75]), mean_of([])
     (0.5, None)
     """
     known = list(values)

@@ -10,7 +10,7 @@ from typing import Any
 
 from softf1.errors import InputError
 from softf1.files import write_text
-from softf1.reports.figures import Column, Table, shorten, to_json
+from softf1.reports.figures import Column, Table, shorten, to_script_json
 from softf1.reports.page import EXTRA, fill
 
 FILE, PAGE = "suspects.json", "suspects.html"
@@ -38,14 +38,14 @@ def write_suspects(folder: Path | str) -> Path:
 
     path, page = Path(folder) / FILE, Path(folder) / PAGE
     try:
-        text = fill("suspects.html.j2", **make_context(json.loads(path.read_text("utf-8"))))
+        text = fill("suspects.html.j2", **make_variables(json.loads(path.read_text("utf-8"))))
     except (*OTHER_FORM, OSError, TemplateError) as error:
         raise InputError(f"wanted what softf1 suspects wrote, got {error!r}", path=path) from error
     write_text(page, text)
     return page
 
 
-def make_context(content: dict[str, Any]) -> dict[str, Any]:
+def make_variables(content: dict[str, Any]) -> dict[str, Any]:
     """The variables of the template."""
     suspects = [_describe(one) for one in content["suspects"]]
     confusions, listed = make_confusions(suspects), make_list(suspects)
@@ -56,7 +56,7 @@ def make_context(content: dict[str, Any]) -> dict[str, Any]:
         "suspects": suspects,
         "kinds": {kind: _slug(kind) for kind in content["kinds"]},
         "confusions": confusions,
-        "data": to_json({"figures": {}, "tables": tables}),
+        "data": to_script_json({"figures": {}, "tables": tables}),
     }
 
 

@@ -13,7 +13,7 @@ from softf1.data.examples import MrcExample, QAExample, TaggedSentence
 from softf1.errors import InputError, printable
 from softf1.metrics.schemes import OUTSIDE
 from softf1.recipe import LossSection
-from softf1.recipe.auto import AUTO, choose
+from softf1.recipe.auto import AUTO, choose_values
 from softf1.recipe.loading import format_toml
 from softf1.tasks.registry import find_task
 
@@ -110,7 +110,7 @@ def propose_loss(survey: Survey) -> Section:
     counts = {"labels": np.array([stats.negatives, stats.positives])} if two else {}
     metric = "macro_f1" if weighs_classes_alike(survey) else "f1"
     spans = len(stats.labels) if survey.corpus.counts.scheme is not None else None
-    choice = choose(survey.task, metric=metric, counts=counts, given=(), spans=spans)
+    choice = choose_values(survey.task, metric=metric, counts=counts, given=(), spans=spans)
     values = ", ".join(f"{key} = {value}" for key, value in choice.values.items())
     remarks = [remark.format(values=values, why=choice.why) for remark in REMARKS]
     usual = LossSection().name
@@ -240,7 +240,7 @@ FEW = 500
 """Three epochs are enough from `MANY` examples on; below `FEW`, take ten."""
 
 
-def choose_encoder(survey: Survey) -> str:
+def pick_encoder(survey: Survey) -> str:
     """Chooses minilm if installed and the text is English, else from scratch, else the Hub."""
     if survey.encoder is not None:
         return survey.encoder
@@ -251,7 +251,7 @@ def choose_encoder(survey: Survey) -> str:
 
 def propose_encoder(survey: Survey) -> Section:
     """Proposes `[encoder]`, with alternatives."""
-    name, other = choose_encoder(survey), FROM_HUB[survey.language]
+    name, other = pick_encoder(survey), FROM_HUB[survey.language]
     lines = [Line("name", name, "as told" if survey.encoder else _why(name, survey))]
     if name != other:
         why = "larger, from the Hub: slower and usually better"
@@ -273,11 +273,11 @@ def _why(name: str, survey: Survey) -> str:
 def propose_training(survey: Survey) -> Section:
     """Proposes `[train]`: more epochs for fewer examples and for encoders from scratch."""
     examples = survey.stats.examples
-    scratch = choose_encoder(survey) in SCRATCH.values()
+    scratch = pick_encoder(survey) in SCRATCH.values()
     passes = 3 if examples >= MANY else 5 if examples >= FEW else 10
     epochs = 10 if scratch and examples >= FEW else 20 if scratch else passes
     rates = {"minilm": 1e-4}
-    rate = 1e-3 if scratch else rates.get(choose_encoder(survey), 3e-5)
+    rate = 1e-3 if scratch else rates.get(pick_encoder(survey), 3e-5)
     return Section(
         "train",
         [

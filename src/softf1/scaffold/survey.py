@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from softf1.data._text import Encoded
-from softf1.data.counts import describe_unseen
+from softf1.data.counts import describe_new_labels
 from softf1.data.detect import Detected, detect
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.language import Language, guess_language
@@ -72,9 +72,9 @@ def assign_roles(paths: Sequence[str]) -> dict[str, str]:
 def _named_role(path: str) -> str | None:
     """The role in the name of the file, or else of its folder."""
     for part in list(reversed(re.split(r"[/\\]", path)))[:2]:
-        found = {WORDS[word] for word in re.findall(r"[a-z]+", part.lower()) if word in WORDS}
-        if len(found) == 1:
-            return found.pop()
+        roles = {WORDS[word] for word in re.findall(r"[a-z]+", part.lower()) if word in WORDS}
+        if len(roles) == 1:
+            return roles.pop()
     return None
 
 
@@ -131,12 +131,12 @@ def survey(
     if task is not None:
         look_up(task, dict.fromkeys(TASKS), "task")
     roles = assign_roles(paths)
-    found = {role: _look(path, task, format, options or {}) for role, path in roles.items()}
-    if found["train"].format in ("csv", "tsv", "json", "jsonl"):
-        _check_labels(roles["train"], found["train"])
+    detected = {role: _look(path, task, format, options or {}) for role, path in roles.items()}
+    if detected["train"].format in ("csv", "tsv", "json", "jsonl"):
+        _check_labels(roles["train"], detected["train"])
     corpora = {
         role: look_over(roles[role], format=one.format, task=one.task or None, **_options(one))
-        for role, one in found.items()
+        for role, one in detected.items()
     }
     train = corpora["train"]
     for role, corpus in corpora.items():
@@ -145,17 +145,19 @@ def survey(
             raise InputError(f"{message}; got {corpus.task} ({role})", path=corpus.path)
     if train.task == TaggedSentence.task:
         for role, corpus in corpora.items():
-            _check_tags(corpus, found[role], train.counts.scheme)
+            _check_tags(corpus, detected[role], train.counts.scheme)
     nested = next((corpus for corpus in corpora.values() if corpus.counts.nested), None)
     nesting = nested.counts.nesting if nested else ""
     if nested and task == TaggedSentence.task:
         message = f"wanted spans that do not overlap, since a word has one tag; {nesting}"
         raise InputError(f"{message}; --task mrc_ner finds them", path=nested.path)
-    unseen = [describe_unseen(train, other) for role, other in corpora.items() if role != "train"]
+    unseen = [
+        describe_new_labels(train, other) for role, other in corpora.items() if role != "train"
+    ]
     overlaps = find_overlaps({corpora[role].path: corpora[role].texts for role in corpora})
-    first = found["train"]
+    first = detected["train"]
     alike = all(
-        (one.format, one.options) == (first.format, first.options) for one in found.values()
+        (one.format, one.options) == (first.format, first.options) for one in detected.values()
     )
     return Survey(
         roles=roles,
@@ -182,11 +184,14 @@ def _find_outliers(train: Overview) -> list[str]:
     return [f"{train.path}:{train.longest} {said}: task.max_length cuts it"]
 
 
-def _check_labels(path: str, found: Detected) -> None:
+def _check_labels(path: str, detected: Detected) -> None:
     """Raises if a table has no label column, and lists its columns."""
     problems = Problems()
-    task = found.task or None
-    next(iterate(path, format=found.format, task=task, problems=problems, **_options(found)), None)
+    task = detected.task or None
+    next(
+        iterate(path, format=detected.format, task=task, problems=problems, **_options(detected)),
+        None,
+    )
     note = next((one for one in problems.notes if "no column of labels" in one), None)
     if note is not None:
         there = note.partition(" among ")[2].removesuffix(": read as unlabelled")
@@ -194,17 +199,19 @@ def _check_labels(path: str, found: Detected) -> None:
         raise InputError(message, path=path)
 
 
-def _check_tags(corpus: Overview, found: Detected, scheme: str | None) -> None:
+def _check_tags(corpus: Overview, detected: Detected, scheme: str | None) -> None:
     """Raises if tags have another scheme than the training data."""
     if corpus.counts.scheme == scheme:
         return
-    sentences = iterate(corpus.path, format=found.format, task=found.task, **_options(found))
+    sentences = iterate(
+        corpus.path, format=detected.format, task=detected.task, **_options(detected)
+    )
     tagged = ((one.line, one.tags) for one in sentences if isinstance(one, TaggedSentence))
     check_tags(tagged, scheme, corpus.path)
 
 
-def _options(found: Detected) -> dict[str, Any]:
-    return dict(found.options)
+def _options(detected: Detected) -> dict[str, Any]:
+    return dict(detected.options)
 
 
 def _look(
@@ -218,9 +225,11 @@ def _look(
     if encoding := options.get("encoding"):
         path = Encoded(path, str(encoding))
     try:
-        found = detect(path, task=task, told=options)
+        detected = detect(path, task=task, told=options)
     except InputError:
         if task != MrcExample.task:
             raise
-        found = detect(path, task=TaggedSentence.task, told=options)
-    return Detected(found.format, found.task, found.reason, {**found.options, **options})
+        detected = detect(path, task=TaggedSentence.task, told=options)
+    return Detected(
+        detected.format, detected.task, detected.reason, {**detected.options, **options}
+    )

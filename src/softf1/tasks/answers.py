@@ -12,7 +12,7 @@ import numpy as np
 
 from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.crossfit import assign_folds
-from softf1.metrics.headroom import Events, share, sweep
+from softf1.metrics.headroom import Events, mean_of_tables, sweep_events
 from softf1.metrics.operating import Units
 from softf1.metrics.quoref import score_quoref
 from softf1.metrics.ranking import average_precision
@@ -24,10 +24,10 @@ from softf1.tasks.headroom import (
     LIMITS,
     RANKING,
     SHOWN,
+    Gain,
     Headroom,
-    Part,
-    Step,
-    conclude,
+    Stage,
+    make_headroom,
     make_part,
     name_example,
     sweep_parts,
@@ -202,8 +202,8 @@ def score_answers(
     rules = rules_of(task)
     if rules == "quoref":
         spans = [[list(answer.texts) for answer in example.answers] for example in examples]
-        found = [item.get("answers", [item["answer"]]) for item in predictions]
-        scores = score_quoref(found, spans)
+        given = [item.get("answers", [item["answer"]]) for item in predictions]
+        scores = score_quoref(given, spans)
         return {"exact": scores.exact.value, "f1": scores.f1.value}
     gold = [[text for answer in example.answers for text in answer.texts] for example in examples]
     predicted = [item["answer"] for item in predictions]
@@ -272,9 +272,9 @@ def _count_texts(
         return {"exact": scores.exact, "f1": scores.f1}
     texts = list(chain.from_iterable(gold))
     if rules == "squad2":
-        found = score_squad2(given, [texts])
-        split = {"has_answer_f1": found.has_answer.f1, "no_answer_f1": found.no_answer.f1}
-        return {"exact": found.all.exact, "f1": found.all.f1, **split}
+        both = score_squad2(given, [texts])
+        split = {"has_answer_f1": both.has_answer.f1, "no_answer_f1": both.no_answer.f1}
+        return {"exact": both.all.exact, "f1": both.all.f1, **split}
     scores = (score_cmrc if rules == "cmrc" else score_squad)(given, [texts])
     return {"exact": scores.exact, "f1": scores.f1}
 
@@ -289,12 +289,12 @@ def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Head
 
     now = np.array([count_answer(line, task)["f1"].value for line in lines])  # type: ignore[union-attr]
     decided = float(now.mean()) if len(now) else 0.0
-    steps: list[Step] = []
-    parts: list[Part] = []
+    steps: list[Stage] = []
+    parts: list[Gain] = []
     missing = []
     reached, ranked = now, None
 
-    def compare(title: str, better: NDArray[Any], wins: str) -> Part:
+    def compare(title: str, better: NDArray[Any], wins: str) -> Gain:
         places = np.flatnonzero(better > now)
         mean = float(better.mean()) if len(better) else 0.0
         examples = [
@@ -320,7 +320,7 @@ def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Head
         parts += sweep_parts(best, what)
         reached = np.maximum(raw, empty)
         parts.append(compare("A perfect choice between the answer and none", reached, DECISION))
-        steps += [Step(what, best.score), Step("A perfect choice of no answer", parts[-1].score)]
+        steps += [Stage(what, best.score), Stage("A perfect choice of no answer", parts[-1].score)]
         answerable = np.array([bool(line["gold"]) for line in lines], bool)
         ranked = average_precision(-null, answerable)
     listed = [[one["text"] for one in line.get("candidates") or ()] for line in lines]
@@ -333,16 +333,16 @@ def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Head
         title = f"The best of the {longest} likeliest answers"
         parts.append(compare(title, np.maximum(now, top), RANKING))
         reached = np.maximum(reached, top)
-        steps.append(Step(title, float(reached.mean())))
+        steps.append(Stage(title, float(reached.mean())))
     else:
         why = "answers of several spans have none" if task.several else "the predictions list none"
         missing.append(f"the n best answers: {why}")
     near = np.where(now > 0, 1.0, 0.0)
     parts.append(compare("Right boundaries where the answer shares a word", near, LIMITS))
     reached = np.where(reached > 0, 1.0, 0.0)
-    steps.append(Step("Right boundaries", float(reached.mean()) if len(now) else 0.0))
-    steps.append(Step("Answers that were not found", 1.0))
-    return conclude("f1", decided, parts, steps, average_precision=ranked, missing=missing)
+    steps.append(Stage("Right boundaries", float(reached.mean()) if len(now) else 0.0))
+    steps.append(Stage("Answers that were not found", 1.0))
+    return make_headroom("f1", decided, parts, steps, average_precision=ranked, missing=missing)
 
 
 def _number(score: float | None) -> float:
@@ -367,7 +367,7 @@ def _sweep_null(
         np.add.at(table[:, 0], fold, np.stack([values, np.ones_like(values)], axis=1))
     change = np.stack([raw - empty, np.zeros_like(raw)], axis=1)[:, None]
     events = Events(start, null, fold, np.zeros((len(lines), 1), np.int64), change)
-    return sweep(events, decided, score=share)
+    return sweep_events(events, decided, score=mean_of_tables)
 
 
 def answer_first_words(train: Sequence[QAExample], *, no_answer: bool) -> Predict:
@@ -381,8 +381,8 @@ def answer_first_words(train: Sequence[QAExample], *, no_answer: bool) -> Predic
 
     def answer(example: QAExample) -> Prediction:
         text = "" if empty else _start(example.context, max(1, int(size)))
-        found = {"id": example.id, "answer": text, "start": 0, "end": len(text), "text": text}
-        return found | {"null_score": 1.0 if empty else -1.0, "candidates": []}
+        prediction = {"id": example.id, "answer": text, "start": 0, "end": len(text), "text": text}
+        return prediction | {"null_score": 1.0 if empty else -1.0, "candidates": []}
 
     return lambda examples: [answer(one) for one in examples]
 

@@ -11,8 +11,8 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     logits = task.logits(model(**batch.inputs), batch)        # {"tags": (B, L, C)}
     loss = sum(loss_fn(logits[key], batch.targets[key]) for key in batch.targets)
 
-    found = join(task.gather(task.logits(model(**b.inputs), b), b) for b in batches)
-    predictions = task.decode(found, features, examples)      # JSON-able, in the file's order
+    whole = join(task.gather(task.logits(model(**b.inputs), b), b) for b in batches)
+    predictions = task.decode(whole, features, examples)      # JSON-able, in the file's order
     scores = task.score(predictions, examples)                # scores[task.primary_metric] decides
 
 Experiments ask a task seven things more, which one of another package may leave out:
@@ -336,7 +336,7 @@ def by_item(logits: Logits, name: str, items: int) -> NDArray[Any]:
     return out
 
 
-def probabilities(logits: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:
+def to_probabilities(logits: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:
     """Sigmoid of each logit, or softmax over them."""
     if multi_label:
         out: NDArray[Any] = np.exp(-np.logaddexp(0, -logits))

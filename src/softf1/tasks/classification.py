@@ -21,8 +21,8 @@ from softf1.tasks.base import (
     by_item,
     describe_collapse,
     describe_unseen,
-    probabilities,
     read_examples,
+    to_probabilities,
 )
 from softf1.tasks.card import (
     NOT_TUNED,
@@ -36,10 +36,10 @@ from softf1.tasks.card import (
 from softf1.tasks.headroom import Headroom, measure_labels
 from softf1.tasks.labels import (
     check_label_target,
+    count_label_targets,
     count_labels,
-    count_targets,
-    decide,
-    find_strata,
+    decide_labels,
+    find_label_strata,
     make_targets,
     operate_labels,
     rank_labels,
@@ -55,7 +55,7 @@ from softf1.tasks.rows import (
     model_inputs,
     offsets,
     room,
-    share,
+    share_room,
     take,
     text_lengths,
 )
@@ -161,7 +161,7 @@ class Classification:
         number, parts = Numbering(), []
         for chunk in chunks(examples):
             first, other = self._texts(chunk, tokenizer)
-            a, b = share(first[1], other[1], capacity=capacity)
+            a, b = share_room(first[1], other[1], capacity=capacity)
             labels = [self._labels(example) for example in chunk]
             flat_labels = number.numbers(list(chain.from_iterable(labels)))
             counts = np.fromiter(map(len, labels), np.int64, len(labels))
@@ -188,11 +188,11 @@ class Classification:
         return first, second[0] if second else (first[0][:0], np.zeros_like(first[1]))
 
     def _labels(self, example: Example) -> tuple[str, ...]:
-        found = example.labels
-        if len(found) > 1 and not self.multi_label:
-            got = f"{', '.join(found)} (line {example.line})"
+        labels = example.labels
+        if len(labels) > 1 and not self.multi_label:
+            got = f"{', '.join(labels)} (line {example.line})"
             raise InputError(f"wanted one label a text (or multi_label = true), got {got}")
-        return found
+        return labels
 
     def fit(self, features: Features) -> Self:
         """The labels of the training data, in order."""
@@ -308,7 +308,7 @@ class Classification:
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The label or labels of every text."""
-        return decide(by_item(logits, "logits", len(features)), self)
+        return decide_labels(by_item(logits, "logits", len(features)), self)
 
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[Example]]]) -> None:
         """Refuses texts without a label, where each must have one."""
@@ -339,11 +339,11 @@ class Classification:
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """How many texts have each label; (without, with) for every label of several."""
-        return {"labels": count_targets(features, self.labels, multi_label=self.multi_label)}
+        return {"labels": count_label_targets(features, self.labels, multi_label=self.multi_label)}
 
     def strata(self, features: Features) -> NDArray[np.int64]:
         """The label; of several the rarest one, and one more stratum for texts without any."""
-        return find_strata(features, self)
+        return find_label_strata(features, self)
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
         """Whether all texts have the same label, or none has any."""
@@ -414,7 +414,7 @@ class Classification:
     def find_suspects(self, logits: Logits, features: Features) -> Suspects:
         """Texts whose given label or labels the model finds unlikely."""
         rows = by_item(logits, "logits", len(features))
-        chance = probabilities(rows, multi_label=self.multi_label)
+        chance = to_probabilities(rows, multi_label=self.multi_label)
         index = np.arange(len(features))
         gold = make_targets(features, index, self.labels, multi_label=self.multi_label)
         find = find_suspect_label_sets if self.multi_label else find_suspect_labels
@@ -425,7 +425,7 @@ class Classification:
         counts = Counter(chain.from_iterable(example.labels for example in train))
         share = np.array([counts[label] for label in self.labels]) / len(train)
         row = to_logits(share[None], multi_label=self.multi_label)
-        return lambda examples: decide(np.repeat(row, len(examples), axis=0), self)
+        return lambda examples: decide_labels(np.repeat(row, len(examples), axis=0), self)
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,9 @@ def encode_questions(
 
 
 def _encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDArray[Any]]:
-    found = tokenizer.aligned(contexts)
+    aligned = tokenizer.aligned(contexts)
     places = []
-    for context, (_, spans) in zip(contexts, found, strict=True):
+    for context, (_, spans) in zip(contexts, aligned, strict=True):
         place = np.array(spans, np.int64).reshape(-1, 2)
         # Some tokenizers count the space before a word as part of it.
         spaces = np.array([c.isspace() for c in context] + [False])
@@ -77,10 +77,10 @@ def _encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDA
         places.append(place)
     flat = np.concatenate(places) if places else np.zeros((0, 2), np.int64)
     return {
-        "tokens": np.fromiter((i for ids, _ in found for i in ids), np.int32),
+        "tokens": np.fromiter((i for ids, _ in aligned for i in ids), np.int32),
         "char_start": flat[:, 0],
         "char_end": flat[:, 1],
-        "context_at": offsets([len(ids) for ids, _ in found]),
+        "context_at": offsets([len(ids) for ids, _ in aligned]),
     }
 
 

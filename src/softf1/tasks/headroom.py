@@ -49,7 +49,7 @@ NO_LOGITS = "the bias needs the model's logits, which predictions do not hold"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Gain:
     """The score with one thing perfect.
 
     Attributes:
@@ -69,7 +69,7 @@ class Part:
     examples: list[dict[str, str]] = field(default_factory=list)
 
 
-class Step(NamedTuple):
+class Stage(NamedTuple):
     """A step of the way from the score as decided to 1, on top of the steps before."""
 
     title: str
@@ -91,16 +91,16 @@ class Headroom:
 
     metric: str
     decided: float
-    parts: list[Part]
-    steps: list[Step]
+    parts: list[Gain]
+    steps: list[Stage]
     average_precision: float | None = None
     missing: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
         """One sentence in points of a hundred.
 
-        >>> parts = [Part(title="One threshold", score=0.858, gain=0.008, wins=DECISION),
-        ...          Part(title="A perfect ranking", score=1.0, gain=0.142, wins=RANKING)]
+        >>> parts = [Gain(title="One threshold", score=0.858, gain=0.008, wins=DECISION),
+        ...          Gain(title="A perfect ranking", score=1.0, gain=0.142, wins=RANKING)]
         >>> Headroom(metric="f1", decided=0.85, parts=parts, steps=[]).summary()
         'a better decision wins at most 0.8, a better ranking 14.2'
         """
@@ -114,12 +114,12 @@ class Headroom:
         return {"schema": SCHEMA, **asdict(self), "steps": steps, "summary": self.summary()}
 
 
-def conclude(
-    metric: str, decided: float, parts: Iterable[Part], steps: Iterable[Step], **more: Any
+def make_headroom(
+    metric: str, decided: float, parts: Iterable[Gain], steps: Iterable[Stage], **more: Any
 ) -> Headroom:
     """All parts and steps, after the score as decided."""
-    first = Part(title="As decided", score=decided, gain=0.0)
-    way = [Step(first.title, decided), *steps]
+    first = Gain(title="As decided", score=decided, gain=0.0)
+    way = [Stage(first.title, decided), *steps]
     return Headroom(metric=metric, decided=decided, parts=[first, *parts], steps=way, **more)
 
 
@@ -127,7 +127,7 @@ def name_example(
     line: Mapping[str, Any], *, found: Any, gold: Any, text: str | None = None
 ) -> dict[str, str]:
     """An example behind a part, its text cut to length."""
-    texts = {"text": text_of(line) if text is None else text, "found": _say(found)}
+    texts = {"text": line_text(line) if text is None else text, "found": _say(found)}
     cut = {
         key: one if len(one) <= LONGEST else one[: LONGEST - 1] + "…"
         for key, one in {**texts, "gold": _say(gold)}.items()
@@ -139,14 +139,14 @@ def _say(value: Any) -> str:
     return (value if isinstance(value, str) else ", ".join(map(str, value))) or "–"
 
 
-def make_part(title: str, score: float, base: float, **more: Any) -> Part:
+def make_part(title: str, score: float, base: float, **more: Any) -> Gain:
     """A part that gains what its score is above `base`."""
-    return Part(title=title, score=score, gain=score - base, **more)
+    return Gain(title=title, score=score, gain=score - base, **more)
 
 
 def sweep_parts(
     best: Best, what: str, *, counts: Mapping[str, float] | None = None, **more: Any
-) -> list[Part]:
+) -> list[Gain]:
     """What moving one number gives, in hindsight and cross-fitted."""
     behind = {**(counts or {}), **({} if best.at is None else {"at": round(best.at, 6)})}
     hindsight = f"{what}, best in hindsight"
@@ -156,7 +156,7 @@ def sweep_parts(
     ]
 
 
-def allow_parts(decided: float, best: float, allowed: float) -> list[Part]:
+def allow_parts(decided: float, best: float, allowed: float) -> list[Gain]:
     """What a threshold for each label gives, and the better of that and the one number."""
     better = "The better of the two: what the ranking allows"
     return [
@@ -165,7 +165,7 @@ def allow_parts(decided: float, best: float, allowed: float) -> list[Part]:
     ]
 
 
-def rank_part(best: float) -> Part:
+def rank_part(best: float) -> Gain:
     """What no decision wins is left to the ranking."""
     return make_part("A perfect ranking, beyond the best decision", 1.0, best, wins=RANKING)
 
@@ -180,7 +180,7 @@ def count_changes(
     return {"mended": len(mended), "broken": broken}, mended[:SHOWN]
 
 
-def text_of(line: Mapping[str, Any]) -> str:
+def line_text(line: Mapping[str, Any]) -> str:
     """The text of a line of any task."""
     if "words" in line:
         return " ".join(line["words"])
@@ -219,12 +219,12 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
     wins = "" if several else DECISION
     parts = sweep_parts(best, what, wins=wins, counts=counts, examples=examples)
     parts += allow_parts(best.decided, best.score, allowed) if several else []
-    steps = [Step(what, best.score), *([Step("A threshold a label", top)] if several else [])]
-    return conclude(
+    steps = [Stage(what, best.score), *([Stage("A threshold a label", top)] if several else [])]
+    return make_headroom(
         "macro_f1" if macro else "f1",
         best.decided,
         [*parts, rank_part(top)],
-        [*steps, Step("A perfect ranking", 1.0)],
+        [*steps, Stage("A perfect ranking", 1.0)],
         average_precision=_mean_precision(scores[:, known], right[:, known]),
     )
 
@@ -292,12 +292,12 @@ def _measure_classes(
         )
     )
     top = max(best.score, allowed)
-    steps = [Step(what, best.score), Step("A threshold a label", top)]
-    return conclude(
+    steps = [Stage(what, best.score), Stage("A threshold a label", top)]
+    return make_headroom(
         metric,
         best.decided,
         [*parts, rank_part(top)],
-        [*steps, Step("A perfect ranking", 1.0)],
+        [*steps, Stage("A perfect ranking", 1.0)],
         average_precision=_mean_precision(shares, right),
     )
 
@@ -331,7 +331,7 @@ def measure_tags(
     if logits is None:
         decided = _score_classes(gold, now, len(every), macro=metric == "macro_f1")
         rest = make_part("Right tags", 1.0, decided, wins=LABELS)
-        return conclude(metric, decided, [rest], [Step(rest.title, 1.0)], missing=[NO_LOGITS])
+        return make_headroom(metric, decided, [rest], [Stage(rest.title, 1.0)], missing=[NO_LOGITS])
     fold = np.repeat(assign_folds(len(lines), folds=FOLDS, seed=0), lengths)
     return _measure_classes(
         lines, logits, gold, now, labels=every, fold=fold, metric=metric, lengths=lengths
@@ -355,7 +355,7 @@ class SpanScores(NamedTuple):
     both: float
 
 
-def perfect_spans(sentences: Sequence[Sentence]) -> tuple[SpanScores, list[Part]]:
+def perfect_spans(sentences: Sequence[Sentence]) -> tuple[SpanScores, list[Gain]]:
     """F1 with perfect labels and limits of the found spans, and the parts."""
     matches = [match_spans(one.gold, one.found) for one in sentences]
     given = sum(len(one.found) for one in sentences)
@@ -411,8 +411,8 @@ def measure_spans(
     """
     scores, perfect = perfect_spans(sentences)
     after = sentences if then is None else then
-    steps: list[Step] = []
-    parts: list[Part] = []
+    steps: list[Stage] = []
+    parts: list[Gain] = []
     if best is not None:
         won = [(a, b) for a, b in zip(sentences, after, strict=True) if a.found != b.found]
         mended = sum(len(b.gold & b.found.keys()) - len(a.gold & a.found.keys()) for a, b in won)
@@ -428,14 +428,14 @@ def measure_spans(
         counts = {"sentences": len(won), "more_right_spans": mended}
         parts += sweep_parts(best, what, wins=DECISION, counts=counts, examples=examples)
         parts.append(rank_part(best.score))
-        steps.append(Step(what, best.score))
+        steps.append(Stage(what, best.score))
     reached, _ = perfect_spans(after)
-    steps += [Step("Right labels", reached.labels), Step("Right boundaries", reached.both)]
-    steps.append(Step("No span missed or made up", 1.0))
+    steps += [Stage("Right labels", reached.labels), Stage("Right boundaries", reached.both)]
+    steps.append(Stage("No span missed or made up", 1.0))
     ranked = [(sure, span in one.gold) for one in sentences for span, sure in one.found.items()]
     lost = sum(len(one.gold - one.found.keys()) for one in sentences)
     sure, right = zip(*ranked, strict=True) if ranked else ((), ())
-    return conclude(
+    return make_headroom(
         "f1",
         scores.decided,
         [*parts, *perfect],

@@ -19,7 +19,7 @@ from softf1.metrics.classification import (
 from softf1.metrics.operating import Pool, Target, Units, choose_bars, choose_point
 from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.thresholds import tune_thresholds
-from softf1.tasks.base import DIGITS, IGNORE, describe_counts, probabilities
+from softf1.tasks.base import DIGITS, IGNORE, describe_counts, to_probabilities
 from softf1.tasks.rows import rows
 
 if TYPE_CHECKING:
@@ -131,12 +131,12 @@ def make_targets(
         return np.where(count > 0, known[label], IGNORE).astype(np.int64)
     target = np.zeros((len(index), len(labels)), np.float32)
     for row, start, size in zip(range(len(index)), at[index], count, strict=True):
-        found = known[features["label"][start : start + size]]
-        target[row, found[found >= 0]] = 1
+        own = known[features["label"][start : start + size]]
+        target[row, own[own >= 0]] = 1
     return target
 
 
-def count_targets(
+def count_label_targets(
     features: Features, labels: Sequence[str], *, multi_label: bool
 ) -> NDArray[np.int64]:
     """Texts of each label (C,); with several labels a text, (without, with) it (C, 2)."""
@@ -147,7 +147,7 @@ def count_targets(
     return np.stack([len(target) - positive, positive], axis=1)
 
 
-def find_strata(features: Features, task: Labelled) -> NDArray[np.int64]:
+def find_label_strata(features: Features, task: Labelled) -> NDArray[np.int64]:
     """The label of each text, −1 where training never saw it; of several the rarest one.
 
     Texts without any of several labels are one stratum more.
@@ -157,7 +157,7 @@ def find_strata(features: Features, task: Labelled) -> NDArray[np.int64]:
         target = make_targets(features, everything, task.labels, multi_label=False)
         labels: NDArray[np.int64] = np.maximum(target, -1)
         return labels
-    positive = count_targets(features, task.labels, multi_label=True)[:, 1]
+    positive = count_label_targets(features, task.labels, multi_label=True)[:, 1]
     by_rarity = np.argsort(positive, kind="stable")
     place = dict(zip((task.labels[i] for i in by_rarity), range(len(by_rarity)), strict=True))
     none = len(by_rarity)
@@ -224,7 +224,7 @@ def _labelled(
     index = np.arange(len(features))
     if not task.multi_label:
         index = np.flatnonzero(np.diff(features["label_at"]))
-    scores = probabilities(logits[index].astype(np.float64), multi_label=task.multi_label)
+    scores = to_probabilities(logits[index].astype(np.float64), multi_label=task.multi_label)
     return index, scores, make_targets(features, index, task.labels, multi_label=True) > 0
 
 
@@ -235,7 +235,7 @@ def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:
 
 def _lower(thresholds: Sequence[float]) -> tuple[float, ...]:
     lower = log_odds(np.array(thresholds)) - MARGIN
-    return tuple(probabilities(lower, multi_label=True).tolist())
+    return tuple(to_probabilities(lower, multi_label=True).tolist())
 
 
 def check_label_target(target: Target | Mapping[str, Target], task: Labelled) -> None:
@@ -270,7 +270,7 @@ def operate_labels(
     if task.multi_label or (positive is not None and alone):
         return _operate_thresholds(logits, features, task, target)
     index = _labelled(logits, features, task)[0]
-    given = decide(logits[index], task)
+    given = decide_labels(logits[index], task)
     names = features.names["labels"]
     gold = [names[features["label"][at]] for at in features["label_at"][index]]
     units = Units(
@@ -310,16 +310,16 @@ def _operate_thresholds(
     return {"thresholds": tuple(thresholds)}, points
 
 
-def decide(logits: Floats, task: Labelled) -> list[Prediction]:
+def decide_labels(logits: Floats, task: Labelled) -> list[Prediction]:
     """Labels with their confidence, and the probabilities that the model gives to all.
 
     The decision is taken on shifted logits, as by whoever loads the model with the shift in it, and
-    the confidence is the probability there. What was tuned does not change `probabilities`.
+    the confidence is the probability there. What was tuned does not change `to_probabilities`.
     """
-    scores = probabilities(logits, multi_label=task.multi_label)
+    scores = to_probabilities(logits, multi_label=task.multi_label)
     given = [dict(zip(task.labels, row, strict=True)) for row in scores.tolist()]
     shifted = logits + shift_logits(task)
-    sure = probabilities(shifted, multi_label=task.multi_label).round(DIGITS)
+    sure = to_probabilities(shifted, multi_label=task.multi_label).round(DIGITS)
     if task.multi_label:
         chosen = [[task.labels[i] for i in np.flatnonzero(row)] for row in shifted >= 0]
         kept = [row[yes].tolist() for row, yes in zip(sure, shifted >= 0, strict=True)]
@@ -340,15 +340,15 @@ def score_labels(
     """Scores of one label each, with those of the positive one of two, or of sets of labels."""
     ranked = _score_ranking(predictions, gold, task)
     if task.multi_label:
-        found = [item["labels"] for item in predictions]
-        scores = describe_counts(count_label_sets(gold, found))
-        return scores | {"subset_accuracy": subset_accuracy(gold, found).value} | ranked
-    found = [p["label"] for p in predictions]
-    if None in found:  # a text without a label
-        sets = [() if label is None else (label,) for label in found]
+        given = [item["labels"] for item in predictions]
+        scores = describe_counts(count_label_sets(gold, given))
+        return scores | {"subset_accuracy": subset_accuracy(gold, given).value} | ranked
+    given = [p["label"] for p in predictions]
+    if None in given:  # a text without a label
+        sets = [() if label is None else (label,) for label in given]
         counts = count_label_sets([labels[:1] for labels in gold], sets)
     else:
-        counts = count_classes([labels[0] for labels in gold], found)
+        counts = count_classes([labels[0] for labels in gold], given)
     scores = describe_counts(counts) | {"accuracy": accuracy(counts)} | ranked
     if task.positive_label is not None:
         one = scores["labels"].get(

@@ -168,10 +168,10 @@ class MrcNer:
 
     def heads(self, model: Any) -> dict[str, Head]:
         """Where the logits come from."""
-        found = {"start": model.start, "end": model.end}
-        found |= {"span": model.match.out} if self.match != "none" else {}
-        found |= {"answerable": model.answerable} if self.answerable else {}
-        return {key: Head(layer, slice(None)) for key, layer in found.items()}
+        layers = {"start": model.start, "end": model.end}
+        layers |= {"span": model.match.out} if self.match != "none" else {}
+        layers |= {"answerable": model.answerable} if self.answerable else {}
+        return {key: Head(layer, slice(None)) for key, layer in layers.items()}
 
     def collate(
         self,
@@ -196,19 +196,19 @@ class MrcNer:
         _, row, column = word_places(features, index, laid.second, owned=False)
         words = features["end"][index] - features["first"][index]
         columns = np.split(column, np.cumsum(words)[:-1])
-        found = [window_golds(features, item) for item in index.tolist()]
+        golds_of = [window_golds(features, item) for item in index.tolist()]
         context, word = np.zeros(laid.ids.shape, np.int64), np.full(laid.ids.shape, -1)
         context[row, column] = 1
         first = features["first"][index] - features["sentence"][features["source"][index]]
         word[row, column] = ranges(first, words)
-        targets = side_targets(found, columns, context)
+        targets = side_targets(golds_of, columns, context)
         inputs = {"context": torch.from_numpy(context), "cls": torch.from_numpy(laid.cls)}
         if self.match != "none":
-            chosen = self._pairs(found, words, index, epoch)
-            pairs, targets["span"] = pair_tensors(chosen, [golds for golds, _ in found], columns)
+            chosen = self._pairs(golds_of, words, index, epoch)
+            pairs, targets["span"] = pair_tensors(chosen, [golds for golds, _ in golds_of], columns)
             inputs["pairs"] = torch.from_numpy(pairs)
         if self.answerable:
-            targets["answerable"] = answer_targets(found)
+            targets["answerable"] = answer_targets(golds_of)
         return Batch(
             index,
             model_inputs(tokenizer, laid, features) | inputs,
@@ -217,7 +217,7 @@ class MrcNer:
         )
 
     def _pairs(
-        self, found: Sequence[Golds], words: Ints, items: Ints, epoch: int = 0
+        self, windows: Sequence[Golds], words: Ints, items: Ints, epoch: int = 0
     ) -> list[list[Any]]:
         return [
             choose_pairs(
@@ -227,13 +227,13 @@ class MrcNer:
                 max_span=self.max_span,
                 seed=(self.seed, epoch, item),
             )
-            for (golds, _), count, item in zip(found, words.tolist(), items.tolist(), strict=True)
+            for (golds, _), count, item in zip(windows, words.tolist(), items.tolist(), strict=True)
         ]
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
         """`start`, `end` (B, L, 1), `span` (B, K, 1), `answerable` (B, 1), and proposals."""
-        found: dict[str, Tensor] = output
-        return found
+        logits: dict[str, Tensor] = output
+        return logits
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans of every window: (item, start, end, score, confidence) by word."""
@@ -242,8 +242,8 @@ class MrcNer:
         if "proposed" in logits:
             flat["proposed"] = logits["proposed"].cpu().numpy()
         word = batch.places["word"].cpu().numpy()
-        found = list(find_spans_of_rows(flat, word, nested=self.nested))
-        row, start, end, score, confidence = np.array(found, np.float64).reshape(-1, 5).T
+        spans = list(find_spans_of_rows(flat, word, nested=self.nested))
+        row, start, end, score, confidence = np.array(spans, np.float64).reshape(-1, 5).T
         return {
             "seen": batch.items,
             "item": batch.items[row.astype(np.int64)],
@@ -317,10 +317,10 @@ class MrcNer:
         """Span scores over all labels."""
         asked = list(examples)
         gold = [{(*span, example.label) for span in example.spans} for example in asked]
-        found = [
+        predicted = [
             {(start, end, item["label"]) for start, end in item["spans"]} for item in predictions
         ]
-        return describe_counts(count_span_sets(gold, found))
+        return describe_counts(count_span_sets(gold, predicted))
 
     def show(self, example: MrcExample) -> dict[str, Any]:
         """The words and the query with the spans."""
@@ -329,15 +329,15 @@ class MrcNer:
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """(negative, positive) words, windows and candidates."""
-        found = [window_golds(features, item) for item in range(len(features))]
+        windows = [window_golds(features, item) for item in range(len(features))]
         words = features["end"] - features["first"]
-        counts = count_sides(found, int(words.sum()))
+        counts = count_sides(windows, int(words.sum()))
         if self.match != "none":
-            pairs = sum(map(len, self._pairs(found, words, np.arange(len(features)))))
-            positive = sum(len(set(golds)) for golds, _ in found)
+            pairs = sum(map(len, self._pairs(windows, words, np.arange(len(features)))))
+            positive = sum(len(set(golds)) for golds, _ in windows)
             counts["span"] = np.array([[pairs - positive, positive]])
         if self.answerable:
-            target = answer_targets(found)
+            target = answer_targets(windows)
             counts["answerable"] = np.array([[(target == 0).sum(), (target == 1).sum()]])
         return counts
 

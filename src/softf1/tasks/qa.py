@@ -206,22 +206,22 @@ class QA:
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""
-        found = {"start": output.start_logits, "end": output.end_logits}
+        sides = {"start": output.start_logits, "end": output.end_logits}
         if self.positions == "sigmoid":
-            return {key: logits[..., None] for key, logits in found.items()}
+            return {key: logits[..., None] for key, logits in sides.items()}
         outside = ~batch.places["allowed"]
-        return {key: x.masked_fill(outside, float("-inf")) for key, x in found.items()}
+        return {key: x.masked_fill(outside, float("-inf")) for key, x in sides.items()}
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The logits of context tokens, flat, and of [CLS], for each window."""
         place = batch.places
-        found = {"item": batch.items, "count": place["count"].cpu().numpy()}
+        kept = {"item": batch.items, "count": place["count"].cpu().numpy()}
         line = torch.arange(len(batch.items), device=place["cls"].device)
         for key in KEYS:
             values = logits[key].detach().float().flatten(1)
-            found[key] = values[place["row"], place["column"]].cpu().numpy()
-            found[f"null_{key}"] = values[line, place["cls"]].cpu().numpy()
-        return found
+            kept[key] = values[place["row"], place["column"]].cpu().numpy()
+            kept[f"null_{key}"] = values[line, place["cls"]].cpu().numpy()
+        return kept
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[QAExample]) -> Self:
         """The no-answer threshold with the best F1 on the dev set."""
@@ -343,10 +343,10 @@ class QA:
         """The no-answer threshold, a perfect choice of no answer, the n best, boundaries."""
         if logits is not None and features is not None and not self.several:
             listing = replace(self, listed=self.n_best)
-            found = find_answers(logits, features, examples, listing)
+            answers = find_answers(logits, features, examples, listing)
             lines = [
                 {**line, "candidates": one["candidates"]}
-                for line, one in zip(lines, found, strict=True)
+                for line, one in zip(lines, answers, strict=True)
             ]
         return measure_answers(lines, self)
 

@@ -84,35 +84,35 @@ def window_golds(features: Features, item: int) -> Golds:
 
 
 def side_targets(
-    found: Sequence[Golds], columns: Sequence[NDArray[Any]], context: NDArray[Any]
+    windows: Sequence[Golds], columns: Sequence[NDArray[Any]], context: NDArray[Any]
 ) -> dict[str, NDArray[Any]]:
     """Start and end targets (B, L, 1): −100 wherever no word of the context begins."""
     targets = {}
     for side, key in enumerate(SIDES):
         target = np.where(context == 1, 0, IGNORE).astype(np.float32)
-        for row, ((golds, cut), column) in enumerate(zip(found, columns, strict=True)):
+        for row, ((golds, cut), column) in enumerate(zip(windows, columns, strict=True)):
             target[row, column[cut[side]]] = IGNORE
             target[row, column[[pair[side] for pair in golds]]] = 1
         targets[key] = target[..., None]
     return targets
 
 
-def answer_targets(found: Sequence[Golds]) -> NDArray[np.float32]:
+def answer_targets(windows: Sequence[Golds]) -> NDArray[np.float32]:
     """Whether each window has a span (B, 1); −100 where there is only a part of one.
 
     >>> answer_targets([([(0, 1)], ([], [])), ([], ([], [])), ([], ([3], []))]).tolist()
     [[1.0], [0.0], [-100.0]]
     """
-    values = [1 if golds else IGNORE if starts or ends else 0 for golds, (starts, ends) in found]
+    values = [1 if golds else IGNORE if starts or ends else 0 for golds, (starts, ends) in windows]
     return np.array(values, np.float32).reshape(-1, 1)
 
 
-def count_sides(found: Sequence[Golds], words: int) -> dict[str, NDArray[np.int64]]:
+def count_sides(windows: Sequence[Golds], words: int) -> dict[str, NDArray[np.int64]]:
     """(negative, positive) starts and ends."""
     counts = {}
     for side, key in enumerate(SIDES):
-        positive = [{pair[side] for pair in golds} for golds, _ in found]
-        left_out = [set(cut[side]) - own for (_, cut), own in zip(found, positive, strict=True)]
+        positive = [{pair[side] for pair in golds} for golds, _ in windows]
+        left_out = [set(cut[side]) - own for (_, cut), own in zip(windows, positive, strict=True)]
         total = sum(map(len, positive))
         counts[key] = np.array([[words - total - sum(map(len, left_out)), total]])
     return counts
@@ -231,11 +231,11 @@ def find_spans_of_rows(
         start = np.where(outside, -np.inf, logits["start"][row])
         end = np.where(outside, -np.inf, logits["end"][row])
         if "proposed" in logits:
-            found = judge_pairs(start, end, logits["match"][row], logits["proposed"][row])
+            pairs = judge_pairs(start, end, logits["match"][row], logits["proposed"][row])
         else:
             near = pair_nearest(start[columns], end[columns], nested=nested)
-            found = ((int(columns[a]), int(columns[b]), score) for a, b, score in near)
-        for a, b, score in found:
+            pairs = ((int(columns[a]), int(columns[b]), score) for a, b, score in near)
+        for a, b, score in pairs:
             said = [float(start[a]), float(end[b])]
             said += [score - said[0] - said[1]] if "proposed" in logits else []
             said += [float(logits["answerable"][row])] if "answerable" in logits else []
@@ -313,7 +313,7 @@ def list_query_units(predictions: Sequence[Prediction], examples: Sequence[MrcEx
         units.gold.append([examples[i].label for i in group for _ in examples[i].spans])
         for i in group:
             wanted = set(map(tuple, examples[i].spans))
-            found = zip(predictions[i]["spans"], predictions[i]["confidence"], strict=True)
-            for span, confidence in found:
+            given = zip(predictions[i]["spans"], predictions[i]["confidence"], strict=True)
+            for span, confidence in given:
                 units.add(item, examples[i].label, confidence, right=tuple(span) in wanted)
     return units

@@ -113,8 +113,8 @@ def load_task(folder: Path | str) -> Task:
 
 def read_files(folder: Path | str) -> dict[str, dict[str, Any]]:
     """Size and checksum by name of the model's files; none in a folder of an older version."""
-    found = _read_file(folder).get("files", {})
-    entries = found.items() if isinstance(found, dict) else [("files", found)]
+    files = _read_file(folder).get("files", {})
+    entries = files.items() if isinstance(files, dict) else [("files", files)]
     for name, known in entries:
         if (
             not isinstance(known, dict)
@@ -130,7 +130,7 @@ def _read_file(folder: Path | str) -> dict[str, Any]:
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError("wanted a model folder written by softf1, found no task", path=path)
-    found = load_json(path, "a task in JSON")
-    if not isinstance(found, dict) or "kind" not in found:
+    content = load_json(path, "a task in JSON")
+    if not isinstance(content, dict) or "kind" not in content:
         raise InputError("wanted a task in JSON, got no object with its kind", path=path)
-    return found
+    return content

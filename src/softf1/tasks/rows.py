@@ -85,9 +85,9 @@ def pad(
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer) -> Flat:
     """The ids of all texts, flat, and how many each has."""
-    found = tokenizer.text_ids(texts)
-    lengths = np.fromiter(map(len, found), np.int64, len(found))
-    flat = np.fromiter((i for ids in found for i in ids), np.int32, int(lengths.sum()))
+    encoded = tokenizer.text_ids(texts)
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    flat = np.fromiter((i for ids in encoded for i in ids), np.int32, int(lengths.sum()))
     return flat, lengths
 
 
@@ -97,10 +97,10 @@ def keep(text: Flat, kept: Ints) -> Flat:
     return flat[ranges(np.cumsum(lengths) - lengths, kept)], kept
 
 
-def share(first: Ints, second: Ints, *, capacity: int) -> tuple[Ints, Ints]:
+def share_room(first: Ints, second: Ints, *, capacity: int) -> tuple[Ints, Ints]:
     """How many ids of each of two texts a row keeps: the longer one is cut first.
 
-    >>> share(np.array([2, 9, 9]), np.array([9, 2, 9]), capacity=8)
+    >>> share_room(np.array([2, 9, 9]), np.array([9, 2, 9]), capacity=8)
     (array([2, 6, 4]), array([6, 2, 4]))
     """
     a = np.minimum(first, np.maximum(capacity // 2, capacity - second))
@@ -115,7 +115,7 @@ def take(features: Features, name: str, index: Ints) -> Flat:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PaddedRows:
     """Padded rows, and where their texts stand.
 
     Attributes:
@@ -155,7 +155,7 @@ def assemble(
     second: tuple[NDArray[Any], Ints] | None = None,
     *,
     width: int | None = None,
-) -> Rows:
+) -> PaddedRows:
     """Lay out rows of one or two texts, each given as flat ids and lengths."""
     ids, a = first
     other, b = second if second is not None else (np.zeros(0, np.int64), np.zeros_like(a))
@@ -183,7 +183,7 @@ def assemble(
     column = np.arange(width)
     mask = (column >= shift[:, None]) & (column < (shift + lengths)[:, None])
     cls = layout.cls + (shift if layout.cls >= 0 else shift + lengths)
-    return Rows(out, types, mask.astype(np.int64), at_first, at_second, cls)
+    return PaddedRows(out, types, mask.astype(np.int64), at_first, at_second, cls)
 
 
 def _repeat(values: Any, size: int) -> Any:
@@ -193,7 +193,9 @@ def _repeat(values: Any, size: int) -> Any:
     return np.tile(np.array(values, np.int64), size // len(values))
 
 
-def model_inputs(tokenizer: Tokenizer, laid: Rows, features: Features) -> dict[str, torch.Tensor]:
+def model_inputs(
+    tokenizer: Tokenizer, laid: PaddedRows, features: Features
+) -> dict[str, torch.Tensor]:
     """The tensors that the model's forward takes."""
     arrays = {"input_ids": laid.ids, "attention_mask": laid.mask, "token_type_ids": laid.types}
     arrays = {name: array for name, array in arrays.items() if name in tokenizer.names}

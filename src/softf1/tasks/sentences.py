@@ -86,12 +86,12 @@ class WordTable:
         words, self.number.new = self.number.new, []
         if not words:
             return
-        found = [
+        pieces = [
             ids[: self.limit] or [self.tokenizer.unk_id] for ids in self.tokenizer.pieces(words)
         ]
-        flat = np.fromiter((i for ids in found for i in ids), np.int32)
+        flat = np.fromiter((i for ids in pieces for i in ids), np.int32)
         self.pieces = np.concatenate([self.pieces, flat])
-        self.counts = np.concatenate([self.counts, np.array([len(ids) for ids in found])])
+        self.counts = np.concatenate([self.counts, np.array([len(ids) for ids in pieces])])
         self.starts = offsets(self.counts)
 
 
@@ -118,14 +118,14 @@ class SpellingTable:
         return {"word_ids": np.array(ids, np.int32), "char_ids": spelt}
 
 
-def make_table(tokenizer: Tokenizer, *, limit: int) -> WordTable | SpellingTable:
+def make_word_table(tokenizer: Tokenizer, *, limit: int) -> WordTable | SpellingTable:
     """The table for a tokenizer."""
     if "char_ids" in tokenizer.names:
         return SpellingTable(cast("WordTokenizer", tokenizer))
     return WordTable(tokenizer, limit=limit)
 
 
-def cut(counts: Ints, *, capacity: int, overlap: int) -> Ints:
+def cut_windows(counts: Ints, *, capacity: int, overlap: int) -> Ints:
     """Cut a sentence into windows of whole words that hold at most `capacity` pieces.
 
     Neighbours share about `overlap` pieces. Every word is owned by exactly one window: the shared
@@ -134,7 +134,7 @@ def cut(counts: Ints, *, capacity: int, overlap: int) -> Ints:
     Returns:
         (windows, 4): first word, end, first owned word, end of the owned ones.
 
-    >>> cut(np.ones(10, int), capacity=6, overlap=2)
+    >>> cut_windows(np.ones(10, int), capacity=6, overlap=2)
     array([[ 0,  6,  0,  5],
            [ 4, 10,  5, 10]])
     """
@@ -174,7 +174,7 @@ def windows(counts: Ints, lengths: Ints, *, capacity: int, overlap: int) -> tupl
     if not len(long):
         return whole, np.arange(len(lengths))
     parts = [
-        cut(counts[word[i] : word[i + 1]], capacity=capacity, overlap=overlap) + word[i]
+        cut_windows(counts[word[i] : word[i + 1]], capacity=capacity, overlap=overlap) + word[i]
         for i in long
     ]
     short = np.flatnonzero(total <= capacity)
@@ -213,7 +213,7 @@ class SentenceEncoder:
             raise InputError(f"wanted room for 2 pieces or more in a row, got {capacity}")
         self.capacity = capacity
         self.overlap = capacity // 4 if overlap is None else min(overlap, capacity // 2)
-        self.table = make_table(tokenizer, limit=max(1, capacity // 2))
+        self.table = make_word_table(tokenizer, limit=max(1, capacity // 2))
         self.tokens: list[NDArray[np.int32]] = []
         self.counts: list[NDArray[np.int16]] = []
         self.lengths: list[NDArray[np.int32]] = []

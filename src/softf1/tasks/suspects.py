@@ -84,7 +84,7 @@ def find_suspect_labels(
     """
     known = np.flatnonzero(gold >= 0)
     best = chance.argmax(-1)
-    found = [
+    suspects = [
         Suspect(
             example=row,
             kind=WRONG_LABEL,
@@ -94,7 +94,7 @@ def find_suspect_labels(
         )
         for row in known[best[known] != gold[known]].tolist()
     ]
-    return Suspects(found, len(gold) - len(known))
+    return Suspects(suspects, len(gold) - len(known))
 
 
 def find_suspect_label_sets(
@@ -110,7 +110,7 @@ def find_suspect_label_sets(
         labels: Their names.
     """
     given = gold > 0
-    found = [
+    suspects = [
         Suspect(
             example=row,
             kind=EXTRA_LABEL if given[row, column] else MISSING_LABEL,
@@ -120,7 +120,7 @@ def find_suspect_label_sets(
         )
         for row, column in np.argwhere((chance >= 0.5) != given).tolist()
     ]
-    return Suspects(found, 0)
+    return Suspects(suspects, 0)
 
 
 def find_suspect_tags(
@@ -142,7 +142,7 @@ def find_suspect_tags(
     """
     best = chance.argmax(-1)
     list_places = _list_spans if spans else _list_words
-    found: list[Suspect] = []
+    suspects: list[Suspect] = []
     unknown = 0
     for number, (a, b) in enumerate(pairwise(at.tolist())):
         own, said, rows = gold[a:b], best[a:b], np.arange(a, b)
@@ -157,10 +157,10 @@ def find_suspect_tags(
                 continue
             score = float(1 - chance[rows[part], own[part]].min())
             kind = name_difference(theirs, ours)
-            found.append(
+            suspects.append(
                 Suspect(example=number, kind=kind, given=theirs, suggested=ours, score=score)
             )
-    return Suspects(found, unknown)
+    return Suspects(suspects, unknown)
 
 
 def name_difference(given: Sequence[Mark], suggested: Sequence[Mark]) -> str:

@@ -27,8 +27,8 @@ from softf1.tasks.base import (
     Prediction,
     describe_collapse,
     describe_unseen,
-    probabilities,
     read_examples,
+    to_probabilities,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars, describe_biases
 from softf1.tasks.headroom import (
@@ -48,7 +48,7 @@ from softf1.tasks.tags import (
     count_tags,
     count_transitions,
     decode_sequences,
-    find_scheme,
+    find_tag_scheme,
     list_entities,
     list_units,
     read_sentence,
@@ -181,16 +181,16 @@ class Tagging:
         number, tags = Numbering(), [np.zeros(0, np.int32)]
         for chunk in chunks(map(self.units, examples)):
             encoder.add([words for words, _ in chunk])
-            found = chain.from_iterable(own or [NO_TAG] * len(words) for words, own in chunk)
-            tags.append(number.numbers(list(found)).astype(np.int32))
+            names = chain.from_iterable(own or [NO_TAG] * len(words) for words, own in chunk)
+            tags.append(number.numbers(list(names)).astype(np.int32))
         arrays = encoder.arrays(specials=layout.specials)
         return Features(arrays | {"tag": np.concatenate(tags)}, {"tags": tuple(number)})
 
     def fit(self, features: Features) -> Self:
         """The tags of the training data, O first, and their scheme if they are spans."""
-        found = set(features.names["tags"]) - {NO_TAG}
-        labels = tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
-        task = replace(self, labels=labels, spans=self.target_scheme or find_scheme(features))
+        names = set(features.names["tags"]) - {NO_TAG}
+        labels = tuple(sorted(names, key=lambda tag: (tag != OUTSIDE, tag)))
+        task = replace(self, labels=labels, spans=self.target_scheme or find_tag_scheme(features))
         if self.decoder == "argmax":
             return task
         ids = task.label_ids(features)[features["tag"]]
@@ -364,7 +364,7 @@ class Tagging:
         scores = logits["logits"] + np.array(self.biases or 0.0)
         best = by_word(scores.argmax(-1), logits, features)
         sure = by_word(
-            probabilities(scores, multi_label=False).max(-1, initial=0), logits, features
+            to_probabilities(scores, multi_label=False).max(-1, initial=0), logits, features
         )
         tags, sure = [self.labels[i] for i in best.tolist()], sure.round(DIGITS).tolist()
         return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in pairwise(at)]
@@ -465,7 +465,7 @@ class Tagging:
         if self.decoder != "argmax":
             at = features["sentence"].tolist()
             rows = sequence_logits(rows, logits["transitions"][0], at)
-        chance = probabilities(rows, multi_label=False)
+        chance = to_probabilities(rows, multi_label=False)
         gold = self.label_ids(features)[features["tag"]]
         whole = self.spans is not None
         return find_suspect_tags(chance, gold, features["sentence"], self.labels, spans=whole)

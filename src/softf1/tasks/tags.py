@@ -48,7 +48,7 @@ CHUNK = 256
 """Sentences that a CRF decodes at once, those of about one length together."""
 
 
-def find_scheme(features: Features) -> str | None:
+def find_tag_scheme(features: Features) -> str | None:
     """The scheme of the tags of a file; None where they are plain tags.
 
     One sentence for every pair of neighbouring tags that occurs shows all that a scheme can be
@@ -144,11 +144,11 @@ def list_entities(
 def read_sentence(line: Mapping[str, Any], tags: Sequence[str], scheme: str) -> Sentence:
     """The gold spans of a line and those of some tags, as sure as the tags that were given."""
     sure = line.get("confidence") or [1.0] * len(tags)
-    found = list_entities(tags, sure, scheme=scheme)
+    entities = list_entities(tags, sure, scheme=scheme)
     return Sentence(
         line,
         set(decode_strict(line["gold"], scheme)),
-        {(one["start"], one["end"], one["label"]): one["confidence"] for one in found},
+        {(one["start"], one["end"], one["label"]): one["confidence"] for one in entities},
     )
 
 

@@ -14,8 +14,8 @@ from softf1.errors import InputError
 from softf1.losses import prior_bias
 from softf1.models.encoders import find_encoders, import_encoder
 from softf1.models.lora import add_lora
-from softf1.recipe import check_target, with_values
-from softf1.recipe.auto import AUTO, HARDENING, choose
+from softf1.recipe import check_eval_target, with_values
+from softf1.recipe.auto import AUTO, HARDENING, choose_values
 from softf1.tasks.registry import make_task
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
 from softf1.training.evaluation import check_metric
@@ -52,7 +52,7 @@ def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, list[s
         return recipe, datasets, []
     task, options = datasets.task, recipe.task.options
     given = [f"train.{key}" for key in HARDENING if getattr(recipe.train, key) is not None]
-    choice = choose(
+    choice = choose_values(
         recipe.task.kind,
         metric=recipe.eval.metric or task.primary_metric,
         counts=task.class_counts(datasets.features["train"]),
@@ -139,7 +139,7 @@ def make_stepper(
     """
     train, device = recipe.train, processes.device
     model = make_model(recipe, datasets)
-    check_target(recipe, datasets.task)
+    check_eval_target(recipe, datasets.task)
     check_metric(recipe, datasets, model)
     autocast = make_autocast(precision, device)
     objective = _make_objective(recipe, datasets, processes, batch_sampler, model, steps=steps)

@@ -35,11 +35,11 @@ from softf1.files import (
     hash_file,
     new_folder,
     remove_folder,
+    remove_unfinished,
     restore,
-    sweep,
     sync,
 )
-from softf1.training.processes import own_rank, share
+from softf1.training.processes import broadcast, own_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -109,7 +109,7 @@ def save_checkpoint(
         OSError: It could not be written, for example on a full disk; other checkpoints are intact.
     """
     final = folder / f"step-{step:08d}"
-    error = share(None if own_rank() else _save(final, tensors, state, keep))
+    error = broadcast(None if own_rank() else _save(final, tensors, state, keep))
     if error is not None:
         raise error
     return final
@@ -143,7 +143,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     Raises:
         InputError: All checkpoints are damaged.
     """
-    newest = share(None if own_rank() else _find_newest(folder))
+    newest = broadcast(None if own_rank() else _find_newest(folder))
     if isinstance(newest, Exception):
         raise newest
     if newest is None:
@@ -210,7 +210,7 @@ def _step(path: Path) -> int:
 
 def _tidy(folder: Path) -> None:
     """Removes unfinished checkpoints of killed processes."""
-    sweep(folder)
+    remove_unfinished(folder)
     for path in folder.glob(f"{PREFIX}step-*{REPLACED}"):
         restore(folder / path.name.removeprefix(PREFIX).removesuffix(REPLACED))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from softf1.data.splits import TextHashes, assign_folds, find_overlaps, put_aside, text_of
+from softf1.data.splits import TextHashes, deal_folds, find_overlaps, put_aside, text_of
 from softf1.errors import InputError
 from softf1.models.encoders import make_tokenizer
 from softf1.tasks.registry import make_task
@@ -73,7 +73,7 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _given(given) if given is not None else _read(recipe, task)
-    notes = divide(examples, sources, recipe.task)
+    notes = split_parts(examples, sources, recipe.task)
     tokenizer = make_tokenizer(recipe.encoder.name, task.texts(examples["train"]))
     features = {name: task.encode(own, tokenizer) for name, own in examples.items()}
     task = task.fit(features["train"])
@@ -91,7 +91,7 @@ def read_parts(recipe: Recipe) -> dict[str, list[Any]]:
     """Reads and splits the examples of train, dev and, if there is one, test."""
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _read(recipe, task)
-    divide(examples, sources, recipe.task)
+    split_parts(examples, sources, recipe.task)
     check_gold(task, examples, sources)
     return examples
 
@@ -105,7 +105,7 @@ def check_gold(
         check({name: (sources[name]["path"], own) for name, own in examples.items()})
 
 
-def divide(
+def split_parts(
     examples: dict[str, list[Any]], sources: dict[str, dict[str, Any]], section: TaskSection
 ) -> list[str]:
     """Splits dev from train if there is none, and counts examples; no part may be empty.
@@ -119,7 +119,7 @@ def divide(
     if section.folds is not None:
         take_fold(examples, sources, section)
     if "dev" not in examples:
-        split_dev(examples, sources, section.dev_share)
+        take_dev(examples, sources, section.dev_share)
     notes = drop_leaks(examples) if section.drop_leaks else find_leaks(examples)
     for name, own in examples.items():
         sources[name]["examples"] = len(own)
@@ -146,7 +146,7 @@ def find_folds(
     examples: Sequence[Any], section: TaskSection, path: Path | str | None
 ) -> NDArray[np.int64]:
     """Returns the fold of each example of all files together; no fold may be empty."""
-    fold = assign_folds(examples, section.folds or 1, seed=SPLIT_SEED)
+    fold = deal_folds(examples, section.folds or 1, seed=SPLIT_SEED)
     if len(filled := set(fold.tolist())) < (section.folds or 1):
         raise InputError(
             f"wanted a text for each of {section.folds} folds, got {len(filled)} different texts",
@@ -192,7 +192,7 @@ def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, d
     return {name: list(task.read(path)) for name, path in paths.items()}, sources
 
 
-def split_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:
+def take_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:
     """Splits dev from train, stratified by label; no text is in both (`put_aside`)."""
     train = examples["train"]
     aside = put_aside(train, share, seed=SPLIT_SEED)

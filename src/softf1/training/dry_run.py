@@ -17,7 +17,7 @@ from softf1.training.batching import collate_rows
 from softf1.training.build import find_first_loss, quiet_transformers, settle
 from softf1.training.datasets import load_datasets
 from softf1.training.processes import Processes
-from softf1.training.progress import format_bytes, format_seconds
+from softf1.training.progress import format_bytes, format_clock
 from softf1.training.run_folder import identify, look
 from softf1.training.trainer import Trainer
 
@@ -79,7 +79,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
         f"memory: about {format_bytes(fixed + moving)}, {format_bytes(fixed)} of them weights "
         f"and optimizer{_free(trainer.processes.device)}"
     )
-    lines.append(f"time: about {format_seconds(estimate_seconds(trainer))}")
+    lines.append(f"time: about {format_clock(estimate_seconds(trainer))}")
     lines.append(f"would write {folder}")
     return "\n".join(lines)
 
@@ -126,7 +126,7 @@ def describe_cost(recipe: Recipe, examples: int) -> str:
     most = None if device.type == "cuda" else max(QUICK_TOKENS, QUICK_WORK // parameters)
     seconds = estimate_seconds(trainer, most_tokens=most) * examples / len(sample["train"])
     return (
-        f"about {format_seconds(seconds)} and {format_bytes(sum(estimate_memory(trainer)))} of "
+        f"about {format_clock(seconds)} and {format_bytes(sum(estimate_memory(trainer)))} of "
         f"memory on {device.type}"
     )
 
@@ -135,9 +135,9 @@ def _read_sample(recipe: Recipe, examples: int) -> dict[str, list[Any]]:
     """Reads a sample of train, spread over the whole file, since labels may be sorted."""
     task = make_task(recipe.task.kind, **recipe.task.options)
     read = min(examples, READ)
-    found = list(islice(task.read(str(recipe.task.train)), 0, read, max(1, read // SAMPLE)))
+    sample = list(islice(task.read(str(recipe.task.train)), 0, read, max(1, read // SAMPLE)))
     # If dev is a separate file, guess a tenth of the size of train.
-    return {"train": found} | ({"dev": found[::10]} if recipe.task.dev else {})
+    return {"train": sample} | ({"dev": sample[::10]} if recipe.task.dev else {})
 
 
 def estimate_memory(trainer: Trainer) -> tuple[int, int]:

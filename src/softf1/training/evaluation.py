@@ -184,8 +184,8 @@ def measure_headroom(
         json.loads(format_line(task, one, own))
         for one, own in zip(examples, predictions, strict=True)
     ]
-    found = task.headroom(lines, logits, features, examples).to_json()
-    return {**found, "split": split, "examples": len(examples)}
+    measured = task.headroom(lines, logits, features, examples).to_json()
+    return {**measured, "split": split, "examples": len(examples)}
 
 
 def write_headroom(folder: Path, content: dict[str, Any]) -> None:

@@ -96,10 +96,10 @@ def _write(loaded: Loaded, run: Path, out: Path | None, *, int8: bool) -> Export
     with scratch_folder(path.parent) as folder:
         made = folder / path.name
         program.save(made, external_data=weights > LARGEST)
-        difference = compare(loaded, made)
+        difference = compare_outputs(loaded, made)
         if int8:
             quantize(made)
-            difference = compare(loaded, made, close=float("inf"))
+            difference = compare_outputs(loaded, made, close=float("inf"))
         for part in sorted(folder.iterdir(), reverse=True):  # the file that names others last
             part.replace(path.with_name(part.name))
         sync_folder(path.parent)
@@ -200,7 +200,7 @@ def start_session(path: Path) -> Any:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def compare(loaded: Loaded, path: Path, *, close: float | None = None) -> float:
+def compare_outputs(loaded: Loaded, path: Path, *, close: float | None = None) -> float:
     """Returns the largest difference between onnxruntime and torch; raises above `close`."""
     close = CLOSE if close is None else close
     differences = []

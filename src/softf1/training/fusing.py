@@ -175,7 +175,7 @@ class Part:
         return type(self.module).forward(self.module, *args, **options)
 
 
-class Output(Part):
+class OutputPart(Part):
     """LayerNorm(dropout(dense(x)) + residual)."""
 
     @property
@@ -256,7 +256,7 @@ def find_kind(module: nn.Module) -> type[Part] | None:
     if any("forward" in vars(one) for one in (module, *module.children())):
         return None
     tests = (is_output, is_intermediate, is_self_attention, is_encoder)
-    kinds = zip(tests, (Output, Intermediate, Attention, Encoder), strict=True)
+    kinds = zip(tests, (OutputPart, Intermediate, Attention, Encoder), strict=True)
     return next((kind for test, kind in kinds if passes(test, module)), None)
 
 

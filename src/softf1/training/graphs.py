@@ -73,7 +73,7 @@ class GraphStepper(Stepper):
         if captured is None:
             super().step(batches)
             return
-        fill(captured.batch, batches[0])
+        copy_batch(captured.batch, batches[0])
         captured.graph.replay()
         self.objective.advance()
 
@@ -98,7 +98,7 @@ class GraphStepper(Stepper):
         torch.cuda.synchronize()
         start = perf_counter()
         copies = (
-            {k: v.to(self.device, copy=True) for k, v in part.items()} for part in read(batch)
+            {k: v.to(self.device, copy=True) for k, v in part.items()} for part in tensors_of(batch)
         )
         own = Batch(batch.items, *copies)
         graph = torch.cuda.CUDAGraph()
@@ -115,18 +115,20 @@ class GraphStepper(Stepper):
 
 def shapes_of(batch: Batch) -> Hashable:
     """The shapes and types that batches of one graph share."""
-    return tuple((k, tuple(v.shape), v.dtype) for part in read(batch) for k, v in part.items())
+    return tuple(
+        (k, tuple(v.shape), v.dtype) for part in tensors_of(batch) for k, v in part.items()
+    )
 
 
-def read(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+def tensors_of(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
     """The tensors a step reads: inputs, targets, and boolean places, which mask the logits."""
     masks = {name: place for name, place in batch.places.items() if place.dtype == torch.bool}
     return batch.inputs, batch.targets, masks
 
 
-def fill(own: Batch, batch: Batch) -> None:
+def copy_batch(own: Batch, batch: Batch) -> None:
     """Copies a batch into the tensors that a graph reads."""
-    for ours, theirs in zip(read(own), read(batch), strict=True):
+    for ours, theirs in zip(tensors_of(own), tensors_of(batch), strict=True):
         for key, value in theirs.items():
             ours[key].copy_(value, non_blocking=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from softf1.errors import InputError
 from softf1.files import load_json
-from softf1.options import convert
+from softf1.options import convert_value
 from softf1.tasks.registry import load_task
 from softf1.training.evaluation import HEADROOM, measure_headroom, predict_logits, write_headroom
 from softf1.training.predict import find_recipe, read_labelled
@@ -56,7 +56,7 @@ def read_headroom(folder: Path) -> dict[str, Any] | None:
 def _check(content: dict[str, Any], shape: dict[str, Any]) -> None:
     """Refuses a value of another type than `softf1 headroom` shows."""
     for key, hint in shape.items():
-        convert(content.get(key), hint, key=key)
+        convert_value(content.get(key), hint, key=key)
 
 
 def find_headroom(
@@ -92,14 +92,14 @@ def find_headroom(
     if not hasattr(task, "headroom"):
         raise InputError(f"task {task.kind} does not say how much there is to win", path=folder)
     try:
-        found = _compute(run, data=data, split=split, format=format, options=options, **how)
+        measured = _compute(run, data=data, split=split, format=format, options=options, **how)
     except InputError as error:
         if not own:
             raise
         return _from_predictions(folder, task, split, error)
-    if own and found["split"] == _judged(folder) and (folder / RESULT).is_file():
-        write_headroom(folder, found)
-    return found
+    if own and measured["split"] == _judged(folder) and (folder / RESULT).is_file():
+        write_headroom(folder, measured)
+    return measured
 
 
 def _compute(run: Path | str, *, device: Any = "cpu", **which: Any) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def _compute(run: Path | str, *, device: Any = "cpu", **which: Any) -> dict[str,
     _, part, examples, _ = read_labelled(run, task, **which)
     features = task.encode(examples, tokenizer)
     logits = predict_logits(model.to(device), task, features, tokenizer, device=device, **how)
-    found = measure_headroom(task, logits, features, examples, split=part)
-    assert found is not None  # noqa: S101 - asked before
-    return found
+    measured = measure_headroom(task, logits, features, examples, split=part)
+    assert measured is not None  # noqa: S101 - asked before
+    return measured
 
 
 def _judged(folder: Path) -> str:
@@ -138,11 +138,11 @@ def _from_predictions(
     if not lines:
         raise InputError(f"{error}; and {path.name} has no predictions") from error
     try:
-        found = task.headroom(lines).to_json()
+        measured = task.headroom(lines).to_json()
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as wrong:
         reason = f"{type(wrong).__name__}: {wrong}"
         raise InputError(
             f"wanted predictions of task {task.kind}, got {reason}", path=path
         ) from wrong
-    missing = [*found["missing"], f"from {path.name} alone, since {error}"]
-    return {**found, "split": part, "examples": len(lines), "missing": missing}
+    missing = [*measured["missing"], f"from {path.name} alone, since {error}"]
+    return {**measured, "split": part, "examples": len(lines), "missing": missing}

@@ -287,10 +287,10 @@ def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
         if not isinstance(name, str) and labels and not 0 <= name < len(labels):
             wanted = f"the number of a label, from 0 to {len(labels) - 1}"
             raise InputError(f"loss.exclude: wanted {wanted}, got {name!r}")
-    found = tuple(labels.index(n) if isinstance(n, str) else n for n in excluded)
-    if labels and len(set(found)) == len(labels):
+    indices = tuple(labels.index(n) if isinstance(n, str) else n for n in excluded)
+    if labels and len(set(indices)) == len(labels):
         raise InputError(f"loss.exclude leaves none of the {len(labels)} labels to learn from")
-    return found
+    return indices
 
 
 class AdamW(torch.optim.AdamW):

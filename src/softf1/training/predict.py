@@ -15,7 +15,7 @@ from softf1.data.registry import FORMATS
 from softf1.errors import InputError
 from softf1.recipe import read_recipe
 from softf1.tasks.base import format_line
-from softf1.training.datasets import check_gold, read_parts, split_dev
+from softf1.training.datasets import check_gold, read_parts, take_dev
 from softf1.training.evaluation import evaluate, predict_logits
 from softf1.training.loading import prefetch
 from softf1.training.publish import load_model
@@ -332,7 +332,7 @@ def read_part(
     examples = list(task.read(path, problems))
     if name == "dev" and recipe.task.dev is None:
         parts, sources = {"train": examples}, {"train": {"path": path}}
-        split_dev(parts, sources, recipe.task.dev_share)
+        take_dev(parts, sources, recipe.task.dev_share)
         examples = parts["dev"]
     return path, name, examples
 

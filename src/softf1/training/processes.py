@@ -98,7 +98,7 @@ class Processes:
                 decided = decide()
             except (InputError, OSError, RunError) as error:
                 decided = error
-        decided = share(decided)
+        decided = broadcast(decided)
         if isinstance(decided, Exception):
             raise decided
         return cast("T", decided)
@@ -232,10 +232,10 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
-def share(value: T) -> T:
+def broadcast(value: T) -> T:
     """Returns the value of rank 0 on every rank; every rank must call it.
 
-    >>> share("alone")
+    >>> broadcast("alone")
     'alone'
     """
     if count_ranks() == 1:

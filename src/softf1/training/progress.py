@@ -167,15 +167,15 @@ def format_values(values: Mapping[str, Any], *, epoch: bool = True) -> str:
         parts.append(f"dev {values['headline']} {100 * values['score']:.2f}")
     parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
     if values.get("left") is not None:
-        parts.append(f"{format_seconds(values['left'])} left")
+        parts.append(f"{format_clock(values['left'])} left")
     parts.append(format_bytes(values["memory"]))
     return " · ".join(parts)
 
 
-def format_seconds(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Formats seconds as minutes and seconds, with hours if there are any.
 
-    >>> format_seconds(3661), format_seconds(59.4)
+    >>> format_clock(3661), format_clock(59.4)
     ('1:01:01', '0:59')
     """
     minutes, rest = divmod(round(seconds), 60)

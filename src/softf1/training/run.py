@@ -27,7 +27,7 @@ from softf1.training.progress import choose_display, peak_memory
 from softf1.training.publish import publish_model
 from softf1.training.run_folder import (
     claim,
-    finish,
+    finish_run,
     finished_on,
     identify,
     list_changes,
@@ -160,7 +160,7 @@ def _train_or_find(
             return Outcome(done, trained=False)
         trainer.train(display)
         result = conclude(trainer)
-        result = processes.agree(lambda: finish(folder, result, identity))
+        result = processes.agree(lambda: finish_run(folder, result, identity))
         return Outcome(result, trained=True)
 
 
@@ -237,11 +237,11 @@ def _write_headroom(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> 
     if not _is_finite(own):
         return
     datasets = trainer.datasets
-    found = measure_headroom(
+    headroom = measure_headroom(
         task, own, datasets.features[name], datasets.examples[name], split=name
     )
-    if found is not None:
-        write_headroom(trainer.folder, found)
+    if headroom is not None:
+        write_headroom(trainer.folder, headroom)
 
 
 def _settle(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:

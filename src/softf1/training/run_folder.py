@@ -27,10 +27,10 @@ from softf1.files import (
     hash_file,
     is_unfinished,
     load_json,
-    lock,
+    lock_file,
     make_folder,
     remove_folder,
-    sweep,
+    remove_unfinished,
     write_json,
     write_text,
 )
@@ -136,7 +136,7 @@ def claim(
     return None
 
 
-def finish(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
+def finish_run(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
     """Writes the result, which marks the run as finished, and removes the checkpoints."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     # The identity of the recipe as given, not of what `auto` chose.
@@ -148,7 +148,7 @@ def finish(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]) ->
 
 def tidy(folder: Path, identity: Mapping[str, Any]) -> None:
     """Removes checkpoints that a process killed at the very end left in a finished run."""
-    sweep(folder)  # the process may have been killed while it removed them
+    remove_unfinished(folder)  # the process may have been killed while it removed them
     if not (folder / CHECKPOINTS).is_dir():
         return
     with suppress(InputError), ExitStack() as held:  # another process is at work in the folder
@@ -203,7 +203,7 @@ def _lock(path: Path, held: ExitStack) -> None:
         make_folder(path.parent)
         with suppress(FileNotFoundError):  # another process has just finished here
             number = os.open(path, os.O_WRONLY | os.O_CREAT | NO_LINKS, 0o666)
-            if lock(number) is False:
+            if lock_file(number) is False:
                 os.close(number)
                 raise InputError("another process trains in this folder", path=path.parents[1])
             if path.exists() and os.path.samestat(path.stat(), os.fstat(number)):

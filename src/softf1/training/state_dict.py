@@ -23,7 +23,7 @@ from torch import Tensor, distributed
 
 from softf1.errors import InputError
 from softf1.models.encoders import list_frozen
-from softf1.training.processes import count_ranks, gather, own_rank, share, unwrap
+from softf1.training.processes import broadcast, count_ranks, gather, own_rank, unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def random_state() -> dict[str, Tensor]:
 
 def set_random_state(tensors: Mapping[str, Tensor]) -> None:
     """Restores the saved generators; a rank that did not exist then keeps its own."""
-    everything, rank = share(dict(tensors)), own_rank()
+    everything, rank = broadcast(dict(tensors)), own_rank()
     own = {
         name: everything[f"{name}/{rank}"]
         for name in ("python", "numpy", "torch", "cuda")
@@ -233,7 +233,7 @@ class _Spread:
 
     def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]):
         self.tensors = tensors
-        self.known = share({k: (tuple(v.shape), v.dtype) for k, v in tensors.items()})
+        self.known = broadcast({k: (tuple(v.shape), v.dtype) for k, v in tensors.items()})
         # The device for collectives; a tensor's own device may not support them.
         self.device = next((p.device for p in model.parameters()), None)
 
@@ -243,7 +243,7 @@ class _Spread:
         if count_ranks() == 1:
             whole = self.tensors[name]
         elif self.device is None:
-            return share(self.tensors.get(name, torch.empty(0)))
+            return broadcast(self.tensors.get(name, torch.empty(0)))
         elif own_rank():
             whole = torch.empty(shape, dtype=dtype, device=self.device)
         else:

@@ -109,7 +109,7 @@ class TrainerLoss:
             return self._whole(logits, target)
         items = _one_number(num_items_in_batch)
         counts = torch.stack([(target != IGNORE).sum(), (labels != IGNORE).sum()])
-        here = Counted(*counts.tolist())
+        here = LabelTotals(*counts.tolist())
         if not torch.is_grad_enabled():
             # Evaluation: return the loss of this batch, although the Trainer will multiply it.
             return self._whole(logits, target) / (1 if items in here else count_ranks())
@@ -119,13 +119,13 @@ class TrainerLoss:
         step.add(here)
         return self._part(step, logits, target, here)
 
-    def _enter(self, key: Any, items: int, here: Counted, device: torch.device) -> Step:
+    def _enter(self, key: Any, items: int, here: LabelTotals, device: torch.device) -> Step:
         """Returns the step of this micro-batch; the Trainer passes one object per step."""
         if self._step is None or self._step.key is not key:
             self._step = Step(key, items, here, before=self._step, device=device)
         return self._step
 
-    def _part(self, step: Step, logits: Tensor, target: Tensor, here: Counted) -> Tensor:
+    def _part(self, step: Step, logits: Tensor, target: Tensor, here: LabelTotals) -> Tensor:
         if step.is_whole and count_ranks() == 1:
             return self._whole(logits, target)
         softmax = target.shape != logits.shape and logits.shape[-1] > 1
@@ -195,7 +195,7 @@ def _one_number(items: Any) -> int:
     return int(items)
 
 
-class Counted(NamedTuple):
+class LabelTotals(NamedTuple):
     """Label counts of a micro-batch or a step: those of the loss, and all that are not −100."""
 
     seen: int
@@ -220,13 +220,13 @@ class Step:
     """
 
     def __init__(
-        self, key: Any, items: int, first: Counted, *, before: Step | None, device: torch.device
+        self, key: Any, items: int, first: LabelTotals, *, before: Step | None, device: torch.device
     ) -> None:
-        self.key, self.items, self.counted = key, items, Counted(0, 0)
+        self.key, self.items, self.counted = key, items, LabelTotals(0, 0)
         self.is_whole: bool
         checked = before is None or before.is_whole
         past = (0, 0, 0) if before is None or checked else (before.items, *before.counted)
-        all_items, seen, given, *all_past = gather((items, *first, *past), device)
+        all_items, seen, given, *all_past = gather_numbers((items, *first, *past), device)
         _check_counted(*all_past)
         self.multiplied = _add_up(seen, all_items) or _add_up(given, all_items)
         self.is_whole = self.multiplied or all_items in (seen, given)
@@ -236,13 +236,13 @@ class Step:
         if self.is_whole and seen != given:
             self.scale = None
 
-    def add(self, micro_batch: Counted) -> None:
+    def add(self, micro_batch: LabelTotals) -> None:
         """Adds a micro-batch."""
         seen, given = (a + b for a, b in zip(self.counted, micro_batch, strict=True))
-        self.counted = Counted(seen, given)
+        self.counted = LabelTotals(seen, given)
 
 
-def gather(numbers: Sequence[int], device: torch.device) -> list[list[int]]:
+def gather_numbers(numbers: Sequence[int], device: torch.device) -> list[list[int]]:
     """Gathers each number from all ranks."""
     own = torch.tensor(numbers, dtype=torch.int64, device=device)
     if count_ranks() == 1:
