@@ -17,8 +17,8 @@ def test_help_imports_neither_torch_nor_numpy():
 
 def test_a_verb_loads_its_own_options_only():
     code = (
-        "import sys; from softf1.cli.main import parse;"
-        "assert parse(['report', 'runs/a', '--out', 'a.html']).folders == ['runs/a'];"
+        "import sys; from softf1.cli.main import parse_arguments;"
+        "assert parse_arguments(['report', 'runs/a', '--out', 'a.html']).folders == ['runs/a'];"
         "assert not {'softf1.cli.train', 'softf1.cli.compare'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,14 +8,15 @@ import pytest
 
 from softf1.cli.main import main
 from softf1.errors import InputError
-from softf1.experiments import reproduce
 from softf1.experiments.reproduce import Reproduction, loss_values, write_lines
 from softf1.experiments.tables import (
     CITED,
+    derive_figure,
     find_table,
     load_table_recipe,
     missing_files,
     read_tables,
+    weigh_classes,
 )
 from softf1.losses import make_loss
 from softf1.recipe import build_recipe, with_values
@@ -131,7 +132,7 @@ def spellings(figure):
 
 
 def test_weights_of_the_printed_counts_are_the_printed_ones():
-    _, rows = reproduce.weigh_classes(TABLES["news-weights"], [], None)
+    _, rows = weigh_classes(TABLES["news-weights"], [], None)
     labels = [row for row in rows if len(row) == 5]
     assert len(labels) == 20
     for label, _, printed, ours, _ in labels:
@@ -140,7 +141,7 @@ def test_weights_of_the_printed_counts_are_the_printed_ones():
 
 
 def test_figure_1_turns_at_one_half():
-    _, rows = reproduce.derive_figure()
+    _, rows = derive_figure()
     for p, first, second in rows:
         assert first == pytest.approx(1 / (1 + p) ** 2, abs=6e-4)
         assert (second > 0) == (p < 0.5)

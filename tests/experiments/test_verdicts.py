@@ -13,7 +13,7 @@ from softf1.experiments.verdicts import (
     judge_control,
     list_caveats,
     name_gain,
-    summarise,
+    say_which_help,
 )
 
 SURE = Difference(mean=0.008, low=0.003, high=0.013, p=0.002, seeds=5, examples=900)
@@ -81,19 +81,19 @@ def test_controls_are_placed_not_praised():
 
 def test_conclusion_names_what_is_sure():
     rows = {"dice": (SURE, 0.01), "focal": (OPEN, 1.0), "dsc": (WORSE, 0.01)}
-    said = summarise(rows, baseline="ce", metric="f1")
+    said = say_which_help(rows, baseline="ce", metric="f1")
     assert said == "dice +0.8 F1 [0.3, 1.3] over ce: helps. dsc hurts."
 
 
 def test_conclusion_where_nothing_is_sure():
     rows = {"focal": (OPEN, 1.0), "la": (SMALL, 1.0)}
-    said = summarise(rows, baseline="ce", metric="f1")
+    said = say_which_help(rows, baseline="ce", metric="f1")
     assert said.startswith("No loss is surely better than ce; the best is focal +0.1 F1")
-    behind = summarise({"dsc": (WORSE, 0.2)}, baseline="ce", metric="f1")
+    behind = say_which_help({"dsc": (WORSE, 0.2)}, baseline="ce", metric="f1")
     assert "none is ahead of it, nearest is dsc −2.0 F1" in behind
-    one = summarise({"dice": (ONE, math.nan)}, baseline="ce", metric="f1")
+    one = say_which_help({"dice": (ONE, math.nan)}, baseline="ce", metric="f1")
     assert one == "One seed cannot tell: dice −0.4 F1 against ce."
-    assert summarise({}, baseline="ce", metric="f1") == "Nothing to compare with ce."
+    assert say_which_help({}, baseline="ce", metric="f1") == "Nothing to compare with ce."
 
 
 def run_of(score, pseudo=None, **more):

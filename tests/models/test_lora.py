@@ -375,13 +375,13 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(encoders, tmp_path):
 TOGETHER = """
 import sys
 from softf1.recipe import read_recipe
-from softf1.training.processes import leave
+from softf1.training.processes import close_process_group
 from softf1.training.run import train_run
 from tests.models.test_lora import SIZES
 from tests.training.toys import make_data
 
 train_run(read_recipe(sys.argv[1]), sys.argv[2], data=make_data(sizes=SIZES), quiet=True)
-leave()
+close_process_group()
 """
 
 

@@ -89,7 +89,7 @@ def test_a_task_of_another_package_that_knows_no_collapse_is_never_told_of_one()
 
     monitor = Monitor(Other(), DICE)
     assert monitor.watch_predictions([{"value": 3.5}] * 2, epoch=2.0) == []
-    assert not monitor.settle([{"value": 3.5}] * 2, score=0.4, epoch=2.0)
+    assert not monitor.judge_final([{"value": 3.5}] * 2, score=0.4, epoch=2.0)
 
 
 def test_after_the_first_epoch_nothing_may_be_predicted_yet():
@@ -103,17 +103,17 @@ def test_a_collapse_that_is_over_at_the_end_is_not_kept():
     monitor = Monitor(LABEL, DICE, ["gradient not finite: such steps are left out"])
     monitor.watch_predictions([{"label": "ham"}] * 2, epoch=2.0)
     assert len(monitor.warnings) == 2
-    assert not monitor.settle([{"label": "ham"}, {"label": "spam"}], score=0.92, epoch=5.0)
+    assert not monitor.judge_final([{"label": "ham"}, {"label": "spam"}], score=0.92, epoch=5.0)
     assert monitor.warnings == ["gradient not finite: such steps are left out"]
 
 
 def test_a_collapse_of_the_kept_model_is_told_with_its_own_epoch():
     monitor = Monitor(LABEL, DICE)
     monitor.watch_predictions([{"label": "ham"}] * 2, epoch=2.0)
-    assert monitor.settle([{"label": "ham"}] * 2, score=0.4, epoch=1.0)
+    assert monitor.judge_final([{"label": "ham"}] * 2, score=0.4, epoch=1.0)
     (said,) = monitor.warnings
     assert said.startswith("collapse to one class after 1 epoch, all is 'ham': try ")
-    assert monitor.settle(
+    assert monitor.judge_final(
         [{"label": "ham"}, {"label": "spam"}], score=0.0, epoch=1.0
     )  # never right
     assert monitor.warnings == []
@@ -121,7 +121,7 @@ def test_a_collapse_of_the_kept_model_is_told_with_its_own_epoch():
 
 def test_one_class_is_right_where_dev_has_no_other():
     monitor = Monitor(LABEL, DICE)
-    assert not monitor.settle([{"label": "ham"}] * 2, score=1.0, epoch=1.0)
+    assert not monitor.judge_final([{"label": "ham"}] * 2, score=1.0, epoch=1.0)
     assert monitor.warnings == []
 
 

@@ -140,8 +140,8 @@ def test_only_the_gradient_is_weighed():
 def test_a_run_goes_on_in_one_piece_with_what_it_saved_in_several():
     """Running statistics are of no use there, and no trouble."""
     objective = make("dice", over="batch", statistics="running")
-    objective.go_on({"tags": [[1.0, 2.0], [3.0, 4.0]]})
-    assert objective.running() == {}
+    objective.restore_statistics({"tags": [[1.0, 2.0], [3.0, 4.0]]})
+    assert objective.running_statistics() == {}
 
 
 def test_running_statistics_come_back():
@@ -156,9 +156,9 @@ def test_running_statistics_come_back():
     first.reduce()
     first.part(logits, target)
     first.finish()
-    assert first.running()["tags"]
-    second.go_on(first.running())
-    assert second.running() == first.running()
+    assert first.running_statistics()["tags"]
+    second.restore_statistics(first.running_statistics())
+    assert second.running_statistics() == first.running_statistics()
     assert not second.needs_statistics
 
 

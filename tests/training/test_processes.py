@@ -15,9 +15,9 @@ from softf1.training.processes import (
     EmbeddingsInOrder,
     Processes,
     choose_precision,
+    deterministic,
     freeze_unused,
     make_autocast,
-    repeatable,
 )
 
 
@@ -27,7 +27,7 @@ def test_alone_all_is_as_it_is():
     assert processes.any(True)
     assert not processes.any(False)
     assert processes.add([3, 4]) == [3, 4]
-    assert processes.agree(lambda: "found") == "found"
+    assert processes.on_rank_0(lambda: "found") == "found"
     model = nn.Linear(2, 2)
     assert processes.wrap(model) is model
 
@@ -40,7 +40,7 @@ def test_errors_come_out_of_agreements(error):
         raise error
 
     with pytest.raises(type(error)) as found:
-        Processes().agree(fail)
+        Processes().on_rank_0(fail)
     assert found.value is error
 
 
@@ -95,10 +95,10 @@ def test_deterministic_operations_are_asked_for_and_given_back(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     flags = torch.backends.cuda
     before = (flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled())
-    with repeatable(on=False):
+    with deterministic(on=False):
         assert not torch.are_deterministic_algorithms_enabled()
         assert CUBLAS not in os.environ
-    with repeatable(on=True):
+    with deterministic(on=True):
         assert torch.are_deterministic_algorithms_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled()
         assert not flags.mem_efficient_sdp_enabled()
@@ -111,10 +111,10 @@ def test_deterministic_operations_are_asked_for_and_given_back(monkeypatch):
 def test_a_workspace_that_can_no_longer_be_chosen_is_a_warning(monkeypatch):
     monkeypatch.delenv(CUBLAS, raising=False)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with pytest.warns(UserWarning, match="CUDA started before"), repeatable(on=True):
+    with pytest.warns(UserWarning, match="CUDA started before"), deterministic(on=True):
         assert CUBLAS not in os.environ
     monkeypatch.setenv(CUBLAS, ":16:8")
-    with repeatable(on=True):
+    with deterministic(on=True):
         assert os.environ[CUBLAS] == ":16:8"
 
 
@@ -152,7 +152,7 @@ def test_on_a_gpu_the_gradient_of_many_ids_repeats_to_the_bit(monkeypatch):
         torch.rand(64, 384, device="cuda") > 0.3
     )
     gradient = torch.randn(64, 384, 384, device="cuda")
-    with repeatable(on=True):
+    with deterministic(on=True):
         first, *others = (
             torch.autograd.grad(embedding(ids), embedding.weight, gradient)[0] for _ in range(10)
         )

@@ -23,7 +23,7 @@ VALUES = {
     "epoch": 0.5,
     "loss": 0.25,
     "score": None,
-    "headline": "f1",
+    "metric": "f1",
     "tokens_per_second": 1000.0,
     "left": 90.0,
     "memory": 2**30,

@@ -16,11 +16,11 @@ from softf1.training import run_folder
 from softf1.training.run import train_or_find, train_run
 from softf1.training.run_folder import (
     claim,
+    find_finished,
     finish_run,
     hash_encoder_files,
     identify,
     list_changes,
-    look,
 )
 from tests.training.toys import make_data, make_recipe, write_recipe
 
@@ -213,7 +213,7 @@ def test_another_process_that_finishes_before_the_lock_is_seen(place):
     """Between the look and the lock somebody finishes another recipe in the folder."""
     here, recipe = place
     other = with_values(recipe, {"train.seed": 7})
-    assert look(here / "late", identify(other)) is None
+    assert find_finished(here / "late", identify(other)) is None
     shutil.copytree(here / "run", here / "late")
     before = snapshot(here / "late")
     with ExitStack() as held, pytest.raises(InputError, match=r"train\.seed was 0 and is 7"):

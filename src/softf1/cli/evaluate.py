@@ -26,10 +26,10 @@ def run(options: argparse.Namespace) -> int:
     import json
     import sys
 
+    from softf1.cli.show import format_labels, format_scores
     from softf1.errors import InputError, printable
     from softf1.files import finite
     from softf1.training.predict import as_json, rescore
-    from softf1.training.run import format_labels, format_scores
 
     if options.onnx and options.abstain:
         raise InputError("wanted --onnx or --abstain, got both: an export has no thresholds")
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     name = scored.split or "scores"
     print(f"{printable(scored.data)}: {scored.examples:,} examples\n")
-    print(format_scores({"headline": scored.headline, "scores": {name: scored.scores}}))
+    print(format_scores({"headline": scored.metric, "scores": {name: scored.scores}}))
     if scored.scores.get("labels"):
         print(f"\n{format_labels(scored.scores['labels'])}")
     for note in scored.notes:

@@ -34,32 +34,32 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def print_headroom(found: Mapping[str, Any], *, examples: bool) -> None:
+def print_headroom(headroom: Mapping[str, Any], *, examples: bool) -> None:
     """Prints the table of parts, the sentence, and what is missing."""
+    from softf1.cli.show import format_table
     from softf1.errors import printable
-    from softf1.training.run import format_table
 
-    where = found["split"] or "this file"
-    print(printable(f"{found['metric']} on {where}, {found['examples']:,} examples") + "\n")
+    where = headroom["split"] or "this file"
+    print(printable(f"{headroom['metric']} on {where}, {headroom['examples']:,} examples") + "\n")
     rows = [
         [printable(part["title"]), f"{100 * part['score']:.2f}", f"{100 * part['gain']:+.2f}"]
-        for part in found["parts"]
+        for part in headroom["parts"]
     ]
-    head, *lines = format_table(["", found["metric"], "gain"], rows).splitlines()
+    head, *lines = format_table(["", headroom["metric"], "gain"], rows).splitlines()
     print(head)
-    for line, part in zip(lines, found["parts"], strict=True):
+    for line, part in zip(lines, headroom["parts"], strict=True):
         known = {key: x for key, x in part["counts"].items() if x is not None}
         counts = ", ".join(f"{key.replace('_', ' ')} {x:,.6g}" for key, x in known.items())
         print(f"{line}  {printable(counts)}".rstrip())
-    if found["average_precision"] is not None:
-        print(f"\naverage precision {100 * found['average_precision']:.2f}")
-    for part in found["parts"] if examples else ():
+    if headroom["average_precision"] is not None:
+        print(f"\naverage precision {100 * headroom['average_precision']:.2f}")
+    for part in headroom["parts"] if examples else ():
         if part["examples"]:
             print(f"\n{printable(part['title'])}")
         for one in part["examples"]:
             line = "{}: {} → {} | {}".format(*map(one.get, ("id", "found", "gold", "text")))
             print(f"  {printable(line)}")
-    summary = printable(found["summary"])
+    summary = printable(headroom["summary"])
     print(f"\n{summary[0].upper()}{summary[1:]}. All in hindsight, on the same examples.")
-    for text in found["missing"]:
+    for text in headroom["missing"]:
         print(f"missing: {printable(text)}")

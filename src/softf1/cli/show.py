@@ -1,4 +1,4 @@
-"""Tables for people, such as that of a comparison, with points instead of shares."""
+"""Results for people: the scores of a run, the table of a comparison; points instead of shares."""
 
 from __future__ import annotations
 
@@ -16,6 +16,85 @@ SPARE = ("better?", "ECE", "seeds", "± sd", "R", "P", "p")
 """Columns of a comparison that a narrow terminal leaves out, the first of them first."""
 LEAST = 12
 """Letters that a column of text has at least, and goes on below."""
+OF_A_LABEL = ("precision", "recall", "f1")
+
+
+def format_result(result: Mapping[str, Any], folder: Path) -> str:
+    """Formats scores, labels of the last split, time and the folder."""
+    blocks = [format_scores(result)]
+    last = list(result["scores"].values())[-1]
+    if "labels" in last:
+        blocks.append(format_labels(last["labels"]))
+    if result.get("collapsed"):
+        blocks.append("collapsed: on dev the kept model finds nothing, or one class alone")
+    blocks += [f"warning: {printable(message)}" for message in result["warnings"]]
+    seconds = result["seconds"]
+    blocks.append(
+        f"{result['steps']:,} steps, best at epoch {result['best']['epoch']:g}; "
+        f"{seconds['train']:.1f} s training at {result['tokens_per_second']:,.0f} tokens/s, "
+        f"{seconds['evaluate']:.1f} s evaluation\n{printable(folder)}"
+    )
+    return "\n\n".join(blocks)
+
+
+def format_finished(result: Mapping[str, Any], folder: Path) -> str:
+    """Says that a run was finished before, when, and its primary metric."""
+    from softf1.training.run_folder import finished_on
+
+    metric = result["headline"]
+    scores = [f"{part} {metric} {100 * one[metric]:.2f}" for part, one in lines_of(result)]
+    return (
+        f"{folder}: finished before, on {finished_on(folder, result)}; nothing was trained, "
+        f"--force trains it anew\n{', '.join(scores)}"
+    )
+
+
+def lines_of(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The scores of each split, tuned ones last."""
+    tuned = {f"{name} tuned": scores for name, scores in result.get("tuned", {}).items()}
+    return [*result["scores"].items(), *tuned.items()]
+
+
+def format_scores(result: Mapping[str, Any]) -> str:
+    """Formats one line per split, tuned scores too; the primary metric comes first.
+
+    >>> print(format_scores({"headline": "f1", "scores": {"dev": {"precision": 1, "f1": 0.5}}}))
+           f1  precision
+    dev  50.00     100.00
+    """
+    lines = dict(lines_of(result))
+    first = next(iter(lines.values()))
+    numbers = [name for name, value in first.items() if isinstance(value, int | float)]
+    shares = [name for name in numbers if not name.endswith("threshold")]
+    columns = sorted(shares, key=lambda name: name != result["headline"])
+    table = [[name, *(f"{100 * own[c]:.2f}" for c in columns)] for name, own in lines.items()]
+    return format_table(["", *columns], table)
+
+
+def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
+    """Formats precision, recall and F1 of each label, the most frequent first."""
+    ordered = sorted(labels.items(), key=lambda item: (-item[1]["support"], item[0]))
+    table = [
+        [
+            printable(name),
+            *(f"{100 * own[column]:.2f}" for column in OF_A_LABEL),
+            f"{own['support']:,}",
+        ]
+        for name, own in ordered
+    ]
+    return format_table(["label", *OF_A_LABEL, "support"], table)
+
+
+def format_table(head: list[str], lines: list[list[str]]) -> str:
+    """Aligns columns: the first to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [head, *lines]
+    )
 
 
 def show_comparison(comparison: Mapping[str, Any]) -> None:

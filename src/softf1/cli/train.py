@@ -31,9 +31,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains; prints the scores."""
+    from softf1.cli.show import format_finished, format_result
     from softf1.recipe import check_recipe, read_recipe
-    from softf1.training.processes import leave, own_rank
-    from softf1.training.run import default_folder, format_finished, format_result
+    from softf1.training.processes import close_process_group, own_rank
+    from softf1.training.run import default_folder, train_or_find
 
     recipe = read_recipe(options.recipe, options.values)
     check_recipe(recipe, path=options.recipe, overrides=options.values)
@@ -43,12 +44,10 @@ def run(options: argparse.Namespace) -> int:
 
         text = describe_run(recipe, folder, resume=options.resume, force=options.force)
     else:
-        from softf1.training.run import train_or_find
-
         how = {"resume": options.resume, "force": options.force, "quiet": options.quiet}
         result, trained = train_or_find(recipe, folder, **how)
         text = (format_result if trained else format_finished)(result, folder)
     if own_rank() == 0:
         print(text)
-    leave()
+    close_process_group()
     return 0

@@ -20,7 +20,7 @@ from softf1.experiments.verdicts import (
     judge_control,
     list_caveats,
     name_collapse,
-    summarise,
+    say_which_help,
 )
 from softf1.files import finite, read_json, write_json, write_text
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, split_tag
@@ -169,7 +169,7 @@ def _conclude(variants: Variants, judged: Mapping[str, tuple[Difference, float]]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
     losses = {variant: one for variant, one in judged.items() if variants.role(variant) == "loss"}
-    return summarise(losses, baseline=variants.grid["baseline"], metric=variants.metric)
+    return say_which_help(losses, baseline=variants.grid["baseline"], metric=variants.metric)
 
 
 def correct(

@@ -1,8 +1,8 @@
 """`softf1 reproduce`: the paper's figures beside our own, as far as the data is available.
 
 Another encoder, seed or dataset is another experiment: every row names its encoder and the number
-of seeds, and a row without data says so. Tables without scores come last in this file: class
-counts, class weights, F1 by label, and figure 1.
+of seeds, and a row without data says so. F1 by label comes last in this file; tables that need no
+training are in `tables.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from softf1.experiments.sweep import run_variants
 from softf1.experiments.tables import (
     CITED,
     TablePart,
+    compare_counts,
+    derive_figure,
     is_printed,
     load_present,
-    load_table_recipe,
-    missing_files,
     read_losses,
+    weigh_classes,
     write_rebalanced,
 )
 from softf1.files import finite, write_json
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from softf1.data.stats import Stats
     from softf1.experiments.grid import Execute
-    from softf1.experiments.tables import PaperTable
+    from softf1.experiments.tables import PaperTable, Rows
     from softf1.recipe import Recipe
 
 
@@ -312,67 +312,6 @@ def write_lines(folder: Path, table: PaperTable, lines: Sequence[TableLine]) -> 
     return path
 
 
-Rows = list[list[Any]]
-
-
-def compare_counts(
-    table: PaperTable, overrides: Sequence[str], data: Path | None
-) -> tuple[list[str], Rows]:
-    """Negatives, positives and their ratio: as printed, and of the available training files."""
-    rows: Rows = []
-    for dataset, name, *printed in table.rest["rows"]:
-        ours: list[Any] = ["", "", ""]
-        remark = ""
-        try:
-            recipe = load_table_recipe(name, overrides, data)
-            missing = [path for path in missing_files(recipe) if path == recipe.task.train]
-            if missing:
-                raise InputError(f"needs {missing[0]}")
-            stats = _describe_train(recipe)
-            ours = [stats.negatives, stats.positives, stats.ratio and round(stats.ratio, 2)]
-            remark = f"{stats.unit}; negative: {stats.negative}"
-        except InputError as error:
-            remark = str(error)
-        rows.append([dataset, *printed, *ours, remark])
-    heads = table.rest["heads"]
-    return ["dataset", *heads, *(f"our {head}" for head in heads), ""], rows
-
-
-def weigh_classes(
-    table: PaperTable, overrides: Sequence[str], data: Path | None
-) -> tuple[list[str], Rows]:
-    """Balanced weights: as printed, from the printed counts, and from our data if available."""
-    from softf1.losses import class_weights
-
-    labels, counts, printed = zip(*table.rest["rows"], strict=True)
-    weights = class_weights(counts).tolist()
-    counted, remark = _count_labels(table.rest["recipe"], overrides, data)
-    rows: Rows = []
-    for label, count, theirs, ours in zip(labels, counts, printed, weights, strict=True):
-        rows.append([label, count, theirs, round(ours, 2), counted.get(label, "")])
-    heads = ["label", "texts", "weight", "our weight of that count", "texts in our data"]
-    return heads, [*rows, *([[remark]] if remark else [])]
-
-
-def _count_labels(
-    name: str, overrides: Sequence[str], data: Path | None
-) -> tuple[dict[str, int], str]:
-    try:
-        stats = _describe_train(load_present(name, overrides, data))
-    except InputError as error:
-        return {}, str(error)
-    return {one.label: one.count for one in stats.labels}, ""
-
-
-def _describe_train(recipe: Recipe) -> Stats:
-    """The imbalance of the training file of a recipe."""
-    from softf1.data import read
-    from softf1.data.stats import describe
-
-    task = recipe.task
-    return describe(read(task.train, format=task.options.get("format"), task=task.kind))
-
-
 def compare_labels(table: PaperTable, run: Reproduction) -> tuple[list[str], Rows]:
     """F1 of each label and loss, as printed and ours."""
     rest = table.rest
@@ -401,29 +340,3 @@ def compare_labels(table: PaperTable, run: Reproduction) -> tuple[list[str], Row
 
 def _points(scores: dict[str, float] | None) -> str:
     return f"{100 * scores['f1']:.0f}" if scores else "–"
-
-
-def derive_figure() -> tuple[list[str], Rows]:
-    """Computes the derivatives of figure 1 from our losses.
-
-    A positive with smooth = 0 has the dice loss 1 − 2·f1 and the self-adjusting one 1 − 2·f2.
-    """
-    import torch
-
-    from softf1.losses import DiceLoss, SelfAdjustingDiceLoss
-
-    p = torch.arange(0.05, 1.0, 0.1, dtype=torch.float64)
-    columns = []
-    for loss in (
-        DiceLoss(squared=False, smooth=0.0, reduction="sum"),
-        SelfAdjustingDiceLoss(alpha=1.0, decay="paper", smooth=0.0, reduction="sum"),
-    ):
-        x = torch.logit(p).unsqueeze(1).requires_grad_()
-        loss(x, torch.ones(len(p))).backward()
-        assert x.grad is not None  # noqa: S101 - backward was run
-        by_p = -x.grad.squeeze(1) / (2 * p * (1 - p))
-        columns.append([round(value, 3) for value in by_p.tolist()])
-    rows: Rows = [
-        list(row) for row in zip([round(v, 2) for v in p.tolist()], *columns, strict=True)
-    ]
-    return ["p", "p / (1 + p)", "(1 − p)p / (1 + (1 − p)p)"], rows

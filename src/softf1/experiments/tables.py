@@ -1,4 +1,7 @@
-"""The tables of the paper and of an independent study, and which of them can be run here."""
+"""The tables of the paper and of an independent study, and which of them can be run here.
+
+Tables that need no training come last: class counts, class weights, and figure 1.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from softf1.data.examples import PairExample
+    from softf1.data.stats import Stats
     from softf1.recipe import Recipe
 
+    Rows = list[list[Any]]
 
 LOSSES = "losses"
 """The key of the file that is not a table: options of the losses."""
@@ -240,3 +245,86 @@ def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
 def _line(number: int, pair: PairExample) -> str:
     texts = (" ".join(text.split()) for text in (pair.first, pair.second))
     return "\t".join([str(number), "0", "0", *texts, str(pair.label)]) + "\n"
+
+
+def compare_counts(
+    table: PaperTable, overrides: Sequence[str], data: Path | None
+) -> tuple[list[str], Rows]:
+    """Negatives, positives and their ratio: as printed, and of the available training files."""
+    rows: Rows = []
+    for dataset, name, *printed in table.rest["rows"]:
+        ours: list[Any] = ["", "", ""]
+        remark = ""
+        try:
+            recipe = load_table_recipe(name, overrides, data)
+            missing = [path for path in missing_files(recipe) if path == recipe.task.train]
+            if missing:
+                raise InputError(f"needs {missing[0]}")
+            stats = _describe_train(recipe)
+            ours = [stats.negatives, stats.positives, stats.ratio and round(stats.ratio, 2)]
+            remark = f"{stats.unit}; negative: {stats.negative}"
+        except InputError as error:
+            remark = str(error)
+        rows.append([dataset, *printed, *ours, remark])
+    heads = table.rest["heads"]
+    return ["dataset", *heads, *(f"our {head}" for head in heads), ""], rows
+
+
+def weigh_classes(
+    table: PaperTable, overrides: Sequence[str], data: Path | None
+) -> tuple[list[str], Rows]:
+    """Balanced weights: as printed, from the printed counts, and from our data if available."""
+    from softf1.losses import class_weights
+
+    labels, counts, printed = zip(*table.rest["rows"], strict=True)
+    weights = class_weights(counts).tolist()
+    counted, remark = _count_labels(table.rest["recipe"], overrides, data)
+    rows: Rows = []
+    for label, count, theirs, ours in zip(labels, counts, printed, weights, strict=True):
+        rows.append([label, count, theirs, round(ours, 2), counted.get(label, "")])
+    heads = ["label", "texts", "weight", "our weight of that count", "texts in our data"]
+    return heads, [*rows, *([[remark]] if remark else [])]
+
+
+def _count_labels(
+    name: str, overrides: Sequence[str], data: Path | None
+) -> tuple[dict[str, int], str]:
+    try:
+        stats = _describe_train(load_present(name, overrides, data))
+    except InputError as error:
+        return {}, str(error)
+    return {one.label: one.count for one in stats.labels}, ""
+
+
+def _describe_train(recipe: Recipe) -> Stats:
+    """The imbalance of the training file of a recipe."""
+    from softf1.data.stats import describe
+
+    task = recipe.task
+    return describe(read(task.train, format=task.options.get("format"), task=task.kind))
+
+
+def derive_figure() -> tuple[list[str], Rows]:
+    """Computes the derivatives of figure 1 from our losses.
+
+    A positive with smooth = 0 has the dice loss 1 − 2·f1 and the self-adjusting one 1 − 2·f2.
+    """
+    import torch
+
+    from softf1.losses import DiceLoss, SelfAdjustingDiceLoss
+
+    p = torch.arange(0.05, 1.0, 0.1, dtype=torch.float64)
+    columns = []
+    for loss in (
+        DiceLoss(squared=False, smooth=0.0, reduction="sum"),
+        SelfAdjustingDiceLoss(alpha=1.0, decay="paper", smooth=0.0, reduction="sum"),
+    ):
+        x = torch.logit(p).unsqueeze(1).requires_grad_()
+        loss(x, torch.ones(len(p))).backward()
+        assert x.grad is not None  # noqa: S101 - backward was run
+        by_p = -x.grad.squeeze(1) / (2 * p * (1 - p))
+        columns.append([round(value, 3) for value in by_p.tolist()])
+    rows: Rows = [
+        list(row) for row in zip([round(v, 2) for v in p.tolist()], *columns, strict=True)
+    ]
+    return ["p", "p / (1 + p)", "(1 − p)p / (1 + (1 − p)p)"], rows

@@ -120,7 +120,9 @@ def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
     ]
 
 
-def summarise(rows: Mapping[str, tuple[Difference, float]], *, baseline: str, metric: str) -> str:
+def say_which_help(
+    rows: Mapping[str, tuple[Difference, float]], *, baseline: str, metric: str
+) -> str:
     """Returns one sentence about all losses: which help, or that none does.
 
     Args:

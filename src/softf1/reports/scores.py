@@ -289,7 +289,7 @@ FEWEST = 3
 _LOOKS = (
     ("precision", "var(--c1)", "circle", "dot"),
     ("recall", "var(--c2)", "square", "dash"),
-    ("headline", "var(--ink)", "diamond", "solid"),
+    ("primary", "var(--ink)", "diamond", "solid"),
 )
 
 
@@ -333,7 +333,7 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
     traces: list[Trace] = []
     means: dict[str, list[float | None]] = {}
     for role, color, symbol, dash in _LOOKS:
-        name = study.metric if role == "headline" else role
+        name = study.metric if role == "primary" else role
         scores = [[run.score(study.split, name) for run in runs] for runs in points.values()]
         known = [[value for value in column if value is not None] for column in scores]
         if not any(known):

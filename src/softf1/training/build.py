@@ -42,7 +42,7 @@ MICRO_TOKENS = {"cpu": 4096}
 MICRO_TOKENS_ELSEWHERE = 65536
 
 
-def settle(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, list[str]]:
+def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, list[str]]:
     """Resolves `loss.name = "auto"` for these data.
 
     Returns:

@@ -108,8 +108,8 @@ def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
     known = list(_known_scores(result))
     if not known:
         return
-    headline = result.get("headline", task.primary_metric)
-    yield f"## Scores\n\nThe checkpoint was chosen by `{headline}` on dev."
+    metric = result.get("headline", task.primary_metric)
+    yield f"## Scores\n\nThe checkpoint was chosen by `{metric}` on dev."
     splits = dict.fromkeys(split for split, _, _ in known)
     names = dict.fromkeys(metric for _, metric, _ in known)
     values = {(split, metric): f"{value:.4f}" for split, metric, value in known}

@@ -14,11 +14,11 @@ from softf1.errors import InputError
 from softf1.models.encoders import is_at_hand
 from softf1.tasks.registry import make_task
 from softf1.training.batching import collate_rows
-from softf1.training.build import find_first_loss, quiet_transformers, settle
+from softf1.training.build import find_first_loss, quiet_transformers, resolve_auto
 from softf1.training.datasets import load_datasets
 from softf1.training.processes import Processes
 from softf1.training.progress import format_bytes, format_clock
-from softf1.training.run_folder import identify, look
+from softf1.training.run_folder import find_finished, identify
 from softf1.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ tokens at least."""
 
 def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: bool = False) -> str:
     """Builds the training and runs its first batch; returns lines that describe the run."""
-    if look(folder, identify(recipe), resume=resume, force=force) is not None:
+    if find_finished(folder, identify(recipe), resume=resume, force=force) is not None:
         return f"{folder} is finished: there is nothing to do"
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
     with quiet_transformers(recipe.encoder.name):
         datasets = load_datasets(recipe)
-        settled, datasets, chosen = settle(recipe, datasets)
+        settled, datasets, chosen = resolve_auto(recipe, datasets)
         trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
     lines = [*chosen, trainer.about(), f"loss of the first batch: {_first_loss(trainer):.4f}"]
     lines += [f"note: {note}" for note in datasets.notes]
@@ -115,7 +115,7 @@ def describe_cost(recipe: Recipe, examples: int) -> str:
         with quiet_transformers(recipe.encoder.name):
             sample = _read_sample(recipe, examples)
             datasets = load_datasets(recipe, sample)
-            settled, datasets, _ = settle(recipe, datasets)
+            settled, datasets, _ = resolve_auto(recipe, datasets)
             trainer = Trainer(
                 recipe=settled, folder=Path(), datasets=datasets, processes=Processes()
             )

@@ -113,14 +113,14 @@ def predict_logits(
             with autocast():
                 output = run(**{k: v.to(target, non_blocking=True) for k, v in inputs.items()})
             if len(micro.items):  # a batch without items only keeps this rank in step
-                waiting.append(bring(output, batch, task))
+                waiting.append(copy_to_host(output, batch, task))
             if len(waiting) > queued:
                 parts.append(waiting.popleft()())
         parts.extend(wait() for wait in waiting)
     return gather_ranks(parts, world=world, rank=rank)
 
 
-def bring(output: Any, batch: Batch, task: Task) -> Callable[[], Logits]:
+def copy_to_host(output: Any, batch: Batch, task: Task) -> Callable[[], Logits]:
     """Starts copying the rows of a batch to the host; call the result to wait for them."""
     rows = len(batch.items)
     tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}

@@ -151,11 +151,11 @@ class Objective(nn.Module):
         self.kept = None
         return self._sum({key: window.finish() for key, window in self.windows.items()})
 
-    def running(self) -> dict[str, list[list[float]]]:
+    def running_statistics(self) -> dict[str, list[list[float]]]:
         """The running statistics of each key, for a checkpoint."""
         return {k: w.get_extra_state().tolist() for k, w in self.windows.items()}
 
-    def go_on(self, running: Mapping[str, list[list[float]]]) -> None:
+    def restore_statistics(self, running: Mapping[str, list[list[float]]]) -> None:
         """Restores the running statistics of a checkpoint."""
         for key in running.keys() & self.windows.keys():  # there are none in one piece
             self.windows[key].set_extra_state(torch.tensor(running[key]))

@@ -225,7 +225,7 @@ class Rescored(NamedTuple):
         data: The file.
         split: Which part of the recipe's data it is, if it is one.
         examples: How many it has.
-        headline: The primary metric.
+        metric: The primary metric.
         scores: The scores of the task.
         notes: Remarks for the user, such as labels that training never saw.
     """
@@ -233,7 +233,7 @@ class Rescored(NamedTuple):
     data: str
     split: str | None
     examples: int
-    headline: str
+    metric: str
     scores: dict[str, Any]
     notes: list[str]
 
@@ -283,8 +283,8 @@ def rescore(
         scores = task.score([change(one) for one in evaluated.predictions], examples)
     notes = [*found, *task.notes(features)]
     notes += [BELOW] if getattr(task, "bars", {}) and not abstain else []
-    headline = (recipe.eval.metric if recipe is not None else None) or task.primary_metric
-    return Rescored(path, part, len(examples), headline, scores, notes)
+    metric = (recipe.eval.metric if recipe is not None else None) or task.primary_metric
+    return Rescored(path, part, len(examples), metric, scores, notes)
 
 
 def read_labelled(
@@ -345,7 +345,7 @@ def as_json(run: Path | str, scored: Rescored) -> dict[str, Any]:
         "data": scored.data,
         "split": scored.split,
         "examples": scored.examples,
-        "headline": scored.headline,
+        "headline": scored.metric,
         "scores": scored.scores,
         "notes": scored.notes,
     }

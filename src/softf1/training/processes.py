@@ -90,18 +90,18 @@ class Processes:
         sums: list[int] = total.tolist()
         return sums
 
-    def agree(self, decide: Callable[[], T]) -> T:
-        """Runs a decision on rank 0 and shares its result, or its error, with all ranks."""
-        decided: T | Exception | None = None
+    def on_rank_0(self, call: Callable[[], T]) -> T:
+        """Calls a function on rank 0; all ranks return its result, or raise its error."""
+        result: T | Exception | None = None
         if self.main:
             try:
-                decided = decide()
+                result = call()
             except (InputError, OSError, RunError) as error:
-                decided = error
-        decided = broadcast(decided)
-        if isinstance(decided, Exception):
-            raise decided
-        return cast("T", decided)
+                result = error
+        result = broadcast(result)
+        if isinstance(result, Exception):
+            raise result
+        return cast("T", result)
 
     def wait(self) -> None:
         """Waits until all processes are here."""
@@ -132,7 +132,7 @@ class Processes:
 
 
 @contextmanager
-def repeatable(*, on: bool) -> Iterator[None]:
+def deterministic(*, on: bool) -> Iterator[None]:
     """Context with deterministic operations only, as far as torch has them.
 
     torch warns of each operation without a deterministic form. Enter it before CUDA starts, since
@@ -226,7 +226,7 @@ def own_rank() -> int:
     return distributed.get_rank() if count_ranks() > 1 else 0
 
 
-def leave() -> None:
+def close_process_group() -> None:
     """Closes the process group at the end of a program."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
@@ -259,7 +259,7 @@ def gather(value: T) -> list[T]:
 
 
 @contextmanager
-def _hidden(variable: str) -> Iterator[None]:
+def _without(variable: str) -> Iterator[None]:
     """Context in which an environment variable is unset."""
     value = os.environ.pop(variable, None)
     try:
@@ -273,7 +273,7 @@ def _make_accelerator(trackers: tuple[str, ...], folder: Path | None) -> Any:
     from accelerate import Accelerator
 
     try:
-        with _hidden(FSDP):  # we shard ourselves, and accelerate's FSDP needs GPUs
+        with _without(FSDP):  # we shard ourselves, and accelerate's FSDP needs GPUs
             # Otherwise it silently treats several CPU processes as separate trainings.
             return Accelerator(
                 cpu=not torch.accelerator.is_available(),

@@ -39,7 +39,7 @@ class Display:
         """Called when training starts, or resumes at a step."""
 
     def advance(self, values: Mapping[str, Any]) -> None:
-        """Called with new values: step, epoch, loss, tokens_per_second, memory, score, left."""
+        """Called with new values, those that `format_values` shows."""
 
     def say(self, message: str) -> None:
         """Shows a message, such as an evaluation or a warning."""
@@ -158,13 +158,13 @@ def format_values(values: Mapping[str, Any], *, epoch: bool = True) -> str:
     """Formats current values in one line.
 
     >>> format_values({"epoch": 0.5, "loss": 0.25, "tokens_per_second": 1234, "memory": 2**30,
-    ...           "score": 0.5, "headline": "f1", "left": 75})
+    ...           "score": 0.5, "metric": "f1", "left": 75})
     'epoch 0.50 · loss 0.2500 · dev f1 50.00 · 1,234 tokens/s · 1:15 left · 1.0 GiB'
     """
     parts = [f"epoch {values['epoch']:.2f}"] if epoch else []
     parts.append(f"loss {values['loss']:.4f}")
     if values.get("score") is not None:
-        parts.append(f"dev {values['headline']} {100 * values['score']:.2f}")
+        parts.append(f"dev {values['metric']} {100 * values['score']:.2f}")
     parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
     if values.get("left") is not None:
         parts.append(f"{format_clock(values['left'])} left")
@@ -251,7 +251,7 @@ class Monitor:
             return []
         return self._once(self._word(problem, epoch))
 
-    def settle(self, predictions: Sequence[Prediction], *, score: float, epoch: float) -> bool:
+    def judge_final(self, predictions: Sequence[Prediction], *, score: float, epoch: float) -> bool:
         """Checks the model that is kept; replaces earlier collapse warnings by the final verdict.
 
         Args:

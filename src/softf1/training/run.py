@@ -1,4 +1,4 @@
-"""Runs a recipe: trains, evaluates the best weights, writes a run folder, formats the result."""
+"""Runs a recipe: trains, evaluates the best weights, writes a run folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from softf1.errors import InputError, RunError, printable
+from softf1.errors import InputError, RunError
 from softf1.models.lora import merge_lora
 from softf1.recipe import describe_recipe, hash_recipe
-from softf1.training.build import make_model, quiet_transformers, settle
+from softf1.training.build import make_model, quiet_transformers, resolve_auto
 from softf1.training.datasets import DatasetCache, load_datasets
 from softf1.training.evaluation import (
     measure_headroom,
@@ -22,16 +22,15 @@ from softf1.training.evaluation import (
     write_headroom,
     write_predictions,
 )
-from softf1.training.processes import Processes, repeatable, unwrap
+from softf1.training.processes import Processes, deterministic, unwrap
 from softf1.training.progress import choose_display, peak_memory
 from softf1.training.publish import publish_model
 from softf1.training.run_folder import (
     claim,
+    find_finished,
     finish_run,
-    finished_on,
     identify,
     list_changes,
-    look,
     tidy,
     versions,
 )
@@ -123,7 +122,7 @@ def train_or_find(
             other versions.
     """
     folder, how = Path(folder), {"resume": resume, "force": force}
-    with repeatable(on=recipe.train.deterministic):
+    with deterministic(on=recipe.train.deterministic):
         return _train_or_find(recipe, folder, how, quiet=quiet, data=data, load=load)
 
 
@@ -137,10 +136,10 @@ def _train_or_find(
     load: Callable[[Recipe], Datasets],
 ) -> Outcome:
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
-    identity = processes.agree(lambda: identify(recipe, data))
-    done = processes.agree(lambda: look(folder, identity, **how))
+    identity = processes.on_rank_0(lambda: identify(recipe, data))
+    done = processes.on_rank_0(lambda: find_finished(folder, identity, **how))
     if done is not None:
-        processes.agree(lambda: tidy(folder, identity))
+        processes.on_rank_0(lambda: tidy(folder, identity))
         return Outcome(done, trained=False)
     display = choose_display(quiet=quiet, main=processes.main)
     with ExitStack() as held:
@@ -149,18 +148,18 @@ def _train_or_find(
         held.callback(display.stop)
         with quiet_transformers(recipe.encoder.name):
             datasets = load(recipe) if data is None else load_datasets(recipe, data)
-            settled, datasets, chosen = settle(recipe, datasets)
+            settled, datasets, chosen = resolve_auto(recipe, datasets)
             trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
-        identity = processes.agree(lambda: identify_again(identity, recipe, data, datasets))
+        identity = processes.on_rank_0(lambda: identify_again(identity, recipe, data, datasets))
         for note in (*chosen, *(f"note: {note}" for note in datasets.notes)):
             display.say(note)
         # Only now: a recipe or data error above must not leave a claimed folder behind.
-        done = processes.agree(lambda: claim(folder, settled, identity, held, **how))
+        done = processes.on_rank_0(lambda: claim(folder, settled, identity, held, **how))
         if done is not None:
             return Outcome(done, trained=False)
         trainer.train(display)
         result = conclude(trainer)
-        result = processes.agree(lambda: finish_run(folder, result, identity))
+        result = processes.on_rank_0(lambda: finish_run(folder, result, identity))
         return Outcome(result, trained=True)
 
 
@@ -180,23 +179,22 @@ def identify_again(
 
 
 SCHEMA = 1
-SHOWN = ("precision", "recall", "f1")
 
 
 def conclude(trainer: Trainer) -> dict[str, Any]:
     """Scores the best weights and writes predictions and model; returns the result."""
     start = monotonic()
-    trainer.take_best()
+    trainer.load_best()
     parts: list[str] = [name for name in ("dev", "test") if name in trainer.datasets.examples]
     logits = {name: trainer.predict_logits(name) for name in parts}
-    return trainer.processes.agree(lambda: _write(trainer, logits, start))
+    return trainer.processes.on_rank_0(lambda: _write_results(trainer, logits, start))
 
 
-def _write(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[str, Any]:
+def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[str, Any]:
     task, tuned = trainer.datasets.task, {}
     points: list[Point] = []
     plain = {name: _score(trainer, task, name, own) for name, own in logits.items()}
-    collapsed = _settle(trainer, logits["dev"], plain["dev"])
+    collapsed = _is_collapsed(trainer, logits["dev"], plain["dev"])
     targets = trainer.recipe.eval.targets
     if targets is not None and not _is_finite(logits["dev"]):
         trainer.monitor.warnings.append(
@@ -244,12 +242,12 @@ def _write_headroom(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> 
         write_headroom(trainer.folder, headroom)
 
 
-def _settle(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:
+def _is_collapsed(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:
     """Whether the final model collapsed: predicts nothing, or a single class, on dev."""
     task, features = trainer.datasets.task, trainer.datasets.features["dev"]
     predictions = task.decode(logits, features, trainer.datasets.examples["dev"])
     score = read_score(scores, trainer.metric)
-    return trainer.monitor.settle(predictions, score=score, epoch=trainer.state.best_epoch)
+    return trainer.monitor.judge_final(predictions, score=score, epoch=trainer.state.best_epoch)
 
 
 def _plain_model(trainer: Trainer) -> nn.Module:
@@ -358,75 +356,3 @@ def default_folder(recipe: Recipe) -> Path:
     'runs/mine-ce+dice-s0'
     """
     return Path("runs") / f"{recipe.name}-{recipe.loss.name}-s{recipe.train.seed}"
-
-
-def format_result(result: Mapping[str, Any], folder: Path) -> str:
-    """Formats scores, labels of the last split, time and the folder."""
-    blocks = [format_scores(result)]
-    last = list(result["scores"].values())[-1]
-    if "labels" in last:
-        blocks.append(format_labels(last["labels"]))
-    if result.get("collapsed"):
-        blocks.append("collapsed: on dev the kept model finds nothing, or one class alone")
-    blocks += [f"warning: {printable(message)}" for message in result["warnings"]]
-    seconds = result["seconds"]
-    blocks.append(
-        f"{result['steps']:,} steps, best at epoch {result['best']['epoch']:g}; "
-        f"{seconds['train']:.1f} s training at {result['tokens_per_second']:,.0f} tokens/s, "
-        f"{seconds['evaluate']:.1f} s evaluation\n{printable(folder)}"
-    )
-    return "\n\n".join(blocks)
-
-
-def format_finished(result: Mapping[str, Any], folder: Path) -> str:
-    """Says that a run was finished before, when, and its primary metric."""
-    headline = result["headline"]
-    scores = [f"{part} {headline} {100 * one[headline]:.2f}" for part, one in lines_of(result)]
-    return (
-        f"{folder}: finished before, on {finished_on(folder, result)}; nothing was trained, "
-        f"--force trains it anew\n{', '.join(scores)}"
-    )
-
-
-def lines_of(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The scores of each split, tuned ones last."""
-    tuned = {f"{name} tuned": scores for name, scores in result.get("tuned", {}).items()}
-    return [*result["scores"].items(), *tuned.items()]
-
-
-def format_scores(result: Mapping[str, Any]) -> str:
-    """Formats one line per split, tuned scores too; the primary metric comes first.
-
-    >>> print(format_scores({"headline": "f1", "scores": {"dev": {"precision": 1, "f1": 0.5}}}))
-           f1  precision
-    dev  50.00     100.00
-    """
-    lines = dict(lines_of(result))
-    first = next(iter(lines.values()))
-    numbers = [name for name, value in first.items() if isinstance(value, int | float)]
-    shares = [name for name in numbers if not name.endswith("threshold")]
-    columns = sorted(shares, key=lambda name: name != result["headline"])
-    table = [[name, *(f"{100 * own[c]:.2f}" for c in columns)] for name, own in lines.items()]
-    return format_table(["", *columns], table)
-
-
-def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
-    """Formats precision, recall and F1 of each label, the most frequent first."""
-    ordered = sorted(labels.items(), key=lambda item: (-item[1]["support"], item[0]))
-    table = [
-        [printable(name), *(f"{100 * own[column]:.2f}" for column in SHOWN), f"{own['support']:,}"]
-        for name, own in ordered
-    ]
-    return format_table(["label", *SHOWN, "support"], table)
-
-
-def format_table(head: list[str], lines: list[list[str]]) -> str:
-    """Aligns columns: the first to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [head, *lines]
-    )

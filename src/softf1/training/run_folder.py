@@ -59,7 +59,7 @@ SHOWN = 3
 WAYS = "--out names another folder, --force starts afresh"
 
 
-def look(
+def find_finished(
     folder: Path, identity: Mapping[str, Any], *, resume: bool = False, force: bool = False
 ) -> dict[str, Any] | None:
     """Returns the result of a finished run, or None if there is something to do; changes nothing.
@@ -119,13 +119,13 @@ def claim(
 ) -> dict[str, Any] | None:
     """Locks the folder for this run while `held` is open, and checks it again.
 
-    The second check is needed because another process may have changed it since `look`.
+    The second check is needed because another process may have changed it since `find_finished`.
 
     Returns:
         The result if another process has finished the same run; None if it must be trained.
     """
     _lock(folder / CHECKPOINTS / LOCK, held)
-    done = look(folder, identity, resume=resume, force=force)
+    done = find_finished(folder, identity, resume=resume, force=force)
     if done is not None:
         clear(folder)
         return done
@@ -153,7 +153,7 @@ def tidy(folder: Path, identity: Mapping[str, Any]) -> None:
         return
     with suppress(InputError), ExitStack() as held:  # another process is at work in the folder
         _lock(folder / CHECKPOINTS / LOCK, held)
-        if look(folder, identity, resume=True) is not None:
+        if find_finished(folder, identity, resume=True) is not None:
             clear(folder)
 
 

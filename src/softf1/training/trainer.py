@@ -253,7 +253,7 @@ class Trainer:
                 "epoch": self.epochs,
                 "loss": loss,
                 "score": state.score,
-                "headline": self.metric,
+                "metric": self.metric,
                 "tokens_per_second": state.tokens / seconds,
                 "left": (self.steps - state.step) * seconds / state.step,
                 "memory": peak_memory(self.processes.device),
@@ -286,7 +286,7 @@ class Trainer:
             evaluated = Evaluated(predictions, task.score(predictions, examples))
             return read_score(evaluated.scores, self.metric)
 
-        self.state.score = self.processes.agree(score)
+        self.state.score = self.processes.on_rank_0(score)
         self._judge(evaluated, score=self.state.score, last=last)
         self.state.evaluate_seconds += monotonic() - start
 
@@ -318,7 +318,7 @@ class Trainer:
         tensors = model_tensors(self.stepper.model)
         self.best = {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
 
-    def take_best(self) -> None:
+    def load_best(self) -> None:
         """Loads the best weights and merges LoRA, so that the model is an ordinary one.
 
         LoRA is merged before the evaluation, so that the scores are those of the published
@@ -360,7 +360,7 @@ class Trainer:
             "scaler": self.stepper.scaler.state_dict(),
             "groups": optimizer_groups(model, optimizer),
             "meter": self.stepper.meter.tolist(),
-            "windows": self.stepper.objective.running(),
+            "windows": self.stepper.objective.running_statistics(),
             "data": self._describe_data(),
         }
         save_checkpoint(self.folder / CHECKPOINTS, self.state.step, tensors, state)
@@ -379,7 +379,7 @@ class Trainer:
             stepper.model, stepper.optimizer, tensors["optimizer"], state["groups"]
         )
         load_model_tensors(stepper.objective, tensors["objective"])
-        stepper.objective.go_on(state["windows"])
+        stepper.objective.restore_statistics(state["windows"])
         stepper.meter.copy_(torch.tensor(state["meter"]))
         if stepper.scaler.is_enabled():
             stepper.scaler.load_state_dict(state["scaler"])
