@@ -181,7 +181,7 @@ def finish(
             share = load_weight(weight, cols, c, HAS_WEIGHT)
             shares_sum += tl.sum(share)
             if MICRO:
-                overlap, total = add_lines(partial, cols, lines, c, LINES, BLOCK)
+                overlap, total = add_partial_sums(partial, cols, lines, c, LINES, BLOCK)
                 overlaps += tl.sum(share * overlap)
                 totals += tl.sum(share * total)
     else:
@@ -195,7 +195,7 @@ def finish(
         if MICRO:
             overlap, total = factor * 0.0 + overlaps, factor * 0.0 + totals
         else:
-            overlap, total = add_lines(partial, cols, lines, c, LINES, BLOCK)
+            overlap, total = add_partial_sums(partial, cols, lines, c, LINES, BLOCK)
             factor *= norm
         below = total + smooth
         below = 1.0 / tl.where(below < TINY, 1.0, below)
@@ -213,7 +213,7 @@ def finish(
 
 
 @triton.jit
-def add_lines(partial, cols, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr):
+def add_partial_sums(partial, cols, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr):
     """Returns the sums of overlap and of total (BLOCK,), LINES lines at a time."""
     overlaps = tl.zeros([LINES, BLOCK], tl.float32)
     totals = tl.zeros([LINES, BLOCK], tl.float32)

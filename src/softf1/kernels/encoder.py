@@ -35,7 +35,7 @@ from softf1.kernels._encoder import (
     pack_backward,
 )
 from softf1.kernels._launch import processors
-from softf1.kernels.row_sums import Owed, open_lines, own_bias, reserve, split, sum_lines
+from softf1.kernels.row_sums import Owed, add_lines, open_lines, own_bias, reserve, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,7 +180,7 @@ class LinearNorm(torch.autograd.Function):
         )  # fmt: skip
         dgain = dshift = dbias = None
         if ctx.owed is None:
-            of_norm, dbias = sum_lines(parts, 2 * width, z.dtype)
+            of_norm, dbias = add_lines(parts, 2 * width, z.dtype)
             dgain, dshift = of_norm.chunk(2)
         dx, dweight = product_gradients(ctx, dz, x, weight)
         return dx, dweight, dbias, dresidual, dgain, dshift, *(None,) * 4

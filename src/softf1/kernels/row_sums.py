@@ -62,7 +62,7 @@ class Sums:
     def close(self) -> list[Tensor | None]:
         """Returns the gradients of all parameters; None of parts that were not gone through."""
         sums = {
-            lines: sum_lines(parts, parts.shape[1], parts.dtype)[0]
+            lines: add_lines(parts, parts.shape[1], parts.dtype)[0]
             for lines, parts in self.parts.items()
         }
         out: list[Tensor | None] = []
@@ -121,10 +121,10 @@ def open_lines(ctx: Any, width: int, device: torch.device) -> Tensor:
 
 def own_bias(ctx: Any, parts: Tensor, dtype: torch.dtype) -> Tensor | None:
     """The gradient of a bias, if the part makes it itself."""
-    return sum_lines(parts, 0, dtype)[1] if ctx.owed is None else None
+    return add_lines(parts, 0, dtype)[1] if ctx.owed is None else None
 
 
-def sum_lines(parts: Tensor, split: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def add_lines(parts: Tensor, split: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Sums the lines: the first `split` columns in float32, the others in the dtype given."""
     lines, width = parts.shape
     wide = torch.empty(split, dtype=torch.float32, device=parts.device)

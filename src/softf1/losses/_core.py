@@ -297,10 +297,10 @@ def mean(total: Tensor, count: Tensor) -> Tensor:
 
 def sum_classes(values: Tensor) -> Tensor:
     """Returns the sums over the last axis; rows of few classes by columns, three times as fast."""
-    return reduce(torch.add, values.unbind(-1)) if has_short_rows(values) else values.sum(-1)
+    return reduce(torch.add, values.unbind(-1)) if is_short(values) else values.sum(-1)
 
 
-def has_short_rows(values: Tensor) -> bool:
+def is_short(values: Tensor) -> bool:
     """True on the CPU where a row is shorter than a vector register: columns are then faster."""
     short = 1 < values.shape[-1] <= 4 and values.device.type == "cpu"
     return short and values.is_floating_point() and not torch.compiler.is_compiling()
