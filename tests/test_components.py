@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from softf1.data import examples
 from softf1.losses.registry import _registry
 from softf1.tasks.registry import TASKS
 
 SOURCE = Path(__file__).parents[1] / "src/softf1"
+EXAMPLES = {name for name in vars(examples) if name.endswith(("Example", "Sentence"))}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 
 TASKS_ELSEWHERE = {
@@ -66,3 +68,12 @@ def test_nobody_else_lists_their_names(known, own, elsewhere):
         sums[place] += count
     grown = {place: count for place, count in sums.items() if count > elsewhere[place]}
     assert grown == {}, f"more names of {own} than before"
+
+
+@pytest.mark.parametrize("package", ["recipe", "training", "experiments"])
+def test_nobody_asks_an_example_for_its_task(package):
+    for path in (SOURCE / package).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                kinds = {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)}
+                assert not kinds & EXAMPLES, f"{path.name} tests for a type of examples; ask a task"

@@ -65,7 +65,6 @@ def test_their_options_are_checked_as_our_own(change, said, capsys):
     assert error.count("\n") == 1
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("extra")
 def test_from_reading_to_compare_and_the_report(tmp_path, monkeypatch, capsys):
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src")])

@@ -68,8 +68,9 @@ def test_queries_about_one_sentence_stay_together():
     first = [item("ab", "PER"), item("ab", "LOC"), item("ab", "ORG")]
     again = [item("ab", "PER"), item("ab", "LOC")]  # the same sentence a second time
     other = [item("cd", "LOC"), item("cd", "PER")]
-    assert list(cut([*first, *again, *other], 2)) == [first, again, other]
-    assert list(cut([*first, *again, *other], 4)) == [first + again, other]
+    starts = make_task("mrc_ner").starts_group
+    assert list(cut([*first, *again, *other], 2, starts)) == [first, again, other]
+    assert list(cut([*first, *again, *other], 4, starts)) == [first + again, other]
 
 
 def test_examples_are_taken_as_they_are_needed():

@@ -22,7 +22,8 @@ Experiments ask a task seven things more, which one of another package may leave
 `rank_lines(lines)`, scores of items and which are right, behind `average_precision`;
 `line_group(line)`, what lines that are no independent examples have in common;
 `fit_majority(train)`, a function that gives every example the most frequent answer; and
-`chooses_position`, whether an output is a softmax over the positions of a text.
+`chooses_position`, whether an output is a softmax over the positions of a text. Prediction asks
+`starts_group(example, group)`, where examples are not decoded alone: whether a new group starts.
 
 All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
 so saving a model is saving its weights and this value.

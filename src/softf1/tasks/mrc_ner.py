@@ -30,6 +30,7 @@ from softf1.tasks.labels import check_named
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
+    asks_anew,
     choose_pairs,
     count_sides,
     encode_queries,
@@ -288,6 +289,10 @@ class MrcNer:
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """Nothing is tuned."""
         return {}
+
+    def starts_group(self, example: MrcExample, group: Sequence[MrcExample]) -> bool:
+        """Whether a query is about another sentence: queries about one are decoded together."""
+        return asks_anew(example, group)
 
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[MrcExample]

@@ -280,13 +280,17 @@ def group_sentences(examples: Sequence[MrcExample]) -> Iterator[list[int]]:
     """Examples that ask different labels of one sentence, which stand one after another."""
     group: list[int] = []
     for i, example in enumerate(examples):
-        asked = {examples[j].label for j in group}
-        if group and (examples[group[0]].words != example.words or example.label in asked):
+        if group and asks_anew(example, [examples[j] for j in group]):
             yield group
             group = []
         group.append(i)
     if group:
         yield group
+
+
+def asks_anew(example: MrcExample, group: Sequence[MrcExample]) -> bool:
+    """Whether a query is about another sentence than those before it, or asks a label again."""
+    return group[0].words != example.words or any(one.label == example.label for one in group)
 
 
 def join_queries(lines: Sequence[Mapping[str, Any]]) -> list[Sentence]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.data._text import read_start
-from softf1.data.examples import MrcExample
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.registry import FORMATS
 from softf1.errors import InputError
@@ -90,27 +89,39 @@ def predict_chunks(
     def encode(own: list[Any]) -> tuple[list[Any], Features]:
         return own, task.encode(own, tokenizer)
 
-    for own, features in prefetch(encode, cut(examples, chunk), depth=1):
+    chunks = cut(examples, chunk, getattr(task, "starts_group", None))
+    for own, features in prefetch(encode, chunks, depth=1):
         logits = predict_logits(model, task, features, tokenizer, **how)
         yield own, task.decode(logits, features, own)
 
 
-def cut(examples: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yields lists of `size` examples; queries about one sentence stay in one list, for decoding.
+def cut(
+    examples: Iterable[Any],
+    size: int,
+    starts_group: Callable[[Any, list[Any]], bool] | None = None,
+) -> Iterator[list[Any]]:
+    """Yields lists of `size` examples, or more where a group that is decoded together ends later.
+
+    Args:
+        examples: In the order of the file.
+        size: The least number of examples in a list, but for the last.
+        starts_group: Whether an example starts a new group after the examples of this one; None
+            where each is decoded alone.
 
     >>> list(cut("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
+    >>> list(cut("aabbb", 1, lambda letter, group: letter != group[0]))
+    [['a', 'a'], ['b', 'b', 'b']]
     """
     own: list[Any] = []
-    asked: set[str] = set()
+    group: list[Any] = []
     for example in examples:
-        goes_on = isinstance(example, MrcExample) and bool(own)
-        goes_on = goes_on and example.words == own[-1].words and example.label not in asked
-        if len(own) >= size and not goes_on:
-            yield own
-            own = []
-        if isinstance(example, MrcExample):
-            asked = {*(asked if goes_on else ()), example.label}
+        if not group or starts_group is None or starts_group(example, group):
+            group = []
+            if len(own) >= size:
+                yield own
+                own = []
+        group.append(example)
         own.append(example)
     if own:
         yield own
