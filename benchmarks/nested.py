@@ -203,9 +203,9 @@ def list_jobs(options: argparse.Namespace) -> dict[str, Job]:
     """The runs of all systems, by system, seed and part."""
     jobs = {}
     changes = dict(map(parse_override, options.values))
-    for system, parts in SYSTEMS.items():
+    for system in options.systems:
         for seed in range(options.seeds):
-            for number, part in enumerate(parts):
+            for number, part in enumerate(SYSTEMS[system]):
                 folder = options.work / "data" / "nested" / part.file
                 files = {f"task.{name}": str(folder / f"{name}.jsonl") for name in PARTS}
                 values = {"task.format": "spans", "train.seed": seed, "train.patience": 0}
@@ -213,8 +213,9 @@ def list_jobs(options: argparse.Namespace) -> dict[str, Job]:
                 recipe = make_recipe(part.grid, options.work)
                 recipe = with_values(recipe, files | values | part.values | changes)
                 key = f"{system}/{seed}/{number}"
-                runs = Path(options.runs).absolute() / str(len(jobs))
-                jobs[key] = Job(id=key, recipe=describe_recipe(recipe), folder=str(runs))
+                name = f"{list(SYSTEMS).index(system)}-{options.loss}-{seed}-{number}"
+                run = Path(options.runs).absolute() / name
+                jobs[key] = Job(id=key, recipe=describe_recipe(recipe), folder=str(run))
     return jobs
 
 
@@ -230,9 +231,9 @@ def run(options: argparse.Namespace) -> None:
             results[done.id] = done.result
             print(f"{done.id}: {done.seconds:.0f} s", flush=True)
     rows = []
-    for system, parts in SYSTEMS.items():
+    for system in options.systems:
         for seed in range(options.seeds):
-            keys = [f"{system}/{seed}/{number}" for number in range(len(parts))]
+            keys = [f"{system}/{seed}/{number}" for number in range(len(SYSTEMS[system]))]
             by_part = [read_spans(Path(jobs[key].folder), test) for key in keys]
             found = [set[Span]().union(*own) for own in zip(*by_part, strict=True)]
             row = {"system": system, "loss": options.loss, "seed": seed, **score(test, found)}
@@ -240,7 +241,8 @@ def run(options: argparse.Namespace) -> None:
             versions = results[keys[0]]["versions"]
             row |= {"train_seconds": seconds, "device": results[keys[0]]["device"]}
             rows.append(row | {name: versions[name] for name in COLUMNS[-3:]})
-    kept = [row for row in read_csv(options.out) if row["loss"] != options.loss]
+    new = {(system, options.loss) for system in options.systems}
+    kept = [row for row in read_csv(options.out) if (row["system"], row["loss"]) not in new]
     with options.out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -343,6 +345,7 @@ def main() -> None:
     verb.add_argument("--jobs", type=int, default=1)
     verb.add_argument("--seeds", type=int, default=3)
     verb.add_argument("--loss", default="ce")
+    verb.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     verb.add_argument("--values", nargs="*", default=[])
     verb = verbs.add_parser("table")
     verb.set_defaults(function=write_table)
