@@ -11,10 +11,11 @@ CoNLL-2003 is flat. `run` first makes nested data of it, in `work/data/nested`, 
   elsewhere in the corpus, three times at least and most often a LOC or MISC, and have another label
   than the name around them.
 
-Then it trains and scores four systems on all spans: a tagger on the outermost spans (what a flat
-tagger can say), three taggers, one for each layer, whose spans are put together, and BERT-MRC with
-and without a head that judges pairs of start and end. It writes a line for each system and seed
-into results/nested.csv, and `table` puts their means into docs/tutorials/names.md.
+Then it trains and scores five systems on all spans: a tagger on the outermost spans (what a flat
+tagger can say), three taggers, one for each layer, whose spans are put together, a span classifier
+(`span_ner`), and BERT-MRC with and without a head that judges pairs of start and end. It writes a
+line for each system and seed into results/nested.csv, and `table` puts their means into
+docs/tutorials/names.md.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ MRC = {
     ],
 }  # fmt: skip
 """The settings of conll03-tagger and conll03-mrc in corpora.toml."""
+SPANS = {"task.kind": "span_ner", "task.nested": True, "task.unit": None, "task.scheme": None}
+"""What makes a span classifier of a tagger."""
 
 
 class Part(NamedTuple):
@@ -81,6 +84,7 @@ class Part(NamedTuple):
 SYSTEMS = {
     "BERT-MRC, judges pairs": [Part(MRC, "nested", {"task.match": "concat"})],
     "BERT-MRC": [Part(MRC, "nested", {})],
+    "span classifier": [Part(TAGGER, "nested", SPANS)],
     "three taggers, one for each layer": [Part(TAGGER, layer, {}) for layer in LAYERS],
     "one tagger, outermost spans": [Part(TAGGER, "outer", {})],
 }
@@ -263,7 +267,8 @@ def read_spans(folder: Path, test: list[Sentence]) -> list[set[Span]]:
         if "tags" in line:
             found[place] |= set(decode_lenient(line["tags"]))
         else:
-            found[place] |= {(start, end, line["label"]) for start, end in line["spans"]}
+            asked_for = [line["label"]] if "label" in line else []
+            found[place] |= {(*span, *asked_for) for span in line["spans"]}
     return found
 
 
