@@ -25,6 +25,7 @@ import corpora_data
 import curves
 import distil
 import leads_data
+import rankings
 import warm_up
 
 __all__ = ["bert"]
@@ -277,3 +278,50 @@ def test_students_learn_from_saved_teachers(recipe, tmp_path, monkeypatch):
     assert [len(left[part]) for part in ("teachers", "students")] == [2, 1]
     options.out.write_text(options.out.read_text() + 'toy,"ce, adv .5, student of 2",0\n')
     assert not any(distil.list_jobs(options, "toy", short).values())
+
+
+def test_rankings_are_gains_by_seed_in_both_scores(tmp_path):
+    rows = [
+        ("mrpc-ranked", "ce", 0, 0.80, 0.70), ("mrpc-ranked", "ce", 1, 0.82, 0.72),
+        ("mrpc-ranked", "pauc, adv .5", 0, 0.81, 0.69),
+        ("mrpc-ranked", "pauc, adv .5", 1, 0.83, 0.71),
+    ]  # fmt: skip
+    lines = [f'{grid},"{variant}",{seed},{ap},{f1},x,t,r\n' for grid, variant, seed, ap, f1 in rows]
+    path = tmp_path / "rankings.csv"
+    head = "grid,variant,seed,average_precision,tuned_f1,device,torch,transformers\n"
+    path.write_text(head + "".join(lines))
+    table = rankings.make_table(path).splitlines()
+    assert table[2] == "| CE | 81.0 | 71.0 |"
+    assert table[3] == "| `pauc`, ε .5 | **+1.0** ± 0.0 | **−1.0** ± 0.0 |"
+    assert table[-1] == "2 seeds, x, torch t, transformers r."
+
+
+def test_ranked_runs_are_chosen_by_average_precision_and_tuned(tmp_path, monkeypatch):
+    monkeypatch.setattr(beyond, "is_there", lambda *_: True)
+    runs = beyond.list_runs(options(tmp_path, only=rankings.list_grids()))
+    assert {run.key[0] for run in runs} == {"mrpc-ranked", "qqp10-ranked", "qqp2-ranked"}
+    chosen = {(run.recipe.eval.metric, run.recipe.eval.tune) for run in runs}
+    assert chosen == {("average_precision", True)}
+    assert all(rankings.say(run.key[1]) for run in runs)
+    assert {rankings.place(run.key[1]) for run in runs} == {
+        (0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2),
+    }  # fmt: skip
+
+
+def test_a_ranked_run_keeps_average_precision_and_f1(recipe, tmp_path):
+    values = {"eval.metric": "average_precision", "eval.tune": True, "train.max_steps": 1}
+    result = train_run(with_values(recipe, values), tmp_path / "run", quiet=True)
+    line = rankings.describe(
+        ("grid", "pauc", "0"),
+        result | {"scores": result["scores"] | {"test": result["scores"]["dev"]}}
+        | {"tuned": {"test": result["tuned"]["dev"]}},
+    )  # fmt: skip
+    assert {*line} == {*rankings.COLUMNS}
+    assert line["average_precision"] == round(result["scores"]["dev"]["average_precision"], 6)
+    assert line["tuned_f1"] == round(result["tuned"]["dev"]["f1"], 6)
+
+
+def test_the_table_of_rankings_is_that_of_the_runs():
+    first, last = rankings.MARKS
+    shown = rankings.PAGE.read_text("utf-8").partition(first)[2].partition(last)[0]
+    assert shown.strip() == rankings.make_table(rankings.RESULTS).strip()

@@ -52,6 +52,8 @@ def test_words_and_sentences_are_ranked_by_their_suspects():
     none = suspects.UNLISTED
     assert ranks["word"]["softf1"] == pytest.approx([none, 0.8, none, none, none, none])
     assert ranks["sentence"]["softf1"] == pytest.approx([0.8, none])
+    assert ranks["word"][suspects.OF_ALL] == pytest.approx([0.1, 0.8, 0.0, 0.1, 0.3, 0.0])
+    assert ranks["sentence"][suspects.OF_ALL] == pytest.approx([0.8, 0.3])
     texts = suspects.Judged([sure[:1], sure[1:2]], [np.array([1]), np.array([1])], labels)
     assert suspects.rank_texts(texts)["softf1"] == pytest.approx([0.95, none])
 

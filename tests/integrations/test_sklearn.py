@@ -1,10 +1,13 @@
 """The classifier of texts is a scikit-learn estimator: its checks, its tools, its habits."""
 
+import importlib.util
 import pickle
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV
@@ -19,6 +22,7 @@ from softf1.integrations.sklearn import (
     make_example,
     split_dev,
 )
+from tests.models.families import write_encoder
 
 GOOD = ["a fine day", "a fine meal", "so fine", "all was fine", "fine food here", "a fine room"]
 BAD = ["an awful day", "awful food", "so awful", "all was awful", "awful rooms", "an awful bed"]
@@ -217,6 +221,75 @@ def test_what_is_wrong_is_told(texts, labels, message):
 def test_bad_parameters_are_told_in_fit():
     with pytest.raises(ValueError, match="dise"):
         SoftF1Classifier(encoder="textcnn", loss="dise").fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_options": {"clipp": 1.0}}, r"train.clipp: unknown key \(did you mean clip\?\)"),
+        ({"encoder_options": {"drop": 0.1}}, "drop"),
+        ({"lora": 8}, "encoder.lora: wanted a pretrained encoder, got textcnn"),
+        ({"encoder_options": {"gradient_checkpointing": True}}, "wanted a pretrained encoder"),
+        ({"lora": 0}, "encoder.lora.rank: wanted a number from 1, got 0"),
+        ({"lora": {"rnk": 8}}, "rnk"),
+    ],
+)
+def test_a_bad_option_is_named_in_fit(options, message):
+    with pytest.raises(ValueError, match=message):
+        SoftF1Classifier(encoder="textcnn", **options).fit(TEXTS, LABELS)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return write_encoder("roberta", tmp_path_factory.mktemp("roberta"))
+
+
+def test_lora_moves_the_linear_layers_alone_and_is_merged(tiny):
+    pytest.importorskip("peft", reason="LoRA wants the package peft")
+    how = {"encoder": str(tiny), "epochs": 2, "random_state": 0, "lr": 0.05}
+    more = {"encoder_options": {"gradient_checkpointing": True}}
+    model = SoftF1Classifier(**how, **more, lora={"rank": 4, "dropout": 0.1}).fit(TEXTS, LABELS)
+    trained = model.result_["recipe"]["encoder"]
+    assert (trained["lora"]["rank"], trained["lora"]["dropout"]) == (4, 0.1)
+    assert trained["gradient_checkpointing"] is True
+    found = model.loaded_.model.state_dict()
+    assert not any("lora" in name for name in found)
+    before = load_file(tiny / "model.safetensors")
+    moved = {
+        name
+        for name, value in before.items()
+        if not torch.equal(value, found.get(f"roberta.{name}", value))
+    }
+    linear = {n for n, value in before.items() if value.ndim == 2 and "embed" not in n}
+    assert moved == {name for name in linear if f"roberta.{name}" in found}
+    assert moved
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), model.predict_proba(TEXTS))
+
+
+def test_the_rank_of_lora_can_be_searched(tiny):
+    pytest.importorskip("peft", reason="LoRA wants the package peft")
+    quick = SoftF1Classifier(encoder=str(tiny), epochs=1, random_state=0)
+    search = GridSearchCV(quick, {"lora": [None, 2]}, cv=2, error_score="raise")
+    search.fit(np.array(TEXTS), np.array(LABELS))
+    assert list(search.cv_results_["param_lora"]) == [None, 2]
+
+
+def test_lora_has_ten_times_the_learning_rate():
+    model = SoftF1Classifier(encoder="other", lora=8)
+    model.classes_, model.encoder_ = np.array([0, 1]), "other"
+    recipe = model._recipe(0, pairs=False, several=False)
+    assert recipe.train.lr == pytest.approx(3e-4)
+    assert recipe.encoder.lora.rank == 8
+
+
+def test_without_peft_fit_says_how_to_install_it(tiny, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "peft" else find(name, *a)
+    )
+    with pytest.raises(ValueError, match=r"wants the package peft: pip install"):
+        SoftF1Classifier(encoder=str(tiny), lora=8).fit(TEXTS, LABELS)
 
 
 def test_it_must_be_fitted():

@@ -8,6 +8,7 @@ from softf1.data.examples import (
     MrcExample,
     PairExample,
     QAExample,
+    SpanSentence,
     TaggedSentence,
     TextExample,
 )
@@ -35,6 +36,10 @@ EXAMPLES = {
         MrcExample("0.1", "who?", "PER", ("Ann", "works"), ((0, 1),)),
         MrcExample("1.1", "who?", "PER", ("the", "work", "of", "Bob"), ((3, 4),)),
     ],
+    "span_ner": [
+        SpanSentence(("Ann", "works"), (), 1, spans=((0, 1, "PER"),)),
+        SpanSentence(("the", "work", "of", "Bob"), (), 2, spans=((0, 4, "WORK"), (3, 4, "PER"))),
+    ],
 }
 SCRATCH = {"tagging": ["bilstm"], "classification": ["textcnn"], "pairs": ["textcnn"]}
 OPTIONS = [
@@ -48,6 +53,8 @@ OPTIONS = [
     ("mrc_ner", {}),
     ("mrc_ner", {"match": "biaffine", "answerable": True}),
     ("mrc_ner", {"match": "none"}),
+    ("span_ner", {"nested": True}),
+    ("span_ner", {"max_span": 2}),
 ]
 CASES = [
     pytest.param((kind, options, encoder), id=f"{kind}-{encoder}-{number}")

@@ -45,8 +45,17 @@ def test_a_suspect_says_both_readings_and_how_unlikely_the_given_one_is():
     (one,) = suspects_of(["B-PER", "O", "O"], ["B-PER", "I-PER", "O"], chance=0.7).suspects
     assert one.given == (Mark("PER", 0, 1),)
     assert one.suggested == (Mark("PER", 0, 2),)
-    # O of the second word has 0.1, B-PER of the first 0.7: the least of them counts.
+    # O of the second word has 0.1; the tag of the first stays, so that its 0.7 does not count
     assert one.score == pytest.approx(0.9)
+
+
+def test_all_words_that_change_make_up_the_score_of_a_span():
+    # two words are made a PER: O has 0.1 at one of them and 0.4 at the other
+    chance = np.array([[0.1, 0.9, 0.0], [0.4, 0.0, 0.6], [1.0, 0.0, 0.0]])
+    gold, labels = np.array([0, 0, 0]), ["O", "B-PER", "I-PER"]
+    (one,) = find_suspect_tags(chance, gold, np.array([0, 3]), labels, spans=True).suspects
+    assert one.suggested == (Mark("PER", 0, 2),)
+    assert one.score == pytest.approx(1 - (0.1 + 0.4) / 2)
 
 
 def test_spans_apart_are_suspects_of_their_own_and_equal_ones_are_none():

@@ -79,7 +79,7 @@ def from_tagged(
         path: The file, for errors.
         problems: Decides about invalid sentences; None raises at the first.
     """
-    both = _find_spans(sentences, scheme, repair=repair, path=path, problems=problems)
+    both = find_spans(sentences, scheme, repair=repair, path=path, problems=problems)
     for index, (sentence, spans) in enumerate(both):
         if unasked := {label for _, _, label in spans} - queries.keys():
             message = f"wanted a query for {', '.join(sorted(unasked))}, got {', '.join(queries)}"
@@ -90,7 +90,7 @@ def from_tagged(
             yield MrcExample(name, query, label, sentence.words, own, sentence.line)
 
 
-def _find_spans(
+def find_spans(
     sentences: Iterable[TaggedSentence],
     scheme: str | None,
     *,

@@ -19,14 +19,7 @@ from softf1.data.examples import PairExample, TextExample
 from softf1.data.language import guess_language
 from softf1.data.splits import put_aside, text_of
 from softf1.models.encoders import MINILM, is_at_hand, list_encoders
-from softf1.recipe import (
-    EncoderSection,
-    EvalSection,
-    LossSection,
-    Recipe,
-    TaskSection,
-    TrainSection,
-)
+from softf1.recipe import build_recipe, check_recipe
 from softf1.training.evaluation import predict_logits
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
@@ -37,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from softf1.losses._core import Scheme
+    from softf1.recipe import Recipe
 
     Text = str | tuple[str, str]
 
@@ -49,7 +43,7 @@ LOOKED_AT = 1000
 RATES = {MINILM: 1e-4}
 """Learning rates of small encoders, which need higher ones."""
 
-SCRATCH_RATE, PRETRAINED_RATE = 1e-3, 3e-5
+SCRATCH_RATE, PRETRAINED_RATE, LORA_FACTOR = 1e-3, 3e-5, 10
 SCRATCH_EPOCHS, PRETRAINED_EPOCHS = 30.0, 5.0
 """Encoders from scratch need many epochs: see docs/integrations/sklearn.md."""
 
@@ -71,7 +65,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         epochs: Passes over the data; by default 30 for `textcnn` and 5 for others.
         batch_size: Texts in an optimizer step.
         lr: The highest learning rate; by default 1e-3 for `textcnn`, 1e-4 for `minilm` and
-            3e-5 for others.
+            3e-5 for others, and ten times as much with `lora`.
         max_length: Tokens of a text at most; longer ones are cut.
         dev_share: The share of the data that is put aside.
         tune: Whether `predict` decides by thresholds or biases tuned on that share.
@@ -81,6 +75,11 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             scale; 0.5 is a good start, 0 is off.
         consistency: Factor of the consistency term (every text twice, with other dropout); 1 is a
             good start, 0 is off.
+        lora: Freeze the encoder and train LoRA matrices of this rank, and the head: a number, or
+            the keys of a recipe's `[encoder.lora]`, such as `{"rank": 8, "dropout": 0.1}`. They are
+            merged into the model at the end. Wants a pretrained encoder and the package peft.
+        encoder_options: Other keys of a recipe's `[encoder]`, such as
+            `{"gradient_checkpointing": True}`.
         train_options: Other keys of a recipe's `[train]`, such as `{"clip": 0.0}`.
         random_state: A number, a RandomState, or None for another result each time.
         verbose: Whether to show progress on the error stream: a bar on a terminal, else a line for
@@ -114,6 +113,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         metric: str | None = None,
         adversarial: float = 0.0,
         consistency: float = 0.0,
+        lora: int | dict[str, Any] | None = None,
+        encoder_options: dict[str, Any] | None = None,
         train_options: dict[str, Any] | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -131,6 +132,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.metric = metric
         self.adversarial = adversarial
         self.consistency = consistency
+        self.lora = lora
+        self.encoder_options = encoder_options
         self.train_options = train_options
         self.random_state = random_state
         self.verbose = verbose
@@ -144,6 +147,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         data = split_dev(examples, labels, share=self.dev_share, seed=seed)
         self.encoder_ = choose_encoder(examples) if self.encoder == AUTO else self.encoder
         recipe = self._recipe(seed, pairs=isinstance(examples[0], PairExample), several=several)
+        check_recipe(recipe)
         with TemporaryDirectory() as folder:
             self.result_ = train_run(recipe, folder, quiet=not self.verbose, data=data)
             self.loaded_ = load_model(folder)
@@ -213,30 +217,38 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return [(str(label),) for label in given.ravel()], False
 
     def _recipe(self, seed: int, *, pairs: bool, several: bool) -> Recipe:
-        options: dict[str, Any] = {"multi_label": several, "max_length": self.max_length}
-        if len(self.classes_) == 2 and not several:
-            options["positive"] = str(self.classes_[1])
+        lora = self.lora if isinstance(self.lora, dict | None) else {"rank": self.lora}
         scratch = self.encoder_ in list_encoders()
         usual = SCRATCH_RATE if scratch else RATES.get(self.encoder_, PRETRAINED_RATE)
-        lr = usual if self.lr is None else self.lr
+        usual *= LORA_FACTOR if lora is not None else 1
         passes = SCRATCH_EPOCHS if scratch else PRETRAINED_EPOCHS
-        epochs = passes if self.epochs is None else float(self.epochs)
-        train = {"epochs": epochs, "batch_size": self.batch_size, "lr": lr}
-        train |= {"adversarial_relative": self.adversarial, "consistency": self.consistency}
-        return Recipe(
-            name=type(self).__name__,
-            task=TaskSection(
-                kind=(PairExample if pairs else TextExample).task,
-                train="memory",
-                options={k: v for k, v in options.items() if v is not None},
-            ),
-            encoder=EncoderSection(name=self.encoder_),
-            loss=LossSection(
-                name=self.loss, weights=self.weights, options=dict(self.loss_options or {})
-            ),
-            train=TrainSection(**(train | {"seed": seed} | (self.train_options or {}))),
-            eval=EvalSection(metric=self.metric, tune=self.tune),
-        )
+        two = len(self.classes_) == 2 and not several
+        tables: dict[str, dict[str, Any]] = {
+            "task": {
+                "kind": (PairExample if pairs else TextExample).task,
+                "train": "memory",
+                "multi_label": several,
+                "max_length": self.max_length,
+                "positive": str(self.classes_[1]) if two else None,
+            },
+            "encoder": {"name": self.encoder_, "lora": lora, **(self.encoder_options or {})},
+            "loss": {"name": self.loss, "weights": self.weights, **(self.loss_options or {})},
+            "train": {
+                "epochs": passes if self.epochs is None else self.epochs,
+                "batch_size": self.batch_size,
+                "lr": usual if self.lr is None else self.lr,
+                "adversarial_relative": self.adversarial,
+                "consistency": self.consistency,
+                "seed": seed,
+                **(self.train_options or {}),
+            },
+            "eval": {"metric": self.metric, "tune": self.tune},
+        }
+        given = {
+            section: {key: value for key, value in own.items() if value is not None}
+            for section, own in tables.items()
+        }
+        return build_recipe({"name": type(self).__name__, **given})
 
     def __sklearn_tags__(self) -> Any:
         """Tells scikit-learn that X holds texts, not numbers."""

@@ -240,10 +240,14 @@ class Point(NamedTuple):
         name = "precision" if self.target.startswith("precision") else "recall"
         what = f"{self.label}: " if self.label else ""
         got = f"{self.right:,} of {self.given if name == 'precision' else self.gold:,}"
+        bound = self.bound or 0.0
+        late = bound >= Target.parse(self.target).least  # would pass, had none before it failed
+        why = ": the strictest thresholds, which are tested first, fail"
+        by = why if late else " by any threshold"
+        alone = " if it were the only one tested" if late else ""
         return (
-            f"{what}{self.target} is not reached with {CONFIDENCE:.0%} confidence by any threshold "
-            f"on dev; the closest, {self.threshold:.4g}, is used: {name} {got}, at least "
-            f"{self.bound or 0.0:.3f}"
+            f"{what}{self.target} is not reached with {CONFIDENCE:.0%} confidence{by} on dev; the "
+            f"closest, {self.threshold:.4g}, is used: {name} {got}, at least {bound:.3f}{alone}"
         )
 
 

@@ -216,13 +216,19 @@ def count_positions(config: Any) -> int:
 
 
 def load_config(encoder: str, **options: Any) -> Any:
-    """Loads the configuration of an encoder; for a BERT-MRC model, of the encoder inside."""
+    """Loads the configuration of an encoder; for a model of ours, of the encoder inside."""
     from transformers import AutoConfig
 
-    content = _read_config(encoder)
-    if content.get("model_type") == "softf1-mrc":
-        return AutoConfig.for_model(**content["encoder"])
+    if find_wrapper(encoder):
+        return AutoConfig.for_model(**_read_config(encoder)["encoder"])
     return AutoConfig.from_pretrained(encoder, **options)
+
+
+def find_wrapper(folder: str | Path) -> str | None:
+    """The type of the model in a folder, if it is one of ours around an encoder (BERT-MRC, say)."""
+    found = _read_config(folder)
+    kind = str(found.get("model_type"))
+    return kind if kind.startswith("softf1-") and isinstance(found.get("encoder"), dict) else None
 
 
 def find_auto(config: Any) -> Any:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from softf1.models.encoders import build_model, find_auto, is_causal
+from softf1.models.encoders import build_model, find_auto, find_wrapper, is_causal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
     from softf1.models.tokenizers import Tokenizer
 
-KIND = "softf1-mrc"
 Match = Literal["none", "concat", "biaffine"]
 
 MOST_LIKELY = 40
@@ -35,7 +34,7 @@ class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transform
         dropout: Before every head.
     """
 
-    model_type = KIND
+    model_type = "softf1-mrc"
 
     def __init__(
         self,
@@ -80,7 +79,7 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         **options: Any,
     ) -> Self:
         """Builds new heads on a pretrained encoder, or loads a saved model."""
-        if is_saved(encoder):
+        if find_wrapper(encoder) == MrcConfig.model_type:
             return cls.from_pretrained(encoder, dtype=torch.float32)
         pretrained = build_model(
             encoder, head="none", tokenizer=tokenizer, allow_pickle=allow_pickle
@@ -132,12 +131,6 @@ class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
             out["proposed"] = propose(out["start"], out["end"], context)
             out["match"] = self.match(*take_pairs(hidden, out["proposed"]))
         return out
-
-
-def is_saved(folder: str | Path) -> bool:
-    """Whether this is a folder with a BERT-MRC model."""
-    path = Path(folder) / "config.json"
-    return path.is_file() and json.loads(path.read_text("utf-8")).get("model_type") == KIND
 
 
 class ConcatMatch(nn.Module):

@@ -219,7 +219,7 @@ def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield line
             continue
         units = [_labelled(line[key], str(line.get("label", ""))) for key in ("gold", "spans")]
-        if held is not None and held["words"] == line["words"]:
+        if held is not None and "label" in line and held["words"] == line["words"]:
             for place, more in enumerate(units):
                 held["units"][place].extend(more)
             continue
@@ -231,7 +231,8 @@ def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _labelled(spans: list[Any], label: str) -> list[Span]:
-    out = [(int(start), int(end), label) for start, end in spans]
+    """Spans of the label that was asked for, or each with its own."""
+    out = [(int(start), int(end), str(*own) if own else label) for start, end, *own in spans]
     for start, end, _ in out:
         if not 0 <= start < end:
             raise ValueError(f"a span from {start} to {end}")

@@ -26,6 +26,7 @@ TASKS = {
     "pairs": "softf1.tasks.classification:Pairs",
     "qa": "softf1.tasks.qa:QA",
     "mrc_ner": "softf1.tasks.mrc_ner:MrcNer",
+    "span_ner": "softf1.tasks.span_ner:SpanNer",
 }
 
 

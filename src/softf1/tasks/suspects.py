@@ -5,8 +5,10 @@ the given label, the label is a suspect, with the score
 
     score = 1 − p(given)
 
-For a span, take the highest score over the words of the given and the predicted span: one
-impossible tag is enough. This is cleanlab's self-confidence, listed only where the model disagrees.
+For a span it is the mean over the words whose tag would change from the given to the predicted
+spans. A model is often sure of another tag at one word of a span and not at the others; where all
+words speak against the given tags, the span is far more often wrong. For a text and for a single
+word this is cleanlab's self-confidence, listed only where the model disagrees.
 benchmarks/suspects.py compares the two.
 """
 
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.schemes import decode_lenient
+from softf1.metrics.schemes import decode_lenient, encode_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +52,8 @@ class Suspect:
         kind: What may be wrong: a label, the boundary of a span, a span that is missing or extra.
         given: The labels in the file.
         suggested: The labels that the model predicts.
-        score: 1 − the probability of the given label, from 0 to 1.
+        score: 1 − the probability of the given label, from 0 to 1; of a span, the mean over the
+            words whose tag would change.
     """
 
     example: int
@@ -155,12 +158,28 @@ def find_suspect_tags(
             part = slice(min(bounds), max(bounds))
             if (own[part] < 0).any():
                 continue
-            score = float(1 - chance[rows[part], own[part]].min())
+            changed = find_changed(theirs, ours, b - a)
+            score = float(1 - chance[rows[changed], own[changed]].mean())
             kind = name_difference(theirs, ours)
             suspects.append(
                 Suspect(example=number, kind=kind, given=theirs, suggested=ours, score=score)
             )
     return Suspects(suspects, unknown)
+
+
+def find_changed(given: Marks, suggested: Marks, size: int) -> NDArray[np.bool_]:
+    """The words whose tag differs between given and suggested spans, (size,).
+
+    >>> find_changed((Mark("PER", 0, 3),), (Mark("PER", 0, 2), Mark("LOC", 3, 4)), 5).tolist()
+    [False, False, True, True, False]
+    """
+    theirs, ours = (
+        encode_spans(
+            [(m.start or 0, m.end or 0, m.label) for m in marks], length=size, scheme="BIO"
+        )
+        for marks in (given, suggested)
+    )
+    return np.array(theirs) != np.array(ours)
 
 
 def name_difference(given: Sequence[Mark], suggested: Sequence[Mark]) -> str:
