@@ -715,7 +715,9 @@ class Driver:
     get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
 
 triton.runtime.driver.set_active(Driver())
-torch.cuda.device, torch.cuda.set_device = lambda _: nullcontext(), lambda _: None
+devices = set()
+torch.cuda.device, torch.cuda.current_device = lambda _: nullcontext(), lambda: 3
+torch.cuda.set_device = devices.add
 
 from softf1.kernels._encoder import gelu_forward, sum_parts
 from softf1.kernels._launch import compiling, start
@@ -729,7 +731,7 @@ with compiling(torch.device("cuda")):
         start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=64, W=32)
 print(sorted(compiled), sorted(Driver.loaded))
 start(gelu_forward, (1,), torch.ones(64), torch.ones(64), 64, 2048)
-print(len(compiled), len(Driver.loaded))
+print(len(compiled), len(Driver.loaded), devices)
 """
 
 
@@ -745,7 +747,7 @@ def test_kernels_are_compiled_and_loaded_in_threads(tmp_path):
         check=True,
     ).stdout
     names = ["gelu_forward", "sum_parts"]
-    assert said.splitlines() == [f"{names} {[(name, False) for name in names]}", "2 2"]
+    assert said.splitlines() == [f"{names} {[(name, False) for name in names]}", "2 2 {3}"]
 
 
 @pytest.mark.skipif(not CUDA, reason="wants a GPU")

@@ -274,12 +274,13 @@ def compiling(device: torch.device) -> Iterator[None]:
     if INTERPRETED:  # nothing is compiled
         yield
         return
-    with (
-        torch.cuda.device(device),
-        _Loader(initializer=torch.cuda.set_device, initargs=(device,)) as pool,
-        triton.AsyncCompileMode(pool),
-    ):
-        yield
+    with torch.cuda.device(device):
+        here = torch.cuda.current_device()  # which is another in a new thread
+        with (
+            _Loader(initializer=torch.cuda.set_device, initargs=(here,)) as pool,
+            triton.AsyncCompileMode(pool),
+        ):
+            yield
 
 
 def launch(plan: Plan, *tensors: Tensor) -> None:
