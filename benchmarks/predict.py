@@ -3,13 +3,20 @@
     python benchmarks/predict.py                    # results/predict.csv, minutes on one core
     python benchmarks/predict.py --quick            # a tiny model, seconds
     python benchmarks/predict.py --device cuda --sentences 20000 --output cuda.csv
+    python benchmarks/predict.py --run RUN          # results/exports.csv: ONNX, and ONNX in 8 bits
 
 A tagger of the shape of a MiniLM encoder (6 layers of 384) with random weights reads made-up
 sentences whose lengths are like those of news. Both sides start from a file of one sentence a line
 and end with a tag and a confidence for every word (softf1 as lines of JSON), in float32. The
 pipeline gets its sentences sorted by length and is given every batch size in turn; its best one
 counts. All take turns, and the fastest of the rounds counts. The matrix products of the linear
-layers alone, without padding, are timed too: no side can be faster in this precision.
+layers alone, without padding, are timed too: no side can be faster in this precision. On a CPU they
+are timed once more with weights that oneDNN has packed beforehand, by an operator that torch does
+not document.
+
+With `--run`, a trained model on its own test file (or `--data`) instead: its primary metric, its
+speed from examples to lines of JSON and its size, as torch runs it, as an ONNX export, and as one
+with 8-bit weights.
 """
 
 from __future__ import annotations
@@ -32,19 +39,23 @@ from losses import machine
 from softf1.data.examples import TaggedSentence
 from softf1.models.encoders import make_tokenizer
 from softf1.tasks import make_task
-from softf1.training.predict import predict_lines, read_input
-from softf1.training.publish import load_model, publish_model
+from softf1.training.export import OnnxModel, export_onnx
+from softf1.training.predict import predict_lines, read_input, read_labelled, rescore
+from softf1.training.publish import find_model, load_model, publish_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-OUTPUT = Path(__file__).parent / "results" / "predict.csv"
+    from torch import Tensor
+
+RESULTS = Path(__file__).parent / "results"
 SHAPES = {
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12},
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
 }
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-MISC", "I-MISC")
 OURS, THEIRS, FLOOR = "softf1 predict", "transformers pipeline", "matrix products alone"
+PACKED = "matrix products alone, weights packed"
 TOKENS = (1024, 16384)
 """Padded tokens of a batch of ours: the default on a CPU, and that on a GPU."""
 BATCHES = (1, 8, 32, 64)
@@ -110,13 +121,14 @@ def find_sides(
     lines = file.read_text("utf-8").splitlines()
     ids = sum(map(len, tagger.tokenizer(lines)["input_ids"]))
 
+    layers = [layer for layer in loaded.model.modules() if isinstance(layer, nn.Linear)]
+
     @torch.inference_mode()
-    def products(tokens: int) -> int:
-        for layer in loaded.model.modules():
-            if isinstance(layer, nn.Linear):
-                rows = torch.ones(tokens, layer.in_features, device=device)
-                for start in range(0, ids, tokens):
-                    layer(rows[: ids - start])
+    def products(tokens: int, calls: Sequence[Callable[[Tensor], Tensor]] = layers) -> int:
+        for layer, call in zip(layers, calls, strict=True):
+            rows = torch.ones(tokens, layer.in_features, device=device)
+            for start in range(0, ids, tokens):
+                call(rows[: ids - start])
         if device == "cuda":
             torch.cuda.synchronize()
         return len(lines)
@@ -126,9 +138,68 @@ def find_sides(
         sides[OURS, tokens] = lambda tokens=tokens: ours(tokens)
     usual = TOKENS[device == "cuda"]
     sides[FLOOR, usual] = lambda: products(usual)
+    if device == "cpu" and torch.backends.mkldnn.is_available():
+        packed = [pack(layer, usual) for layer in layers]
+        sides[PACKED, usual] = lambda: products(usual, packed)
     for size in batches:
         sides[THEIRS, size] = lambda size=size: theirs(size)
     return sides
+
+
+@torch.inference_mode()
+def pack(layer: nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
+    """The product of a layer with its weight in the order in which oneDNN wants it."""
+    weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)  # noqa: SLF001
+    multiply = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
+    return lambda x: multiply(x, weight, layer.bias, "none", [], "")
+
+
+def compare_exports(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A line each for a trained model, its ONNX export and that in 8 bits."""
+    loaded = load_model(options.run)
+    found = read_labelled(options.run, loaded.task, data=options.data)
+    examples = found[2][: options.sentences]
+    with tempfile.TemporaryDirectory() as name:
+        files: dict[str, Path | None] = {"torch": None}
+        for side, int8 in (("onnx", False), ("onnx int8", True)):
+            files[side] = export_onnx(options.run, Path(name) / f"{side}.onnx", int8=int8).path
+        models, scores, sizes = {}, {}, {}
+        for side, path in files.items():
+            exported = None if path is None else OnnxModel(path)
+            models[side] = (
+                loaded
+                if exported is None
+                else loaded._replace(model=exported, task=exported.untuned(loaded.task))
+            )
+            scores[side] = rescore(
+                options.run, data=options.data, onnx=path, batch_tokens=TOKENS[0]
+            )
+            weights = find_model(options.run) / "model.safetensors" if path is None else path
+            sizes[side] = weights.stat().st_size
+        how = {"batch_tokens": TOKENS[0]}
+        sides = {
+            (side, TOKENS[0]): lambda own=own: sum(1 for _ in predict_lines(own, examples, **how))
+            for side, own in models.items()
+        }
+        best = measure(sides, sentences=len(examples), rounds=options.rounds)
+    return [
+        {
+            "model": side,
+            "metric": scores[side].headline,
+            "score": round(scores[side].scores[scores[side].headline], 4),
+            "examples": scores[side].examples,
+            "sentences_per_s": round(len(examples) / clock, 1),
+            "sentences_per_cpu_s": round(len(examples) / processor, 1),
+            "times_torch_by_cpu_time": round(best["torch", TOKENS[0]][1] / processor, 2),
+            "mebibytes": round(sizes[side] / 2**20, 1),
+            "threads": torch.get_num_threads(),
+            "rounds": options.rounds,
+            "versions": f"torch {torch.__version__}; onnxruntime {version('onnxruntime')}",
+            "machine": machine("cpu"),
+            "date": datetime.now(tz=UTC).date().isoformat(),
+        }
+        for (side, _), (clock, processor) in best.items()
+    ]
 
 
 def measure(
@@ -148,12 +219,12 @@ def measure(
     return best
 
 
-def write(
+def describe(
     best: dict[tuple[str, int], tuple[float, float]], options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Writes a line for each side and batch size."""
+    """A line for each side and batch size."""
     ours = best[OURS, TOKENS[options.device == "cuda"]]
-    lines = [
+    return [
         {
             "side": side,
             "batch": f"{size} sentences" if side == THEIRS else f"{size} tokens",
@@ -172,12 +243,16 @@ def write(
         }
         for (side, size), (clock, processor) in best.items()
     ]
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with options.output.open("w", encoding="utf-8", newline="") as file:
+
+
+def write_lines(lines: list[dict[str, Any]], path: Path) -> None:
+    """Writes a CSV."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, list(lines[0]))
         table.writeheader()
         table.writerows(lines)
-    return lines
+    print(f"wrote {path}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -188,11 +263,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sentences", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--run", type=Path, help="a run, to compare with its ONNX exports")
+    parser.add_argument("--data", type=Path, help="of --run: another file than its test file")
+    parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
     if options.quick:
         options.sentences, options.rounds = 40, 1
     torch.set_num_threads(options.threads)
+    if options.run is not None:
+        lines = compare_exports(options)
+        for line in lines:
+            print(
+                f"{line['model']:10} {line['metric']} {100 * line['score']:.2f}  "
+                f"{line['sentences_per_s']:7.1f} sentences/s ({line['sentences_per_cpu_s']:.1f} a "
+                f"CPU second, x{line['times_torch_by_cpu_time']})  {line['mebibytes']:.1f} MiB"
+            )
+        write_lines(lines, options.output or RESULTS / "exports.csv")
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         words = make_words(WORDS)
@@ -201,11 +288,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         file.write_text("\n".join(make_sentences(words, options.sentences, 1)) + "\n", "utf-8")
         sides = find_sides(model, file, device=options.device, batches=BATCHES)
         best = measure(sides, sentences=options.sentences, rounds=options.rounds)
-    lines = write(best, options)
+    lines = describe(best, options)
     for by in ("softf1_is_faster", "softf1_is_faster_by_cpu_time"):
         theirs = [line[by] for line in lines if line["side"] == THEIRS]
         print(f"{by}: {min(theirs)} times the pipeline at its best")
-    print(f"wrote {options.output}")
+    write_lines(lines, options.output or RESULTS / "predict.csv")
 
 
 if __name__ == "__main__":

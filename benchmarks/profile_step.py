@@ -4,6 +4,8 @@
     python benchmarks/profile_step.py --compile off --layers 12 --hidden 768 --loss dice
     python benchmarks/profile_step.py --unfused              # encoder layers of transformers
     python benchmarks/profile_step.py --short --device cpu   # tiny, half a minute
+    python benchmarks/profile_step.py --warm-up              # what comes before the steps run fast
+    python benchmarks/profile_step.py --warm-up --one-by-one # kernels compiled when they are called
 
 Made-up sentences as long as those of CoNLL-2003, 9 tags, the recipe of `training.py`, random
 weights and as many embeddings as BERT's. Every batch runs three times before the profiler looks, so
@@ -11,17 +13,28 @@ that `--compile graphs` has captured its shape. On a GPU a kernel is what runs t
 a CPU an operator, with the time that is its own. `step_ms` is by the clock, without the profiler.
 The loss, forward and backward, is profiled on its own from the logits of the same batches: inside a
 captured step no mark tells it from the rest. `--out` writes a line for each kernel that is shown.
+
+`--warm-up` prints the seconds of everything before: imports, the start of CUDA, reading, the model,
+finding the parts to fuse, compiling, each round through the batches beyond the time of a replayed
+one, and capturing, which is part of the third. Triton starts with an empty cache. Then a line for
+each kernel: its seconds and when they began; in threads they add up to more than the clock's.
 """
 
 from __future__ import annotations
 
+import time
+
+BEGAN = time.perf_counter()
+
+# ruff: noqa: E402 - the clock runs while the others are imported
 import argparse
 import csv
+import os
 import tempfile
-import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
@@ -42,7 +55,7 @@ from softf1.training.trainer import Trainer
 from training import describe_machine, make_recipe, random_base
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from softf1.tasks.base import Batch
 
@@ -57,7 +70,11 @@ def main() -> None:
     """Build, warm up, profile."""
     options = parse()
     graphs.FUSE = graphs.FUSE and not options.unfused
+    if options.warm_up:
+        profile_warm_up(options, time.perf_counter() - BEGAN)
+        return
     with tempfile.TemporaryDirectory() as folder:
+        write_data(options, Path(folder))
         trainer = make_trainer(options, Path(folder))
         batches, device = make_batches(trainer, options.steps), trainer.processes.device
 
@@ -81,6 +98,99 @@ def main() -> None:
             writer.writerows(rows)
 
 
+def profile_warm_up(options: argparse.Namespace, imports: float) -> None:
+    """Print where the time goes before steps are replayed."""
+    device, seconds = torch.device(options.device), {"imports": imports}
+    compiled: list[tuple[float, float, str]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = str(Path(folder) / "kernels")
+        write_data(options, Path(folder))
+        seconds["start of the device"] = clock(lambda: torch.zeros(1, device=device), device)
+        with watch_compiler(compiled), watch_fusing(seconds, skip=options.one_by_one):
+            start = time.perf_counter()
+            trainer = make_trainer(options, Path(folder))
+            built = time.perf_counter() - start - sum(seconds.get(name, 0.0) for name in FUSING)
+            seconds = {**seconds, "reading, model, optimizer": built}
+            batches = make_batches(trainer, options.steps)
+            rounds = [
+                clock(lambda: [trainer.stepper.step([one]) for one in batches], device)
+                for _ in range(WARM_UPS + 1)
+            ]
+        for number, taken in enumerate(rounds[:-1], 1):
+            seconds[f"round {number} of {len(batches)} steps"] = taken - rounds[-1]
+    print(*(f"{taken:7.2f} s  {name}" for name, taken in seconds.items()), sep="\n")
+    print(f"{sum(seconds.values()):7.2f} s  together")
+    print(f"{getattr(trainer.stepper, 'seconds', 0.0):7.2f} s  of them captured")
+    print(f"{1000 * rounds[-1] / len(batches):7.2f} ms a step from then on")
+    for began, taken, name in sorted(compiled):
+        print(f"{taken:7.2f} s  from {began - BEGAN:6.2f} s  {name}")
+
+
+FUSING = ("parts to fuse", "kernels compiled ahead")
+
+
+@contextmanager
+def watch_fusing(seconds: dict[str, float], *, skip: bool) -> Iterator[None]:
+    """Notes how long it takes to find the parts to fuse, and to compile their kernels."""
+    if not graphs.FUSE:
+        yield
+        return
+    from softf1.training.fusing import FusedLayers
+
+    methods = dict(zip(FUSING, ("__init__", "compile_ahead"), strict=True))
+    own = {name: getattr(FusedLayers, method) for name, method in methods.items()}
+
+    def timed(name: str) -> Callable[..., None]:
+        def call(*args: object) -> None:
+            start = time.perf_counter()
+            if not (skip and name == FUSING[1]):
+                own[name](*args)
+            seconds[name] = time.perf_counter() - start
+
+        return call
+
+    for name, method in methods.items():
+        setattr(FusedLayers, method, timed(name))
+    try:
+        yield
+    finally:
+        for name, method in methods.items():
+            setattr(FusedLayers, method, own[name])
+
+
+@contextmanager
+def watch_compiler(compiled: list[tuple[float, float, str]]) -> Iterator[None]:
+    """Notes when Triton began to compile a kernel, how long it took, and its name."""
+    if not graphs.FUSE:
+        yield
+        return
+    from triton import knobs
+    from triton.backends.nvidia import driver
+
+    def timed_build(*args: Any, **options: Any) -> Any:
+        start = time.perf_counter()
+        made = build(*args, **options)
+        compiled.append((start, time.perf_counter() - start, f"in C: {options['name']}"))
+        return made
+
+    def listen(*, src: Any, times: Any, cache_hit: bool, **_: Any) -> None:
+        taken = times.total / 1e6
+        name = f"{src.name}{' from the cache' if cache_hit else ''}"
+        compiled.append((time.perf_counter() - taken, taken, name))
+
+    # Triton 3.6 builds what starts a kernel with a C compiler; later versions do not.
+    build = getattr(driver, "compile_module_from_src", None)
+    before, knobs.compilation.listener = knobs.compilation.listener, listen
+    if build is not None:
+        driver.compile_module_from_src = timed_build
+    try:
+        yield
+    finally:
+        knobs.compilation.listener = before
+        if build is not None:
+            driver.compile_module_from_src = build
+
+
 def parse() -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(
@@ -95,6 +205,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--compile", choices=("off", "graphs"), help="graphs on a GPU")
     parser.add_argument("--unfused", action="store_true", help="encoder layers of transformers")
     parser.add_argument("--short", action="store_true", help="2 layers, 96 wide, 3 steps")
+    parser.add_argument("--warm-up", action="store_true", help="what comes before")
+    parser.add_argument("--one-by-one", action="store_true", help="compile no kernel ahead")
     parser.add_argument("--out", type=Path, metavar="CSV")
     options = parser.parse_args()
     options.compile = options.compile or ("graphs" if options.device == "cuda" else "off")
@@ -103,10 +215,14 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def make_trainer(options: argparse.Namespace, folder: Path) -> Trainer:
-    """The trainer of the recipe of `training.py` on made-up sentences."""
+def write_data(options: argparse.Namespace, folder: Path) -> None:
+    """Made-up sentences to train and to score on."""
     for name, seed in (("eng.train", 0), ("eng.testa", 1)):
         write_sentences(folder / name, 64 * options.steps, tags=TAGS, seed=seed)
+
+
+def make_trainer(options: argparse.Namespace, folder: Path) -> Trainer:
+    """The trainer of the recipe of `training.py` on made-up sentences."""
     sizes = {"hidden_size": options.hidden, "intermediate_size": 4 * options.hidden}
     sizes |= {"num_hidden_layers": options.layers, "num_attention_heads": 12}
     given = argparse.Namespace(data=folder, sentences=0, epochs=WARM_UPS)

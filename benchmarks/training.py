@@ -13,6 +13,13 @@ weights, gradients and optimizer state once at copy bandwidth, over the time of 
 is the share of a step in which the loop waits for the next batch. `softf1-unfused` is softf1 with
 the encoder layers of transformers instead of fused ones. Then all predict the dev file and score
 it, the Trainer with seqeval. Without the data folder it says so and ends.
+
+Two cases run by torch.compile: `trainer-compiled` is the Trainer with `torch_compile=True`,
+`compile-loop` a plain PyTorch loop. Every shape of a batch is compiled for itself, which is faster
+than one program for all shapes. So that shapes are few, sentences are grouped by length and padded
+to a multiple of `--pad`, and the last rows of an epoch, too few for a batch, are left out. All
+batches of the loop are collated before the clock starts. `--compile-mode reduce-overhead` adds
+CUDA graphs.
 Writes benchmarks/results/training-DEVICE.csv.
 """
 
@@ -27,15 +34,17 @@ import sys
 import tempfile
 import time
 from datetime import UTC, datetime
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 
 from softf1.recipe import build_recipe
 from softf1.training import graphs
+from softf1.training.batching import BatchSampler
 from softf1.training.build import make_model, quiet_transformers
 from softf1.training.datasets import load_datasets
 from softf1.training.evaluation import evaluate
@@ -43,17 +52,25 @@ from softf1.training.processes import choose_precision, make_autocast
 from softf1.training.run import train_run
 from softf1.training.trainer import Trainer
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
 RESULTS = Path(__file__).parent / "results"
-BATCH, RATE, WINDOWS = 32, 1e-4, 5
-CASES = (
-    "softf1",
-    "softf1-unfused",
-    "softf1-eager",
-    "softf1-inductor",
-    "trainer",
-    "trainer-grouped",
-    "trainer-compiled",
-)
+BATCH, RATE, DECAY, WINDOWS = 32, 1e-4, 0.01, 5
+WAYS: dict[str, dict[str, Any]] = {
+    "softf1": {},
+    "softf1-unfused": {},
+    "softf1-eager": {"train.compile": "off"},
+    "softf1-inductor": {"train.compile": "inductor"},
+    "softf1-adversarial": {"train.adversarial": 0.5},
+    "softf1-consistency": {"train.consistency": 1.0},
+    "softf1-both": {"train.adversarial": 0.5, "train.consistency": 1.0},
+}
+COMPILED = ("trainer-compiled", "compile-loop")
+CASES = (*WAYS, "trainer", "trainer-grouped", *COMPILED)
+MOST_SHAPES = 64  # compiled for one model; PyTorch's own limit of 8 would leave others uncompiled
 
 
 def main() -> None:
@@ -74,7 +91,7 @@ def main() -> None:
             datasets = load_datasets(recipe)
         rows: list[dict[str, Any]] = []
         for case in options.cases.split(","):
-            measure = measure_softf1 if case.startswith("softf1") else measure_trainer
+            measure = choose_measure(case, options)
             row = {"case": case, "encoder": options.encoder_name or Path(str(options.encoder)).name}
             row |= measure(case, recipe, datasets, folder / case, device)
             rows.append(row)
@@ -95,8 +112,25 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=0, help="of the training file; 0 is all")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--cases", default="softf1,softf1-eager,trainer,trainer-grouped")
+    parser.add_argument("--pad", type=int, default=64, help="multiple of ids, where compiled")
+    parser.add_argument("--compile-mode", default="default", help="of torch.compile")
     parser.add_argument("--output", type=Path)
-    return parser.parse_args()
+    options = parser.parse_args()
+    for case in options.cases.split(","):
+        if case not in CASES:
+            parser.error(f"wanted cases among {', '.join(CASES)}, got {case!r}")
+    if options.pad < 1:
+        parser.error(f"wanted --pad of 1 or more, got {options.pad}")
+    return options
+
+
+def choose_measure(case: str, options: argparse.Namespace) -> Callable[..., dict[str, Any]]:
+    """The function that measures a case."""
+    if case.startswith("softf1"):
+        return measure_softf1
+    torch._dynamo.config.recompile_limit = MOST_SHAPES  # noqa: SLF001
+    measure = measure_loop if case == "compile-loop" else measure_trainer
+    return partial(measure, pad=options.pad, mode=options.compile_mode)
 
 
 def random_base(folder: Path, tokenizer: str, **sizes: int) -> str:
@@ -149,16 +183,7 @@ def measure_softf1(
     """Train by the recipe; times come from a clock around every step."""
     from softf1.recipe import with_values
 
-    ways: dict[str, dict[str, Any]] = {
-        "softf1": {},
-        "softf1-unfused": {},
-        "softf1-eager": {"train.compile": "off"},
-        "softf1-inductor": {"train.compile": "inductor"},
-        "softf1-adversarial": {"train.adversarial": 0.5},
-        "softf1-consistency": {"train.consistency": 1.0},
-        "softf1-both": {"train.adversarial": 0.5, "train.consistency": 1.0},
-    }
-    recipe = with_values(recipe, ways[case])
+    recipe = with_values(recipe, WAYS[case])
     clock = Clock(device, per_epoch=-(-len(datasets.features["train"]) // BATCH))
     step, waits = Trainer.step, []
 
@@ -203,25 +228,36 @@ def time_evaluation(recipe: Any, datasets: Any, device: torch.device) -> dict[st
 
 
 def measure_trainer(
-    case: str, recipe: Any, datasets: Any, folder: Path, device: torch.device
+    case: str,
+    recipe: Any,
+    datasets: Any,
+    folder: Path,
+    device: torch.device,
+    *,
+    pad: int,
+    mode: str,
 ) -> dict[str, Any]:
     """The transformers Trainer on the same encoded sentences."""
-    task, tokenizer = datasets.task, datasets.tokenizer
+    task, tokenizer, compiled = datasets.task, datasets.tokenizer, case in COMPILED
     with quiet_transformers():
         model = make_model(recipe, datasets)
-    clock = Clock(device, per_epoch=-(-len(datasets.features["train"]) // BATCH))
+    full, rest = divmod(len(datasets.features["train"]), BATCH)
+    clock = Clock(device, per_epoch=full if compiled else full + (rest > 0))
+    grouped = compiled or case == "trainer-grouped"
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=BATCH,
         per_device_eval_batch_size=128,
         num_train_epochs=recipe.train.epochs,
         learning_rate=RATE,
-        weight_decay=0.01,
+        weight_decay=DECAY,
         warmup_steps=0.1,
         bf16=device.type == "cuda",
         use_cpu=device.type == "cpu",
-        torch_compile=case == "trainer-compiled",
-        train_sampling_strategy="group_by_length" if case == "trainer-grouped" else "random",
+        torch_compile=compiled,
+        torch_compile_mode=mode if compiled else None,
+        dataloader_drop_last=compiled,
+        train_sampling_strategy="group_by_length" if grouped else "random",
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
@@ -232,12 +268,84 @@ def measure_trainer(
         args=arguments,
         train_dataset=as_rows(task, datasets.features["train"], tokenizer),
         eval_dataset=(dev := as_rows(task, datasets.features["dev"], tokenizer)),
-        data_collator=transformers.DataCollatorForTokenClassification(tokenizer.tokenizer),
+        data_collator=transformers.DataCollatorForTokenClassification(
+            tokenizer.tokenizer, pad_to_multiple_of=pad if compiled else None
+        ),
         callbacks=[clock.callback()],
     )
     clock.start()
     trainer.train()
+    if compiled:  # its prediction would compile every shape once more
+        return {**clock.describe(), "dev_f1": score_dev(model, datasets, device)}
     return {**clock.describe(), **predict_with_trainer(trainer, dev, task)}
+
+
+def measure_loop(
+    case: str,  # noqa: ARG001 - as the others
+    recipe: Any,
+    datasets: Any,
+    folder: Path,  # noqa: ARG001
+    device: torch.device,
+    *,
+    pad: int,
+    mode: str,
+) -> dict[str, Any]:
+    """A plain PyTorch loop around a compiled model, on batches that are there before it starts."""
+    with quiet_transformers():
+        model = make_model(recipe, datasets).to(device).train()
+    epochs = [
+        collate_epoch(datasets, number, pad, device) for number in range(int(recipe.train.epochs))
+    ]
+    steps = sum(map(len, epochs))
+    autocast = make_autocast(choose_precision("auto", device), device)
+    clock = Clock(device, per_epoch=len(epochs[0]))
+    clock.start()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(0.1 * steps), steps)
+    compiled = torch.compile(model, dynamic=False, mode=None if mode == "default" else mode)
+    for batch in chain.from_iterable(epochs):
+        with autocast():
+            loss = compiled(**{k: v.to(device, non_blocking=True) for k, v in batch.items()}).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        clock.tick()
+    return {**clock.describe(), "dev_f1": score_dev(model, datasets, device)}
+
+
+def collate_epoch(
+    datasets: Any, number: int, pad: int, device: torch.device
+) -> list[dict[str, Tensor]]:
+    """The full batches of an epoch, as softf1 samples them, with widths that are multiples."""
+    features = datasets.features["train"]
+    batches = BatchSampler(features["length"], batch_size=BATCH, max_buckets=0)
+    out = []
+    for (micro,) in batches.epoch(number):
+        if len(micro.items) == BATCH:
+            width = -(-micro.width // pad) * pad
+            batch = datasets.task.collate(
+                features, micro.items.tolist(), datasets.tokenizer, width=width
+            )
+            tensors = {**batch.inputs, "labels": batch.targets["tags"]}
+            gpu = device.type == "cuda"
+            out.append({k: v.pin_memory() if gpu else v for k, v in tensors.items()})
+    return out
+
+
+def score_dev(model: torch.nn.Module, datasets: Any, device: torch.device) -> float:
+    """F1 of the dev file, by softf1's own evaluation."""
+    found = evaluate(
+        model,
+        datasets.task,
+        datasets.features["dev"],
+        datasets.examples["dev"],
+        datasets.tokenizer,
+        device=device,
+        autocast=make_autocast(choose_precision("auto", device), device),
+    )
+    return float(found.scores["f1"])
 
 
 def predict_with_trainer(trainer: Any, dev: Any, task: Any) -> dict[str, float]:

@@ -22,12 +22,40 @@ def test_the_quick_form_writes_a_line_for_every_batch_size(monkeypatch, tmp_path
     tokens = [f"{size} tokens" for size in predict.TOKENS]
     assert [row["batch"] for row in rows] == [
         *tokens,
-        tokens[0],  # the matrix products alone
+        *tokens[:1] * (1 + torch.backends.mkldnn.is_available()),  # the matrix products alone
         *(f"{size} sentences" for size in predict.BATCHES),
     ]
     assert {row["sentences"] for row in rows} == {"40"}
     assert all(float(row["sentences_per_s"]) > 0 for row in rows)
     assert "times the pipeline at its best" in capsys.readouterr().out
+
+
+def test_packed_weights_give_the_same_product():
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("torch has no oneDNN here")
+    layer, x = torch.nn.Linear(24, 40), torch.randn(7, 24)
+    with torch.inference_mode():
+        torch.testing.assert_close(predict.pack(layer, 7)(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_model_and_its_exports_are_scored_on_the_same_file(tmp_path, capsys):
+    for name in ("onnx", "onnxruntime", "onnxscript"):
+        pytest.importorskip(name, reason=f"wants {name} (softf1[onnx])")
+    words = predict.make_words(50)
+    model = predict.make_model(tmp_path, words, "tiny")
+    file, path = tmp_path / "test.conll", tmp_path / "exports.csv"
+    rows = (f"{word} {predict.TAGS[i % 9]}" for i, word in enumerate(words))
+    file.write_text("\n\n".join(rows) + "\n", "utf-8")
+    given = ["--run", str(model), "--data", str(file), "--sentences", "20", "--rounds", "1"]
+    predict.main([*given, "--output", str(path), "--threads", str(torch.get_num_threads())])
+    with path.open(encoding="utf-8", newline="") as lines:
+        torch_, onnx, int8 = csv.DictReader(lines)
+    assert [one["model"] for one in (torch_, onnx, int8)] == ["torch", "onnx", "onnx int8"]
+    assert {one["examples"] for one in (torch_, onnx, int8)} == {"50"}
+    assert torch_["score"] == onnx["score"]  # their logits are within 1e-4
+    assert float(int8["mebibytes"]) < float(onnx["mebibytes"])
+    assert "sentences/s" in capsys.readouterr().out
 
 
 def test_a_side_that_loses_sentences_is_refused():

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "profile_step.py"
 
 
@@ -22,3 +24,16 @@ def test_the_short_form_writes_a_line_for_each_kernel_shown(tmp_path):
     assert 0 < float(rows[0]["loss_share"]) < 0.5
     assert 0 < int(rows[0]["loss_kernels"]) < int(rows[0]["kernels"])
     assert all(row["kernel"][:100] in printed for row in rows)
+
+
+@pytest.mark.slow
+def test_the_profile_of_the_warm_up_adds_up():
+    command = [sys.executable, SCRIPT, "--short", "--device", "cpu", "--warm-up"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = printed.splitlines()
+    total = next(number for number, line in enumerate(lines) if line.endswith("together"))
+    parts = [float(line.split()[0]) for line in lines[:total]]
+    names = [line.partition(" s  ")[2] for line in lines[:total]]
+    assert names[:3] == ["imports", "start of the device", "reading, model, optimizer"]
+    assert [name.split(" of")[0] for name in names[3:]] == ["round 1", "round 2", "round 3"]
+    assert float(lines[total].split()[0]) == pytest.approx(sum(parts), abs=0.05)

@@ -798,3 +798,27 @@ def test_no_temporary_of_rows_by_classes():
         extra = torch.cuda.max_memory_allocated() - before - logits.nbytes
         lines = torch.cuda.get_device_properties(0).multi_processor_count
         assert extra < 64 * (n + c) + 16 * lines * c
+
+
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_batches_of_many_lengths_share_their_kernels(over, monkeypatch):
+    """A kernel is compiled for each set of constants: sentences of 8 and of 120 are to share it."""
+    from softf1.kernels import _launch, batch_level, example_level
+    from softf1.kernels._numbers import Numbers
+
+    monkeypatch.setattr(_launch, "processors", lambda _: 132)
+    dice, compiled = Numbers(1, 2, 0, 0.0, 1.0, 1.0, 1.0, -100), set()
+    for rows in range(32 * 8, 32 * 128, 32 * 4):
+        x, target = torch.empty(rows, 11), torch.empty(rows, dtype=torch.long)
+        if over == "example":
+            laid_out = example_level.lay_out_example(x, target, None, None, dice, "mean")
+            plans = [laid_out.both, laid_out.check]
+        else:
+            laid_out = batch_level.lay_out_batch(x, target, None, None, dice, "mean", micro=False)
+            plans = [*laid_out.sums, laid_out.backward]
+        for plan in plans:
+            names = plan.kernel.arg_names[-len(plan.arguments) :]
+            given = zip(names, plan.arguments, strict=True)
+            constants = [(name, one) for name, one in given if name.isupper()]
+            compiled.add((plan.kernel.fn.__name__, plan.warps, *constants))
+    assert len(compiled) == len(plans)

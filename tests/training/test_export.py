@@ -170,8 +170,12 @@ def test_int8_holds_integers_and_stays_near(case, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
     assert sorted(path.name for path in run.iterdir()) == ["model", "model.int8.onnx"]
     assert 1e-6 < made.difference < 0.5
-    kinds = {one.op_type for one in onnx.load(made.path).graph.node}
+    graph = onnx.load(made.path).graph
+    kinds = {one.op_type for one in graph.node}
     assert kinds & {"MatMulInteger", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"}
+    # A weight has a scale for each of its columns.
+    scales = [one.dims for one in graph.initializer if one.name.endswith("_scale")]
+    assert any(np.prod(one) > 1 for one in scales)
 
 
 @pytest.mark.parametrize("case", [CASES[2]], indirect=True)

@@ -4,6 +4,8 @@ import copy
 import importlib.util
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ DEVICE = "cuda" if CUDA else "cpu"
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
-from softf1.kernels import encoder  # noqa: E402
+from softf1.kernels import _launch, encoder, row_sums  # noqa: E402
+from softf1.kernels._encoder import NUMBERS  # noqa: E402
 from softf1.models.lora import add_lora  # noqa: E402
 from softf1.recipe import with_values  # noqa: E402
 from softf1.training import fusing  # noqa: E402
@@ -629,3 +632,138 @@ def test_a_part_is_known_by_what_it_computes():
     assert not is_output(Scaled())
     assert not is_intermediate(Gated())
     assert not is_intermediate(Right())
+
+
+def record_kernels(monkeypatch):
+    """What Triton compiles kernels by: names, types, constants, and what it knows of numbers."""
+    started, start = {"compiled": set(), "run": set()}, _launch.start
+
+    def describe(name, value):
+        if isinstance(value, torch.Tensor):
+            return value.dtype, value.data_ptr() % 16 == 0
+        if isinstance(value, int) and not name.isupper() and name != "num_warps":
+            return "number" if name in NUMBERS else (value == 1, value % 16 == 0)
+        return "number" if isinstance(value, float) else value
+
+    def recorded(kernel, grid, *arguments, **numbers):
+        given = dict(zip(kernel.arg_names, arguments, strict=False)) | numbers
+        said = tuple(sorted((name, str(describe(name, one))) for name, one in given.items()))
+        started["compiled" if arguments[0].is_meta else "run"].add((kernel.fn.__name__, said))
+        start(kernel, grid, *arguments, **numbers)
+
+    for module in (encoder, row_sums):
+        monkeypatch.setattr(module, "start", recorded)
+    return started
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_kernels_are_compiled_ahead_and_no_others(dropout, dtype, monkeypatch):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 160}
+    chances = dict.fromkeys(NONE, dropout)
+    model, widths = make_model(**sizes, **chances), (8, 16, 40, 144)
+    run = CastOnce(model, dtype) if dtype != torch.float32 else model
+    layers = FusedLayers(model, run, dtype)
+    generator = torch.random.get_rng_state()
+    started = record_kernels(monkeypatch)
+    monkeypatch.setattr(encoder, "shared_memory", lambda _: 2**30)
+    layers.compile_ahead(widths, torch.device(DEVICE))
+    assert torch.equal(torch.random.get_rng_state(), generator)
+    assert all(part.owed is None for part in layers.parts)
+    assert not started["run"]
+    for width in widths:
+        with torch.autocast(DEVICE, dtype, enabled=dtype != torch.float32):
+            ids = torch.ones((2, width), dtype=torch.long, device=DEVICE)
+            layers(input_ids=ids, attention_mask=ids).logits.float().sum().backward()
+    names = {name for name, _ in started["run"]}
+    assert {"norm_backward", "attention_backward", "pack_backward", "sum_parts"} <= names
+    assert started["run"] == started["compiled"]
+
+
+def test_frozen_layers_are_not_compiled_ahead(monkeypatch):
+    model = make_model()
+    for parameter in model.bert.parameters():
+        parameter.requires_grad = False
+    started = record_kernels(monkeypatch)
+    FusedLayers(model, model, torch.float32).compile_ahead([8], torch.device(DEVICE))
+    assert started == {"compiled": set(), "run": set()}
+
+
+COMPILES = """
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import torch
+import triton
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+
+class Driver:
+    loaded = []
+    def launcher_cls(self, src, metadata):
+        return lambda *_: None
+    def load(name, *_):
+        Driver.loaded.append((name, threading.current_thread() is threading.main_thread()))
+        return 1, 1, 32, 0, 1024
+    utils = SimpleNamespace(
+        load_binary=load, unload_module=lambda _: None,
+        get_device_properties=lambda _: {"max_shared_mem": 2**18},
+    )
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda *_: 0)
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+
+triton.runtime.driver.set_active(Driver())
+devices = set()
+torch.cuda.device, torch.cuda.current_device = lambda _: nullcontext(), lambda: 3
+torch.cuda.set_device = devices.add
+
+from softf1.kernels._encoder import gelu_forward, sum_parts
+from softf1.kernels._launch import compiling, start
+
+compiled = []
+knobs.compilation.listener = lambda *, src, **_: compiled.append(src.name)
+blank = torch.empty(64, device="meta")
+with compiling(torch.device("cuda")):
+    for _ in range(3):
+        start(gelu_forward, (1,), blank, blank, 64, 2048)
+        start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=64, W=32)
+print(sorted(compiled), sorted(Driver.loaded))
+start(gelu_forward, (1,), torch.ones(64), torch.ones(64), 64, 2048)
+print(len(compiled), len(Driver.loaded), devices)
+"""
+
+
+@pytest.mark.slow
+def test_kernels_are_compiled_and_loaded_in_threads(tmp_path):
+    settings = {"TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+    settings["TRITON_DEFAULT_FP_FUSION"] = "1"
+    said = subprocess.run(
+        [sys.executable, "-c", COMPILES],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    names = ["gelu_forward", "sum_parts"]
+    assert said.splitlines() == [f"{names} {[(name, False) for name in names]}", "2 2 {3}"]
+
+
+@pytest.mark.skipif(not CUDA, reason="wants a GPU")
+def test_steps_compile_no_kernel_of_a_layer_that_was_compiled_ahead():
+    from triton import knobs
+
+    model = make_model(hidden_size=32, intermediate_size=64)
+    half = CastOnce(model, torch.bfloat16)
+    layers, compiled = FusedLayers(model, half, torch.bfloat16), []
+    knobs.compilation.listener = lambda *, src, **_: compiled.append(src.name)
+    try:
+        layers.compile_ahead([7], torch.device(DEVICE))
+        ahead = len(compiled)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            layers(**make_inputs()).logits.float().sum().backward()
+    finally:
+        knobs.compilation.listener = None
+    assert ahead >= 6
+    assert compiled[ahead:] == []

@@ -4,12 +4,17 @@ Triton looks a kernel up by every argument at every call, which takes longer tha
 runs. Here a plan, made once for a shape, remembers its compiled kernel. How that is started is no
 public interface of Triton: it is used for the versions in `KNOWN` only, and with any other Triton
 starts the kernels itself.
+
+Compiling a kernel takes about a second, of which most is spent outside Python: `compiling` does it
+for many kernels side by side, in threads. A kernel is compiled, and not started, if it is given
+tensors without data (of the device "meta").
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +23,8 @@ import torch
 import triton
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
     from torch import Tensor
 
@@ -140,6 +146,20 @@ def choose_tile(
     return Tile(entries // vector, rows, lanes * vector, warps, programs)
 
 
+def room_for(numbers: int) -> int:
+    """Returns a power of two from 128 up that is not below `numbers`, one of few.
+
+    A kernel is compiled once for each: batches of many lengths are to share it.
+
+    >>> [room_for(n) for n in (1, 128, 129, 2048)]
+    [128, 128, 512, 2048]
+    """
+    room = 128
+    while room < numbers:
+        room *= 4
+    return room
+
+
 @lru_cache(maxsize=1024)
 def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """Rows of one tile, read once: a thread has much of a row, so that few share it."""
@@ -228,6 +248,41 @@ class Plan:
         # Numbers of more than 32 bits have another type: Triton is to see them every time.
         self.direct = DIRECT and max(numbers) < 2**31 and min(numbers) >= -(2**31)
         self.start: Callable[[list[int]], None] | None = None
+
+
+def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **numbers: Any) -> None:
+    """Starts a kernel by Triton itself; compiles it only if the first tensor has no data."""
+    if arguments[0].is_meta:
+        kernel.warmup(*arguments, grid=grid, **numbers)
+    else:
+        kernel[grid](*arguments, **numbers)
+
+
+class _Loader(ThreadPoolExecutor):
+    """Compiles kernels and loads them, which in Triton 3.6 calls a C compiler for each."""
+
+    def submit(self, compile_: Callable[[], Any]) -> Future[Any]:  # type: ignore[override]
+        def load() -> Any:
+            compiled = compile_()
+            compiled.run  # noqa: B018 - loads it
+            return compiled
+
+        return super().submit(load)
+
+
+@contextmanager
+def compiling(device: torch.device) -> Iterator[None]:
+    """Compiles what is started inside without data for a GPU: side by side, and done at the end."""
+    if INTERPRETED:  # nothing is compiled
+        yield
+        return
+    with torch.cuda.device(device):
+        here = torch.cuda.current_device()  # which is another in a new thread
+        with (
+            _Loader(initializer=torch.cuda.set_device, initargs=(here,)) as pool,
+            triton.AsyncCompileMode(pool),
+        ):
+            yield
 
 
 def launch(plan: Plan, *tensors: Tensor) -> None:

@@ -150,7 +150,7 @@ class BatchLevel:
         tiles = triton.cdiv(c, s * w)
         self.few = tiles == 1 and programs <= _lines_at_once(c) and not self.gives_sums
         block = triton.next_power_of_2(c)
-        held = min(triton.next_power_of_2(programs), max(1, HELD // block))
+        held = min(_launch.room_for(programs), max(1, HELD // block))
         finish = (self.few, *self.flags, held, block)
         after = (self.at, self.at + 2 * c if self.few else 0)
         places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore)

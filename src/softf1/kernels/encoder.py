@@ -34,7 +34,7 @@ from softf1.kernels._encoder import (
     norm_forward,
     pack_backward,
 )
-from softf1.kernels._launch import processors
+from softf1.kernels._launch import processors, start
 from softf1.kernels.row_sums import Owed, add_lines, open_lines, own_bias, reserve, split
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ class LinearNorm(torch.autograd.Function):
             half = torch.empty_like(residual, dtype=z.dtype)
         statistics = torch.empty((2, rows), dtype=torch.float32, device=z.device)
         tile = norm_tile(width)
-        norm_forward[(triton.cdiv(rows, tile["R"]),)](
+        start(
+            norm_forward, (triton.cdiv(rows, tile["R"]),),
             z, residual, gain, shift, some(dropout.seeds, z), y, some(half, y), statistics,
             rows, dropout.call, dropout.p, eps, width,
             **tile, DROP=dropout.p > 0, HALF=half is not None,
@@ -173,7 +174,8 @@ class LinearNorm(torch.autograd.Function):
         tile = norm_tile(width)
         parts = open_lines(ctx, 3 * width, z.device)
         dy, dhalf = contiguous(dy), contiguous(dhalf)
-        norm_backward[(ctx.lines,)](
+        start(
+            norm_backward, (ctx.lines,),
             some(dy, z), some(dhalf, z), z, residual, gain, some(seeds, z), statistics,
             dz, dresidual, parts, rows, ctx.call, ctx.p, width, parts.stride(0),
             **tile, DROP=ctx.p > 0, WHOLE=dy is not None, HALF=dhalf is not None,
@@ -195,7 +197,7 @@ class LinearGelu(torch.autograd.Function):
     ) -> Tensor:
         z = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         y = torch.empty_like(z)
-        gelu_forward[(triton.cdiv(z.numel(), TILE),)](z, y, z.numel(), TILE)
+        start(gelu_forward, (triton.cdiv(z.numel(), TILE),), z, y, z.numel(), TILE)
         ctx.save_for_backward(x, weight, z)
         ctx.lines = count_lines(z)
         ctx.owed = reserve(owed, ctx.lines)
@@ -207,7 +209,8 @@ class LinearGelu(torch.autograd.Function):
         x, weight, z = ctx.saved_tensors
         dz, (rows, width) = torch.empty_like(z), z.shape
         parts = open_lines(ctx, width, z.device)
-        gelu_backward[(triton.cdiv(width, COLUMNS), ctx.lines)](
+        start(
+            gelu_backward, (triton.cdiv(width, COLUMNS), ctx.lines),
             dy.contiguous(), z, dz, parts, rows, width, parts.stride(0),
             R=TILE // COLUMNS, W=COLUMNS,
         )  # fmt: skip
@@ -238,7 +241,8 @@ class LinearQKV(torch.autograd.Function):
         rows = parts_of[0].shape[0]
         dz = torch.empty((rows, 3 * width), dtype=x.dtype, device=x.device)
         parts = open_lines(ctx, 3 * width, x.device)
-        pack_backward[(3 * triton.cdiv(width, COLUMNS), ctx.lines)](
+        start(
+            pack_backward, (3 * triton.cdiv(width, COLUMNS), ctx.lines),
             *parts_of, dz, parts, rows, width, parts.stride(0), *(g.stride(0) for g in parts_of),
             R=TILE // COLUMNS, W=COLUMNS,
         )  # fmt: skip
@@ -260,9 +264,10 @@ class SelfAttention(torch.autograd.Function):
             allowed = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=x.device)
         allowed = allowed.view(torch.uint8).expand(len(x), 1, x.shape[1], x.shape[1])
         ctx.numbers = attention_numbers(width, heads, scale, allowed, dropout)
-        attention_forward[(len(x) * heads,)](
-            qkv, allowed, some(dropout.seeds, qkv), out, **ctx.numbers
-        )
+        start(
+            attention_forward, (len(x) * heads,),
+            qkv, allowed, some(dropout.seeds, qkv), out, **ctx.numbers,
+        )  # fmt: skip
         ctx.save_for_backward(x, weight, qkv, allowed, dropout.seeds)
         ctx.lines = len(x)
         ctx.owed = reserve(owed, ctx.lines)
@@ -274,7 +279,8 @@ class SelfAttention(torch.autograd.Function):
         x, weight, qkv, allowed, seeds = ctx.saved_tensors
         dqkv = torch.empty_like(qkv)
         parts = open_lines(ctx, qkv.shape[1], x.device)
-        attention_backward[(len(x) * ctx.numbers["heads"],)](
+        start(
+            attention_backward, (len(x) * ctx.numbers["heads"],),
             dout.contiguous(), qkv, allowed, some(seeds, qkv), dqkv, parts,
             parts.stride(0), **ctx.numbers,
         )  # fmt: skip
@@ -293,7 +299,12 @@ def is_short(x: Tensor, size: int) -> bool:
 
 @lru_cache(maxsize=32)
 def shared_memory(device: torch.device) -> int:
-    """Bytes that the threads of a program share; the interpreter has no limit."""
+    """Bytes that the threads of a program share; the interpreter has no limit.
+
+    What is compiled without data is for the current GPU.
+    """
+    if device.type == "meta" and torch.cuda.is_available():
+        device = torch.device("cuda")
     if device.type != "cuda":
         return sys.maxsize
     has = torch.cuda.get_device_properties(device)

@@ -191,18 +191,18 @@ def _plan_rows(
         tile, again, stages = _launch.ready_tile(n, c, vector, shape.many)
         s, rows, w, warps, programs = tile
         paired = again and _is_pairable(numbers) and s * w >= 64 * warps
-        added = triton.next_power_of_2(programs)
+        added = _launch.room_for(programs)
         layout = (unit, s, rows, w, added, True, again, paired, c == s * w, stages)
         kernel = _softmax_example.softmax_example_forward_kernel
     elif len(strides) == 1 and c > _launch.LONGEST_TILE:
         lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
         even = c % (lanes * v) == 0
         paired = _is_pairable(numbers) and lanes * v >= 64 * warps
-        layout = (unit, even, lanes, v, paired, triton.next_power_of_2(programs))
+        layout = (unit, even, lanes, v, paired, _launch.room_for(programs))
         kernel = _softmax_example_long.softmax_example_long_forward_kernel
     else:
         s, rows, w, warps, programs = _launch.forward_tile(n, c, vector, shape.many)
-        layout = (s, rows, w, triton.next_power_of_2(programs))
+        layout = (s, rows, w, _launch.room_for(programs))
         kernel = _sigmoid.sigmoid_example_forward_kernel
         if len(strides) == 1:
             layout = (unit, *layout, False, False, False, c == s * w, 1)

@@ -16,6 +16,7 @@ import triton
 from torch.autograd.function import once_differentiable
 
 from softf1.kernels._encoder import sum_parts
+from softf1.kernels._launch import start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,5 +130,8 @@ def add_lines(parts: Tensor, split: int, dtype: torch.dtype) -> tuple[Tensor, Te
     lines, width = parts.shape
     wide = torch.empty(split, dtype=torch.float32, device=parts.device)
     narrow = torch.empty(width - split, dtype=dtype, device=parts.device)
-    sum_parts[(triton.cdiv(width, 32),)](parts, wide, narrow, lines, width, split, R=64, W=32)
+    start(
+        sum_parts, (triton.cdiv(width, 32),),
+        parts, wide, narrow, lines, width, split, R=64, W=32,
+    )  # fmt: skip
     return wide, narrow

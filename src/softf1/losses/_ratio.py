@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from softf1.losses._core import divide, sum_classes, under_transform
+from softf1.losses._core import divide, is_short, sum_classes, under_transform
 from softf1.losses._derivative import HandWritten, first_derivative, refuse_forward_mode
 
 if TYPE_CHECKING:
@@ -224,11 +224,19 @@ def _sum_terms(
     picked = q.gather(1, gold)
     total_at_gold, overlap_at_gold = formula.total(picked, y), formula.overlap(picked, y)
     del picked
-    # Column sums of a dense buffer: index_add would not be deterministic on the GPU.
     buffer = _negative_totals(formula, q).scatter_(1, gold, total_at_gold)
     total = buffer.sum(0)
-    overlap = buffer.zero_().scatter_(1, gold, overlap_at_gold).sum(0)
-    return overlap, total, p, q
+    return _sum_by_class(overlap_at_gold, gold, buffer), total, p, q
+
+
+def _sum_by_class(values: Tensor, gold: Tensor, buffer: Tensor) -> Tensor:
+    """Returns the sums (C,) of each row's value at its gold class; `buffer` (N, C) may change."""
+    if buffer.device.type != "cpu" or is_short(buffer):
+        # Column sums of a dense buffer: index_add would not be deterministic on the GPU.
+        return buffer.zero_().scatter_(1, gold, values).sum(0)
+    # One value after the other, which wants more digits than a sum in blocks.
+    sums = torch.zeros(buffer.shape[1], dtype=torch.float64)
+    return sums.index_add_(0, gold.squeeze(1), values.squeeze(1).double()).to(buffer.dtype)
 
 
 class _Statistics(torch.autograd.Function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -158,7 +159,8 @@ def make_stepper(
         fused=not processes.sharded,
         capturable=graphs,
     )
-    return (GraphStepper if graphs else Stepper)(
+    kind = partial(GraphStepper, widths=batch_sampler.buckets.tolist()) if graphs else Stepper
+    return kind(
         model,
         task=datasets.task,
         objective=objective,

@@ -11,6 +11,9 @@ before it is trusted), and puts another `forward` into each for the time of a ca
 anything else keeps its own: another norm, activation or attention, LoRA, hooks, weights of another
 dtype, a part in eval mode. Dropout draws its numbers from seeds that torch's generator on the
 device gives for each call, so that whatever stores and restores that generator covers them.
+
+Triton compiles a kernel when it is called for the first time. `compile_ahead` compiles those of a
+training together before it starts, in threads, which are the same kernels only sooner.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from softf1.kernels._launch import compiling
 from softf1.kernels.encoder import (
     LONGEST_ROW,
     Dropout,
+    attention_tile,
     is_short,
     linear_gelu,
     linear_norm,
@@ -36,10 +41,16 @@ from softf1.kernels.encoder import (
 from softf1.kernels.row_sums import AddUp, Owed, Sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     Forward = Callable[..., Any]
 
+
+NOWHERE = torch.device("meta")
+"""The device of tensors without data."""
+
+REHEARSED = 16
+"""Texts of a batch without data; a multiple of 16, as nearly every size in a step is."""
 
 HARMLESS = ("attention_mask", "cache_position")
 """Options of attention that it knows, or that mean nothing without a cache."""
@@ -63,6 +74,37 @@ class FusedLayers:
             kind = find_kind(module)
             if kind is not None:
                 self.parts.append(kind(self, module))
+        self._forget()
+
+    def compile_ahead(self, widths: Iterable[int], device: torch.device) -> None:
+        """Compiles the kernels of training steps together; otherwise one waits for the other.
+
+        One part of each size runs forward and backward on tensors without data.
+
+        Args:
+            widths: Ids in the rows of batches.
+            device: The GPU.
+        """
+        parts = list({part.sizes: part for part in self.parts if part.trains}.values())
+        if not parts:
+            return
+        # Widths of one tile share their kernels; large tiles take longest.
+        tiles = {attention_tile(width, 1)[0]: width for width in widths}
+        with compiling(device):
+            for _, width in sorted(tiles.items(), reverse=True):
+                for both in (True, False):  # nobody reads the half precision of the last norm
+                    self._rehearse(parts, width, both=both)
+
+    def _rehearse(self, parts: Sequence[Part], width: int, *, both: bool) -> None:
+        vectors = [[blank(*one.shape, dtype=one.dtype) for one in part.vectors] for part in parts]
+        sums = Sums(vectors)
+        token = AddUp.apply(sums, *chain(*vectors))  # type: ignore[no-untyped-call]
+        outputs: list[Tensor] = []
+        for number, part in enumerate(parts):
+            part.owed = Owed(sums, number, token)
+            made = part.rehearse(REHEARSED, width)
+            outputs += made if both else made[:1]
+        torch.autograd.backward(outputs, [torch.empty_like(one) for one in outputs])
         self._forget()
 
     def _forget(self) -> None:
@@ -174,6 +216,32 @@ class Part:
         """Runs the module's own forward."""
         return type(self.module).forward(self.module, *args, **options)
 
+    @property
+    def trains(self) -> bool:
+        """Whether training steps run the part with kernels that have sums to make."""
+        return any(one.requires_grad for one in self.vectors) and self.trained_p < 1.0
+
+    @property
+    def trained_p(self) -> float:
+        """Dropout in training, whatever the mode is now."""
+        return float(getattr(getattr(self.module, "dropout", None), "p", 0.0))
+
+    @property
+    def sizes(self) -> Hashable:
+        """What the kernels of the part depend on."""
+        heads = getattr(self.module, "num_attention_heads", None)
+        return type(self), tuple(one.shape for one in self.weights), heads, self.trained_p > 0
+
+    def rehearse(self, texts: int, tokens: int) -> Sequence[Tensor]:
+        """Runs the part on tensors without data; returns its outputs."""
+        raise NotImplementedError
+
+    def blank_inputs(self, texts: int, tokens: int) -> list[Tensor]:
+        """An input, weights and biases without data, of the dtype that they have in a step."""
+        shapes: list[tuple[int, ...]] = [(texts, tokens, self.find_linear()[0].in_features)]
+        shapes += [tuple(one.shape) for one in self.weights]
+        return [blank(*shape, dtype=self.layers.dtype) for shape in shapes]
+
 
 class OutputPart(Part):
     """LayerNorm(dropout(dense(x)) + residual)."""
@@ -197,6 +265,15 @@ class OutputPart(Part):
         layers.last = (out, out if half is None else half)
         return out
 
+    def rehearse(self, texts: int, tokens: int) -> Sequence[Tensor]:
+        """The norm in float32, and in half precision."""
+        (x, weight, bias), like = self.blank_inputs(texts, tokens), self.module.LayerNorm
+        norm = nn.LayerNorm(like.normalized_shape, like.eps, device=NOWHERE)
+        residual = blank(texts, tokens, *like.normalized_shape, dtype=torch.float32)
+        dropout = self.layers.draw(self.trained_p, NOWHERE)
+        made = linear_norm(x, weight, bias, residual, norm, dropout, owed=self.owed)
+        return [one for one in made if one is not None]
+
 
 class Intermediate(Part):
     """gelu(dense(x))."""
@@ -206,6 +283,11 @@ class Intermediate(Part):
         if not self.fits(hidden_states):
             return self.plain(hidden_states)
         return linear_gelu(self.layers.cast(hidden_states), *self.weights, owed=self.owed)
+
+    def rehearse(self, texts: int, tokens: int) -> Sequence[Tensor]:
+        """The activation."""
+        x, weight, bias = self.blank_inputs(texts, tokens)
+        return [linear_gelu(x, weight, bias, owed=self.owed)]
 
 
 class Attention(Part):
@@ -236,6 +318,17 @@ class Attention(Part):
         three = linear_qkv(x, *self.weights, owed=self.owed)
         added = None if mask is None else self.layers.additive(mask)
         return attend_heads(three, heads, added, self.p), None
+
+    def rehearse(self, texts: int, tokens: int) -> Sequence[Tensor]:
+        """Attention, or the products of a long text."""
+        heads, size = self.module.num_attention_heads, self.module.attention_head_size
+        x, *weights = self.blank_inputs(texts, tokens)
+        if not is_short(x, size):
+            return linear_qkv(x, *weights, owed=self.owed)
+        mask = torch.empty((texts, 1, 1, tokens), dtype=torch.bool, device=NOWHERE)
+        how = {"heads": heads, "scale": size**-0.5, "allowed": mask.expand(-1, 1, tokens, -1)}
+        dropout = self.layers.draw(self.trained_p, NOWHERE)
+        return [self_attention(x, *weights, **how, dropout=dropout, owed=self.owed)]
 
 
 class Encoder(Part):
@@ -373,6 +466,11 @@ def lay_out_mask(mask: Tensor) -> Tensor:
     [[[[True, False], [True, False]]]]
     """
     return mask.bool()[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
+
+
+def blank(*shape: int, dtype: torch.dtype) -> Tensor:
+    """A tensor without data that autograd follows."""
+    return torch.empty(shape, dtype=dtype, device=NOWHERE, requires_grad=True)
 
 
 def uses_sdpa(module: Any) -> bool:

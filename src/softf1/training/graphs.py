@@ -24,7 +24,7 @@ from softf1.tasks.base import Batch
 from softf1.training.step import Stepper
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
 MOST = 48
 """Graphs kept in memory at the same time."""
@@ -46,11 +46,16 @@ class Captured:
 class GraphStepper(Stepper):
     """Runs steps and replays them as CUDA graphs.
 
+    Args:
+        args: As `Stepper` takes them.
+        widths: Ids in the rows of the batches to come, whose kernels are compiled at once.
+        options: As `Stepper` takes them.
+
     Attributes:
         seconds: Time spent on capturing.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, widths: Iterable[int] = (), **options: Any) -> None:
         super().__init__(*args, **options)
         self.seen: Counter[Hashable] = Counter()
         self.captured: dict[Hashable, Captured] = {}
@@ -65,7 +70,8 @@ class GraphStepper(Stepper):
         if FUSE and self.device.type == "cuda":
             from softf1.training.fusing import FusedLayers  # Triton is not everywhere
 
-            self.run = FusedLayers(self.model, self.run, half or torch.float32)
+            self.run = layers = FusedLayers(self.model, self.run, half or torch.float32)
+            layers.compile_ahead(widths, self.device)
 
     def step(self, batches: Sequence[Batch]) -> None:
         """Replays, captures or runs the step, depending on how often its shape was seen."""
