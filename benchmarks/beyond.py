@@ -8,16 +8,17 @@
 `run` trains every variant of beyond.toml on every grid whose files are in `work`, and writes a line
 as each run ends: dev and test score, seconds. What the file has is not run again. Nothing is tuned
 here: these are leads, from which the rules of `auto` are made (by dev scores). Another plan, such
-as leads.toml, is run with `--plan`. A variant with `warm_up = N` has N steps of masked language
-modelling on the training texts first (warm_up.py), once for all seeds. `show` prints the
-gains over cross entropy, paired by seed, with the half of a 95% t interval over seeds alone, and
-`table` writes them into docs/howto/beat-cross-entropy.md, and what `auto` gains into
-results/gains.csv, docs/results.md (all tasks, beside the paper) and the README (the first six).
+as leads.toml, is run with `--plan`; `--examples` also keeps what each test example contributes, for
+gains.py. A variant with `warm_up = N` has N steps of masked language modelling on the training
+texts first (warm_up.py), once for all seeds. `show` prints the gains over cross entropy, paired by
+seed, with the half of a 95% t interval over seeds alone, and `table` writes them into
+docs/howto/beat-cross-entropy.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import csv
 import math
 import shutil
@@ -25,34 +26,35 @@ import subprocess
 import sys
 import time
 import tomllib
+import zlib
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from corpora import is_there, make_recipe, read_csv, read_grids
-from corpora_table import points, printed_gain
 from scipy.stats import t as student
-from scipy.stats import ttest_1samp
 
 from softf1.experiments.grid import Job
-from softf1.experiments.statistics import correct_holm
+from softf1.experiments.per_example import count_run
 from softf1.experiments.workers import Pool
 from softf1.recipe import Recipe, describe_recipe, format_recipe, with_values
 from softf1.recipe.loading import parse_override
+from softf1.training.publish import load_task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 HERE = Path(__file__).parent
-BASELINE, LONGER, AUTO = "ce", "ce, twice the epochs", "auto"
+BASELINE = "ce"
+LONGER = {"twice": 2, "four times": 4}
+"""How many times the epochs of the grid, by what a plan calls it."""
 RESULTS = HERE / "results" / "beyond.csv"
 PAGE = HERE.parent / "docs" / "howto" / "beat-cross-entropy.md"
 MARKS = "<!-- beyond -->\n", "<!-- end of beyond -->\n"
-README = HERE.parent / "README.md"
-SUMMARY = HERE.parent / "docs" / "results.md"
-GAINS = HERE / "results" / "gains.csv"
-GAINS_MARKS = "<!-- gains -->\n", "<!-- end of gains -->\n"
-README_ROWS = 6
 SHOWN = {
     "ce, twice the epochs": "CE, twice the epochs",
     "ce, zero bias": "CE, zero bias",
@@ -89,17 +91,18 @@ class Run(NamedTuple):
 
 def read_plan(path: Path = HERE / "beyond.toml") -> dict[str, Any]:
     """The grids and variants to run."""
-    parts: dict[str, Any] = {"held": {}, "variants": {}, "twice": {}, "some": []}
+    parts: dict[str, Any] = {"held": {}, "variants": {}, "some": []}
     return parts | tomllib.loads(path.read_text("utf-8"))
 
 
 def list_variants(name: str, plan: dict[str, Any], epochs: float) -> dict[str, dict[str, Any]]:
-    """The variants of a grid, those of twice the epochs named so."""
-    variants = dict(plan["variants"])
-    for some in plan["some"]:
-        variants |= some["variants"] if name in some["grids"] else {}
-    for row, values in plan["twice"].items():
-        variants[f"{row}, twice the epochs"] = {**values, "train.epochs": 2 * epochs}
+    """The variants of a grid; those that train for more epochs are named so."""
+    variants = {}
+    for part in (plan, *(some for some in plan["some"] if name in some["grids"])):
+        variants |= part.get("variants", {})
+        for how, times in LONGER.items():
+            for row, values in part.get(how, {}).items():
+                variants[f"{row}, {how} the epochs"] = {**values, "train.epochs": times * epochs}
     return variants
 
 
@@ -172,12 +175,35 @@ def run(options: argparse.Namespace) -> None:
             if result is None:
                 print(f"{', '.join(key)}: {found.error}", flush=True)
             else:
+                if options.examples:
+                    write_examples(options.examples, key, folder / found.id, result)
                 writer.writerow(describe(key, result))
                 file.flush()
             shutil.rmtree(folder / found.id, ignore_errors=True)
             if time.monotonic() > end:
                 print(f"time is over after {count} runs", flush=True)
                 return
+
+
+def write_examples(path: Path, key: tuple[str, str, str], folder: Path, result: Any) -> None:
+    """Add a line: a run, and the pseudo-values of its test examples in float32, packed."""
+    metric, predictions = result["headline"], folder / "predictions.test.jsonl"
+    score = result["scores"]["test"][metric]
+    counted = count_run(load_task(folder / "model"), predictions, metric=metric, score=score)
+    values = counted.pseudo_values(metric).astype(np.float32)
+    packed = base64.b64encode(zlib.compress(values.tobytes(), 9)).decode()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerow([*key, packed])
+
+
+def read_examples(path: Path) -> dict[tuple[str, ...], NDArray[np.float32]]:
+    """The pseudo-values of the test examples by run."""
+    csv.field_size_limit(1 << 30)
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            tuple(key): np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.float32)
+            for *key, packed in csv.reader(file)
+        }
 
 
 def describe(key: tuple[str, str, str], result: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +237,7 @@ def make_table(path: Path = RESULTS, split: str = "test") -> str:
         variants, base, cells = scores[grid], scores[grid][BASELINE], []
         for variant in SHOWN:
             own = variants.get(variant, {})
-            gains = [own[seed] - base[seed] for seed in own.keys() & base.keys()]
+            gains = pair(own, base)
             cells.append(show_gain(gains) if gains else "")
         own = f"| {titles[grid]['short']} | {mean(base.values()):.1f} |"
         lines.append(f"{own} {' | '.join(cells)} |")
@@ -227,91 +253,14 @@ def show_gain(gains: list[float]) -> str:
     return f"**{text}** ± {half:.1f}" if abs(gain) > half else f"{text} ± {half:.1f}"
 
 
-def find_gains(path: Path = RESULTS) -> list[dict[str, Any]]:
-    """What `auto` gains on test over cross entropy, trained once or twice as long: dev chooses."""
-    plan = read_plan()
-    grids, dev, test = read_all(plan), read_scores(path, "dev"), read_scores(path, "test")
-    rows = []
-    for grid, picks in plan["auto"].items():
-        if AUTO not in test[grid]:
-            continue
-        ce, longer, own = (test[grid][name] for name in (BASELINE, LONGER, AUTO))
-        base = max((BASELINE, LONGER), key=lambda name: mean(dev[grid][name].values()))
-        gains = pair(own, test[grid][base])
-        rows.append(
-            {
-                "grid": grid,
-                "data": grids[grid]["short"],
-                "picks": picks,
-                "seeds": len(gains),
-                "ce": f"{mean(ce.values()):.4f}",
-                "twice_the_epochs": f"{mean(pair(longer, ce)):.4f}",
-                "over_ce": f"{mean(pair(own, ce)):.4f}",
-                "baseline": base,
-                "gain": f"{mean(gains):.4f}",
-                "half": f"{half_width(gains):.4f}",
-                "p": f"{ttest_1samp(gains, 0.0).pvalue:.5f}",
-            }
-        )
-    return rows
-
-
 def pair(own: dict[str, float], base: dict[str, float]) -> list[float]:
     """Differences between two variants by seed."""
     return [own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())]
 
 
-def make_gains_table(rows: list[dict[str, Any]], *, paper: bool = False) -> str:
-    """What `auto` picks and gains on each task; on request beside the gain in the paper."""
-    grids = read_all(read_plan())
-    heads = ["data", "CE", "CE, twice the epochs", "what `auto` picks", "gain"]
-    lines = [heads + ["gain in the paper"] * paper]
-    lines.append(["---", "---:", "---:", "---", "---:"] + ["---:"] * paper)
-    for row in rows:
-        ce, more, gain, half = (
-            float(row[key]) for key in ("ce", "twice_the_epochs", "gain", "half")
-        )
-        shown = f"**{points(gain)}**" if gain > half else points(gain)
-        cells = [row["data"], f"{ce:.1f}", points(more), row["picks"], f"{shown} ± {half:.1f}"]
-        if paper:
-            cells.append(points(printed_gain(grids[row["grid"]], "dsc")) or "–")
-        lines.append(cells)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def sum_up(rows: list[dict[str, Any]]) -> str:
-    """How often `auto` is ahead, how sure that is, and its mean gain over the tasks."""
-    gains = [float(row["gain"]) for row in rows]
-    ahead, mean_gain, half = sum(gain > 0 for gain in gains), mean(gains), half_width(gains)
-    adjusted = correct_holm([float(row["p"]) for row in rows])
-    sure = sum(p < 0.05 and gain > 0 for p, gain in zip(adjusted, gains, strict=True))
-    worse = [
-        row["data"]
-        for p, gain, row in zip(adjusted, gains, rows, strict=True)
-        if p < 0.05 and gain < 0
-    ]
-    return (
-        f"`auto` is ahead on {ahead} of {len(rows)} tasks, on {sure} of them with p < 0.05 after "
-        f"Holm's correction over all tasks; significantly behind on {', '.join(worse) or 'none'}. "
-        f"Its mean gain over the tasks is {points(mean_gain)} ± {half:.1f}.\n"
-    )
-
-
-def make_summary(rows: list[dict[str, Any]]) -> str:
-    """The table of all tasks, and a sentence about it."""
-    return f"{make_gains_table(rows, paper=True)}\n{sum_up(rows)}"
-
-
 def write_table(options: argparse.Namespace) -> None:
-    """Put the tables into their pages, and the gains of auto into a file."""
-    rows = find_gains(options.out)
-    with GAINS.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    """Put the table into its page."""
     put(PAGE, MARKS, make_table(options.out))
-    put(SUMMARY, GAINS_MARKS, make_summary(rows))
-    put(README, GAINS_MARKS, make_gains_table(rows[:README_ROWS]))
 
 
 def put(page: Path, marks: tuple[str, str], table: str) -> None:
@@ -333,7 +282,7 @@ def show(options: argparse.Namespace) -> None:
         spread = stdev(base.values()) if len(base) > 1 else math.nan
         print(f"\n{grid} ({options.split}): CE {mean(base.values()):.2f} ± {spread:.2f}")
         for variant, own in variants.items():
-            gains = [own[seed] - base[seed] for seed in own.keys() & base.keys()]
+            gains = pair(own, base)
             if variant == BASELINE or not gains:
                 continue
             half = half_width(gains)
@@ -359,6 +308,7 @@ def main() -> None:
     verb.set_defaults(function=run)
     verb.add_argument("work", type=Path)
     verb.add_argument("--out", type=Path, default=RESULTS)
+    verb.add_argument("--examples", type=Path, help="a file for what each test example adds")
     verb.add_argument("--plan", type=Path, default=HERE / "beyond.toml")
     verb.add_argument("--runs", default="beyond-runs")
     verb.add_argument("--jobs", type=int, default=1)

@@ -3,7 +3,7 @@
     python benchmarks/corpora_table.py
 
 One of them, docs/paper.md, also shows what `auto` gains, from results/gains.csv: run this after
-`beyond.py table`.
+gains.py.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def answers(rows: dict[str, dict[str, Row]]) -> str:
 
 
 def auto_gain(row: Row | None) -> str:
-    """What `auto` gains with half of its interval over seeds; bold where that leaves out 0."""
+    """What `auto` gains with half of its interval; bold where that leaves out 0."""
     if row is None:
         return ""
     value, half = float(row["gain"]), float(row["half"] or 0)

@@ -16,25 +16,37 @@ form whose order is fixed: the backward of embeddings and the sums of biases by 
 matrices, attention by torch's plain form. Prints how many runs end with the same bits as the first.
 The kernel whose replacement takes that to all runs is the guilty one; "all" says whether these are
 enough.
+
+    python benchmarks/same_seed.py --repeat work [--only GRID …] [--runs 3] [--steps 200]
+
+Trains each grid again and again from one seed with `train.deterministic = true`, all runs side by
+side, once for the same number of steps without it, and counts the runs whose saved model has the
+bytes of the first. Prints the seconds of both. Writes results/same-seed-deterministic.csv.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import shutil
+import tempfile
 from collections import defaultdict
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
-from corpora import RUNS, make_recipe, read_csv, read_grids, write_csv
+from corpora import RUNS, is_there, make_recipe, read_csv, read_grids, write_csv
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import BertConfig, BertForTokenClassification
 
+from softf1.experiments.grid import Job
+from softf1.experiments.workers import Pool
+from softf1.recipe import describe_recipe, with_values
 from softf1.training.datasets import load_datasets
 
 if TYPE_CHECKING:
@@ -42,6 +54,11 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parent / "results" / "same-seed.csv"
 COLUMNS = ("grid", "runs", "same", "mean_gap", "largest_gap", "batch_size", "longest_row", "ids")
+REPEATED = RESULTS.with_name("same-seed-deterministic.csv")
+REPEATED_COLUMNS = (
+    "grid", "steps", "ids", "runs", "same", "default_same", "seconds", "default_seconds", "device",
+    "torch",
+)  # fmt: skip
 EQUAL = 1e-5
 """The older table has five digits."""
 
@@ -54,7 +71,14 @@ def main() -> None:
     parser.add_argument("--kernels", action="store_true", help="look for the kernel instead")
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--repeat", type=Path, help="the folder of corpora_data.py")
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--output", type=Path, default=REPEATED)
     options = parser.parse_args()
+    if options.repeat:
+        repeat(options)
+        return
     if options.kernels:
         for name in REPLACED:
             same = count_same(name, runs=options.runs, device=options.device)
@@ -72,6 +96,58 @@ def main() -> None:
         lines.append(line | measure_step(grids[name], options.work))
         print(*lines[-1].values(), sep="\t", flush=True)
     write_csv(RESULTS, COLUMNS, lines)
+
+
+def repeat(options: argparse.Namespace) -> None:
+    """Train grids again and again, with and without fixed order, and compare the saved models."""
+    grids = read_grids()
+    names = [
+        name
+        for name in options.only or grids
+        if "recipe" in grids[name] and is_there(grids[name], options.repeat)
+    ]
+    jobs: dict[str, tuple[str, bool]] = {}
+    wanted: list[Job] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            for number in range(2 * options.runs):
+                fixed = number < options.runs
+                values = {"train.deterministic": fixed, "train.max_steps": options.steps}
+                recipe = with_values(make_recipe(grids[name], options.repeat), values)
+                key = f"{name}.{number}"
+                jobs[key] = (name, fixed)
+                wanted.append(Job(id=key, recipe=describe_recipe(recipe), folder=f"{folder}/{key}"))
+        prints, seconds = defaultdict(list), defaultdict(list)
+        versions: dict[str, Any] = {}
+        workers = min(15, 2 * options.runs)
+        with closing(Pool(workers, logs=Path(folder) / "logs")) as pool:
+            for done in pool(wanted):
+                if done.result is None:
+                    print(f"{done.id}: {done.error}", flush=True)
+                    continue
+                prints[jobs[done.id]].append(fingerprint(Path(folder) / done.id))
+                seconds[jobs[done.id]].append(done.result["seconds"]["train"])
+                versions = {"device": done.result["device"], "torch": torch.__version__}
+                shutil.rmtree(Path(folder) / done.id)
+    lines = []
+    for name in names:
+        own, usual = prints[name, True], prints[name, False]
+        line = {"grid": name, "steps": options.steps, "runs": len(own)}
+        line |= {"ids": measure_step(grids[name], options.repeat)["ids"]}
+        line |= {"same": own.count(own[0]), "default_same": usual.count(usual[0])}
+        line |= {"seconds": median(seconds[name, True])}
+        line |= {"default_seconds": median(seconds[name, False])}
+        lines.append(line | versions)
+        print(lines[-1], flush=True)
+    write_csv(options.output, REPEATED_COLUMNS, lines)
+
+
+def fingerprint(folder: Path) -> str:
+    """A hash over the weights that a run saved."""
+    paths = sorted(folder.rglob("*.safetensors"))
+    if not paths:
+        raise SystemExit(f"{folder}: no saved model")
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def read_scores(path: Path) -> dict[tuple[str, ...], float]:

@@ -1,6 +1,5 @@
 """The table of what beats cross entropy is that of its file."""
 
-import csv
 import sys
 
 import pytest
@@ -21,29 +20,6 @@ def test_the_table_is_that_of_the_file(beyond):
     first, last = beyond.MARKS
     page = beyond.PAGE.read_text("utf-8")
     assert page.partition(first)[2].partition(last)[0].strip() == beyond.make_table().strip()
-
-
-def test_the_gains_of_auto_are_those_of_the_runs(beyond):
-    gains = beyond.find_gains()
-    with beyond.GAINS.open(encoding="utf-8", newline="") as file:
-        assert list(csv.DictReader(file)) == [
-            {key: str(value) for key, value in row.items()} for row in gains
-        ]
-    first, last = beyond.GAINS_MARKS
-    for page, table in (
-        (beyond.README, beyond.make_gains_table(gains[:6])),
-        (beyond.SUMMARY, beyond.make_summary(gains)),
-    ):
-        shown = page.read_text("utf-8").partition(first)[2].partition(last)[0]
-        assert shown.strip() == table.strip()
-
-
-def test_the_gain_of_the_paper_stands_beside_that_of_auto(beyond):
-    gains = {row["grid"]: row for row in beyond.find_gains()}
-    table = beyond.make_gains_table([gains["mrpc"], gains["qqp10"]], paper=True).splitlines()
-    assert table[0].endswith("| gain in the paper |")
-    assert table[2].endswith("| +0.9 |")  # MRPC there: 88.92 with DSC, 88.0 with cross entropy
-    assert table[3].endswith("| – |")  # the paper has no QQP with 10% positives
 
 
 def test_gains_are_paired_by_seed_and_bold_where_sure(beyond):

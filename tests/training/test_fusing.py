@@ -346,7 +346,7 @@ def test_an_output_that_is_changed_in_place_is_cast_again():
     fused = FusedLayers(model, CastOnce(model, torch.float16), torch.float16)
     with torch.autocast(DEVICE, torch.float16):
         got, wanted = (run(**make_inputs()).logits.float() for run in (fused, model))
-    torch.testing.assert_close(got, wanted, rtol=0, atol=0.02)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0.05)  # 0.6 apart if it were not
 
 
 class Adapted(nn.Linear):

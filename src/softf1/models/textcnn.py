@@ -113,7 +113,7 @@ class TextCnn(ScratchModel):
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Output:
         """Logits (B, C) of texts (B, L)."""
         mask = input_ids != PAD if attention_mask is None else attention_mask.bool()
-        embedded = self.embedding(input_ids.masked_fill(~mask, PAD)).transpose(1, 2)
+        embedded = self.embedding(input_ids).masked_fill(~mask[..., None], 0.0).transpose(1, 2)
         pooled = [self._pool(conv, embedded, mask) for conv in self.convolutions]
         return Output(logits=self.classifier(self.dropout(torch.cat(pooled, 1))))
 

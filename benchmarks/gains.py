@@ -1,0 +1,166 @@
+"""What `auto` gains over cross entropy on every task, with the intervals of `softf1 compare`.
+
+    python benchmarks/corpora_data.py ../shared work --only en
+    python benchmarks/beyond.py run work --plan benchmarks/auto.toml --jobs 15 --seeds 5
+        --out benchmarks/results/auto.csv --examples benchmarks/results/auto-examples.csv
+    python benchmarks/gains.py
+
+`auto` and cross entropy each train for the epochs of the grid and for twice as many; where `auto`
+does both, cross entropy also trains four times as long, so that it gets at least as much compute.
+The mean score on dev chooses which run of each counts. The interval is over seeds and test
+examples, as in `softf1 compare`. Where a run kept no examples, and for folds, each of which has
+other test examples, it is over seeds alone. Writes
+results/gains.csv, results/gains-held-out.csv (data that took no part in making the rules),
+docs/results.md (all tasks, beside the paper's gain) and the README (the first six).
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from beyond import BASELINE, half_width, put, read_all, read_examples, read_plan, read_scores
+from corpora_table import points, printed_gain
+
+from softf1.experiments.statistics import correct_holm, estimate_difference
+
+if TYPE_CHECKING:
+    from softf1.experiments.statistics import Difference
+
+HERE = Path(__file__).parent
+PLAN = HERE / "auto.toml"
+RUNS, EXAMPLES = HERE / "results" / "auto.csv", HERE / "results" / "auto-examples.csv"
+GAINS, HELD = HERE / "results" / "gains.csv", HERE / "results" / "gains-held-out.csv"
+README, SUMMARY = HERE.parent / "README.md", HERE.parent / "docs" / "results.md"
+MARKS = "<!-- gains -->\n", "<!-- end of gains -->\n"
+HELD_MARKS = "<!-- held -->\n", "<!-- end of held -->\n"
+README_ROWS, SEEDS = 6, 5
+TWICE, FOUR_TIMES = ", twice the epochs", ", four times the epochs"
+AUTO = "auto"
+BASELINES = (BASELINE, BASELINE + TWICE, BASELINE + FOUR_TIMES)
+AUTOS = (AUTO, AUTO + TWICE)
+TIMES = {BASELINE: "1", BASELINE + TWICE: "2", BASELINE + FOUR_TIMES: "4", AUTO: "1"}
+TIMES |= {AUTO + TWICE: "2"}
+"""How many times the epochs of the grid a variant trains."""
+
+
+def find_gains(names: str = "order") -> list[dict[str, Any]]:
+    """What `auto` gains on test over cross entropy; dev chooses how long each trains."""
+    plan = read_plan(PLAN)
+    grids, dev, test = read_all(plan), read_scores(RUNS, "dev"), read_scores(RUNS, "test")
+    examples, rows = read_examples(EXAMPLES), []
+    for grid in plan[names]:
+        own, base = choose(dev[grid], AUTOS), choose(dev[grid], BASELINES)
+        if own is None or base is None:
+            continue
+        gain = compare(grid, test[grid], own, base, examples)
+        half = (gain.high - gain.low) / 2
+        rows.append(
+            {
+                "grid": grid,
+                "data": grids[grid]["short"],
+                "picks": plan["picks"][grid],
+                "seeds": gain.seeds,
+                "examples": gain.examples,
+                "baseline": base,
+                "chosen": own,
+                "ce": f"{mean(test[grid][base].values()):.4f}",
+                "auto": f"{mean(test[grid][own].values()):.4f}",
+                "gain": f"{gain.mean:.4f}",
+                "half": f"{half:.4f}",
+                "half_of_examples": f"{1.96 * gain.sd_examples:.4f}",
+                "p": f"{gain.p:.5f}",
+            }
+        )
+    return rows
+
+
+def choose(dev: dict[str, dict[str, float]], variants: tuple[str, ...]) -> str | None:
+    """The variant with the best mean on dev; None while one of them lacks seeds."""
+    there = [name for name in variants if dev[name]]
+    if any(len(dev[name]) < SEEDS for name in there):
+        return None
+    return max(there, key=lambda name: mean(dev[name].values()), default=None)
+
+
+def compare(
+    grid: str,
+    test: dict[str, dict[str, float]],
+    own: str,
+    base: str,
+    examples: dict[tuple[str, ...], Any],
+) -> Difference:
+    """The difference in points, paired by seed, over seeds and test examples."""
+    seeds = sorted(test[own].keys() & test[base].keys(), key=int)
+    differences = [test[own][seed] - test[base][seed] for seed in seeds]
+    pairs = [(examples.get((grid, own, s)), examples.get((grid, base, s))) for s in seeds]
+    if grid in read_folds() or any(one is None for pair in pairs for one in pair):
+        return estimate_difference(differences)
+    return estimate_difference(differences, 100 * np.array([a - b for a, b in pairs]))
+
+
+def read_folds() -> set[str]:
+    """The grids whose seeds are folds, each with its own test examples."""
+    return {name for name, grid in read_all(read_plan(PLAN)).items() if grid.get("kind") == "folds"}
+
+
+def make_table(rows: list[dict[str, Any]], *, paper: bool = False) -> str:
+    """What `auto` picks and gains on each task; on request beside the gain in the paper."""
+    grids = read_all(read_plan(PLAN))
+    heads = ["data", "CE", "`auto`", "gain", "what `auto` picks"]
+    lines = [heads + ["epochs", "gain in the paper"] * paper]
+    lines.append(["---", "---:", "---:", "---:", "---"] + ["---", "---:"] * paper)
+    for row in rows:
+        gain, half = float(row["gain"]), float(row["half"])
+        shown = f"**{points(gain)}**" if gain > half else points(gain)
+        scores = [f"{float(row[key]):.1f}" for key in ("ce", "auto")]
+        cells = [row["data"], *scores, f"{shown} ± {half:.1f}", row["picks"]]
+        if paper:
+            cells.append(f"{TIMES[row['baseline']]}×, {TIMES[row['chosen']]}×")
+            cells.append(points(printed_gain(grids[row["grid"]], "dsc")) or "–")
+        lines.append(cells)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def sum_up(rows: list[dict[str, Any]]) -> str:
+    """How often `auto` is ahead, how sure that is, and its mean gain over the tasks."""
+    gains = [float(row["gain"]) for row in rows]
+    ahead, mean_gain, half = sum(gain > 0 for gain in gains), mean(gains), half_width(gains)
+    adjusted = correct_holm([float(row["p"]) for row in rows])
+    sure = sum(p < 0.05 and gain > 0 for p, gain in zip(adjusted, gains, strict=True))
+    worse = [
+        row["data"]
+        for p, gain, row in zip(adjusted, gains, rows, strict=True)
+        if p < 0.05 and gain < 0
+    ]
+    return (
+        f"`auto` is ahead on {ahead} of {len(rows)} tasks, on {sure} of them with p < 0.05 after "
+        f"Holm's correction over all tasks; significantly behind on {', '.join(worse) or 'none'}. "
+        f"Its mean gain over the tasks is {points(mean_gain)} ± {half:.1f}.\n"
+    )
+
+
+def make_summary(rows: list[dict[str, Any]]) -> str:
+    """The table of all tasks, and a sentence about it."""
+    return f"{make_table(rows, paper=True)}\n{sum_up(rows)}"
+
+
+def main() -> None:
+    """Write the file and the tables of the pages."""
+    rows, held = find_gains(), find_gains("held_out")
+    for path, own in ((GAINS, rows), (HELD, held)):
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(own)
+    put(SUMMARY, MARKS, make_summary(rows))
+    put(SUMMARY, HELD_MARKS, make_table(held, paper=True))
+    put(README, MARKS, make_table(rows[:README_ROWS]))
+    print(make_summary(rows), make_table(held, paper=True), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

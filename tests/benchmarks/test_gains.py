@@ -1,0 +1,97 @@
+"""What `auto` gains over cross entropy: chosen on dev, with intervals, the same on every page."""
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+
+from tests.pages import ROOT
+
+
+@pytest.fixture
+def gains(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gains
+
+    yield gains
+    for name in ("gains", "beyond", "corpora", "corpora_table"):
+        sys.modules.pop(name, None)
+
+
+def test_the_files_and_pages_are_those_of_the_runs(gains):
+    rows, held = gains.find_gains(), gains.find_gains("held_out")
+    for path, own in ((gains.GAINS, rows), (gains.HELD, held)):
+        with path.open(encoding="utf-8", newline="") as file:
+            assert list(csv.DictReader(file)) == [
+                {key: str(value) for key, value in row.items()} for row in own
+            ]
+    for page, marks, table in (
+        (gains.README, gains.MARKS, gains.make_table(rows[:6])),
+        (gains.SUMMARY, gains.MARKS, gains.make_summary(rows)),
+        (gains.SUMMARY, gains.HELD_MARKS, gains.make_table(held, paper=True)),
+    ):
+        first, last = marks
+        shown = page.read_text("utf-8").partition(first)[2].partition(last)[0]
+        assert shown.strip() == table.strip()
+
+
+def test_cross_entropy_may_train_at_least_as_long_as_auto(gains):
+    """It gets twice the epochs everywhere, and four times where `auto` gets twice."""
+    runs = gains.read_scores(gains.RUNS, "dev")
+    for row in gains.find_gains() + gains.find_gains("held_out"):
+        there = runs[row["grid"]]
+        assert len(there[gains.BASELINE + gains.TWICE]) >= gains.SEEDS
+        if there[gains.AUTO + gains.TWICE]:
+            assert len(there[gains.BASELINE + gains.FOUR_TIMES]) >= gains.SEEDS
+
+
+def test_dev_chooses_how_long_a_variant_trains(gains):
+    dev = {name: dict.fromkeys("01234", 0.0) for name in (*gains.BASELINES, *gains.AUTOS)}
+    dev["ce, twice the epochs"] = dict.fromkeys("01234", 2.0)
+    dev["auto"] = dict.fromkeys("01234", 1.0)
+    assert gains.choose(dev, gains.BASELINES) == "ce, twice the epochs"
+    assert gains.choose(dev, gains.AUTOS) == "auto"
+    assert gains.choose(dev | {"ce": {}}, gains.BASELINES) == "ce, twice the epochs"
+    assert gains.choose(dev | {"ce": {"0": 9.0}}, gains.BASELINES) is None  # runs are missing
+
+
+def test_the_interval_is_over_seeds_and_examples(gains):
+    test = {"auto": {"0": 60.0, "1": 62.0}, "ce": {"0": 58.0, "1": 59.0}}
+    random = np.random.default_rng(0)
+    examples = {("mrpc", name, seed): random.random(50) for name in test for seed in "01"}
+    alone = gains.compare("mrpc", test, "auto", "ce", {})
+    both = gains.compare("mrpc", test, "auto", "ce", examples)
+    assert (alone.mean, alone.seeds, alone.examples) == (2.5, 2, 0)
+    assert (both.mean, both.seeds, both.examples) == (2.5, 2, 50)
+    assert gains.compare("tweets", test, "auto", "ce", examples).examples == 0  # folds
+
+
+def test_the_gain_of_the_paper_stands_beside_that_of_auto(gains):
+    rows = {row["grid"]: row for row in gains.find_gains()}
+    table = gains.make_table([rows["mrpc"], rows["qqp10"]], paper=True).splitlines()
+    assert table[0].endswith("| gain in the paper |")
+    assert table[2].endswith("| +0.9 |")  # MRPC there: 88.92 with DSC, 88.0 with cross entropy
+    assert table[3].endswith("| – |")  # the paper has no QQP with 10% positives
+
+
+def test_what_an_example_adds_is_read_back(gains, tmp_path):
+    import base64
+    import zlib
+
+    values = np.array([0.5, -1.25, 3.0], np.float32)
+    packed = base64.b64encode(zlib.compress(values.tobytes())).decode()
+    path = tmp_path / "examples.csv"
+    path.write_text(f'mrpc,"ce, twice the epochs",0,{packed}\n', "utf-8")
+    (key, got), *rest = gains.read_examples(path).items()
+    assert (key, rest) == (("mrpc", "ce, twice the epochs", "0"), [])
+    assert np.array_equal(got, values)
+
+
+def test_the_pseudo_values_add_up_to_the_score(gains):
+    """Their mean is the score but for the small bias of a ratio."""
+    examples = gains.read_examples(gains.EXAMPLES)
+    scores = gains.read_scores(gains.RUNS, "test")
+    assert len(examples) > 250
+    for (grid, variant, seed), values in examples.items():
+        assert 100 * values.mean() == pytest.approx(scores[grid][variant][seed], abs=0.75)
