@@ -51,6 +51,13 @@ def test_queries_of_one_sentence_are_one_item(tmp_path):
     assert (first.errors, second.errors) == (1, 1)
 
 
+def test_spans_with_their_labels_are_an_item_a_line(tmp_path):
+    line = {"id": "1", "words": ["Ada", "ran"], "gold": [[0, 1, "PER"]], "spans": [[0, 2, "ORG"]]}
+    first, second = read(tmp_path / "p.jsonl", [line, line | {"id": "2"}])  # not two queries of one
+    assert first.gold == second.gold == {(0, 1, "PER")}
+    assert first.predicted == {(0, 2, "ORG")}
+
+
 @pytest.mark.parametrize(
     ("gold", "line", "errors"),
     [

@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where to write the recipe (default: recipe.toml; - prints it)",
     )
     parser.add_argument("--format", help="format of the files (default: detected)")
-    parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
+    parser.add_argument("--task", help="tagging, mrc_ner, span_ner, qa, pairs or classification")
     parser.add_argument(
         "--encoder", metavar="NAME", help="the encoder (default: chosen for your data)"
     )

@@ -21,7 +21,7 @@ class TaskSection:
     """`[task]`: the task and its data files.
 
     Attributes:
-        kind: tagging, mrc_ner, qa, pairs, classification, or a task that a plugin adds.
+        kind: tagging, mrc_ner, span_ner, qa, pairs, classification, or a task that a plugin adds.
         train: The training file, or hf:NAME.
         dev: The file that chooses the best checkpoint; without it a share of train is held out.
         test: The file that is scored once, at the end.

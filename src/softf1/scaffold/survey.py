@@ -13,11 +13,12 @@ from softf1.data.detect import Detected, detect
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.language import Language, guess_language
 from softf1.data.problems import Problems
-from softf1.data.registry import TASKS, iterate
+from softf1.data.registry import iterate
 from softf1.data.splits import find_overlaps
 from softf1.data.stats import Overview, Stats, describe, find_quantile, look_over
 from softf1.errors import InputError
 from softf1.options import look_up
+from softf1.tasks.registry import find_task, list_tasks
 from softf1.tasks.tags import check_tags
 
 if TYPE_CHECKING:
@@ -129,9 +130,10 @@ def survey(
 ) -> Survey:
     """Reads the files; `task`, `format` and reader options replace what would be detected."""
     if task is not None:
-        look_up(task, dict.fromkeys(TASKS), "task")
+        look_up(task, list_tasks(), "task")
     roles = assign_roles(paths)
-    detected = {role: _look(path, task, format, options or {}) for role, path in roles.items()}
+    kind = _kind_of_files(task)
+    detected = {role: _look(path, kind, format, options or {}) for role, path in roles.items()}
     if detected["train"].format in ("csv", "tsv", "json", "jsonl"):
         _check_labels(roles["train"], detected["train"])
     corpora = {
@@ -212,6 +214,12 @@ def _check_tags(corpus: Overview, detected: Detected, scheme: str | None) -> Non
 
 def _options(detected: Detected) -> dict[str, Any]:
     return dict(detected.options)
+
+
+def _kind_of_files(task: str | None) -> str | None:
+    """The task whose files a task reads: its own, unless it says another's."""
+    kind = None if task is None else find_task(task).file_kind
+    return kind if isinstance(kind, str) else task  # BERT-MRC: it depends on its queries
 
 
 def _look(

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
+WINDOW = ("first", "end", "before")
+"""The words of a window, and where the window before it ends."""
+
+
 @dataclass(frozen=True)
 class SpanNer:
     """Nested or flat names, all labels in one pass.
@@ -125,14 +129,12 @@ class SpanNer:
         arrays = encoder.arrays(specials=layout.specials)
         arrays["gold"] = np.array(gold, np.int64).reshape(-1, 3)
         arrays["gold_at"] = offsets(counts)
+        arrays["before"] = find_before(arrays["source"], arrays["first"], arrays["end"])
         return Features(arrays, {"labels": tuple(number)})
 
     def fit(self, features: Features) -> Self:
         """The labels of the training data."""
-        labels = tuple(sorted(features.names["labels"]))
-        if not labels:
-            raise InputError("wanted spans to learn from, got sentences without any")
-        return replace(self, labels=labels)
+        return replace(self, labels=tuple(sorted(features.names["labels"])))
 
     def notes(self, features: Features) -> list[str]:
         """Labels that training never saw, and spans that are too long."""
@@ -152,6 +154,16 @@ class SpanNer:
         """Where the logits come from."""
         return {"spans": Head(model.out, slice(None))}
 
+    def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[SpanSentence]]]) -> None:
+        """Refuses sentences without labels, and training data without spans."""
+        for name, (path, examples) in parts.items():
+            bare = next((one for one in examples if not one.tags and not one.spans), None)
+            if bare is not None and bare.words:
+                message = "wanted spans of this sentence, or tags, got neither"
+                raise InputError(message, path=path, line=bare.line)
+            if name == "train" and not any(one.spans for one in examples):
+                raise InputError("wanted spans to learn from, got sentences without any", path=path)
+
     def collate(
         self,
         features: Features,
@@ -161,7 +173,7 @@ class SpanNer:
         width: int | None = None,
         epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
     ) -> Batch:
-        """Windows as tensors; the spans of a window are those that start at a word it owns."""
+        """Windows as tensors; a span is judged in the first window that holds all of it."""
         index = np.asarray(items, np.int64)
         laid = assemble(
             tokenizer, tokenizer.layout(pair=False), window_tokens(features, index), width=width
@@ -184,12 +196,10 @@ class SpanNer:
 
     def _list_spans(self, features: Features, items: Ints, width: int) -> NDArray[np.bool_]:
         """Which spans windows have, (B, width, K), by first word and length."""
-        first, end, own, own_end = (
-            features[key][items, None, None] for key in ("first", "end", "own_first", "own_end")
-        )
-        start = first + np.arange(width)[:, None]
-        mine: NDArray[np.bool_] = (start >= own) & (start < own_end)
-        return mine & (start + np.arange(self.max_span) < end)
+        first, end, before = (features[key][items, None, None] for key in WINDOW)
+        stop = first + np.arange(width)[:, None] + 1 + np.arange(self.max_span)
+        mine: NDArray[np.bool_] = (stop > before) & (stop <= end)
+        return mine
 
     def _find_golds(self, features: Features, items: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """The gold spans of windows: row, first word in the window, words less one, and label."""
@@ -202,10 +212,10 @@ class SpanNer:
         label = ids[label]
         begin = start + features["sentence"][source][row]
         stop = begin + end - start
-        own, own_end, last = (features[key][items][row] for key in ("own_first", "own_end", "end"))
-        kept = (begin >= own) & (begin < own_end) & (stop <= last) & (label >= 0)
+        first, last, before = (features[key][items][row] for key in WINDOW)
+        kept = (begin >= first) & (stop > before) & (stop <= last) & (label >= 0)
         kept &= end - start <= self.max_span
-        begin -= features["first"][items][row]
+        begin -= first
         return row[kept], begin[kept], (end - start - 1)[kept], label[kept]
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
@@ -308,11 +318,9 @@ class SpanNer:
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
         """(negative, positive) spans of each label."""
-        items = np.arange(len(features))
-        own = features["own_end"] - features["own_first"]
-        left = np.repeat(features["end"], own) - ranges(features["own_first"], own)
-        spans = int(np.minimum(left, self.max_span).sum())
-        label = self._find_golds(features, items)[3]
+        first, end, before = (features[key] for key in WINDOW)
+        spans = count_spans(end - first, self.max_span) - count_spans(before - first, self.max_span)
+        label = self._find_golds(features, np.arange(len(features)))[3]
         positive = np.bincount(label, minlength=len(self.labels))
         return {"spans": np.stack([spans - positive, positive], axis=1)}
 
@@ -368,3 +376,25 @@ class SpanNer:
     def fit_majority(self, train: Sequence[SpanSentence]) -> Predict:  # noqa: ARG002 - protocol
         """No span in any sentence."""
         return lambda examples: [{"spans": [], "confidence": []} for _ in examples]
+
+
+def find_before(source: Ints, first: Ints, end: Ints) -> Ints:
+    """The end of the window before each one, its own start for the first of a sentence.
+
+    >>> find_before(np.array([0, 0, 1]), np.array([0, 4, 9]), np.array([6, 9, 12])).tolist()
+    [0, 6, 9]
+    """
+    out = first.copy()
+    same = source[1:] == source[:-1]
+    out[1:][same] = end[:-1][same]
+    return out
+
+
+def count_spans(words: Ints, most: int) -> int:
+    """How many spans of up to `most` words there are in texts of so many words.
+
+    >>> count_spans(np.array([3, 1]), 2)  # 3 of one word and 2 of two, and 1
+    6
+    """
+    lengths = np.minimum(words, most)  # of a text of n words, n − k + 1 spans have k
+    return int((lengths * (words + 1) - lengths * (lengths + 1) // 2).sum())

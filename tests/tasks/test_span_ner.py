@@ -1,0 +1,212 @@
+"""The span classifier: which spans it judges, what it learns from, and what it gives."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from softf1.cli.main import main
+from softf1.data.examples import SpanSentence
+from softf1.errors import InputError
+from softf1.metrics.operating import Target
+from softf1.models.encoders import make_tokenizer
+from softf1.models.spans import SpanConfig, SpanNer
+from softf1.tasks import join, make_task
+from tests.tasks.test_nested import write
+
+WORDS = ["Ann", "works", "in", "the", "north", "of", "Paris", "for", "Bob"]
+
+
+def sentence(*spans, words=WORDS, line=1):
+    return SpanSentence(tuple(words), (), line, spans=spans)
+
+
+def encode(bert, examples, **options):
+    task, tokenizer = make_task("span_ner", **options), make_tokenizer(bert)
+    features = task.encode(iter(examples), tokenizer)
+    return task.fit(features), features, tokenizer
+
+
+def predict(task, features, tokenizer, examples, *, likely=4.0):
+    """What it gives where the logits say what the targets say, window by window."""
+    found = []
+    for item in reversed(range(len(features))):
+        batch = task.collate(features, [item], tokenizer)
+        logits = torch.where(batch.targets["spans"] == 1, likely, -likely)
+        found.append(task.gather({"spans": logits}, batch))
+    return task.decode(join(found), features, examples)
+
+
+def test_every_span_of_up_to_so_many_words_is_a_target(bert):
+    # Three words, at most two in a span: (0,1) (0,2) (1,2) (1,3) (2,3)
+    one = sentence((0, 2, "PER"), (1, 2, "LOC"), words=WORDS[:3])
+    task, features, tokenizer = encode(bert, [one], max_span=2)
+    target = task.collate(features, [0], tokenizer).targets["spans"][0]
+    assert task.labels == ("LOC", "PER")
+    judged = (target != -100).all(-1)
+    assert torch.equal(judged, (target != -100).any(-1))
+    assert judged.nonzero().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]]
+    assert (target == 1).nonzero().tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert task.class_counts(features)["spans"].tolist() == [[4, 1], [4, 1]]
+    assert task.strata(features).tolist() == [1]
+
+
+def make_sentences(count=20, seed=0):
+    """Sentences of many lengths with spans that lie in each other and cross."""
+    draw = random.Random(seed)
+    made = []
+    for number in range(count):
+        words = draw.choices(WORDS, k=draw.randint(1, 60))
+        spans = set()
+        for _ in range(draw.randint(0, 8)):
+            start = draw.randrange(len(words))
+            end = min(len(words), start + draw.randint(1, 4))
+            spans.add((start, end, draw.choice(["LOC", "ORG"])))
+        made.append(sentence(*sorted(spans), words=words, line=number + 1))
+    return made
+
+
+def test_long_sentences_are_cut_and_every_span_is_judged_once(bert):
+    examples = make_sentences()
+    sizes = {"max_span": 4, "max_length": 40, "overlap": 16}
+    task, features, tokenizer = encode(bert, examples, nested=True, **sizes)
+    assert len(features) > 1.5 * len(examples)
+    batches = [task.collate(features, [item], tokenizer) for item in range(len(features))]
+    targets = [batch.targets["spans"] for batch in batches]
+    counts = task.class_counts(features)["spans"]
+    for label in range(2):
+        own = [int((target[..., label] == value).sum()) for value in (0, 1) for target in targets]
+        negative, positive = sum(own[: len(targets)]), sum(own[len(targets) :])
+        assert counts[label].tolist() == [negative, positive]
+    wanted = sum(len(one.spans) for one in examples)
+    assert counts[:, 1].sum() == wanted
+    holds = [int((target == 1).any()) for target in targets]
+    assert task.strata(features).tolist() == holds
+    predictions = predict(task, features, tokenizer, examples)
+    assert [[tuple(span) for span in one["spans"]] for one in predictions] == [
+        list(one.spans) for one in examples
+    ]
+    assert task.score(predictions, examples)["f1"] == 1.0
+
+
+def test_flat_spans_are_the_best_that_do_not_overlap(bert):
+    one = sentence((0, 3, "ORG"), (2, 3, "LOC"), (4, 5, "LOC"))
+    task, features, tokenizer = encode(bert, [one])
+    batch = task.collate(features, [0], tokenizer)
+    logits = torch.full_like(batch.targets["spans"], -1.0)
+    logits[0, 0, 2, 1], logits[0, 2, 0, 0], logits[0, 4, 0, 0] = 1.0, 2.0, 0.5
+    found = task.gather({"spans": logits}, batch)
+    (flat,) = task.decode(found, features, [one])
+    assert flat["spans"] == [[2, 3, "LOC"], [4, 5, "LOC"]]
+    assert flat["confidence"] == pytest.approx([0.880797, 0.622459])
+    both = make_task("span_ner", nested=True, labels=task.labels)
+    (nested,) = both.decode(found, features, [one])
+    assert nested["spans"] == [[0, 3, "ORG"], [2, 3, "LOC"], [4, 5, "LOC"]]
+
+
+def test_long_and_unseen_spans_are_scored_and_said(bert):
+    train = [sentence((0, 1, "PER"))]
+    task, _, tokenizer = encode(bert, train, max_span=2)
+    dev = [sentence((0, 4, "PER"), (6, 7, "LOC"), (8, 9, "PER"))]
+    features = task.encode(dev, tokenizer)
+    assert task.notes(features) == [
+        "LOC not in the training data: scored, never predicted",
+        "1 spans have more than 2 words (task.max_span): never found",
+    ]
+    predictions = predict(task, features, tokenizer, dev)
+    assert predictions[0]["spans"] == [[8, 9, "PER"]]
+    assert task.score(predictions, dev)["recall"] == pytest.approx(1 / 3)
+
+
+def test_the_head_is_one_layer_over_both_words_and_the_length(bert):
+    torch.manual_seed(0)
+    task, features, tokenizer = encode(bert, [sentence((0, 1, "PER"))], max_span=3)
+    model = task.build_model(bert, tokenizer).eval()
+    torch.nn.init.normal_(model.length)
+    batch = task.collate(features, [0], tokenizer)
+    inputs = dict(batch.inputs)
+    words = inputs.pop("words")
+    with torch.no_grad():
+        found = model(**batch.inputs)["spans"]
+        hidden = model.encoder(**inputs).last_hidden_state[0, words[0]]
+        first, last = model.start(hidden[2]), model.end(hidden[4])  # words 2, 3 and 4
+        wanted = model.out(torch.nn.functional.gelu(first + last + model.length[2]))
+    torch.testing.assert_close(found[0, 2, 2], wanted)
+    assert isinstance(model, SpanNer)
+    assert model.config.model_type == SpanConfig.model_type
+
+
+def test_bars_leave_out_what_is_below(bert):
+    examples = [sentence((0, 1, "PER")) for _ in range(100)]
+    task, features, tokenizer = encode(bert, examples)
+    found = []
+    for item in range(len(examples)):
+        batch = task.collate(features, [item], tokenizer)
+        logits = torch.full_like(batch.targets["spans"], -1.0)
+        logits[0, 0, 0, 0] = 3.0
+        logits[0, 8, 0, 0] = 0.5  # wrong
+        found.append(task.gather({"spans": logits}, batch))
+    task.check_target({"PER": Target.parse("precision>=0.9")})
+    with pytest.raises(InputError, match="LOC"):
+        task.check_target({"LOC": Target.parse("f1")})
+    task, (point,) = task.operate(
+        join(found), features, examples, {"PER": Target.parse("precision>=0.9")}
+    )
+    assert (point.reached, point.right, point.given) == (True, 100, 100)
+    assert task.abstains
+    (prediction, *_) = task.decode(join(found), features, examples)
+    assert len(prediction["spans"]) == 2
+    assert task.abstain(prediction)["spans"] == [[0, 1, "PER"]]
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ('{"words": ["a", "b"]}\n', "train.jsonl:1: wanted spans of this sentence, or tags"),
+        ('{"words": ["a"], "entities": []}\n', "train.jsonl: wanted spans to learn from"),
+    ],
+)
+def test_data_without_labels_is_refused(train, said, tmp_path, monkeypatch, capsys, bert):
+    monkeypatch.chdir(tmp_path)
+    Path("train.jsonl").write_text(train)
+    Path("r.toml").write_text(
+        '[task]\nkind = "span_ner"\nformat = "spans"\ntrain = "train.jsonl"\ndev = "train.jsonl"\n'
+        f"[encoder]\nname = {json.dumps(str(bert))}\n"
+    )
+    assert main(["train", "r.toml", "--out", "run"]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_span_has_a_word():
+    with pytest.raises(InputError, match="max_span of task span_ner: wanted 1 or more, got 0"):
+        make_task("span_ner", max_span=0)
+
+
+def test_from_a_file_to_a_report(bert, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    files = [write(f"{name}.jsonl") for name in ("train", "dev", "test")]
+    main(["new", *files, "--task", "span_ner", "--out", "r.toml", "--encoder", str(bert)])
+    assert "nested = true" in Path("r.toml").read_text()
+    values = ["train.epochs=40", "train.lr=0.005", "loss.name=ce", "task.max_span=6"]
+    assert main(["train", "r.toml", *values, "train.eval_every=20", "--out", "run"]) == 0
+    capsys.readouterr()
+    result = json.loads(Path("run/result.json").read_text())
+    assert result["scores"]["test"]["f1"] > 0.9  # it saw these sentences
+    lines = [json.loads(one) for one in Path("run/predictions.test.jsonl").read_text().splitlines()]
+    assert lines[0]["gold"] == [[4, 7, "ORG"], [6, 7, "LOC"]]
+    assert main(["headroom", "run"]) == 0
+    assert "Right boundaries" in capsys.readouterr().out
+    assert main(["predict", "run", "test.jsonl", "--out", "found.jsonl"]) == 0
+    found = [json.loads(line) for line in Path("found.jsonl").read_text().splitlines()]
+    assert [one["spans"] for one in found] == [one["spans"] for one in lines]
+    assert np.mean([len(one["spans"]) for one in found]) > 1
+    assert main(["report", "run", "--out", "run.html"]) == 0
+    page = Path("run.html").read_text()
+    assert "ORG" in page
+    assert main(["export", "run", "--onnx", "--out", "onnx"]) == 2
+    assert "has no ONNX form" in capsys.readouterr().err
