@@ -24,8 +24,8 @@ from softf1.tasks.base import (
     describe_collapse,
     describe_counts,
     describe_unseen,
-    probabilities,
     read_examples,
+    to_probabilities,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars
 from softf1.tasks.headroom import Headroom, Sentence, measure_spans, sweep_confidence
@@ -171,7 +171,7 @@ class SpanNer:
         words = np.zeros(laid.ids.shape, np.int64)
         words[row, ranges(np.zeros_like(count), count)] = column
         target = np.full((*words.shape, self.max_span, len(self.labels)), IGNORE, np.float32)
-        target[self._list_spans(features, index, words.shape[1])] = 0
+        target[self._list_spans(features, index, laid.ids.shape[1])] = 0
         row, start, length, label = self._find_golds(features, index)
         target[row, start, length, label] = 1
         first = features["first"][index] - features["sentence"][features["source"][index]]
@@ -278,7 +278,7 @@ class SpanNer:
                 f"wanted {len(features)} windows, each once, got {len(logits['seen'])}"
             )
         source = features["source"][logits["item"]].tolist()
-        sure = probabilities(logits["score"].astype(np.float64), multi_label=True).round(DIGITS)
+        sure = to_probabilities(logits["score"].astype(np.float64), multi_label=True).round(DIGITS)
         columns = (logits["score"], logits["label"], logits["start"], logits["end"], sure)
         found: list[list[tuple[float, int, int, int, float]]] = [[] for _ in examples]
         for place, span in zip(

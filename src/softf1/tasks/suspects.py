@@ -179,7 +179,8 @@ def find_changed(given: Marks, suggested: Marks, size: int) -> NDArray[np.bool_]
         )
         for marks in (given, suggested)
     )
-    return np.array(theirs) != np.array(ours)
+    changed: NDArray[np.bool_] = np.array(theirs) != np.array(ours)
+    return changed
 
 
 def name_difference(given: Sequence[Mark], suggested: Sequence[Mark]) -> str:
