@@ -36,7 +36,7 @@ except ImportError:
 
 from softf1.metrics.schemes import encode_spans
 from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict, count_strict_ids
-from softf1.tasks.nbest import find_spans
+from softf1.tasks.nbest import find_best_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ def loop_answers(
 
 def array_answers(windows: dict[str, np.ndarray], contexts: list[str]) -> list[str]:
     """The same answers from `softf1.tasks.nbest`, n-best lists of spans included."""
-    spans = find_spans(windows["start"], windows["end"], inside=windows["inside"])
+    spans = find_best_spans(windows["start"], windows["end"], inside=windows["inside"])
     rows = np.arange(len(contexts))
     start = windows["offsets"][rows, spans.start[:, 0], 0].tolist()
     end = windows["offsets"][rows, spans.end[:, 0] - 1, 1].tolist()
@@ -189,7 +189,7 @@ def compare_nbest(windows: int, rounds: int, seed: int) -> list[dict[str, object
     contestants = {
         "plain loop": lambda: loop_answers(data, contexts, take_by_sorting),
         "loop with numpy argsort": lambda: loop_answers(data, contexts, take_by_numpy),
-        "find_spans": lambda: array_answers(data, contexts),
+        "find_best_spans": lambda: array_answers(data, contexts),
     }
     answers = [call() for call in contestants.values()]
     if not answers[0] == answers[1] == answers[2]:
@@ -197,8 +197,8 @@ def compare_nbest(windows: int, rounds: int, seed: int) -> list[dict[str, object
     seconds = time_interleaved(contestants, rounds)
     size = f"{windows} windows × 384"
     return [
-        make_row(size, "find_spans", "plain loop", 10, seconds),
-        make_row(size, "find_spans", "loop with numpy argsort", None, seconds),
+        make_row(size, "find_best_spans", "plain loop", 10, seconds),
+        make_row(size, "find_best_spans", "loop with numpy argsort", None, seconds),
     ]
 
 

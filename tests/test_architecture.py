@@ -134,6 +134,7 @@ TWICE = {
     "family_loss": "the dice family in PyTorch, and its fused twin",
     "ExactLossMixin": "of transformers' Trainer, and of Lightning",
     "MrcNer": "the task, and the model that it trains: its name stands in saved configurations",
+    "SpanNer": "the same",
     "is_short": "rows of a loss, and texts of an encoder's kernel",
     "Pool": "of processes, and of candidates: both are in pages and benchmarks",
 }

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from softf1.tasks.nbest import find_spans, list_answers, null_scores
+from softf1.tasks.nbest import find_best_spans, list_answers, null_scores
 
 INF = math.inf
 
@@ -59,7 +59,7 @@ def random_windows(rng, windows, length, *, steps=None):
 def test_spans_are_those_of_the_plain_loop(n_best, steps, positions):
     start, end, inside = random_windows(np.random.default_rng(n_best), 300, 50, steps=steps)
     options = {"n_best": n_best, "max_length": 12, "positions": positions}
-    found = as_lists(find_spans(start, end, inside=inside, **options))
+    found = as_lists(find_best_spans(start, end, inside=inside, **options))
     wanted = plain_spans(start, end, inside, **options)
     if positions == "softmax":
         assert found == wanted
@@ -80,7 +80,7 @@ def test_any_windows(data, shape, n_best, max_length):
     start, end = data.draw(values), data.draw(values)
     inside = data.draw(arrays.arrays(np.bool_, shape))
     options = {"n_best": n_best, "max_length": max_length}
-    found = as_lists(find_spans(start, end, inside=inside, **options))
+    found = as_lists(find_best_spans(start, end, inside=inside, **options))
     assert found == plain_spans(start, end, inside, **options)
 
 
@@ -88,16 +88,18 @@ def test_worked_case():
     # Positions 1 to 4 are the context. Best start 1 (5), best end 3 (4): length 3, too long for 2.
     start, end = [[9, 5, 1, 3, 0]], [[9, 0, 2, 4, 1]]
     inside = [[False, True, True, True, True]]
-    spans = find_spans(start, end, inside=inside, n_best=3, max_length=2)
+    spans = find_best_spans(start, end, inside=inside, n_best=3, max_length=2)
     # (3, 4) = 3 + 4, (1, 3) = 5 + 2, the earlier start first, then (2, 4) = 1 + 4 before (1, 2).
     assert as_lists(spans) == [[(-7.0, 1, 3), (-7.0, 3, 4), (-5.0, 2, 4)]]
 
 
 def test_many_windows_are_done_in_parts():
     start, end, inside = random_windows(np.random.default_rng(0), 700, 30)
-    whole = find_spans(start, end, inside=inside)
+    whole = find_best_spans(start, end, inside=inside)
     for row in (0, 255, 256, 699):
-        one = find_spans(start[row : row + 1], end[row : row + 1], inside=inside[row : row + 1])
+        one = find_best_spans(
+            start[row : row + 1], end[row : row + 1], inside=inside[row : row + 1]
+        )
         assert one.score[0].tolist() == whole.score[row].tolist()
 
 
@@ -113,7 +115,7 @@ def windows_of_two_questions():
     start[1, 3] = end[1, 4] = 2.5  # "Zoë  attend" in the second
     inside = np.zeros((3, 8), dtype=bool)
     inside[0, 1:] = inside[1, 1:6] = True
-    return find_spans(start, end, inside=inside, n_best=3), offsets, [0, 0, 1]
+    return find_best_spans(start, end, inside=inside, n_best=3), offsets, [0, 0, 1]
 
 
 def test_answers_are_exact_parts_of_the_context():
@@ -134,7 +136,7 @@ def test_answers_are_exact_parts_of_the_context():
 def test_equal_scores_go_to_the_earlier_window():
     start = end = np.array([[0.0, 3.0], [3.0, 0.0]])
     offsets = np.array([[(0, 1), (2, 3)], [(4, 5), (6, 7)]])
-    spans = find_spans(start, end, inside=np.ones((2, 2)))
+    spans = find_best_spans(start, end, inside=np.ones((2, 2)))
     options = {"offsets": offsets, "contexts": ["a b c d"] * 2, "n_best": 1}
     assert list_answers(spans, question=[0, 0], **options) == [[("b", 2, 3, 6.0)], []]
     # Windows of questions may come in any order.
@@ -154,13 +156,13 @@ def test_null_score_is_the_lowest_of_the_windows():
 def test_extreme_logits_have_finite_scores():
     start = np.array([[1e4, -1e4, 0.0]], dtype=np.float32)
     for positions in ("softmax", "sigmoid"):
-        spans = find_spans(start, start, inside=np.ones((1, 3)), positions=positions)
+        spans = find_best_spans(start, start, inside=np.ones((1, 3)), positions=positions)
         assert np.isfinite(spans.score[0, :6]).all()
         assert (spans.start[0, 0], spans.end[0, 0]) == (0, 1)
 
 
 def test_no_windows():
-    spans = find_spans(np.zeros((0, 4)), np.zeros((0, 4)), inside=np.zeros((0, 4)))
+    spans = find_best_spans(np.zeros((0, 4)), np.zeros((0, 4)), inside=np.zeros((0, 4)))
     assert spans.score.shape[0] == 0
     offsets = np.zeros((0, 4, 2), dtype=int)
     assert list_answers(spans, offsets=offsets, question=[], contexts=[]) == []
@@ -169,14 +171,14 @@ def test_no_windows():
 def test_errors_name_shapes():
     zeros = np.zeros((1, 2))
     with pytest.raises(ValueError, match=r"got \(1, 2\), \(1, 3\) and \(1, 2\)"):
-        find_spans(zeros, np.zeros((1, 3)), inside=zeros)
+        find_best_spans(zeros, np.zeros((1, 3)), inside=zeros)
     with pytest.raises(ValueError, match="n_best and max_length >= 1, got 0 and 30"):
-        find_spans(zeros, zeros, inside=zeros, n_best=0)
+        find_best_spans(zeros, zeros, inside=zeros, n_best=0)
     with pytest.raises(ValueError, match="wanted positions of"):
-        find_spans(zeros, zeros, inside=zeros, positions="sum")
+        find_best_spans(zeros, zeros, inside=zeros, positions="sum")
     for bad in (np.nan, np.inf):
         with pytest.raises(ValueError, match="got NaN"):
-            find_spans(np.full((1, 2), bad), zeros, inside=zeros)
-    spans = find_spans(zeros, zeros, inside=zeros)
+            find_best_spans(np.full((1, 2), bad), zeros, inside=zeros)
+    spans = find_best_spans(zeros, zeros, inside=zeros)
     with pytest.raises(ValueError, match=r"wanted offsets \(1, length, 2\), got \(2,\)"):
         list_answers(spans, offsets=np.zeros(2, dtype=int), question=[0], contexts=["a"])

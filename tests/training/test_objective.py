@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from softf1.errors import InputError
-from softf1.losses import make_loss, registry
+from softf1.losses import loss_facts, loss_names, make_loss, registry
 from softf1.recipe import LossSection
 from softf1.training.batching import BatchSampler, collate_rows
 from softf1.training.datasets import load_datasets
@@ -98,6 +98,13 @@ def test_a_loss_of_another_package_trains_on_positions_but_not_in_pieces(monkeyp
     objective = make("own", keys=("start",), counts={})
     with pytest.raises(InputError, match="losses, got Own"):
         objective.open_windows()
+    monkeypatch.setattr(Own, "compares_rows", True, raising=False)
+    with pytest.raises(InputError, match="position 7 of two texts is not one class"):
+        make("own", keys=("start",), counts={})
+
+
+def test_no_loss_is_over_the_batch_unless_told():
+    assert {loss_facts(name).options.get("over", "example") for name in loss_names()} == {"example"}
 
 
 def test_hard_negatives_are_refused_in_pieces():

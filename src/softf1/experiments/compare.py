@@ -12,7 +12,7 @@ import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from softf1.experiments.comparison import conclude_grid, find_differences
+from softf1.experiments.comparison import find_differences, write_comparison
 from softf1.experiments.grid import RUNS, TRIALS, Grid, RunSpec, lock_grid, make_run, name_run
 from softf1.experiments.meter import Meter
 from softf1.experiments.references import add_reference
@@ -115,7 +115,7 @@ def compare(
         for name in references:
             add_reference(name, grid)
         grid.write()
-        return conclude_grid(grid, gain=gain)
+        return write_comparison(grid, gain=gain)
 
 
 def _size(

@@ -43,6 +43,61 @@ COLUMNS = (
 )
 
 
+def write_comparison(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, Any]:
+    """Writes `comparison.json` and `comparison.csv` of a grid.
+
+    Args:
+        grid: The grid, with the runs done so far.
+        gain: The smallest gain that matters, as a fraction.
+        more: Other entries of the file.
+
+    Returns:
+        The content of `comparison.json`, and `failed`: errors by run.
+    """
+    comparison = {**summarize(grid.folder, gain=gain), **more}
+    _write(grid.folder, comparison)
+    return {**comparison, "failed": grid.errors}
+
+
+def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
+    write_json(folder / "comparison.json", finite(dict(comparison)))
+    table = io.StringIO()
+    writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(finite(list(comparison["rows"])))
+    write_text(folder / "comparison.csv", table.getvalue())
+
+
+def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
+    """Returns the content of `comparison.json` from the finished runs."""
+    grid = read_json(folder / FILE)
+    variants = Variants(folder, grid)
+    baseline, differences = grid["baseline"], variants.differences()
+    _add_notes(variants, differences)
+    judged = correct(
+        differences, [variant for variant in differences if variants.role(variant) == "loss"]
+    )
+    return {
+        "schema": 1,
+        "kind": grid["kind"],
+        "headline": variants.metric,
+        "baseline": baseline,
+        "split": variants.split,
+        "examples": variants.counted.lines if variants.counted else 0,
+        "units": len(variants.counted) if variants.counted else 0,
+        "gain": gain,
+        "rows": [_row(name, variants, judged, gain=gain) for name in variants.ordered()],
+        "verdict": _conclude(variants, judged),
+        "notes": variants.notes,
+        **describe_labels(variants),
+    }
+
+
+def find_differences(folder: Path) -> dict[str, Difference]:
+    """Differences of every variant of a grid to the baseline."""
+    return Variants(folder, read_json(folder / FILE)).differences()
+
+
 class Variants:
     """The runs of a grid by variant and seed."""
 
@@ -131,36 +186,6 @@ class Variants:
             for variant in others
             if self.runs[variant].keys() & base.keys()
         }
-
-
-def find_differences(folder: Path) -> dict[str, Difference]:
-    """Differences of every variant of a grid to the baseline."""
-    return Variants(folder, read_json(folder / FILE)).differences()
-
-
-def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
-    """Returns the content of `comparison.json` from the finished runs."""
-    grid = read_json(folder / FILE)
-    variants = Variants(folder, grid)
-    baseline, differences = grid["baseline"], variants.differences()
-    _add_notes(variants, differences)
-    judged = correct(
-        differences, [variant for variant in differences if variants.role(variant) == "loss"]
-    )
-    return {
-        "schema": 1,
-        "kind": grid["kind"],
-        "headline": variants.metric,
-        "baseline": baseline,
-        "split": variants.split,
-        "examples": variants.counted.lines if variants.counted else 0,
-        "units": len(variants.counted) if variants.counted else 0,
-        "gain": gain,
-        "rows": [_row(name, variants, judged, gain=gain) for name in variants.ordered()],
-        "verdict": _conclude(variants, judged),
-        "notes": variants.notes,
-        **describe_labels(variants),
-    }
 
 
 def _conclude(variants: Variants, judged: Mapping[str, tuple[Difference, float]]) -> str:
@@ -356,31 +381,6 @@ def _groups(labels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[d
 def _mean(values: Iterable[float | None]) -> float | None:
     kept = [value for value in values if value is not None]
     return math.fsum(kept) / len(kept) if kept else None
-
-
-def conclude_grid(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[str, Any]:
-    """Writes `comparison.json` and `comparison.csv` of a grid.
-
-    Args:
-        grid: The grid, with the runs done so far.
-        gain: The smallest gain that matters, as a fraction.
-        more: Other entries of the file.
-
-    Returns:
-        The content of `comparison.json`, and `failed`: errors by run.
-    """
-    comparison = {**summarize(grid.folder, gain=gain), **more}
-    _write(grid.folder, comparison)
-    return {**comparison, "failed": grid.errors}
-
-
-def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
-    write_json(folder / "comparison.json", finite(dict(comparison)))
-    table = io.StringIO()
-    writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(finite(list(comparison["rows"])))
-    write_text(folder / "comparison.csv", table.getvalue())
 
 
 def train_support(

@@ -6,7 +6,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.experiments.comparison import conclude_grid
+from softf1.experiments.comparison import write_comparison
 from softf1.experiments.grid import Grid, lock_grid, make_run
 from softf1.experiments.meter import Meter
 from softf1.recipe import check_recipe, with_values
@@ -62,7 +62,7 @@ def run_variants(
         with Meter(len(runs), len(runs), quiet=quiet) as meter:
             grid.run(runs, meter)
         axis = {label: dict(own) for label, own in variants.items()}
-        return conclude_grid(grid, gain=gain, axis=axis)
+        return write_comparison(grid, gain=gain, axis=axis)
 
 
 Axes = dict[str, list[Any]]

@@ -57,17 +57,18 @@ def check_adds_up(loss: nn.Module, where: str) -> None:
 
 
 def has_batch_level(loss: nn.Module) -> bool:
-    """Says whether any part of the loss is no mean over rows."""
-    return any(_is_over_batch(part) for part in _parts(loss))
+    """Says whether a loss, or any part of it, is no mean over rows; of other packages' too."""
+    if isinstance(loss, ConsistentLoss):
+        return has_batch_level(loss.loss)
+    if isinstance(loss, CompoundLoss):
+        return any(map(has_batch_level, loss.parts))
+    over = getattr(loss, "options", {}).get("over")  # at its default it is "example"
+    return over == "batch" or bool(getattr(loss, "compares_rows", False))
 
 
 def is_sum_of_rows(loss: nn.Module) -> bool:
     """True for a single loss that is Σ loss, divided by a count or not."""
-    return isinstance(loss, LossModule) and not _is_over_batch(loss)
-
-
-def _is_over_batch(part: LossModule) -> bool:
-    return part.compares_rows or _options(part).get("over") == "batch"
+    return isinstance(loss, LossModule) and not has_batch_level(loss)
 
 
 def take_sums(

@@ -32,7 +32,7 @@ from softf1.tasks.headroom import (
     name_example,
     sweep_parts,
 )
-from softf1.tasks.nbest import find_spans, list_answers, null_scores
+from softf1.tasks.nbest import find_best_spans, list_answers, null_scores
 from softf1.tasks.rows import offsets, pad, ranges
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def find_answers(
     inside = (column >= 1) & (column <= count[:, None])
     # Several starts and ends have many pairings, most of them wrong ones.
     n_best = task.n_best * 5 if task.several else task.n_best
-    spans = find_spans(
+    spans = find_best_spans(
         start,
         end,
         inside=inside,

@@ -9,7 +9,7 @@ exact part of its context.
 
     >>> context = "Ada met Bo in Rome"
     >>> offsets = np.array([[(0, 0), (0, 3), (4, 7), (8, 10), (11, 13), (14, 18)]])
-    >>> spans = find_spans([[1, 4, 0, 3, 0, 2]], [[1, 0, 0, 3, 0, 5]],
+    >>> spans = find_best_spans([[1, 4, 0, 3, 0, 2]], [[1, 0, 0, 3, 0, 5]],
     ...                    inside=[[False, True, True, True, True, True]], max_length=3)
     >>> (best,), = list_answers(spans, offsets=offsets, question=[0], contexts=[context], n_best=1)
     >>> best.text, best.score
@@ -61,7 +61,7 @@ class Candidate(NamedTuple):
     score: float
 
 
-def find_spans(
+def find_best_spans(
     start_logits: ArrayLike,
     end_logits: ArrayLike,
     *,
@@ -103,7 +103,7 @@ def list_answers(
     """The n-best list of each question, without the same span twice (windows overlap).
 
     Args:
-        spans: From `find_spans`.
+        spans: From `find_best_spans`.
         offsets: First character and character after the last of each token in the context,
             `(windows, length, 2)`.
         question: The number of the question of each window, `(windows,)`.
@@ -142,7 +142,7 @@ def null_scores(
         end_logits: `(windows, length)`.
         null_position: The position that means no answer (`[CLS]`), one for all or one a window.
         question: The number of the question of each window, `(windows,)`.
-        positions: As in `find_spans`.
+        positions: As in `find_best_spans`.
     """
     start, end = np.asarray(start_logits), np.asarray(end_logits)
     owner = np.asarray(question, dtype=np.int64)

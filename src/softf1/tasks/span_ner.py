@@ -183,7 +183,7 @@ class SpanNer:
         words = np.zeros(laid.ids.shape, np.int64)
         words[row, ranges(np.zeros_like(count), count)] = column
         target = np.full((*words.shape, self.max_span, len(self.labels)), IGNORE, np.float32)
-        target[self._list_spans(features, index, target.shape[1])] = 0
+        target[self._list_spans(features, index, laid.ids.shape[1])] = 0
         row, start, length, label = self._find_golds(features, index)
         target[row, start, length, label] = 1
         first = features["first"][index] - features["sentence"][features["source"][index]]

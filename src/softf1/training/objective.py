@@ -228,7 +228,7 @@ def make_objective(
     def make(key: str) -> nn.Module:
         weight = _weight(section, counts.get(key), key)
         loss = _built(section.name, options if weight is None else {**options, "weight": weight})
-        if key not in counts and _is_over_batch(loss):
+        if key not in counts and has_batch_level(loss):
             raise InputError(
                 f"a loss over the batch is refused for {key}: position 7 of two texts is not one "
                 'class; use over="example", another loss, or task.positions="sigmoid"'
@@ -243,13 +243,6 @@ def make_objective(
         expected=expected,
         consistency=consistency,
     )
-
-
-def _is_over_batch(loss: nn.Module) -> bool:
-    try:
-        return has_batch_level(loss)
-    except TypeError:  # a loss of another package may not say
-        return False
 
 
 def _built(name: str, options: dict[str, Any]) -> nn.Module:

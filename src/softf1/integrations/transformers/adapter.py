@@ -22,7 +22,7 @@ from torch import distributed, nn
 
 from softf1.integrations.transformers.targets import IGNORE, pair_up
 from softf1.losses import CompoundLoss, CrossEntropyLoss, FocalLoss, WindowLoss, make_loss
-from softf1.losses._sums import take_sums
+from softf1.losses._sums import has_batch_level, take_sums
 from softf1.training.processes import count_ranks
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class TrainerLoss:
         """Returns logits and target; raises if the loss cannot take them."""
         logits, target = pair_up(outputs, labels, shift=self.shift, attention_mask=attention_mask)
         answers = not isinstance(outputs, torch.Tensor) and "start_logits" in outputs
-        if answers and any(over_batch(part) for part in parts(self.loss)):
+        if answers and has_batch_level(self.loss):
             raise ValueError(
                 "a loss over the batch is refused for question answering: position 7 of two texts "
                 'is not one class; use over="example", or another loss'
@@ -161,7 +161,7 @@ class TrainerLoss:
     def _obstacle(self, *, softmax: bool) -> str | None:
         """Returns why the loss does not divide by the number of labels; None if it does."""
         for part in parts(self.loss):
-            if over_batch(part):
+            if has_batch_level(part):
                 return "a ranking" if getattr(part, "compares_rows", False) else 'over="batch"'
             entropy = isinstance(part, CrossEntropyLoss | FocalLoss)
             if entropy and softmax and part.weight is not None:
@@ -172,12 +172,6 @@ class TrainerLoss:
 def parts(loss: nn.Module) -> list[nn.Module]:
     """Returns the parts of a compound loss, or the loss itself."""
     return list(loss.parts) if isinstance(loss, CompoundLoss) else [loss]
-
-
-def over_batch(part: nn.Module) -> bool:
-    """Returns whether this is a ratio of sums over the batch, or a ranking of its rows."""
-    over = getattr(part, "options", {}).get("over") == "batch"
-    return over or bool(getattr(part, "compares_rows", False))
 
 
 def _check_part(options: dict[str, Any]) -> None:
