@@ -55,7 +55,7 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
         yield from _long_layouts(n, c, many)
         return
     few = c <= _launch.FEW
-    for entries in (16, 4) if few else (16, 32):
+    for entries in (16, 4) if few else (8, 16, 32):
         for warps in (1, 4) if few else (2, 4):
             for together in (8,) if few else (8, 12, 15):
                 tile = _launch.choose_tile(

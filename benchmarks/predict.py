@@ -55,7 +55,7 @@ SHAPES = {
 }
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-MISC", "I-MISC")
 OURS, THEIRS, FLOOR = "softf1 predict", "transformers pipeline", "matrix products alone"
-PACKED = "matrix products alone, weights packed"
+PACKED = "matrix products of packed weights alone"
 TOKENS = (1024, 16384)
 """Padded tokens of a batch of ours: the default on a CPU, and that on a GPU."""
 BATCHES = (1, 8, 32, 64)
