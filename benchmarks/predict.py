@@ -191,7 +191,7 @@ def compare_exports(options: argparse.Namespace) -> list[dict[str, Any]]:
             "sentences_per_s": round(len(examples) / clock, 1),
             "sentences_per_cpu_s": round(len(examples) / processor, 1),
             "times_torch_by_cpu_time": round(best["torch", TOKENS[0]][1] / processor, 2),
-            "mebibytes": round(sizes[side] / 2**20, 1),
+            "mebibytes": round(sizes[side] / 2**20, 3),
             "threads": torch.get_num_threads(),
             "rounds": options.rounds,
             "versions": f"torch {torch.__version__}; onnxruntime {version('onnxruntime')}",
