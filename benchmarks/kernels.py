@@ -216,6 +216,8 @@ def every_loss(c: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
     for name in loss_names():
         facts = loss_facts(name)
+        if name == "asymmetric":  # refuses classes that exclude each other
+            continue
         options = {"weight": weight} if facts.needs_counts else {}
         for over in ("example", "batch") if "over" in facts.options else ("",):
             level = {"over": over} if over else {}

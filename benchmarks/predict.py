@@ -215,7 +215,10 @@ def measure(
             if count != sentences:
                 raise RuntimeError(f"{key}: wanted {sentences} sentences, got {count}")
             best[key] = (min(best[key][0], spent[0]), min(best[key][1], spent[1]))
-            print(f"{key[0]} {key[1]}: {sentences / spent[1]:.1f} sentences/CPU s", flush=True)
+            rates = (
+                f"{sentences / spent[0]:.1f} sentences/s, {sentences / spent[1]:.1f} a CPU second"
+            )
+            print(f"{key[0]} {key[1]}: {rates}", flush=True)
     return best
 
 
