@@ -60,7 +60,7 @@ class Labelled(Protocol):
 
     @property
     def primary_metric(self) -> str:
-        """The score that decides."""
+        """The primary metric."""
 
     @property
     def positive_label(self) -> str | None:
