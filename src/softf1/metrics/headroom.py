@@ -83,7 +83,7 @@ def macro_f(tables: Floats) -> Floats:
 
 
 def mean_of_tables(tables: Floats) -> Floats:
-    """A total divided by a count, from tables `(…, rows, 2)`."""
+    """Returns a total divided by a count, from tables `(…, rows, 2)`."""
     total, count = np.moveaxis(tables.sum(axis=-2), -1, 0)
     return divide(total, count)
 
@@ -116,7 +116,7 @@ def sweep_events(events: Events, decided: Floats, *, score: Callable[[Floats], F
 
 
 def _walk(events: Events) -> Iterator[tuple[Floats, Floats]]:
-    """Numbers and the tables `(…, folds, rows, columns)` that they give, some at a time."""
+    """Yields numbers and the tables `(…, folds, rows, columns)` that they give, some at a time."""
     order = np.argsort(events.at, kind="stable")
     at = events.at[order]
     table = events.start
