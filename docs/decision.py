@@ -21,7 +21,7 @@ FONT = "font-family='system-ui, sans-serif'"
 
 
 class Step(NamedTuple):
-    """A question, the answer that leads to the right, and what stands there."""
+    """A question, the answer that leads to the right, and the advice there."""
 
     question: tuple[str, ...]
     answer: str
@@ -34,15 +34,15 @@ STEPS = (
     Step(
         ("Do you report accuracy, not F1?",),
         "yes",
-        ("No loss will help; adversarial and", "consistent training may"),
+        ("No loss will help; an adversarial", "step and consistency may"),
         "ce, adversarial, consistency",
         "no",
     ),
     Step(
         ("Must precision or recall", "reach a given level?"),
         "yes",
-        ("Tversky: alpha prices false", "alarms, beta misses"),
-        "tversky, over=batch, squared=true",
+        ("Choose the threshold for it,", "or train with Tversky"),
+        "eval.target, or loss tversky",
         "no",
     ),
     Step(
@@ -53,7 +53,7 @@ STEPS = (
         "no",
     ),
     Step(
-        ("Names, tags or answers", "in a sea of background?"),
+        ("Names, tags or answers", "among mostly background?"),
         "no",
         ("Cross entropy, an adversarial", "step and consistency"),
         "ce, adversarial, consistency",
@@ -69,8 +69,8 @@ STEPS = (
 )
 LAST = (("The same with dice on top",), "ce+dice, adversarial, consistency")
 END = (
-    "loss.name = auto takes these turns for you (Tversky apart).",
-    "Then ask your data: softf1 compare, five seeds.",
+    "loss.name = auto makes these choices for you, except the second.",
+    "Then check on your data: softf1 compare with five seeds.",
 )
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from softf1.cli.main import VERBS, main
+from softf1.cli.main import VERBS, build_parser, main
 
 
 def test_help_imports_neither_torch_nor_numpy():
@@ -76,3 +76,11 @@ def _seconds(command):
 def _processor_seconds():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)  # other processes may keep the cores busy
     return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize("verb", ["compare", "sweep", "reproduce"])
+def test_help_names_the_default_number_of_seeds(verb, capsys):
+    seeds = build_parser().parse_args([verb, "recipe", "train.lr=1"]).seeds
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert f"seeds per row (default {seeds})" in capsys.readouterr().out

@@ -68,7 +68,7 @@ def test_commands_that_are_only_shown_are_spelled_right(page: Path) -> None:
         if block.language not in SHELL:
             continue
         for line in block.code.replace("\\\n", " ").splitlines():
-            found = re.search(r"(?:^|-m |\| )softf1 ([^|>]+)", line)
+            found = re.search(r"(?:^|-m |\| )softf1 ((?:'[^']*'|[^|>'])+)", line)
             if found:
                 build_parser().parse_args(shlex.split(found[1], comments=True))
 

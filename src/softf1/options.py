@@ -32,7 +32,7 @@ T = TypeVar("T")
 WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     bool: "true or false",
     tuple: "a list",
     Sequence: "a list",
@@ -240,7 +240,7 @@ def _convert_any(value: Any, *, key: str) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if not isinstance(value, (bool, int, float, str)):
-        raise wrong(key, "a text, a number, true or false, a list or a table", value)
+        raise wrong(key, "a string, a number, true or false, a list or a table", value)
     if isinstance(value, str):
         _check_text(value, key=key)
     _check_size(value, key=key)
@@ -256,7 +256,7 @@ def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
     if not fits or (isinstance(value, bool) and hint is not bool):
         raise wrong(key, _wording(hint), value)
     if value == "":
-        raise wrong(key, "a text that is not empty", value)
+        raise wrong(key, "a string that is not empty", value)
     if hint is str:
         _check_text(value, key=key)
     _check_size(value, key=key)
@@ -268,7 +268,7 @@ def _check_text(value: str, *, key: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise wrong(key, "a text that UTF-8 can say", value) from None
+        raise wrong(key, "a string that UTF-8 can encode", value) from None
 
 
 def _check_size(value: Any, *, key: str) -> None:

@@ -78,7 +78,7 @@ def test_without_labels_there_is_nothing_to_score(run, tmp_path, capsys):
 def test_the_recipes_file_has_gone(run, capsys):
     (run.parent / "test.txt").unlink()
     assert main(["evaluate", str(run)]) == 2
-    assert "the test file of the recipe is not there: give --data" in capsys.readouterr().err
+    assert "the test file of the recipe does not exist: use --data" in capsys.readouterr().err
 
 
 def test_a_model_folder_needs_data(run, capsys):

@@ -162,8 +162,12 @@ def test_label_columns_of_another_name(capsys):
 def test_predict_on_lines_of_text(spam, capsys):
     Path("msgs.txt").write_text("win cash now\nsee you\n")
     found = softf1_says(capsys, "predict", spam, "msgs.txt")
-    assert found.endswith("lines of text without labels are read with --format plain")
+    assert found.endswith("use --format plain for lines of text without labels")
     assert main(["predict", spam, "msgs.txt", "--format", "plain"]) == 0
+    capsys.readouterr()
+    Path("msgs.txt").write_text("hello, win cash now\nsee you, bye\n")
+    found = softf1_says(capsys, "predict", spam, "msgs.txt")
+    assert found.endswith("use --format plain for lines of text without labels")
 
 
 def in_child(words, prepare):

@@ -107,7 +107,7 @@ def test_the_same_command_after_a_file_was_edited_is_refused(verb, capsys):
         file.write("1 fine\n" if verb == "reproduce" else "fine\tyes\n")
     assert main(command(verb)) == 2
     error = capsys.readouterr().err
-    assert f"{DATA[verb]} has changed: --out names another folder, --force starts afresh" in error
+    assert f"{DATA[verb]} has changed: use --out for another folder, or --force to" in error
     assert error.count("\n") == 1
     changed = {p for p, content in snapshot("out").items() if content != before.get(p)}
     assert not changed

@@ -27,6 +27,13 @@ def test_writes_a_recipe_and_prints_three_commands(capsys):
     assert (recipe.name, recipe.task.test) == ("my names", "my data/test.conll")
 
 
+def test_texts_in_two_files_are_noted_on_the_terminal(capsys):
+    assert main(["new", "my data/train.conll", "my data/test.conll", "--encoder", "bilstm"]) == 0
+    assert "note: my data/test.conll: 8 of 8 texts are also in my data/train.conll" in (
+        capsys.readouterr().err
+    )
+
+
 def test_the_commands_are_known_words(capsys):
     assert main(["new", "my data/train.conll", "--encoder", "no/such-encoder"]) == 0
     parser = build_parser()

@@ -95,6 +95,7 @@ BROKEN = {
     "offset": ((SQUAD % ANSWER % 4).encode(), ":2: wanted 'Ida' at offset 4, got 'lef'"),
     "ragged columns": (b"a B-X\nb O\n\nc O\nd\n", ":5: wanted 2 columns"),
     "ragged table": (b"text,label\na,x\nb\n", ":3: wanted 2 columns, got 1"),
+    "no labels": (b"text,kind\na,x\nb,y\n", "name their column with --set label=NAME"),
     "same id": (b"id\ttext\tlabel\n7\ta\tx\n7\tb\ty\n", ":3: wanted a new id, got '7' again"),
     "no column": (b"id,kind\n1,x\n", "wanted one of CoNLL columns"),
     "long line": (b"x" * 1_000_000, "wanted one of CoNLL columns"),
@@ -147,7 +148,7 @@ def test_labels_cannot_break_the_table(tmp_path, capsys):
 
 def test_words_of_an_example_are_counted(files, capsys):
     assert main(["stats", files[0]]) == 0
-    assert "words of an example: 2 in the middle, 99% have at most 2, the longest 2 (line 1)" in (
+    assert "words per example: median 2, 99% have at most 2, longest 2 (line 1)" in (
         capsys.readouterr().out
     )
 
@@ -156,7 +157,7 @@ def test_texts_in_train_and_dev_are_counted(files, capsys):
     with Path(files[1]).open("a") as file:
         file.write("\nIt O\nrained O\n")
     assert main(["stats", *files]) == 0
-    assert f"{files[1]}: 1 of 3 texts are in {files[0]} too" in capsys.readouterr().out
+    assert f"{files[1]}: 1 of 3 texts is also in {files[0]}" in capsys.readouterr().out
     assert main(["stats", *files, "--json"]) == 0
     (overlap,) = json.loads(capsys.readouterr().out)["overlaps"]
     assert (overlap["first"], overlap["in_second"], overlap["same"]) == (files[0], 1, False)

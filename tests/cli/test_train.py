@@ -100,14 +100,16 @@ def test_a_run_prints_its_scores_and_a_finished_one_says_when_that_was(recipe, c
     assert "precision" not in again  # no table as if it had been trained
     assert re.search(r"^dev f1 [\d.]+, test f1 [\d.]+$", again, re.MULTILINE)
     found = train(capsys, *words, "train.lr=0.5")
-    check_bad(found, r"run: .* train\.lr was 0\.01 and is 0\.5: --out .*, --force ")
+    check_bad(found, r"run: .* train\.lr was 0\.01 and is 0\.5: use --out .*, or --force ")
 
 
 @pytest.mark.parametrize("word", ["--no-such-option=1", "train.lr"])
 def test_words_that_are_no_changes_are_not_taken_for_some(word, recipe, capsys):
     with pytest.raises(SystemExit):
         main(["train", recipe, "--quiet", word])
-    assert f"unrecognized arguments: {word}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"softf1 train: error: unrecognized arguments: {word}" in said
+    assert said.startswith("usage: softf1 train ")
 
 
 def test_nothing_but_the_result_is_shown_when_it_is_quiet(recipe, capsys, tmp_path):

@@ -142,6 +142,6 @@ def test_neighbours_leave_out_pieces_and_forms_of_the_word():
     matrix = [[1, 0], [1, 0.01], [1, 0], [1, 0.1], [1, 0.1], [1, 0], [0, 1]]
     assert embedding_synonyms(words, matrix)("cat") == ("dog",)
     with pytest.raises(
-        InputError, match=r"wanted a matrix of 7 rows, one a token, got shape \(2, 2\)"
+        InputError, match=r"wanted a matrix of 7 rows, one per token, got shape \(2, 2\)"
     ):
         embedding_synonyms(words, matrix[:2])

@@ -67,10 +67,10 @@ def test_what_the_format_decides_is_no_option(write, name, option):
         (
             "lines",
             {"label_separator": ""},
-            "wanted a text that is not empty, got ''",
+            "wanted a string that is not empty, got ''",
         ),
         ("csv", {"delimiter": "::"}, "wanted a delimiter of one character, got '::'"),
-        ("csv", {"text": 1.5}, "wanted a text or a whole number, got 1.5"),
+        ("csv", {"text": 1.5}, "wanted a string or a whole number, got 1.5"),
     ],
 )
 def test_options_of_the_wrong_kind(write, name, options, message):

@@ -111,7 +111,9 @@ def test_overlaps_are_counted_alike_in_memory_and_on_disk(in_memory):
         overlap = found[first, second]
         assert overlap.in_first == sum(n in rows[second] for n in rows[first])
         assert overlap.in_second == sum(n in rows[first] for n in rows[second])
-        assert str(overlap).startswith(f"{second}: {overlap.in_second} of 200 texts are in {first}")
+        assert str(overlap).startswith(
+            f"{second}: {overlap.in_second} of 200 texts are also in {first}"
+        )
 
 
 def test_one_file_given_twice_is_named():

@@ -117,7 +117,7 @@ def test_runs_that_cannot_repeat_are_named(grid, tmp_path, device, deterministic
         result.setdefault("recipe", {}).setdefault("train", {})["deterministic"] = deterministic
         path.write_text(json.dumps(result), "utf-8")
     notes = summarize(tmp_path / "grid")["notes"]
-    assert any("do not repeat to the bit" in note for note in notes) == said
+    assert any("may not repeat exactly" in note for note in notes) == said
 
 
 def test_without_test_dev_is_judged_and_said_to_flatter(grid, tmp_path):
@@ -133,7 +133,7 @@ def test_without_test_dev_is_judged_and_said_to_flatter(grid, tmp_path):
         path.write_text(json.dumps(result), "utf-8")
     found = summarize(tmp_path)
     assert found["split"] == "dev"
-    assert any("flatters" in note for note in found["notes"])
+    assert any("from dev, which chose" in note for note in found["notes"])
 
 
 def test_table_in_a_pipe_has_tabs_and_the_verdict_last(grid, capsys):
@@ -170,7 +170,7 @@ def test_table_on_a_terminal_shows_names_and_verdicts_at_any_width(
     assert "perhapsbetter,notsure" in whole[-1].replace(" ", "")
     assert f"{100 * found['rows'][2]['mean']:.2f}" in whole[2 if width == 200 else 1]
     assert "dice[over=batch,smooth=0.1]: a gain of 0.5 would need 40 seeds" in lines
-    assert any(line.startswith("left out for this width") for line in lines) == (width == 80)
+    assert any(line.startswith("columns left out to fit") for line in lines) == (width == 80)
 
 
 def test_groups_of_labels_have_a_line_for_each_loss(grid, capsys):
@@ -194,7 +194,7 @@ def test_numbers_that_are_none_stay_out_of_the_table(capsys):
     row = dict.fromkeys(["mean", "sd", "precision", "recall", "difference", "narrowest"], None)
     row |= {"calibration_error": None, "role": "loss"}
     row |= {"loss": "x", "n": 1, "low": math.nan, "high": math.nan, "p_holm": math.nan}
-    row |= {"probability": math.nan, "verdict": "one seed cannot tell", "mean": 0.5}
+    row |= {"probability": math.nan, "verdict": "one seed is not enough", "mean": 0.5}
     found = {"rows": [row], "headline": "f1", "split": "test", "examples": 9, "units": 3}
     found |= {"kind": "compare", "groups": [], "labels": [], "notes": ["look"], "verdict": "none"}
     show_comparison(found)

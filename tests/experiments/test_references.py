@@ -153,13 +153,13 @@ def test_references_have_one_run_and_intervals_over_the_test_examples(grid, tmp_
     found = grid("majority", "tfidf")
     rows = {row["loss"]: row for row in found["rows"]}
     assert list(rows) == ["ce", "dice", "majority", "tfidf"]
-    for name, verdict in (("majority", "surely below"), ("tfidf", "surely above")):
+    for name, verdict in (("majority", "significantly below"), ("tfidf", "significantly above")):
         row = rows[name]
         assert (row["n"], row["sd"], row["role"]) == (1, None, "reference")
         assert row["verdict"] == verdict
         assert row["sd_examples"] > 0
     assert rows["tfidf"]["mean"] == 1.0  # the words tell all
-    assert "the row tfidf, which trains no encoder, is surely ahead of ce" in found["notes"]
+    assert "the row tfidf, which trains no encoder, is significantly ahead of ce" in found["notes"]
     assert "majority" not in found["verdict"]
     alone = {row["loss"]: row for row in grid()["rows"]}
     assert rows["dice"]["p_holm"] == alone["dice"]["p_holm"]  # they are no tries of luck

@@ -37,7 +37,7 @@ def test_verdicts_of_one_loss():
     assert find_verdict(SURE, 0.01, losses=5, gain=0.005) == "helps"
     assert find_verdict(WORSE, 0.01, losses=5, gain=0.005) == "hurts"
     assert find_verdict(SURE, 0.08, losses=5, gain=0.005).startswith("may help; among 5 losses")
-    assert find_verdict(ONE, math.nan, losses=5, gain=0.005) == "one seed cannot tell"
+    assert find_verdict(ONE, math.nan, losses=5, gain=0.005) == "one seed is not enough"
     said = find_verdict(OPEN, 1.0, losses=5, gain=0.003)
     assert said == "no difference that 5 seeds can show; a gain of 0.3 would need 16 seeds"
 
@@ -73,10 +73,10 @@ def test_97_percent_and_no_difference_do_not_stand_side_by_side():
 
 
 def test_controls_are_placed_not_praised():
-    assert judge_control(SURE) == "surely above"
-    assert judge_control(WORSE) == "surely below"
-    assert judge_control(OPEN) == "not told apart"
-    assert judge_control(ONE) == "one seed cannot tell"
+    assert judge_control(SURE) == "significantly above"
+    assert judge_control(WORSE) == "significantly below"
+    assert judge_control(OPEN) == "no significant difference"
+    assert judge_control(ONE) == "one seed is not enough"
 
 
 def test_conclusion_names_what_is_sure():
@@ -88,11 +88,11 @@ def test_conclusion_names_what_is_sure():
 def test_conclusion_where_nothing_is_sure():
     rows = {"focal": (OPEN, 1.0), "la": (SMALL, 1.0)}
     said = say_which_help(rows, baseline="ce", metric="f1")
-    assert said.startswith("No loss is surely better than ce; the best is focal +0.1 F1")
+    assert said.startswith("No loss is significantly better than ce; the best is focal +0.1 F1")
     behind = say_which_help({"dsc": (WORSE, 0.2)}, baseline="ce", metric="f1")
-    assert "none is ahead of it, nearest is dsc −2.0 F1" in behind
+    assert "none is ahead of it, the closest is dsc −2.0 F1" in behind
     one = say_which_help({"dice": (ONE, math.nan)}, baseline="ce", metric="f1")
-    assert one == "One seed cannot tell: dice −0.4 F1 against ce."
+    assert one == "One seed is not enough: dice −0.4 F1 against ce."
     assert say_which_help({}, baseline="ce", metric="f1") == "Nothing to compare with ce."
 
 
@@ -155,5 +155,5 @@ def test_rows_are_named_together():
 def test_a_dead_seed_of_five_is_said_as_such():
     dead = {seed: run_of(0.92) for seed in range(4)} | {4: run_of(0.0, collapsed=True)}
     (said,) = list_caveats({"ce": dead, "dice": {0: run_of(0.9)}}, [])
-    assert said.startswith("collapsed, that is found nothing or one class alone on dev: ce (1 of 5")
+    assert said.startswith("collapsed (nothing, or only one class, predicted on dev): ce (1 of 5")
     assert "dice" not in said

@@ -66,7 +66,7 @@ def test_three_parts_without_a_schedule():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mix": (1.0,)}, "one mix factor a part"),
+        ({"mix": (1.0,)}, "one mix factor per part"),
         ({"mix": (1.0, -1.0)}, "finite mix factors from 0 up"),
         ({"schedule": "linear"}, "wanted schedule_steps >= 1, got None"),
         ({"schedule_steps": 3}, "schedule_steps needs a schedule"),
@@ -82,7 +82,7 @@ def test_wrong_options_are_named(options, message):
 def test_a_schedule_needs_two_parts():
     with pytest.raises(ValueError, match="wanted 2 parts, got 3"):
         make_loss("ce+focal+dice", schedule="linear", schedule_steps=3)
-    with pytest.raises(ValueError, match="one mix factor a part"):
+    with pytest.raises(ValueError, match="one mix factor per part"):
         CompoundLoss([])
 
 

@@ -220,7 +220,7 @@ def test_wrong_sizes_are_named(loss):
     logits, target = torch.zeros(2, 3), torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"wanted a mask of shape \(2,\), got \(3,\)"):
         loss(logits, target, mask=torch.ones(3, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"one weight a class, \(3,\), got \(2,\)"):
+    with pytest.raises(ValueError, match=r"one weight per class, \(3,\), got \(2,\)"):
         loss(logits, target, weight=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"wanted reduction to be one of .* got 'avg'"):
         loss(logits, target, reduction="avg")

@@ -583,7 +583,7 @@ def test_a_family_that_cannot_compute_layers_again_says_so(encoders, tmp_path):
 
 def test_without_peft_a_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r'wants the package peft: pip install "softf1\[lora\]"'):
+    with pytest.raises(InputError, match=r'needs the package peft: pip install "softf1\[lora\]"'):
         find_peft()
 
 

@@ -160,7 +160,7 @@ def test_rows_that_are_not_trained_stand_in_the_table_alone(grid, tmp_path):
     grids.write_json(folder / "grid.json", content)
     comparison = json.loads((folder / "comparison.json").read_text("utf-8"))
     row = comparison["rows"][1] | {"loss": "majority", "role": "reference", "mean": 0.0, "n": 1}
-    comparison["rows"].append(row | {"calibration_error": 0.25, "verdict": "surely below"})
+    comparison["rows"].append(row | {"calibration_error": 0.25, "verdict": "significantly below"})
     grids.write_json(folder / "comparison.json", comparison)
     before, context = (page.make_context(read_study([path])) for path in (grid, folder))
     table = context["tables"]["comparison"]

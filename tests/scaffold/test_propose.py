@@ -139,7 +139,7 @@ def test_texts_in_train_and_dev_and_a_very_long_one_are_said(here):
     dev = write(here, "dev.conll", "\n\n".join(text.split("\n\n")[:3]) + "\n")
     made = propose_recipe([train, dev])
     notes = made.survey.notes
-    assert any(note == "dev.conll: 3 of 3 texts are in train.conll too" for note in notes)
+    assert any(note == "dev.conll: 3 of 3 texts are also in train.conll" for note in notes)
     assert any("has 553 words, 99% of the others at most" in note for note in notes)
     same = propose_recipe([train, write(here, "test.conll", (here / train).read_text())])
     assert any("is one file given twice?" in note for note in same.survey.notes)

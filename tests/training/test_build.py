@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from softf1.recipe import with_values
-from softf1.training.build import make_model, set_dropout
+from softf1.training.build import make_model, resolve_auto, set_dropout
 from softf1.training.datasets import load_datasets
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe
@@ -108,3 +108,15 @@ def test_dropout_that_is_kept_as_a_number_changes_too():
 def test_without_a_word_about_dropout_the_encoder_says(bert):
     model, _, _ = build("tagging-batch", bert)
     assert model.bert.embeddings.dropout.p == 0.1
+
+
+def test_a_rate_for_pretrained_weights_is_noted_where_there_are_none(bert):
+    recipe = make_recipe()
+    datasets = load_datasets(recipe, make_data())
+    low = with_values(recipe, {"train.lr": 1e-4})
+    low_note = "note: train.lr = 0.0001 is low for bilstm, which trains from scratch"
+    low_note += "; 0.001 is usual"
+    assert resolve_auto(low, datasets)[2] == [low_note]
+    assert resolve_auto(with_values(low, {"loss.name": "auto"}), datasets)[2][1:] == [low_note]
+    assert resolve_auto(with_values(recipe, {"train.lr": 1e-3}), datasets)[2] == []
+    assert resolve_auto(with_values(low, {"encoder.name": str(bert)}), datasets)[2] == []

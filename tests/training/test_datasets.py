@@ -133,7 +133,7 @@ def test_a_text_in_train_and_test_is_said_with_its_count():
     data = make_data()
     data["test"] = [*data["test"], *data["train"][:5]]
     datasets = load_datasets(make_recipe(), data)
-    leaks = [note for note in datasets.notes if "texts are in train too" in note]
+    leaks = [note for note in datasets.notes if "texts are also in train" in note]
     assert any(note.startswith("test: ") and "drop_leaks" in note for note in leaks)
     given = sum(text_of(e) in set(map(text_of, data["train"])) for e in data["test"])
     assert any(f"test: {given} of {len(data['test'])} texts" in note for note in leaks)

@@ -174,7 +174,7 @@ def test_nothing_is_added_twice_and_the_untuned_answers_can_be_had(run):
 def test_the_card_says_that_the_bias_has_it(run):
     folder, _, _ = run
     card = (folder / "model" / "README.md").read_text("utf-8")
-    assert "a pipeline of transformers gives the tuned answers" in card
+    assert "transformers pipelines give the tuned predictions" in card
     assert "softf1_decision" not in (folder / "model" / "config.json").read_text("utf-8")
     assert "plain_bias" in json.loads((folder / "model" / "softf1.json").read_text("utf-8"))
 

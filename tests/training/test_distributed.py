@@ -125,7 +125,7 @@ def test_one_process_goes_on_with_what_two_began(two, one, case, bert, tmp_path,
 def test_when_one_is_asked_to_stop_all_save_and_stop(two):
     folder, found = two
     said = {result["interrupted"] for result in found}
-    assert said == {"stopped at step 5, saved; --resume goes on from there"}
+    assert said == {"stopped at step 5, saved; --resume continues from there"}
     assert [path.name for path in (folder / "interrupted/checkpoints").glob("step-*")] == [
         "step-00000005"
     ]

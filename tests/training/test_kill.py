@@ -93,7 +93,7 @@ def test_an_interrupted_training_saves_and_says_so(short, signal, name):
     code, step = found["suffer"][signal]
     assert code == 1
     last = text(folder, f"suffer.{name}-stderr").splitlines()[-1]
-    assert last == f"softf1 train: stopped at step {step:,}, saved; --resume goes on from there"
+    assert last == f"softf1 train: stopped at step {step:,}, saved; --resume continues from there"
     assert text(folder, f"suffer.{name}-stdout") == ""
 
 
@@ -102,7 +102,7 @@ def test_it_goes_on_where_it_was_interrupted(short):
     _, step = found["suffer"]["SIGINT"]
     assert 0 < step < found["suffer"]["SIGTERM"][1] < found["steps"]
     first = text(folder, "suffer.term-stderr").splitlines()[0]
-    assert first.endswith(f"; going on at step {step:,}")
+    assert first.endswith(f"; continuing at step {step:,}")
 
 
 def test_the_second_signal_stops_at_once(short):

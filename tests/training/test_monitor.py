@@ -100,11 +100,11 @@ def test_after_the_first_epoch_nothing_may_be_predicted_yet():
 
 
 def test_a_collapse_that_is_over_at_the_end_is_not_kept():
-    monitor = Monitor(LABEL, DICE, ["gradient not finite: such steps are left out"])
+    monitor = Monitor(LABEL, DICE, ["gradient not finite: such steps are skipped"])
     monitor.watch_predictions([{"label": "ham"}] * 2, epoch=2.0)
     assert len(monitor.warnings) == 2
     assert not monitor.judge_final([{"label": "ham"}, {"label": "spam"}], score=0.92, epoch=5.0)
-    assert monitor.warnings == ["gradient not finite: such steps are left out"]
+    assert monitor.warnings == ["gradient not finite: such steps are skipped"]
 
 
 def test_a_collapse_of_the_kept_model_is_told_with_its_own_epoch():

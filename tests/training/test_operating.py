@@ -5,6 +5,7 @@ import json
 import pytest
 
 from softf1.cli.main import main
+from softf1.cli.show import format_result
 from softf1.errors import InputError
 from softf1.experiments.compare import make_runs
 from softf1.recipe import (
@@ -54,7 +55,10 @@ def test_the_result_has_the_points_and_says_what_is_not_reached(tagger):
     assert config["softf1_decision"]["bars"] == load_model(folder).task.bars
     card = (folder / "model/README.md").read_text("utf-8")
     assert "| `LOC` | `precision>=0.99` (not reached) |" in card
-    assert "`softf1 predict --abstain` gives a label" in card
+    assert "`softf1 predict --abstain` leaves out predictions below these confidences" in card
+    said = format_result(result, folder)
+    assert "PER: recall>=0.3 is reached from a threshold of 0." in said
+    assert "LOC: precision>=0.99 is reached" not in said
     assert json.loads((folder / "result.json").read_text("utf-8"))["operating_points"]
 
 
@@ -142,7 +146,7 @@ def test_f1_is_the_tuning_of_today(tmp_path):
         ("cost:fp=-1,fn=1", "costs of 0 or more"),
         ({"PER": "precision"}, '"precision>=0.95"'),
         ({}, "an empty table"),
-        (0.95, "wanted a text or a table"),
+        (0.95, "wanted a string or a table"),
     ],
 )
 def test_bad_targets_are_refused_when_a_recipe_is_read(target, wanted):

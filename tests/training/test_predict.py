@@ -167,8 +167,8 @@ def test_text_that_is_read_as_columns_is_noted(write):
     (found,) = read_input(task, write("Ann met Bob .\n"), problems=problems)
     assert found.words == ("Ann",)  # the first column; the last one is its tag
     (note,) = problems.notes
-    assert "knows no label '.' of the first example" in note
-    assert note.endswith("read with --format plain")
+    assert "does not know '.', a label of the first example" in note
+    assert note.endswith("use --format plain for lines of text without labels")
     for text in ("Ann B-PER\nmet O\n", "Ann B-ORG\nmet O\n"):
         problems = Problems(unique=False)
         assert len(list(read_input(task, write(text), problems=problems))) == 1

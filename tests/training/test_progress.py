@@ -62,7 +62,7 @@ def test_plain_lines_come_now_and_then_on_standard_error(capsys, monkeypatch):
 
 def test_a_resumed_training_says_where_it_goes_on(capsys):
     Plain().start(step=1234, steps=4000, about="a training")
-    assert capsys.readouterr().err == "a training; going on at step 1,234\n"
+    assert capsys.readouterr().err == "a training; continuing at step 1,234\n"
 
 
 def test_a_bar_shows_the_numbers(monkeypatch):

@@ -211,8 +211,8 @@ def card_of(case, folder, **changes):
 def test_the_card_says_what_was_tuned(case, tmp_path):
     biases = (-0.5,) + (0.0,) * (len(case[0].labels) - 1)
     text = card_of(case, tmp_path / "model", biases=biases)
-    assert "(nothing to labels that are not named): `O` -0.5." in text
-    assert "so a pipeline of transformers gives the tuned answers" in text
+    assert "(0 for labels that are not listed): `O` -0.5." in text
+    assert "so transformers pipelines give the tuned predictions" in text
     assert "No threshold or bias is used" not in text
 
 

@@ -297,7 +297,7 @@ def test_a_finished_folder_gives_its_result_at_once(finished, monkeypatch):
 def test_the_folder_of_another_recipe_is_refused(finished):
     folder, recipe, _ = finished
     for resume in (False, True):
-        with pytest.raises(InputError, match=r"train\.seed was 0 and is 1: --out names"):
+        with pytest.raises(InputError, match=r"train\.seed was 0 and is 1: use --out for"):
             train_run(with_values(recipe, {"train.seed": 1}), folder, resume=resume, quiet=True)
 
 
@@ -334,10 +334,10 @@ def test_a_run_that_was_begun_wants_resume_and_goes_on_with_it(tmp_path):
     recipe = make_recipe(train=EACH_STEP, encoder=None)
     whole = train_run(recipe, tmp_path / "whole", data=make_data(), quiet=True)
     begin(recipe, tmp_path / "run")
-    with pytest.raises(InputError, match="a run was begun here: --resume goes on"):
+    with pytest.raises(InputError, match="holds an unfinished run: use --resume to continue"):
         train_run(recipe, tmp_path / "run", data=make_data(), quiet=True)
     other = with_values(recipe, {"train.lr": 0.02})
-    with pytest.raises(InputError, match=r"begun, but train\.lr was 0\.01 and is 0\.02"):
+    with pytest.raises(InputError, match=r"unfinished run, but train\.lr was 0\.01 and is 0\.02"):
         train_run(other, tmp_path / "run", data=make_data(), resume=True, quiet=True)
     result = train_run(recipe, tmp_path / "run", data=make_data(), resume=True, quiet=True)
     assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
@@ -349,7 +349,7 @@ def test_going_on_with_other_data_is_refused(tmp_path):
     begin(recipe, tmp_path)
     data = make_data()
     data["train"] = data["train"][:-1]
-    with pytest.raises(InputError, match="begun, but the train file in memory has changed"):
+    with pytest.raises(InputError, match="but the train file in memory has changed"):
         train_run(recipe, tmp_path, data=data, resume=True, quiet=True)
 
 
@@ -408,7 +408,7 @@ def test_a_step_without_a_finite_gradient_is_left_out_and_reported(tmp_path, mon
     result = train_run(make_recipe(), tmp_path, data=make_data(), quiet=True)
     (warning,) = (w for w in read_metrics(tmp_path) if "not finite" in w.get("message", ""))
     assert warning["step"] == 8
-    assert warning["message"].startswith("gradient not finite: such steps are left out")
+    assert warning["message"].startswith("gradient not finite: such steps are skipped")
     assert warning["message"] in result["warnings"]
     weights = load_file(tmp_path / "model/model.safetensors")
     assert all(torch.isfinite(weight).all() for weight in weights.values())

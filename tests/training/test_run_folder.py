@@ -67,7 +67,7 @@ def test_the_same_command_after_the_training_file_was_edited_is_refused(place):
     with (here / "train.txt").open("a") as file:
         file.write("\nAnn B-PER\n")
     for resume in (False, True):
-        with pytest.raises(InputError, match=r"the train file .*train\.txt has changed: --out"):
+        with pytest.raises(InputError, match=r"the train file .*train\.txt has changed: use --out"):
             train_run(recipe, here / "run", resume=resume, quiet=True)
     assert snapshot(here / "run") == before
 
@@ -191,7 +191,16 @@ def test_many_changes_are_counted():
     now = identify(make_recipe())
     other = identify(make_recipe(train={"lr": 1.0, "seed": 3, "batch_size": 2, "epochs": 1.0}))
     said = run_folder.say_changes(list_changes(other, now))
-    assert "; and 1 more: --out" in said
+    assert "; and 1 more: use --out" in said
+
+
+def test_the_choice_of_auto_is_no_change():
+    now = identify(make_recipe(loss={"name": "auto"}, train={"seed": 3}))
+    chosen = {"name": "ce"}, {"consistency": 1.0, "adversarial_relative": 0.5}
+    before = identify(make_recipe(loss=chosen[0], train=chosen[1]))
+    assert list_changes(before, now) == ["train.seed was 0 and is 3"]
+    own = identify(make_recipe(loss={"name": "auto"}, train={"consistency": 0.0}))
+    assert list_changes(before, own) == ["train.consistency was 1.0 and is 0.0"]
 
 
 def test_a_file_that_changes_while_it_is_read_trains_nothing(place):

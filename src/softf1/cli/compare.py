@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="rows besides ce, such as dice, dsc[decay=paper] or ce[train.adversarial=0.5] "
         "(default: ce+tuned, wce, la and the losses of the paper)",
     )
-    add_grid_options(parser)
+    add_grid_options(parser, "runs/NAME-compare")
     parser.add_argument(
         "--max-seeds",
         type=int,

@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exports and says what came of it."""
+    """Exports the model and prints the file and the differences."""
     from softf1.training.export import SHAPES, export_onnx
 
     made = export_onnx(options.folder, options.out, int8=options.int8)

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lines(kind: str, entries: list[dict[str, Any]]) -> list[str]:
-    """A heading and a line an entry, names padded to one width."""
+    """Returns a heading and one line per entry, with names padded to one width."""
     width = max(len(entry["name"]) for entry in entries)
     return [f"{kind}:", *(f"  {entry['name']:<{width}}  {_about(entry)}" for entry in entries)]
 
@@ -52,7 +52,7 @@ def _about(entry: dict[str, Any]) -> str:
 
 
 def list_entries(kind: str) -> list[dict[str, Any]]:
-    """The entries of one of `KINDS`: a name and more about each.
+    """Returns the entries of one of `KINDS`: their names and facts about each.
 
     >>> [entry["name"] for entry in list_entries("encoders")]
     ['NAME', 'FOLDER', 'minilm', 'bilstm', 'textcnn']
@@ -83,7 +83,7 @@ def _summaries(places: Mapping[str, str]) -> dict[str, str]:
 
 
 def _others(kind: str) -> dict[str, str]:
-    """What other packages add."""
+    """Returns the entries that other packages add."""
     return {
         point.name: _read_summary(point.value) or f"of another package: {point.value}"
         for point in find_plugins(f"softf1.{kind}")
@@ -91,7 +91,7 @@ def _others(kind: str) -> dict[str, str]:
 
 
 def _read_losses() -> dict[str, str]:
-    """Where each of our losses is, from the lines `register_loss("dice", DiceLoss)`."""
+    """Finds our losses in lines such as `register_loss("dice", DiceLoss)`, without an import."""
     tree = _parse("softf1.losses.registry")
     places = {
         one.name: f"{node.module}:{one.name}"
@@ -114,7 +114,7 @@ def _read_table(module: str, name: str) -> dict[str, str]:
 
 
 def _read_summary(place: str) -> str:
-    """The `summary` of a class, given as `module:Class`; empty where it has none of its own.
+    """The `summary` of a class, given as `module:Class`; empty if it does not define one.
 
     It is read from the source: to import every loss and task would load torch, for seconds.
     """
@@ -125,7 +125,7 @@ def _read_summary(place: str) -> str:
 
 
 def _find_value(body: list[ast.stmt], name: str) -> Any:
-    """The constant that a module or a class gives a name."""
+    """Returns the constant of that name in a module or class."""
     for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
@@ -135,7 +135,7 @@ def _find_value(body: list[ast.stmt], name: str) -> Any:
 
 
 def _parse(module: str) -> ast.Module:
-    """The source of a module, which is not run; empty where it has none."""
+    """Parses the source of a module without running it; empty if it has no source."""
     top, *rest = module.split(".")
     spec = find_spec(top)
     if spec is None:

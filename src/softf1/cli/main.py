@@ -36,7 +36,7 @@ VERBS = {
     "list": "list losses, tasks, formats, encoders and recipes",
 }
 WORKING = ("demo", "train", "compare", "sweep", "reproduce", "suspects")
-"""Verbs that are about what they leave in a folder: they go on when nobody reads what they say."""
+"""Verbs that write a folder: they continue if the reader of their output is gone."""
 
 
 def build_parser(wanted: Container[str] = VERBS) -> argparse.ArgumentParser:
@@ -53,12 +53,12 @@ def build_parser(wanted: Container[str] = VERBS) -> argparse.ArgumentParser:
             module = importlib.import_module(f"softf1.cli.{verb}")
             sub.description = module.__doc__
             module.add_options(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run=module.run, usage=sub)
     return parser
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options; `key=value` may stand behind them too, where argparse takes none any more."""
+    """Parses the command line; also accepts `key=value` after options, which argparse does not."""
     words = sys.argv[1:] if arguments is None else arguments
     parser = build_parser(words)
     if not words:
@@ -67,20 +67,20 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     options, rest = parser.parse_known_args(arguments)
     changes = [word for word in rest if "=" in word and not word.startswith("-")]
     if rest and (changes != rest or not hasattr(options, "values")):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        options.usage.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         options.values = [*options.values, *rest]
     return options
 
 
 class Unread:
-    """A stream whose reader may leave, as head does: what is written from then on is dropped."""
+    """A stream whose reader may close it, as `head` does; drops later output."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Writes, if anybody reads."""
+        """Writes the text, or drops it if the reader is gone."""
         try:
             return self.stream.write(text)
         except BrokenPipeError:
@@ -88,24 +88,24 @@ class Unread:
             return len(text)
 
     def flush(self) -> None:
-        """Flushes, if anybody reads."""
+        """Flushes, unless the reader is gone."""
         try:
             self.stream.flush()
         except BrokenPipeError:
             drop_output(self.stream)
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the stream's own."""
+        """Passes all other attributes on to the stream."""
         return getattr(self.stream, name)
 
 
 def drop_output(stream: TextIO) -> None:
-    """Sends what is still to be written to nowhere, so that nothing fails at the end either."""
+    """Redirects a stream to the null device, so that flushing at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def prepare_streams() -> None:
-    """Lets any text be printed: what a terminal cannot show is escaped, a closed stream is none."""
+    """Makes any text printable: escapes characters that the terminal cannot show."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the verb; errors become a line and an exit code."""
+    """Runs the verb; turns errors into one line and an exit code."""
     try:
         code: int = options.run(options)
         sys.stdout.flush()

@@ -36,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Looks, writes, prints the commands that come next, and estimates what a run takes."""
+    import sys
     from pathlib import Path
 
     from softf1.errors import printable
@@ -59,4 +60,6 @@ def run(options: argparse.Namespace) -> int:
     print(f"{printable(options.out)}: {printable(made.summary())}\n")
     print("\n".join(map(printable, made.commands(options.out))), flush=True)
     print(f"\na run: {printable(describe_cost(made.recipe, made.examples))}")
+    for note in made.survey.notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
     return 0

@@ -34,7 +34,7 @@ def add_scored(parser: argparse.ArgumentParser) -> None:
 
 
 def read_scored(options: argparse.Namespace) -> dict[str, Any]:
-    """What `rescore` and `find_headroom` take of them, with the device."""
+    """Returns the arguments of `rescore` and `find_headroom` from these options."""
     if options.data and options.split:
         raise InputError("wanted --data or --split, got both")
     return {
@@ -67,7 +67,7 @@ def add_on(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Adds `--set`, as often as there are options."""
+    """Adds `--set` (repeatable) and `--encoding`."""
     parser.add_argument(
         "--set",
         action="append",
@@ -81,7 +81,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def read_settings(items: Sequence[str], encoding: str | None = None) -> dict[str, object]:
-    """The options by name.
+    """Returns the reader options by name.
 
     >>> read_settings(["tag=3", "header=false", "label=category"])
     {'tag': 3, 'header': False, 'label': 'category'}
@@ -120,7 +120,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_places(options: argparse.Namespace) -> dict[str, Any]:
-    """What `find` takes: device, autocast and batch_tokens."""
+    """Returns device, autocast and batch_tokens for prediction."""
     import torch
 
     from softf1.training.processes import choose_precision, make_autocast
@@ -140,16 +140,22 @@ def choose_places(options: argparse.Namespace) -> dict[str, Any]:
     return {"device": device, "autocast": autocast, "batch_tokens": tokens}
 
 
-def add_grid_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what all experiments over a grid have in common."""
+def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int = 5) -> None:
+    """Adds the options that all experiments over a grid share.
+
+    Args:
+        parser: The parser of the verb.
+        folder: The default output folder, for the help text.
+        seeds: The default number of seeds.
+    """
     parser.add_argument(
-        "--seeds", type=int, default=5, metavar="N", help="seeds per row (default 5)"
+        "--seeds", type=int, default=seeds, metavar="N", help=f"seeds per row (default {seeds})"
     )
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="parallel runs (default 1)"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="GRID", help="output folder (default: runs/NAME-VERB)"
+        "--out", type=Path, metavar="GRID", help=f"output folder (default: {folder})"
     )
     parser.add_argument(
         "--gain",
@@ -167,14 +173,14 @@ def add_grid_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_least(options: argparse.Namespace, **least: int) -> None:
-    """Refuses numbers below the least that makes sense."""
+    """Raises for numbers that are too small."""
     for name, lowest in least.items():
         if getattr(options, name) < lowest:
             raise InputError(f"wanted --{name} from {lowest} up, got {getattr(options, name)}")
 
 
 def check_grid_options(options: argparse.Namespace) -> None:
-    """Refuses numbers that make no sense."""
+    """Raises for numbers that make no sense."""
     check_least(options, seeds=1, jobs=1)
     if not 0 < options.gain < 100:
         raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
@@ -224,7 +230,7 @@ def run_grid(
 
 @contextmanager
 def choose_executor(options: argparse.Namespace, folder: Path) -> Iterator[Execute]:
-    """What runs the cells."""
+    """Returns the function that runs the jobs of a grid."""
     if options.on == "ray":
         from softf1.experiments.on_ray import Cluster
 

@@ -28,12 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, metavar="FOLDER", help="use FOLDER in place of data/ in the recipes"
     )
     parser.add_argument("--dry-run", action="store_true", help="show what would run; train nothing")
-    add_grid_options(parser)
-    parser.set_defaults(seeds=1)
+    add_grid_options(parser, "runs/reproduce", seeds=1)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists the tables, or runs what is there of one and prints it."""
+    """Lists the tables, or runs one with the data that is available and prints it."""
     from softf1.cli.show import print_table
     from softf1.experiments.grid import lock_grid
     from softf1.experiments.tables import find_table, list_ready

@@ -25,8 +25,9 @@ def format_result(result: Mapping[str, Any], folder: Path) -> str:
     last = list(result["scores"].values())[-1]
     if "labels" in last:
         blocks.append(format_labels(last["labels"]))
+    blocks += filter(None, map(format_point, result.get("operating_points", ())))
     if result.get("collapsed"):
-        blocks.append("collapsed: on dev the kept model finds nothing, or one class alone")
+        blocks.append("collapsed: on dev, the saved model predicts nothing or only one class")
     blocks += [f"warning: {printable(message)}" for message in result["warnings"]]
     seconds = result["seconds"]
     blocks.append(
@@ -37,6 +38,23 @@ def format_result(result: Mapping[str, Any], folder: Path) -> str:
     return "\n\n".join(blocks)
 
 
+def format_point(point: Mapping[str, Any]) -> str:
+    """Formats an operating point that reaches its target; empty for others.
+
+    >>> print(format_point({"label": "spam", "target": "precision>=0.9", "reached": True,
+    ...                     "threshold": 0.75, "right": 40, "given": 41, "gold": 50,
+    ...                     "bound": 0.8943, "confidence": 0.95}))
+    spam: precision>=0.9 is reached from a threshold of 0.75: 40 of 41 on dev, at least 0.894 ...
+    """
+    if not point["reached"]:
+        return ""
+    of = point["given" if point["target"].startswith("precision") else "gold"]
+    reached = f"{point['target']} is reached from a threshold of {point['threshold']:.6g}"
+    found = f"{point['right']:,} of {of:,} on dev, at least {point['bound']:.3f}"
+    label = f"{point['label']}: " if point["label"] else ""
+    return printable(f"{label}{reached}: {found} with {point['confidence']:.0%} confidence")
+
+
 def format_finished(result: Mapping[str, Any], folder: Path) -> str:
     """Says that a run was finished before, when, and its primary metric."""
     from softf1.training.run_folder import finished_on
@@ -45,7 +63,7 @@ def format_finished(result: Mapping[str, Any], folder: Path) -> str:
     scores = [f"{part} {metric} {100 * one[metric]:.2f}" for part, one in lines_of(result)]
     return (
         f"{folder}: finished before, on {finished_on(folder, result)}; nothing was trained, "
-        f"--force trains it anew\n{', '.join(scores)}"
+        f"--force trains it again\n{', '.join(scores)}"
     )
 
 
@@ -142,7 +160,7 @@ def _rows(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]
 
 
 def list_columns(comparison: Mapping[str, Any]) -> dict[str, str]:
-    """Headings of the columns that say something, and their keys.
+    """Returns the headings and keys of the columns that are not empty.
 
     Of one label each, micro F1, precision, recall and accuracy are one number: it stands once.
     """
@@ -165,18 +183,18 @@ def _row(row: Mapping[str, Any], extra: Mapping[str, str]) -> Iterator[str]:
 
 
 def say_narrowest(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Which width of the intervals this test set allows, however many seeds are run.
+    """Says how narrow the intervals can get on this test set with any number of seeds.
 
     >>> rows = [{"loss": "dice", "narrowest": 0.004, "role": "loss"}]
     >>> say_narrowest(rows)
-    'However many seeds are run, this test set allows no interval narrower than ± 0.40.'
+    'With any number of seeds, this test set allows no interval narrower than ± 0.40.'
     """
     widths = [row["narrowest"] for row in rows if row["role"] == "loss"]
     known = sorted(width for width in widths if _number(width) and width > 0)
     if not known:
         return ""
     text = " to ".join(dict.fromkeys(f"± {points(width)}" for width in (known[0], known[-1])))
-    return f"However many seeds are run, this test set allows no interval narrower than {text}."
+    return f"With any number of seeds, this test set allows no interval narrower than {text}."
 
 
 def _groups(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
@@ -188,7 +206,7 @@ def _groups(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence
 
 
 def points(share: float | None, *, sign: str = "") -> str:
-    """A share in points of a hundred; nothing for nothing.
+    """Formats a share in points; empty for None.
 
     >>> points(0.81234), points(0.004, sign="+"), points(None)
     ('81.23', '+0.40', '')
@@ -201,7 +219,7 @@ def _number(value: float | None) -> bool:
 
 
 def on_terminal() -> bool:
-    """Whether output goes to a terminal, or should look so."""
+    """Whether output goes to a terminal, or should be formatted as if it did."""
     from rich.console import Console
 
     return Console().is_terminal
@@ -250,7 +268,7 @@ def print_table(
         table.add_row(*(Text(row[place]) for place in widths))
     console.print(table)
     if left_out:
-        print(f"left out for this width of the terminal: {', '.join(left_out)}")
+        print(f"columns left out to fit the terminal: {', '.join(left_out)}")
 
 
 def show_and_exit(comparison: Mapping[str, Any], folder: Path) -> int:

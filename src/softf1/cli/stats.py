@@ -97,11 +97,11 @@ def _print_tables(
         print(printable(one.plain_labels) or said)
         if one.nesting:
             print(one.nesting)
-        print(f"most frequent to rarest label: {one.spread:.1f}")
+        print(f"the most frequent label occurs {one.spread:.1f} times as often as the rarest")
         lengths = one.lengths
         print(
-            f"words of an example: {lengths.median:,} in the middle, 99% have at most "
-            f"{lengths.most:,}, the longest {lengths.longest:,} (line {lengths.line:,})"
+            f"words per example: median {lengths.median:,}, 99% have at most {lengths.most:,}, "
+            f"longest {lengths.longest:,} (line {lengths.line:,})"
         )
         _print_labels(one)
         for note in corpus.problems.notes:

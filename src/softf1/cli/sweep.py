@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY:OTHER",
         help="set OTHER to 1 − KEY, such as loss.alpha:loss.beta",
     )
-    add_grid_options(parser)
+    add_grid_options(parser, "runs/NAME-sweep")
 
 
 def run(options: argparse.Namespace) -> int:

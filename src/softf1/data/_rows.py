@@ -175,7 +175,8 @@ def _named(
             if named:
                 continue
         if len(cells) != len(names):
-            message = f"wanted {len(names)} columns, got {len(cells)}: {short(cells[0])}"
+            columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
+            message = f"wanted {columns}, got {len(cells)}: {short(cells[0])}"
             problems.add(RecordError("ragged row", message, path=path, line=line))
             continue
         yield line, dict(zip(names, cells, strict=True))

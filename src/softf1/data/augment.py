@@ -75,7 +75,7 @@ def embedding_synonyms(
     """
     table = np.asarray(matrix, dtype=np.float32)
     if table.ndim != 2 or len(table) != len(vocabulary):
-        wanted = f"wanted a matrix of {len(vocabulary)} rows, one a token"
+        wanted = f"wanted a matrix of {len(vocabulary)} rows, one per token"
         raise InputError(f"{wanted}, got shape {table.shape}")
     rows = [index for index, token in enumerate(vocabulary) if token.isalpha() and len(token) > 2]
     words = [vocabulary[index].lower() for index in rows]

@@ -335,7 +335,8 @@ class _Rows:
     def finish(self) -> LabelCounts:
         labels = self.labels
         if not labels:
-            raise InputError("wanted labels to count, got rows without any", path=self.path)
+            message = "wanted labels to count, got rows without any; name their column with"
+            raise InputError(f"{message} --set label=NAME", path=self.path)
         several = (self.most, self.least) != (1, 1)
         if self.most > 1:
             unit, said = f"{self.unit} × labels", "a label that a text does not have"

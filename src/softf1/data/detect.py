@@ -71,7 +71,7 @@ def detect(
     wanted = "CoNLL columns, CoNLL-U, word_TAG lines, a table with a header, `label text`, JSON"
     if of_json:
         wanted = (
-            "SQuAD, QuoRef, BERT-MRC, or objects, a line each or in a list, with a text, two "
+            "SQuAD, QuoRef, BERT-MRC, or objects, one per line or in a list, with a text, two "
             "texts, spans, or a context with question and answers"
         )
     asked = f" for the task {task}" if task else ""
@@ -116,7 +116,8 @@ def _spans(start: str) -> Detected | None:
     is_list = text.startswith("[")
     if not any(map(has_spans, _list_objects(text, is_list=is_list))):
         return None
-    kind, where = ("spans-json", "a list of objects") if is_list else ("spans", "one object a line")
+    where = "a list of objects" if is_list else "one object per line"
+    kind = "spans-json" if is_list else "spans"
     return Detected(kind, TaggedSentence.task, f"{where} with spans")
 
 

@@ -1,4 +1,4 @@
-"""Sentences with spans, which may overlap: JSON, one object a line or a list of objects.
+"""Sentences with spans, which may overlap: JSON, one object per line or a list of objects.
 
 An object has its words and the spans of its names, by word and with exclusive ends:
 
@@ -52,7 +52,7 @@ def iterate(
 
     Args:
         path: The file.
-        kind: "jsonl" (one object a line) or "json" (a list of objects).
+        kind: "jsonl" (one object per line) or "json" (a list of objects).
         inclusive: Whether the end of a span is its last word (or character), not the one behind
             it. None says so for spans under "ner", as GLiNER's files have them.
         encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
@@ -199,7 +199,7 @@ def _take_apart(value: object) -> tuple[object, object, object]:
 _TASKS = (TaggedSentence.task,)
 FORMATS = {
     "spans": Format(
-        *(iterate, _TASKS, "one object a line: words or a text, and spans that may overlap"),
+        *(iterate, _TASKS, "one object per line: words or a text, and spans that may overlap"),
         {"kind": "jsonl"},
     ),
     "spans-json": Format(iterate, _TASKS, "the same as a list of objects", {"kind": "json"}),

@@ -294,9 +294,8 @@ class Overlap:
                 f"{self.second} has the same {self.of_second:,} texts as {self.first}, in the same "
                 "order: is one file given twice?"
             )
-        return (
-            f"{self.second}: {self.in_second:,} of {self.of_second:,} texts are in {self.first} too"
-        )
+        shared = f"{self.second}: {self.in_second:,} of {self.of_second:,} texts"
+        return f"{shared} {'is' if self.in_second == 1 else 'are'} also in {self.first}"
 
 
 def find_overlaps(parts: Mapping[str, TextHashes]) -> list[Overlap]:
@@ -304,7 +303,7 @@ def find_overlaps(parts: Mapping[str, TextHashes]) -> list[Overlap]:
 
     >>> parts = {"train": TextHashes(["a", "b", "b"]), "dev": TextHashes(["b", "c"])}
     >>> [str(overlap) for overlap in find_overlaps(parts)]
-    ['dev: 1 of 2 texts are in train too']
+    ['dev: 1 of 2 texts is also in train']
     """
     overlaps = []
     for (first, one), (second, other) in combinations(parts.items(), 2):

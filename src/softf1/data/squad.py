@@ -169,6 +169,6 @@ def _nearest(context: str, text: str, start: int) -> int:
 FORMATS = {
     "squad": Format(iterate, (QAExample.task,), "SQuAD 1.1 and 2.0, CMRC 2018"),
     "quoref": Format(
-        iterate, (QAExample.task,), "QuoRef: several spans an answer", {"several": True}
+        iterate, (QAExample.task,), "QuoRef: several spans per answer", {"several": True}
     ),
 }

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 GROUPS = ("head", "mid", "tail")
-SURE = ("helps", "hurts", "surely above", "surely below")
+SURE = ("helps", "hurts", "significantly above", "significantly below")
 COLUMNS = (
     *("loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"),
     *("verdict", "precision", "recall", "sd_seeds", "sd_examples", "df", "narrowest"),
@@ -145,7 +145,7 @@ class Variants:
             pseudo = counted.pseudo_values(self.metric)
             self.counted = counted
         except InputError as problem:
-            self.note(f"intervals know nothing of the test examples: {problem}")
+            self.note(f"the intervals do not cover the test examples: {problem}")
         labels = scores.get("labels") or (counted.by_label() if counted else {})
         dev = parts.get("dev", {})
         return RunScores(
@@ -225,15 +225,15 @@ def _add_notes(variants: Variants, differences: Mapping[str, Difference]) -> Non
         difference = differences.get(variant)
         if difference and difference.low > 0:
             variants.note(
-                f"the row {variant}, which trains no encoder, is surely ahead of {baseline}"
+                f"the row {variant}, which trains no encoder, is significantly ahead of {baseline}"
             )
     if variants.split == "dev":
         variants.note(
-            "there is no test file: dev, which chose settings and checkpoints, flatters all"
+            "there is no test file: all scores are from dev, which chose the settings, and too high"
         )
     if any(_may_differ(result) for result in variants.results):
         variants.note(
-            "these runs do not repeat to the bit: on a GPU without train.deterministic the same "
+            "these runs may not repeat exactly: on a GPU without train.deterministic the same "
             "seed may give another score"
         )
     trained = {

@@ -1,4 +1,4 @@
-"""`softf1 reproduce`: the paper's figures beside our own, as far as the data is available.
+"""`softf1 reproduce`: the paper's figures next to our own, as far as the data is available.
 
 Another encoder, seed or dataset is another experiment: every row names its encoder and the number
 of seeds, and a row without data says so. F1 by label comes last in this file; tables that need no

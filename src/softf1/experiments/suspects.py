@@ -83,7 +83,7 @@ def find_suspects(
         execute: Executes the runs.
         folds: How many models to train; each leaves out the examples of its own fold.
         top: How many suspects to write, the likeliest errors first.
-        force: Start afresh in a folder that holds other folds, or these.
+        force: Start again, whatever folds the folder holds.
         quiet: Show no progress.
 
     Returns:

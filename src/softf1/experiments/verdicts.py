@@ -48,12 +48,12 @@ def find_verdict(difference: Difference, p_holm: float, *, losses: int, gain: fl
         gain: The smallest gain that matters, as a fraction (0.005 is half a point).
     """
     if math.isnan(difference.p):
-        return "one seed cannot tell"
+        return "one seed is not enough"
     if p_holm < ALPHA:
         return "helps" if difference.mean > 0 else "hurts"
     if difference.p < ALPHA:
         way = "may help" if difference.mean > 0 else "may hurt"
-        return f"{way}; among {losses} losses one like this comes by chance too"
+        return f"{way}; among {losses} losses, one result like this can be chance"
     if difference.mean == 0 and difference.sd_seeds == 0 and difference.sd_examples == 0:
         return "no difference in any run"
     if min(difference.probability, 1 - difference.probability) < LEANS:
@@ -66,10 +66,10 @@ def find_verdict(difference: Difference, p_holm: float, *, losses: int, gain: fl
 def judge_control(difference: Difference) -> str:
     """The same for a control, which the baseline is compared with."""
     if math.isnan(difference.p):
-        return "one seed cannot tell"
+        return "one seed is not enough"
     if difference.p < ALPHA:
-        return "surely above" if difference.mean > 0 else "surely below"
-    return "not told apart"
+        return f"significantly {'above' if difference.mean > 0 else 'below'}"
+    return "no significant difference"
 
 
 def name_needs(difference: Difference, *, gain: float) -> str:
@@ -136,7 +136,7 @@ def say_which_help(
         loss: f"{loss} {name_gain(difference, metric)}" for loss, (difference, _) in rows.items()
     }
     if all(math.isnan(difference.p) for difference, _ in rows.values()):
-        return f"One seed cannot tell: {'; '.join(named.values())} against {baseline}."
+        return f"One seed is not enough: {'; '.join(named.values())} against {baseline}."
     sure = {loss: difference.mean for loss, (difference, p) in rows.items() if p < ALPHA}
     better = sorted((loss for loss in sure if sure[loss] > 0), key=lambda loss: -sure[loss])
     worse = [loss for loss in sure if sure[loss] < 0]
@@ -146,8 +146,8 @@ def say_which_help(
         parts.append(f"{', '.join(named[loss] for loss in better)} over {baseline}: {verb}.")
     else:
         best = max(rows, key=lambda loss: rows[loss][0].mean)
-        ahead = "the best is" if rows[best][0].mean > 0 else "none is ahead of it, nearest is"
-        parts.append(f"No loss is surely better than {baseline}; {ahead} {named[best]}.")
+        ahead = "the best is" if rows[best][0].mean > 0 else "none is ahead of it, the closest is"
+        parts.append(f"No loss is significantly better than {baseline}; {ahead} {named[best]}.")
     if worse:
         verb = "hurts" if len(worse) == 1 else "hurt"
         parts.append(f"{', '.join(worse)} {verb}.")
@@ -186,17 +186,17 @@ def list_caveats(
     if undecided := find_undecided(trials):
         yield (
             f"short runs say little about {', '.join(undecided)}: "
-            "most settings have one and the same dev score"
+            "most settings have the same dev score"
         )
     if collapsed := count_collapsed(runs):
         yield (
-            f"collapsed, that is found nothing or one class alone on dev: {', '.join(collapsed)}; "
-            "a mean over such seeds is no mean of trained models"
+            f"collapsed (nothing, or only one class, predicted on dev): {', '.join(collapsed)}; "
+            "do not trust a mean over such seeds"
         )
     if constant := find_constant(runs):
         yield (
             f"every test example scores the same with every seed of {', '.join(constant)}, "
-            "as if one answer were given to all"
+            "as if the model always gave the same answer"
         )
 
 

@@ -226,7 +226,7 @@ def check_weight(weight: Tensor | Sequence[float] | None, like: Tensor) -> Tenso
     weight = given.to(dtype=like.dtype, device=like.device)
     if weight.shape != like.shape[-1:]:
         wanted, got = tuple(like.shape[-1:]), tuple(weight.shape)
-        raise ValueError(f"wanted one weight a class, {wanted}, got {got}")
+        raise ValueError(f"wanted one weight per class, {wanted}, got {got}")
     return weight
 
 

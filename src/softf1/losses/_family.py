@@ -39,21 +39,22 @@ class DiceFamilyOptions(TypedDict, total=False):
     """The options that dice, Tversky and self-adjusting dice share.
 
     Attributes:
-        smooth: Added above and below, from 0 up, by default 1. At example level it is what makes a
-            negative cost anything: with dice, `p² / (p² + smooth)`. Larger: negatives cost less,
-            recall rises.
-        weight: One weight a class in the mean over classes, `Σ w·l / Σ w`; in the sums for `micro`.
+        smooth: Added to numerator and denominator, from 0 up, by default 1. At example level, a
+            negative costs `p² / (p² + smooth)` with dice; a larger value makes negatives cheaper
+            and raises recall.
+        weight: One weight per class in the mean over classes, `Σ w·l / Σ w`; for `micro`, in the
+            sums.
         mask: (...), True = counts.
         ignore_index: Target value that does not count, by default −100.
         reduction: `mean`, `sum` or `none`: over examples at example level, classes at batch level.
         over: `example`: the ratio of every example and class. `batch`: sums over the batch first.
         average: Batch level only. `macro`: the mean of the classes' ratios, so that rare classes
             weigh as much as frequent ones. `micro`: one ratio of the sums over the classes.
-        exclude: Classes left out of the loss, such as O. A row of theirs still counts against the
-            other classes.
+        exclude: Classes without a term in the loss, such as O. Another class predicted on their
+            rows is still a false positive.
         ohem_ratio: Batch level only: per class, keep all positives and this many of the hardest
             negatives for each.
-        min_kept: The least number of negatives that `ohem_ratio` keeps, by default 1, so that a
+        min_kept: The minimum number of negatives that `ohem_ratio` keeps, by default 1, so that a
             batch without positives still learns.
         check_labels: Check labels for their range; by default on the CPU only.
         backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.

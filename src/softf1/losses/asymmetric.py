@@ -37,7 +37,7 @@ def asymmetric_loss(
     reduction: Reduction = "mean",
     check_labels: bool | None = None,
 ) -> Tensor:
-    r"""Asymmetric loss of labels that do not exclude each other, a sigmoid each.
+    r"""Asymmetric loss for several labels per text (sigmoids).
 
     A positive costs `−(1 − p)^gamma_positive · log p`, a negative `−q^gamma_negative · log(1 − q)`
     with `q = max(p − clip, 0)`. With one gamma for both and `clip=0` it is `focal_loss`.

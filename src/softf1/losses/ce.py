@@ -48,7 +48,7 @@ def cross_entropy_loss(
     Args:
         logits: (..., C), classes last.
         target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
-        weight: One weight a class. Softmax: rows weigh as their gold class, `Σ w[y]·l / Σ w[y]`.
+        weight: One weight per class. Softmax: rows weigh as their gold class, `Σ w[y]·l / Σ w[y]`.
             Sigmoid: the positive term of a class is multiplied by it (torch's `pos_weight`), which
             raises recall above 1 and precision below 1.
         label_smoothing: Share of the target spread evenly over the classes, from 0 to below 1.

@@ -24,12 +24,12 @@ class CompoundLoss(nn.Module):
 
     With `f` running from 0 to 1 over `schedule_steps` calls of `advance()`, the shares are
     `(mix[0] · (1 − f), mix[1] · f)`: cross entropy first, say, then dice, which is how to start a
-    dice loss that collapses. The step is a buffer: it is saved in `state_dict()` and goes on after
-    loading.
+    dice loss that collapses. The step is a buffer: it is saved in `state_dict()` and continues
+    after loading.
 
     Args:
         parts: The losses.
-        mix: One factor a part; 1 for each by default.
+        mix: One factor per part; 1 for each by default.
         schedule: `linear` or `cosine`, for two parts.
         schedule_steps: How many steps the move takes.
 
@@ -63,7 +63,7 @@ class CompoundLoss(nn.Module):
         super().__init__()
         mix = [1.0] * len(parts) if mix is None else list(mix)
         if not parts or len(mix) != len(parts):
-            raise ValueError(f"wanted one mix factor a part, got {len(mix)} for {len(parts)}")
+            raise ValueError(f"wanted one mix factor per part, got {len(mix)} for {len(parts)}")
         if not all(math.isfinite(factor) and factor >= 0 for factor in mix):
             raise ValueError(f"wanted finite mix factors from 0 up, got {mix}")
         _check_schedule(len(parts), schedule, schedule_steps)

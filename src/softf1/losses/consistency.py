@@ -22,9 +22,9 @@ def consistency_loss(
 
     `½·KL(a‖b) + ½·KL(b‖a) = ½·Σ_c (a_c − b_c)·(log a_c − log b_c)`
 
-    The two predictions come from the same model with other dropout. The target only says which rows
-    count, and whether the classes of a row exclude each other: a target of the shape of the logits,
-    or one class alone, means a sigmoid for each entry, as in all losses here.
+    The two predictions come from the same model with different dropout. The target only says which
+    rows count, and whether the classes of a row exclude each other: a target of the shape of the
+    logits, or a single class, means a sigmoid for each entry, as in all losses here.
 
     Args:
         logits: `(..., C)`; a logit of −inf takes its class out of the row.
@@ -78,7 +78,7 @@ class ConsistentLoss(nn.Module):
     and pass the targets once.
 
     Args:
-        loss: What both halves are trained with.
+        loss: The loss for both halves.
         factor: κ; 1 is a good start.
 
     >>> from softf1.losses import CrossEntropyLoss

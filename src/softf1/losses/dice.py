@@ -21,13 +21,14 @@ def dice_loss(
 ) -> Tensor:
     r"""Dice loss, Eq. 7: `1 − (2·p·y + smooth) / (p² + y² + smooth)`, per class against the rest.
 
-    A soft F1: false positives and false negatives cost alike, true negatives nothing. With
+    A soft F1: false positives and false negatives cost the same, true negatives nothing. With
     `over="batch"` it is the set-level loss that the paper's runs used.
 
     Args:
         logits: (..., C), classes last.
         target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
-        squared: `p² + y²` below, else `p + y`: `tversky_loss` at .5/.5 with half the smooth.
+        squared: `p² + y²` in the denominator, else `p + y`, which is `tversky_loss` at .5/.5 with
+            half the smooth.
         **shared: Options of the whole family: `DiceFamilyOptions`.
 
     Returns:

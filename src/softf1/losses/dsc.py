@@ -27,15 +27,16 @@ def self_adjusting_dice_loss(
 ) -> Tensor:
     r"""Self-adjusting dice, Eq. 11: dice with `q = (1 − p)^alpha · p` in place of p.
 
-    `1 − (2·q·y + smooth) / (q + y + smooth)`, with `q² + y²` below if `squared`. Confident examples
-    count less, as in focal loss. The value of a perfect positive is not 0 but 1 / (1 + smooth), and
-    with the detached decay it is no measure of progress: the gradient is what counts.
+    `1 − (2·q·y + smooth) / (q + y + smooth)`, with `q² + y²` in the denominator if
+    `squared`. Confident examples count less, as in focal loss. The value of a perfect positive is
+    not 0 but 1 / (1 + smooth), and with the detached decay it does not measure progress; only the
+    gradient matters.
 
     Args:
         logits: (..., C), classes last.
         target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
         alpha: How fast confident examples fade, from 0 (this is then `dice_loss`) up.
-        squared: `q² + y²` below, else `q + y`.
+        squared: `q² + y²` in the denominator, else `q + y`.
         decay: `detached`: the decay is a weight of the example, as the paper describes it, and the
             gradient pushes a positive up until p = 1. `paper`: Eq. 11 as printed, differentiated
             through the decay; q is largest at p = 1 / (1 + alpha), so a positive is pushed back

@@ -57,7 +57,7 @@ class WindowLoss(nn.Module):
         loss: A loss of this package or a sum of such; `reduction` must be `mean` or `sum`,
             `ohem_ratio` is refused.
         statistics: `exact`. Or `running`: no first pass but for the first window; S is then an
-            average over past windows, which makes the gradient approximate. Rankings refuse.
+            average over past windows, which makes the gradient approximate. Not for ranking losses.
         decay: How much of the running average stays with each window, from 0 to below 1.
         group: The ranks whose gradients are averaged; all by default.
 
@@ -304,9 +304,10 @@ def backward_exact(
     Args:
         window: The loss.
         forward: From a micro-batch to `(logits, target)` or `(logits, target, mask)`.
-        micro_batches: Those of this rank, at least one; their sizes and number may differ.
-        backward: Such as `accelerator.backward`.
-        no_sync: Entered for all but the last, so that gradients meet once: DDP's `model.no_sync`.
+        micro_batches: The micro-batches of this rank, at least one; sizes and number may differ.
+        backward: Another way to run backward, such as `accelerator.backward`.
+        no_sync: A context for all but the last micro-batch, so that gradients are synchronised
+            once: DDP's `model.no_sync`.
 
     Returns:
         The loss of all micro-batches of all ranks, a scalar without gradient.

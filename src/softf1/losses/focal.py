@@ -46,7 +46,7 @@ def focal_loss(
         logits: (..., C), classes last.
         target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
         gamma: How fast easy examples fade, from 0 (this is then cross entropy) up.
-        weight: One weight a class, as in `cross_entropy_loss`.
+        weight: One weight per class, as in `cross_entropy_loss`.
         mask: (...), True = counts.
         ignore_index: Target value that does not count.
         reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.

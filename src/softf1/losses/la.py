@@ -1,4 +1,4 @@
-"""Logit adjustment (Menon et al. 2021): cross entropy that is told the class prior."""
+"""Logit adjustment (Menon et al. 2021): cross entropy corrected for the class prior."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def logit_adjusted_loss(
 ) -> Tensor:
     r"""Cross entropy of `logits − tau · log weight`, with the weights of inverse class frequency.
 
-    With `weight = 1 / π` that is `logits + tau · log π`: the prior π stands beside the logits in
-    training and is missing in use, so that a rare class needs less evidence to be chosen. The
-    decision is the one with the best balanced accuracy, whatever the shares of the classes.
+    With `weight = 1 / π` this is `logits + tau · log π`: the log prior is added in training and
+    left out in prediction, so a rare class needs less evidence to be predicted. With tau = 1 this
+    gives the best balanced accuracy for any class frequencies.
 
     Args:
         logits: (..., C), classes last.
         target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
-        tau: How much of the prior is taken out, from 0 (this is then cross entropy) up; more
+        tau: How strongly to correct for the prior, from 0 (this is then cross entropy) up; more
             raises the recall of rare classes and lowers their precision.
         weight: Inverse class frequencies, as `class_weights` gives them with `balanced` or
             `inverse`: a common factor changes nothing for softmax, for sigmoid it is
             negatives / positives. A class with weight 0, never seen, is treated as the rarest.
-            No weights are no adjustment.
+            Without weights there is no adjustment.
         mask: (...), True = counts.
         ignore_index: Target value that does not count.
         reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.

@@ -39,10 +39,10 @@ def partial_auc_loss(
 
     A pair in the wrong order costs more than log 2, one in the right order less: it bounds the area
     that is missing above the ROC curve, left of a false positive rate of `max_fpr`. Among all ways
-    to choose that share of the negatives, the hardest cost most, for each positive alike (the
+    to choose that share of the negatives, the hardest cost most, for each positive (the
     conditional value at risk of Zhu et al. 2022).
 
-    Only the order of the rows counts: the loss says nothing about where the bar is. Add cross
+    Only the order of the rows counts: the loss does not learn a threshold. Add cross
     entropy (`ce+pauc`), or tune a threshold. A class without positives or without negatives has
     nothing to rank and is left out of the mean.
 
@@ -52,11 +52,11 @@ def partial_auc_loss(
             as positive from 0.5 up.
         max_fpr: The share of the negatives that counts, above 0 up to 1. At 1 it is the AUC over
             all pairs. Smaller looks at the top of the list only, where precision is decided.
-        weight: One weight a class in the mean over classes, `Σ w·l / Σ w`.
+        weight: One weight per class in the mean over classes, `Σ w·l / Σ w`.
         mask: (...), True = counts.
         ignore_index: Target value that does not count.
         reduction: `mean` or `sum` over the classes with something to rank, or `none`: (C,).
-        exclude: Classes left out of the loss, such as O. A row of theirs is still a negative of the
+        exclude: Classes left out of the loss, such as O. Their rows are still negatives of the
             other classes.
         check_labels: Check labels for their range; by default on the CPU only.
 

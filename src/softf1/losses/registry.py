@@ -46,9 +46,9 @@ _registry: dict[str, Callable[..., nn.Module]] = {}
 
 
 def register_loss(name: str, factory: Callable[..., nn.Module]) -> None:
-    """Makes `factory(**options)`, a module called as `(logits, target, mask=None)`, known by name.
+    """Registers `factory(**options)`, a module called as `(logits, target, mask=None)`, by name.
 
-    Another package does the same without calling anything, in its `pyproject.toml`:
+    A package can do the same in its `pyproject.toml`:
     `[project.entry-points."softf1.losses"]`, `mine = "my_package:MyLoss"`.
     """
     if "+" in name or not name:
@@ -65,7 +65,7 @@ def loss_names() -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossFacts:
-    """What a loss, or a sum of losses, says about itself; `LossModule` explains it."""
+    """The facts that a loss, or a sum of losses, declares; `LossModule` explains them."""
 
     name: str
     summary: str
@@ -80,12 +80,12 @@ class LossFacts:
 
     @property
     def needs_classes(self) -> bool:
-        """True where the loss has no meaning for positions in a text, which have no class."""
+        """Whether the loss needs classes, so that it cannot be used for positions in a text."""
         return self.needs_counts or self.compares_rows
 
 
 def loss_facts(name: str) -> LossFacts:
-    """Returns what the loss `name` says about itself; for `a+b` what its parts and the sum say.
+    """Returns the facts that a loss declares; for `a+b`, those of its parts and of the sum.
 
     >>> loss_facts("wce").needs_counts
     True
@@ -123,7 +123,7 @@ def loss_facts(name: str) -> LossFacts:
 
 
 def compared_losses() -> list[str]:
-    """Returns what is compared where nothing is said: single losses, then sums.
+    """Returns the losses that `softf1 compare` runs by default: single losses, then sums.
 
     >>> compared_losses()
     ['ce', 'wce', 'la', 'focal', 'wfocal', 'dice', 'tversky', 'dsc', 'ce+dice']

@@ -1,4 +1,4 @@
-"""Smooth average precision (Brown et al. 2020): how far up its list each positive stands."""
+"""Smooth average precision (Brown et al. 2020): how high each positive is ranked."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def smooth_ap_loss(
     exclude: Sequence[int] = (),
     check_labels: bool | None = None,
 ) -> Tensor:
-    r"""One minus the average precision of each class, with a sigmoid for every "stands above".
+    r"""One minus the average precision of each class, with a sigmoid for every "ranked above".
 
     `1 − mean over positives i of (1 + Σ_{j≠i positive} s_ji) / (1 + Σ_{j≠i} s_ji)`, where
-    `s_ji = sigmoid((z_j − z_i) / tau)` says how far row j stands above row i, and z are the
+    `s_ji = sigmoid((z_j − z_i) / tau)` says how far row j is ranked above row i, and z are the
     log-odds of the class: the logit for sigmoid, `x_c − logsumexp(the others)` for softmax.
 
-    Only the order of the rows counts: the loss says nothing about where the bar is. Add cross
+    Only the order of the rows counts: the loss does not learn a threshold. Add cross
     entropy (`ce+smooth_ap`), or tune a threshold. A class without positives or without negatives
     has nothing to rank and is left out of the mean.
 
@@ -45,11 +45,11 @@ def smooth_ap_loss(
             as positive from 0.5 up.
         tau: How soft a comparison is, in logits, above 0. Smaller is closer to average precision
             and has a gradient for close pairs only.
-        weight: One weight a class in the mean over classes, `Σ w·l / Σ w`.
+        weight: One weight per class in the mean over classes, `Σ w·l / Σ w`.
         mask: (...), True = counts.
         ignore_index: Target value that does not count.
         reduction: `mean` or `sum` over the classes with something to rank, or `none`: (C,).
-        exclude: Classes left out of the loss, such as O. A row of theirs is still a negative of the
+        exclude: Classes left out of the loss, such as O. Their rows are still negatives of the
             other classes.
         check_labels: Check labels for their range; by default on the CPU only.
 

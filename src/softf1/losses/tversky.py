@@ -107,7 +107,7 @@ class TverskyLoss(LossModule):
     """`tversky_loss` as a module with the same options."""
 
     function = staticmethod(tversky_loss)
-    summary = "Tversky: dice with a price for false positives and negatives; alpha, beta, …"
+    summary = "Tversky: dice with weights of false positives and negatives; alpha, beta, …"
     compared = True
     # The linear form falls into p = 0 everywhere on real data, whatever alpha is.
     tunes_positions = (

@@ -1,4 +1,4 @@
-"""What the label counts of the training data say: class weights, and where a head's bias starts."""
+"""Class weights and the initial bias of a head, from the label counts of the training data."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def prior_bias(
     """Returns the bias that makes an untrained head predict the class prior.
 
     Softmax: log((n_c + 1) / (n + C)). Sigmoid: the log-odds log((positive + 1) / (negative + 1)).
-    Started from a zero bias, a model first unlearns to call every other token an entity; most dice
-    losses never come back from there.
+    With a zero bias, a model first has to unlearn that every other token is an entity; most dice
+    losses do not recover from that.
 
     Args:
         counts: As in `class_weights`: C counts, or with `sigmoid` one or C pairs

@@ -48,12 +48,11 @@ def zlpr_loss(
 
     Args:
         logits: (..., C), classes last.
-        target: Class indices (...), of which there is one positive a row, or 0/1 (or in between) of
+        target: Class indices (...), one positive per row, or 0/1 (or in between) of
             the shape of `logits`.
-        margin: How far from 0 logits are to be, from 0 up: positives above `margin`, negatives
-            below `−margin`.
-        weight: Multiplies `exp(−x)` of a positive: its logit is to be `log weight` higher. Above 1
-            it raises recall.
+        margin: Pushes positives above `margin` and negatives below `−margin`, from 0 up.
+        weight: Multiplies `exp(−x)` of a positive, so its logit must be higher by `log weight`.
+            Above 1 it raises recall.
         mask: (...), True = counts.
         ignore_index: Target value that does not count.
         reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.

@@ -7,6 +7,6 @@ classification  single-label and multi-label scores; head, mid and tail labels
 ranking         average precision
 squad           SQuAD 1.1 and 2.0; `quoref` several spans, `cmrc` Chinese
 thresholds      decision thresholds by cross-fitting; `biases` the same for logits of classes
-headroom        how much F1 there is to win, and where; `ranking` average precision
+headroom        how much F1 could be gained, and where; `ranking` average precision
 calibration     calibration error and temperature
 """

@@ -68,7 +68,7 @@ def tune_biases(
     seed: int = 0,
     candidates: int = 40,
 ) -> TunedBiases:
-    """The class biases with the best F-beta: none, one for the background, or one a class.
+    """The class biases with the best F-beta: none, one for the background, or one per class.
 
     Args:
         logits: `(tokens, classes)`, sentence after sentence.

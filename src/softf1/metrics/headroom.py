@@ -1,4 +1,4 @@
-"""How much F1 there is to win, and where: the best decision in hindsight, and oracles for spans.
+"""How much F1 could be gained, and where: the best decision in hindsight, and oracles for spans.
 
 A sweep moves one number (a threshold, or the bias of one class) over all values at which any
 decision changes, and keeps the counts up to date, so that the best F1 is exact: no other value of
@@ -38,7 +38,7 @@ BLOCK = 1_000_000
 
 
 class Best(NamedTuple):
-    """What moving one number could win.
+    """The most that moving one number (a threshold or bias) could gain.
 
     Attributes:
         decided: The score as it was decided.
@@ -54,7 +54,7 @@ class Best(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What changes as the number grows from below all values to above them.
+    """The changes as the number grows from below all values to above them.
 
     Attributes:
         start: The table below all values, `(folds, rows, columns)`.
@@ -83,7 +83,7 @@ def macro_f(tables: Floats) -> Floats:
 
 
 def mean_of_tables(tables: Floats) -> Floats:
-    """A total divided by a count, from tables `(…, rows, 2)`."""
+    """Returns a total divided by a count, from tables `(…, rows, 2)`."""
     total, count = np.moveaxis(tables.sum(axis=-2), -1, 0)
     return divide(total, count)
 
@@ -116,7 +116,7 @@ def sweep_events(events: Events, decided: Floats, *, score: Callable[[Floats], F
 
 
 def _walk(events: Events) -> Iterator[tuple[Floats, Floats]]:
-    """Numbers and the tables `(…, folds, rows, columns)` that they give, some at a time."""
+    """Yields numbers and the tables `(…, folds, rows, columns)` that they give, some at a time."""
     order = np.argsort(events.at, kind="stable")
     at = events.at[order]
     table = events.start

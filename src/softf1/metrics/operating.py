@@ -1,15 +1,15 @@
 """Operating points: where to put a threshold for a target such as `precision>=0.95`.
 
 A target with "≥" is a promise about texts to come, so it is tested: a threshold counts only where
-the binomial test rejects "the precision is below the target" at the level 1 − confidence, which is
-to say that the one-sided Clopper-Pearson bound reaches the target. Trying many thresholds would
-spoil that. So they are tried in a fixed order, the strictest first, each at the full level, and the
-first one that fails ends the walk (fixed-sequence testing, the procedure of "learn then test"): for
-a wrong threshold to be chosen, the first wrong one in the order must pass, which happens with a
-probability of at most 1 − confidence. Which thresholds are tried depends on the scores alone, never
-on what is right. For recall the order is the other way round, the most permissive first.
+the binomial test rejects "the precision is below the target" at the level 1 − confidence, which
+means that the one-sided Clopper-Pearson bound reaches the target. Testing many thresholds would
+weaken that. So they are tested in a fixed order, the strictest first, each at the full level, and
+the first one that fails ends the walk (fixed-sequence testing, as in "learn then test"): for a
+wrong threshold to be chosen, the first wrong one in the order must pass, which happens with a
+probability of at most 1 − confidence. The choice of thresholds depends only on the scores, never on
+which items are right. For recall the order is the other way round, the most permissive first.
 
-How good a point is on other items is said by cross-fitting: it is chosen on all folds but one and
+Cross-fitting tells how good a point is on other items: it is chosen on all folds but one and
 counted on that one.
 
     >>> pool = Pool.of(score=[0.9, 0.8, 0.7, 0.2] * 60, right=[1, 1, 1, 0] * 60)
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 NEVER = 2.0
-"""A threshold that no probability reaches: nothing is given."""
+"""A threshold that no probability reaches: nothing is predicted."""
 STEPS = 100
-"""How many thresholds the walk has at most."""
+"""The most thresholds that are tested."""
 POINTS = 60
-"""Of a curve that is kept."""
+"""The number of points of a stored curve."""
 KINDS = 'wanted "f1", "f2", "precision>=0.95", "recall>=0.9" or "cost:fp=1,fn=10"'
 
 _F = re.compile(r"f(\d+(?:\.\d+)?)")
@@ -64,13 +64,13 @@ _COST = re.compile(r"cost:\s*fp\s*=\s*([^,\s]+)\s*,\s*fn\s*=\s*(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an operating point is chosen for.
+    """The goal for which an operating point is chosen.
 
     Attributes:
-        kind: The best F-beta, the lowest cost, or a least precision or recall.
-        text: As it was written.
-        beta: Of the F.
-        least: The precision or recall that is wanted.
+        kind: The best F-beta, the lowest cost, or a minimum precision or recall.
+        text: The target as written in the recipe.
+        beta: The beta of F-beta.
+        least: The minimum precision or recall.
         fp: Cost of a false positive.
         fn: Cost of a false negative.
     """
@@ -84,7 +84,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """The target that a text names.
+        """Parses a target.
 
         >>> Target.parse("cost:fp=1,fn=10").fn
         10.0
@@ -108,18 +108,18 @@ class Target:
 
     @property
     def guarantees(self) -> bool:
-        """Whether it is a least precision or recall, which is tested."""
+        """Whether the target is a minimum precision or recall, which is tested."""
         return self.kind in ("precision", "recall")
 
     def values(self, table: NDArray[np.int64]) -> Floats:
-        """What is maximised, of counts `(..., 3)`: F-beta, or the cost below 0."""
+        """Returns the value to maximise for counts `(..., 3)`: F-beta, or the negative cost."""
         if self.kind == "cost":
             cost: Floats = self.fp * table[..., 1] + self.fn * table[..., 2]
             return -cost
         return ratios_of(table, beta=self.beta)[..., 2]
 
     def value(self, counts: Counts) -> float:
-        """The same over all labels."""
+        """Returns the same for the sums over all labels."""
         return float(self.values(counts.table.sum(axis=0)))
 
 
@@ -127,7 +127,7 @@ F1 = Target("f", "f1")
 
 
 def read_targets(value: str | Mapping[str, str]) -> Target | dict[str, Target]:
-    """The target of all labels, or of each that is named."""
+    """Parses the target for all labels, or one for each label of a table."""
     if isinstance(value, str):
         return Target.parse(value)
     if not value:
@@ -144,13 +144,13 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """What may be given: labels of texts, spans, answers.
+    """The candidate predictions: labels of texts, spans or answers.
 
     Attributes:
-        score: The probability of each.
-        right: Whether each is right.
-        item: The text or sentence that each belongs to.
-        gold: How many of each item should be given, those that are not in the pool too.
+        score: The probability of each candidate.
+        right: Whether each candidate is right.
+        item: The text or sentence that each candidate belongs to.
+        gold: The number of gold labels, spans or answers of each item, found or not.
     """
 
     score: Floats
@@ -166,7 +166,7 @@ class Pool:
         item: ArrayLike | None = None,
         gold: ArrayLike | None = None,
     ) -> Pool:
-        """A pool; by default each is an item of its own, and all that is right is in the pool."""
+        """Makes a pool; by default, candidates are separate items and include all gold ones."""
         scores, correct = np.asarray(score, np.float64), np.asarray(right, bool)
         owner = np.arange(len(scores)) if item is None else np.asarray(item, np.int64)
         wanted = correct.astype(np.int64) if gold is None else np.asarray(gold, np.int64)
@@ -178,31 +178,31 @@ class Pool:
         return cls(scores, correct, owner, wanted)
 
     def only(self, items: Mask) -> Pool:
-        """The part of some items; the others are empty."""
+        """Returns the candidates of some items; the other items are empty."""
         kept = items[self.item]
         gold = np.where(items, self.gold, 0)
         return Pool(self.score[kept], self.right[kept], self.item[kept], gold)
 
     def count(self, threshold: float) -> tuple[int, int, int]:
-        """How many reach the threshold, how many of them are right, how many there should be."""
+        """Counts candidates that reach the threshold, those that are right, and all gold ones."""
         given = self.score >= threshold
         return int(given.sum()), int((given & self.right).sum()), int(self.gold.sum())
 
 
 class Point(NamedTuple):
-    """A threshold, and how it does on the items that it was chosen on.
+    """A threshold, with its scores on the items that chose it.
 
     Attributes:
-        target: As it was written.
-        threshold: What is given from this score on; `NEVER` gives nothing.
-        reached: Whether the target is reached with confidence; None where it is no "≥" target.
+        target: The target as written in the recipe.
+        threshold: The lowest score that is predicted; with `NEVER`, nothing is.
+        reached: Whether the target is reached with confidence; None if it is no "≥" target.
         bound: The one-sided confidence bound of the precision or recall.
-        given: How many reach the threshold.
-        right: How many of them are right.
-        gold: How many there should be.
-        cross_fitted: Precision and recall on items that the threshold was not chosen on.
-        curve: Threshold, precision and recall all along.
-        label: Of which label; empty for all of them together.
+        given: The number of candidates that reach the threshold.
+        right: The number of these that are right.
+        gold: The number of gold labels, spans or answers.
+        cross_fitted: Precision and recall on items that did not choose the threshold.
+        curve: Rows of threshold, precision and recall.
+        label: The label; empty for all labels together.
     """
 
     target: str
@@ -218,23 +218,23 @@ class Point(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Of what is given, the share that is right; 0 for nothing."""
+        """The share of predictions that are right; 0 without predictions."""
         return self.right / self.given if self.given else 0.0
 
     @property
     def recall(self) -> float:
-        """Of what should be given, the share that is."""
+        """The share of gold labels, spans or answers that are predicted."""
         return self.right / self.gold if self.gold else 0.0
 
     def describe(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Returns the point as plain data for JSON."""
         ratios = {"precision": self.precision, "recall": self.recall}
         fitted = dict(zip(ratios, self.cross_fitted, strict=True))
         tested = {} if self.reached is None else {"confidence": CONFIDENCE}
         return self._asdict() | ratios | {"cross_fitted": fitted} | tested
 
     def complain(self) -> str | None:
-        """One line where the target is not reached."""
+        """Returns a warning if the target is not reached, else None."""
         if self.reached is not False:
             return None
         name = "precision" if self.target.startswith("precision") else "recall"
@@ -245,9 +245,11 @@ class Point(NamedTuple):
         why = ": the strictest thresholds, which are tested first, fail"
         by = why if late else " by any threshold"
         alone = " if it were the only one tested" if late else ""
+        hint = "" if late else "; a larger dev set or a lower target may help"
         return (
             f"{what}{self.target} is not reached with {CONFIDENCE:.0%} confidence{by} on dev; the "
             f"closest, {self.threshold:.4g}, is used: {name} {got}, at least {bound:.3f}{alone}"
+            f"{hint}"
         )
 
 
@@ -260,19 +262,19 @@ def choose_point(
     folds: int = 5,
     seed: int = 0,
 ) -> Point:
-    """The threshold for a target.
+    """Chooses the threshold for a target.
 
-    F-beta and cost take the best threshold where it beats `default` clearly on items that it was
-    not chosen on; "≥" targets take the most permissive (precision) or the strictest (recall) one
-    that the walk reaches.
+    For F-beta and cost this is the best threshold, if it is clearly better than `default` on items
+    that did not choose it. For "≥" targets it is the most permissive (precision) or the strictest
+    (recall) threshold that passes the tests.
 
     Args:
-        pool: What may be given.
-        target: What to choose for.
+        pool: The candidate predictions.
+        target: The goal.
         default: The threshold without tuning.
-        confidence: Of "≥" targets.
-        folds: How many parts the items are cut into.
-        seed: Of the cut.
+        confidence: The confidence of "≥" targets.
+        folds: The number of folds for cross-fitting.
+        seed: The seed of the folds.
     """
     fold = assign_folds(len(pool.gold), folds=folds, seed=seed)
 
@@ -312,14 +314,14 @@ def choose_point(
 
 
 class Units(NamedTuple):
-    """What was given for some items, by label.
+    """The predictions for some items, with their labels.
 
     Attributes:
-        item: The text or sentence of each.
-        label: Of each.
-        score: The confidence of each.
-        right: Whether each is right.
-        gold: The labels that each item should have, as often as it should have them.
+        item: The text or sentence of each prediction.
+        label: The label of each prediction.
+        score: The confidence of each prediction.
+        right: Whether each prediction is right.
+        gold: The gold labels of each item, with repetitions.
     """
 
     item: list[int]
@@ -329,12 +331,12 @@ class Units(NamedTuple):
     gold: list[list[str]]
 
     def add(self, item: int, label: str, score: float, *, right: bool) -> None:
-        """Adds one that was given."""
+        """Adds one prediction."""
         for column, value in zip(self, (item, label, score, right), strict=False):
             column.append(value)  # type: ignore[attr-defined]
 
     def pool(self, label: str | None = None) -> Pool:
-        """All of it, or that of one label."""
+        """Returns the candidates of all labels, or of one."""
         kept = np.array([label is None or one == label for one in self.label], bool)
         gold = [len(own) if label is None else own.count(label) for own in self.gold]
         score, right, item = (np.array(x)[kept] for x in (self.score, self.right, self.item))
@@ -344,12 +346,12 @@ class Units(NamedTuple):
 def choose_bars(
     units: Units, target: Target | Mapping[str, Target], labels: Sequence[str]
 ) -> tuple[dict[str, float], list[Point]]:
-    """The least confidence with which each label is given.
+    """Chooses the least confidence (the bar) with which each label is predicted.
 
     Args:
-        units: What a model gives without bars.
-        target: One bar for all labels, or one for each that is named.
-        labels: All of them, for one bar.
+        units: The predictions of a model without bars.
+        target: One target for all labels, or one for each named label.
+        labels: All labels, if there is one target.
     """
     if isinstance(target, Target):
         point = choose_point(units.pool(), target, default=0.0)
@@ -362,7 +364,7 @@ def choose_bars(
 
 
 def best_threshold(pool: Pool, *, target: Target) -> float:
-    """The threshold with the best F-beta or the lowest cost; the strictest of equal ones."""
+    """Finds the threshold with the best F-beta or the lowest cost; ties go to the strictest."""
     score, given, right = _ends(pool)
     gold = int(pool.gold.sum())
     table = np.stack([right, given - right, gold - right], axis=1)
@@ -371,7 +373,7 @@ def best_threshold(pool: Pool, *, target: Target) -> float:
 
 
 def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
-    """The last threshold of the walk that passes; where none does, the one nearest to passing."""
+    """Returns the last threshold that passes its test; if none does, the one nearest to it."""
     score, given, right = _ends(pool)
     if not len(score):
         return 0.0, False
@@ -385,7 +387,7 @@ def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
     start = first if most >= first else min(most, fewest_all_right(least, level))
 
     def test(sizes: Floats) -> tuple[list[int], Floats]:
-        """Thresholds that give so many, and the p-value of each."""
+        """Returns the thresholds that keep so many candidates, and their p-values."""
         wanted = np.minimum(sizes.round().astype(np.int64), most)
         places = np.unique(np.searchsorted(given, wanted)).tolist()
         tails = [binomial_tail(int(right[one]), int(given[one]), least) for one in places]
@@ -400,7 +402,7 @@ def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
 
 
 def _ends(pool: Pool) -> tuple[Floats, Ints, Ints]:
-    """Distinct scores from the highest down: how many reach each, how many of them are right."""
+    """Returns the distinct scores, highest first, with the number of candidates and right ones."""
     order = np.argsort(-pool.score, kind="stable")
     score, right = pool.score[order], np.cumsum(pool.right[order])
     last = np.append(np.diff(score) != 0, True)[: len(score)]  # equal scores go together

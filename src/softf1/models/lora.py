@@ -32,7 +32,7 @@ def find_peft() -> Any:
         InputError: It is not installed.
     """
     if importlib.util.find_spec("peft") is None:
-        raise InputError('encoder.lora wants the package peft: pip install "softf1[lora]"')
+        raise InputError('encoder.lora needs the package peft: pip install "softf1[lora]"')
     return importlib.import_module("peft")
 
 

@@ -128,7 +128,7 @@ def _check_encoder(encoder: EncoderSection, task: Task) -> None:
         return
     head = find_scratch(name).head
     if task.head != head:
-        message = f"{name} has a head for {head}, task {task.kind} wants {task.head}"
+        message = f"{name} has a head for {head}, task {task.kind} needs {task.head}"
         raise OptionError("encoder.name", message)
     try:
         check_sizes(name, options)
@@ -144,7 +144,7 @@ def _check_large(encoder: EncoderSection, *, scratch: bool) -> None:
 
     for key in ("lora", "gradient_checkpointing"):
         if scratch and getattr(encoder, key):
-            message = f"wanted a pretrained encoder, got {encoder.name}, which starts from nothing"
+            message = f"wanted a pretrained encoder, got {encoder.name}, which trains from scratch"
             raise OptionError(f"encoder.{key}", message)
     if encoder.lora is not None:
         find_peft()

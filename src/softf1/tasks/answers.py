@@ -58,7 +58,7 @@ class Answering(Protocol):
 
     @property
     def positions(self) -> Positions:
-        """What the logits of positions are: softmax or sigmoid."""
+        """How positions are predicted: softmax or sigmoid."""
 
     @property
     def no_answer(self) -> bool:
@@ -164,7 +164,7 @@ def _predict(name: str, candidates: list[Any], null: float, task: Answering) -> 
 
 
 def _confidence(candidates: list[Any], null: float, task: Answering, *, empty: bool) -> float:
-    """The probability of what is answered.
+    """Returns the probability of the answer.
 
     Softmax over positions: among the n best spans, and no answer where that is allowed, with the
     tuned threshold taken off its score. Sigmoid: of its start times that of its end.
@@ -239,7 +239,7 @@ def rules_of(task: Answering) -> str:
 
 
 def count_answer(line: Mapping[str, Any], task: Answering) -> LineCounts:
-    """What the answer to one question adds to the means behind the scores."""
+    """Returns what the answer to one question adds to the means behind the scores."""
     rules = rules_of(task)
     given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
     return _count_texts(tuple(given), tuple(map(tuple, line["gold"])), rules)
@@ -280,7 +280,7 @@ def _count_texts(
 
 
 def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Headroom:
-    """What better decisions, rankings and boundaries of answers win."""
+    """Measures what better decisions, rankings and boundaries of answers would gain."""
     rules = rules_of(task)
 
     def score(line: Mapping[str, Any], text: str) -> float:

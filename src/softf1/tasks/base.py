@@ -128,7 +128,7 @@ class Batch:
 
 
 class Task(Protocol):
-    """The steps that the one training loop drives; a new task writes these and registers."""
+    """The interface of a task, which the training loop calls; a new task implements it."""
 
     @property
     def kind(self) -> str:
@@ -136,19 +136,19 @@ class Task(Protocol):
 
     @property
     def summary(self) -> str:
-        """A line for `softf1 list`, a text in the class."""
+        """One line for `softf1 list`; a string in the class."""
 
     @property
     def head(self) -> str:
-        """The head that it wants of an encoder: tokens, text, span or none."""
+        """The kind of head that the encoder gets: tokens, text, span or none."""
 
     @property
     def softmax(self) -> bool:
-        """Whether a target is one of several classes; otherwise yes or no at every place."""
+        """Whether a target is one of several classes; otherwise each output is yes or no."""
 
     @property
     def file_kind(self) -> str:
-        """The kind of task whose files it reads; nearly always its own."""
+        """The kind of task whose files it reads, usually the same kind."""
 
     @property
     def format(self) -> str | None:
@@ -163,25 +163,25 @@ class Task(Protocol):
         """The score that chooses checkpoints and is reported first."""
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
-        """Examples of a file, one at a time where the format allows."""
+        """Reads the examples of a file, one at a time if the format allows it."""
 
     def texts(self, examples: Iterable[Any]) -> Iterator[Sequence[str]]:
-        """What an encoder from scratch makes its vocabulary of."""
+        """Yields the texts from which an encoder from scratch builds its vocabulary."""
 
     def encode(self, examples: Iterable[Any], tokenizer: Tokenizer) -> Features:
-        """Examples as compact arrays."""
+        """Encodes examples as compact arrays."""
 
     def fit(self, features: Features) -> Self:
-        """This task with the labels of the training features."""
+        """Returns the task with the labels of the training data."""
 
     def notes(self, features: Features) -> list[str]:
-        """What a user should be told of a file, once: what is scored but cannot be predicted."""
+        """Returns notes for the user, such as labels that are scored but never predicted."""
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """An encoder with the head for this task's labels; `options` go to its configuration."""
+        """Builds the encoder with a head for the labels; `options` go to its configuration."""
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
-        """The layer behind each key, for its bias and its learning rate."""
+        """Returns the output layer of each key, to set its bias and learning rate."""
 
     def collate(
         self,
@@ -192,45 +192,45 @@ class Task(Protocol):
         width: int | None = None,
         epoch: int = 0,
     ) -> Batch:
-        """Some items as tensors, rows padded to `width` (default: the longest of them).
+        """Collates items to tensors, with rows padded to `width` (default: the longest row).
 
-        What is chosen at random (candidates of spans) follows the item and the `epoch` alone.
+        Random choices (candidate spans) depend only on the item and the `epoch`.
         """
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
-        """What losses take, from what the model gave."""
+        """Returns the logits for the loss, from the output of the model."""
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
-        """The part of the logits that decoding needs."""
+        """Returns the part of the logits that decoding needs."""
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:
-        """This task with thresholds tuned on the dev set; itself where there are none."""
+        """Returns the task with thresholds tuned on dev; unchanged if it has none."""
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """What tuned thresholds and biases add to the logits, by key; empty where nothing."""
+        """Returns what tuned thresholds and biases add to the logits, by key; may be empty."""
 
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[Any]
     ) -> list[Prediction]:
-        """One prediction an example, in the order of the examples."""
+        """Returns one prediction per example, in the order of the examples."""
 
     def score(self, predictions: Sequence[Prediction], examples: Sequence[Any]) -> dict[str, Any]:
-        """The field's own scores."""
+        """Computes the standard scores of the task."""
 
     def show(self, example: Any) -> dict[str, Any]:
-        """What a line of predictions says of its example, ready for JSON; `gold` as in the file."""
+        """Returns what a prediction line shows of an example: its text, and `gold` as read."""
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
-        """How often each class is a target, by key.
+        """Counts how often each class is a target, by key.
 
         Softmax: (C,). Sigmoid: (C, 2) of (negative, positive), also for one output, so that
         `counts.ndim == 2` says which. Softmax over positions has no classes, and so no entry.
         """
 
-    # Training asks for the following only where a task has them. So it does for `read_input`, which
-    # reads a file to predict on where that is not `read`; `reads_words`, whether examples are
-    # sentences that a file may have as one word a line; `no_onnx`, why a model has no ONNX form;
-    # `bars`, the least confidence of each label, which `abstain` leaves things out by.
+    # The following methods are optional. So are `read_input`, which reads a file to predict on if
+    # `read` cannot; `reads_words`, whether a file may have the examples as one word per line;
+    # `no_onnx`, why a model has no ONNX form; `bars`, the least confidence of each label, by which
+    # `abstain` leaves predictions out.
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Raises InputError for an `eval.target` that makes no sense here."""
@@ -242,20 +242,20 @@ class Task(Protocol):
         examples: Sequence[Any],
         target: Target | Mapping[str, Target],
     ) -> tuple[Self, list[Point]]:
-        """This task with thresholds, biases or bars for a target, and the points on dev."""
+        """Returns the task with thresholds, biases or bars for a target, and its points on dev."""
 
     @property
     def abstains(self) -> bool:
-        """Whether there is a threshold or bar that something may not reach."""
+        """Whether the task can leave out predictions below a threshold or bar."""
 
     def abstain(self, prediction: Prediction) -> Prediction:
-        """The prediction without what does not reach its threshold or bar."""
+        """Returns the prediction without the parts below their threshold or bar."""
 
     def strata(self, features: Features) -> NDArray[np.int64]:
-        """The stratum of each item, by which samplers balance; −1 where nothing can be learned."""
+        """Returns the stratum of each item for balanced sampling; −1 for items without a target."""
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
-        """What is wrong where nothing is predicted, or one class alone; None where all is well."""
+        """Describes a collapse: nothing, or only one class, is predicted; None if there is none."""
 
     def headroom(
         self,
@@ -264,17 +264,17 @@ class Task(Protocol):
         features: Features | None = None,
         examples: Sequence[Any] = (),
     ) -> Headroom:
-        """How much the score can win at most, and where.
+        """Measures how much the score could gain at most, and where.
 
         Args:
             lines: Predictions with their examples, as `format_line` writes them.
-            logits: What they were decoded from; None where only the file of predictions is left.
+            logits: The logits they were decoded from; None if there is only the predictions file.
             features: Encoded examples; with `logits`.
             examples: With `logits`.
         """
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:
-        """What the model card says of this task.
+        """Returns the text of the model card for this task.
 
         Args:
             pieces: Whether the encoder cuts words into pieces.
@@ -285,7 +285,7 @@ class Task(Protocol):
 def read_examples(
     task: Task, path: Path | str, kind: type[Example], problems: Problems | None
 ) -> Iterator[Example]:
-    """The examples of a file for a task; another type of example is an error."""
+    """Reads the examples of a file for a task; raises for another type of example."""
     for example in iterate(
         path, format=task.format, task=task.file_kind, problems=problems, **task.reader
     ):
@@ -296,7 +296,7 @@ def read_examples(
 
 
 def describe_unseen(names: Iterable[str], labels: Sequence[str]) -> list[str]:
-    """A sentence about the labels of a file that training never saw, if there are any.
+    """Describes the labels of a file that are not in the training data, if there are any.
 
     >>> describe_unseen(["PER", "EVENT"], ["LOC", "PER"])
     ['EVENT not in the training data: scored, never predicted']
@@ -308,10 +308,10 @@ def describe_unseen(names: Iterable[str], labels: Sequence[str]) -> list[str]:
 def describe_collapse(
     classes: set[str], *, outside: str | None = None, compete: bool = True
 ) -> str | None:
-    """What is wrong where only these classes are predicted; None where nothing is.
+    """Describes a collapse to these classes; None if it is none.
 
     Args:
-        classes: All that occur in some predictions.
+        classes: The classes that are predicted.
         outside: The class that means "none".
         compete: Whether one class alone is a collapse.
 
@@ -325,7 +325,7 @@ def describe_collapse(
 
 
 def by_item(logits: Logits, name: str, items: int) -> NDArray[Any]:
-    """An array of `logits` in the order of the items, each of which must be there once.
+    """Returns an array of `logits` in the order of the items; each item must occur once.
 
     >>> by_item({"item": np.array([1, 0]), "x": np.array([5, 6])}, "x", 2)
     array([6, 5])
@@ -338,7 +338,7 @@ def by_item(logits: Logits, name: str, items: int) -> NDArray[Any]:
 
 
 def to_probabilities(logits: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:
-    """Sigmoid of each logit, or softmax over them."""
+    """Returns the sigmoid of each logit, or the softmax over them."""
     if multi_label:
         out: NDArray[Any] = np.exp(-np.logaddexp(0, -logits))
         return out
@@ -348,7 +348,7 @@ def to_probabilities(logits: NDArray[Any], *, multi_label: bool) -> NDArray[Any]
 
 
 def join(logits: Iterable[Logits]) -> Logits:
-    """Batches of an evaluation put together, in any order: every row carries its item.
+    """Joins the batches of an evaluation, in any order: every row has the number of its item.
 
     >>> join([{"item": np.array([2])}, {"item": np.array([0, 1])}])
     {'item': array([2, 0, 1])}
@@ -358,13 +358,13 @@ def join(logits: Iterable[Logits]) -> Logits:
 
 
 def format_line(task: Task, example: Any, prediction: Prediction, *, gold: bool = True) -> bytes:
-    """One prediction with its example.
+    """Formats one line of a predictions file: the prediction with its example.
 
     Args:
         task: Says what to show of an example.
-        example: What was read; one without an id has its line number for one.
-        prediction: What decoding gave.
-        gold: Whether `gold` is there even where it is empty.
+        example: The example; without an id, its line number is the id.
+        prediction: Its prediction, from `decode`.
+        gold: Whether to write `gold` even if it is empty.
     """
     shown = task.show(example)
     if not gold and not shown["gold"]:
@@ -383,7 +383,7 @@ def format_line(task: Task, example: Any, prediction: Prediction, *, gold: bool 
 
 
 def describe_counts(counts: Counts) -> dict[str, Any]:
-    """Micro scores under plain names, macro F1, and the scores of each label.
+    """Returns micro scores under plain names, macro F1, and the scores of each label.
 
     >>> from softf1.metrics.counts import Counts
     >>> scores = describe_counts(Counts.from_dict({"PER": (3, 1, 1), "LOC": (0, 0, 1)}))

@@ -38,8 +38,8 @@ def describe_biases(
     """Paragraphs about tuned biases of the labels, and about where the saved model has them."""
     added = [pair for pair in zip(labels, biases, strict=True) if pair[1]]
     text = (
-        "Tuned on dev, this is added to the logits before the largest is taken (nothing to labels "
-        f"that are not named): {list_values(added)}"
+        "These biases, tuned on dev, are added to the logits before the best label is chosen (0 "
+        f"for labels that are not listed): {list_values(added)}"
     )
     return text, describe_place(folded=folded)
 
@@ -47,9 +47,9 @@ def describe_biases(
 def describe_bars(bars: Mapping[str, float]) -> str:
     """A paragraph about the least confidence of each label."""
     return (
-        "Chosen on dev, this is the least confidence with which `softf1 predict --abstain` gives a "
-        f"label; without `--abstain` all are given: {list_values(bars.items())} The numbers are in "
-        f"`config.json`, under `{DECISION}`."
+        "`softf1 predict --abstain` leaves out predictions below these confidences, which were "
+        f"chosen on dev: {list_values(bars.items())} Without `--abstain` you get all predictions. "
+        f"The numbers are in `config.json`, under `{DECISION}`."
     )
 
 
@@ -57,12 +57,12 @@ def describe_place(*, folded: bool, hint: str = "") -> str:
     """A paragraph about where a saved model has what was tuned: in its weights, or its config."""
     if folded:
         return (
-            "The bias of the head has it already, so a pipeline of transformers gives the tuned "
-            "answers; softf1 keeps the trained bias in `softf1.json`."
+            "The bias of the head includes it, so transformers pipelines give the tuned "
+            "predictions; softf1 keeps the trained bias in `softf1.json`."
             + (f" There, {hint}." if hint else "")
         )
     return (
-        "This head has no bias, so a pipeline of transformers does not know it: "
+        "This head has no bias, so transformers pipelines do not use it: "
         "`softf1.integrations.transformers.decide(logits, model.config)` reads it from "
         f"`{DECISION}` in `config.json`."
     )

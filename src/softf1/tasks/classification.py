@@ -89,22 +89,23 @@ compare({{"text": "The first text.", "text_pair": "The second text."}})"""
 
 @dataclass(frozen=True)
 class Classification:
-    """Topics, sentiment, paraphrases.
+    """Classification of texts: topics, sentiment, and so on.
 
     Attributes:
-        multi_label: Any number of labels a text, a sigmoid each; otherwise one, a softmax.
-        positive: The label whose F1 counts where there are two; None is the last in order
-            ("1" of "0" and "1", "yes" of "no" and "yes").
-        metric: The primary metric; None is F1 of the positive label where there are two, macro F1
-            of more, micro F1 of several at once.
+        multi_label: Any number of labels per text (sigmoids); otherwise exactly one (softmax).
+        positive: The label whose F1 is the primary metric if there are two; None is the last in
+            order ("1" of "0" and "1", "yes" of "no" and "yes").
+        metric: The primary metric; None is F1 of the positive label with two labels, macro F1
+            with more, micro F1 with several labels per text.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most, special tokens included; longer texts are cut.
+        max_length: The maximum ids per row, with special tokens; longer texts are truncated.
         labels: Labels that can be predicted, from the training data.
-        thresholds: Probability from which a label is given, tuned on dev: one for each label, or
-            one for the positive label of two.
-        biases: Added to the logits before the best label is taken, tuned on dev: one a label.
-        bars: The least confidence of each label, chosen on dev; `abstain` leaves out what is below.
+        thresholds: The lowest probability with which a label is predicted, tuned on dev: one for
+            each label, or one for the positive label of two.
+        biases: Added to the logits before the argmax, one per label; tuned on dev.
+        bars: The least confidence of each label, chosen on dev; `abstain` leaves out
+            predictions below it.
     """
 
     multi_label: bool = False
@@ -124,7 +125,7 @@ class Classification:
     reads: ClassVar[type[Example]] = TextExample
 
     def __post_init__(self) -> None:
-        """Each accuracy belongs to one way of labelling."""
+        """Checks that the metric fits: accuracy for one label, subset accuracy for several."""
         if self.metric == ("accuracy" if self.multi_label else "subset_accuracy"):
             wanted = "subset_accuracy" if self.multi_label else "accuracy"
             raise InputError(f"option metric of task {self.kind}: wanted {wanted} here")
@@ -136,7 +137,7 @@ class Classification:
 
     @property
     def primary_metric(self) -> str:
-        """The score that decides."""
+        """The primary metric."""
         several = self.multi_label or len(self.labels) == 2
         return self.metric or ("f1" if several else "macro_f1")
 
@@ -226,7 +227,7 @@ class Classification:
         return model
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
-        """Where the logits come from."""
+        """Returns the layer that computes the logits of each key."""
         return {"labels": Head(find_output(model, len(self.labels)), slice(None))}
 
     def collate(
@@ -353,7 +354,7 @@ class Classification:
         return describe_collapse({one["label"] for one in predictions})
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
-        """What the model card says of this task."""
+        """Returns the text of the model card for this task."""
         limit = f"{self.max_length} ids" if self.max_length else "what the encoder takes"
         return CardText(
             list(self._decision(folded=folded)),
@@ -365,7 +366,7 @@ class Classification:
     def _decision(self, *, folded: bool) -> Iterator[str]:
         if self.multi_label:
             yield (
-                "Each label has a probability of its own (sigmoid), and a text gets every label "
+                "Each label has its own probability (sigmoid), and a text gets every label "
                 "that reaches its threshold."
             )
             if not self.thresholds:

@@ -1,4 +1,4 @@
-"""How much a score can win at most, part by part: what the tasks answer, and the parts they share.
+"""How much a score could gain at most, part by part: the result, and the parts that tasks share.
 
 A part says what the score would be if one thing were perfect: the threshold, the labels of found
 spans, their limits. All of it is computed on the set that it is about, in hindsight, so that it is
@@ -70,7 +70,7 @@ class Gain:
 
 
 class Stage(NamedTuple):
-    """A step of the way from the score as decided to 1, on top of the steps before."""
+    """A step on the way from the current score to 1, on top of the steps before."""
 
     title: str
     score: float
@@ -109,7 +109,7 @@ class Headroom:
         return ", ".join([f"{first[0]} wins at most {first[1]:.1f}", *rest])
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `headroom.json`, where it is found and what it is about aside."""
+        """Returns the content of `headroom.json`, without where it was measured."""
         steps = [step._asdict() for step in self.steps]
         return {"schema": SCHEMA, **asdict(self), "steps": steps, "summary": self.summary()}
 
@@ -147,7 +147,7 @@ def make_part(title: str, score: float, base: float, **more: Any) -> Gain:
 def sweep_parts(
     best: Best, what: str, *, counts: Mapping[str, float] | None = None, **more: Any
 ) -> list[Gain]:
-    """What moving one number gives, in hindsight and cross-fitted."""
+    """Makes the parts of moving one number: the best in hindsight, and cross-fitted."""
     behind = {**(counts or {}), **({} if best.at is None else {"at": round(best.at, 6)})}
     hindsight = f"{what}, best in hindsight"
     return [
@@ -157,7 +157,7 @@ def sweep_parts(
 
 
 def allow_parts(decided: float, best: float, allowed: float) -> list[Gain]:
-    """What a threshold for each label gives, and the better of that and the one number."""
+    """Makes the part of a threshold for each label, and the better of that and the one number."""
     better = "The better of the two: what the ranking allows"
     return [
         make_part("A threshold for each label, best in hindsight", allowed, decided),
@@ -166,7 +166,7 @@ def allow_parts(decided: float, best: float, allowed: float) -> list[Gain]:
 
 
 def rank_part(best: float) -> Gain:
-    """What no decision wins is left to the ranking."""
+    """Makes the part of the ranking: what no decision can gain."""
     return make_part("A perfect ranking, beyond the best decision", 1.0, best, wins=RANKING)
 
 

@@ -40,7 +40,7 @@ MOST_LABELS = 32
 
 
 class Labelled(Protocol):
-    """What decisions about labels need to know of a task; `Classification` explains it."""
+    """The attributes of a task that the functions here read; `Classification` explains them."""
 
     @property
     def multi_label(self) -> bool:
@@ -52,7 +52,7 @@ class Labelled(Protocol):
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """Probability from which a label is given."""
+        """The lowest probability with which each label is predicted."""
 
     @property
     def biases(self) -> tuple[float, ...]:
@@ -60,7 +60,7 @@ class Labelled(Protocol):
 
     @property
     def primary_metric(self) -> str:
-        """The score that decides."""
+        """The primary metric."""
 
     @property
     def positive_label(self) -> str | None:
@@ -169,7 +169,7 @@ def find_label_strata(features: Features, task: Labelled) -> NDArray[np.int64]:
 
 
 def shift_logits(task: Labelled) -> NDArray[np.float64]:
-    """What is added to the logits (C,) before the decision, 0 where nothing was tuned.
+    """Returns what is added to the logits (C,) before the decision; 0 if nothing was tuned.
 
     >>> from softf1.tasks import make_task
     >>> shift_logits(make_task("pairs", labels=("0", "1"), thresholds=(0.2,))).round(3)
@@ -220,7 +220,7 @@ def tune_labels(
 def _labelled(
     logits: Floats, features: Features, task: Labelled
 ) -> tuple[NDArray[Any], Floats, NDArray[np.bool_]]:
-    """The texts that say something about labels, their probabilities and what is right."""
+    """Returns the texts that have labels, their probabilities, and which labels are right."""
     index = np.arange(len(features))
     if not task.multi_label:
         index = np.flatnonzero(np.diff(features["label_at"]))
@@ -239,7 +239,7 @@ def _lower(thresholds: Sequence[float]) -> tuple[float, ...]:
 
 
 def check_label_target(target: Target | Mapping[str, Target], task: Labelled) -> None:
-    """Refuses a target that the labels cannot have."""
+    """Raises for a target that does not apply to labels."""
     check_named(target, task.labels)
     accuracy = task.primary_metric == "accuracy"
     if isinstance(target, Target) and target.kind == "f" and accuracy:
@@ -247,7 +247,7 @@ def check_label_target(target: Target | Mapping[str, Target], task: Labelled) ->
 
 
 def check_named(target: Target | Mapping[str, Target], labels: Sequence[str]) -> None:
-    """Refuses a table of targets that names a label which training never saw."""
+    """Raises if a table of targets names a label that is not in the training data."""
     for name in () if isinstance(target, Target) or not labels else target:
         if name not in labels:
             raise InputError(f"wanted labels of the training data, {', '.join(labels)}; got {name}")
@@ -311,7 +311,7 @@ def _operate_thresholds(
 
 
 def decide_labels(logits: Floats, task: Labelled) -> list[Prediction]:
-    """Labels with their confidence, and the probabilities that the model gives to all.
+    """Returns the labels with their confidence, and the probabilities of all labels.
 
     The decision is taken on shifted logits, as by whoever loads the model with the shift in it, and
     the confidence is the probability there. What was tuned does not change `to_probabilities`.

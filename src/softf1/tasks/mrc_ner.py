@@ -63,27 +63,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MrcNer:
-    """Nested or flat entities; a word is where it stands, also where it comes twice.
+    """Named entities, flat or nested, as answers to one query per label (BERT-MRC).
 
     Attributes:
-        queries: The query of each label, or a file of them: makes items of a tagging file. None
-            reads BERT-MRC files, which have their queries.
-        repair: Tags of a tagging file that their scheme does not allow become the spans that
-            conlleval sees in them; otherwise they are an error.
-        match: How a start and an end are judged as a pair; "none" joins nearest ones.
-        candidates: Pairs that the span head is trained on.
-        answerable: A head says whether there is any span; where it says no, none is given.
-        nested: Spans may overlap; otherwise the best ones of a sentence are kept, over all labels.
-        max_span: Words of a candidate at most, for "all" and "gold_random".
-        max_query: Tokens of a query at most.
-        seed: Of random candidates, which are new in every epoch.
+        queries: The query of each label, or a file of queries, for a tagging file. None reads
+            BERT-MRC files, which contain their queries.
+        repair: Repair tags of a tagging file that their scheme does not allow, by conlleval's
+            rules; otherwise they are an error.
+        match: How starts are matched with ends; "none" pairs each start with the nearest end.
+        candidates: The pairs of starts and ends that the span head is trained on.
+        answerable: Add a head that predicts whether there is any span at all.
+        nested: Spans may overlap; otherwise the best non-overlapping spans of a sentence are
+            kept, over all labels.
+        max_span: The maximum words of a candidate, for "all" and "gold_random".
+        max_query: The maximum tokens of a query.
+        seed: The seed of random candidates, which are drawn anew in every epoch.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most; None is the encoder's window.
+        max_length: The maximum ids per row; None is the encoder's maximum.
         overlap: Pieces that two windows of a long context share; None is a quarter.
         labels: Labels of the training data.
         bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
-            what is below.
+            predictions below it.
     """
 
     queries: dict[str, str] | str | Path | None = None
@@ -111,7 +112,7 @@ class MrcNer:
     softmax = False
 
     def __post_init__(self) -> None:
-        """Take the queries out of their file: a saved task depends on no other file."""
+        """Reads the queries, so that a saved task depends on no other file."""
         if isinstance(self.queries, (str, Path)):
             object.__setattr__(self, "queries", read_queries(self.queries))
 
@@ -142,7 +143,7 @@ class MrcNer:
         return (example.words for example in examples)
 
     def encode(self, examples: Iterable[MrcExample], tokenizer: Tokenizer) -> Features:
-        """Contexts as arrays, a window an item, with the query of each."""
+        """Encodes contexts as arrays, one item per window, with the query of each."""
         return encode_queries(
             list(examples),
             tokenizer,
@@ -156,7 +157,7 @@ class MrcNer:
         return replace(self, labels=tuple(sorted(features.names["labels"])))
 
     def notes(self, features: Features) -> list[str]:  # noqa: ARG002 - protocol
-        """Nothing: any label can be asked for."""
+        """Returns no notes: a query can ask for any label."""
         return []
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
@@ -168,7 +169,7 @@ class MrcNer:
         )
 
     def heads(self, model: Any) -> dict[str, Head]:
-        """Where the logits come from."""
+        """Returns the layer that computes the logits of each key."""
         layers = {"start": model.start, "end": model.end}
         layers |= {"span": model.match.out} if self.match != "none" else {}
         layers |= {"answerable": model.answerable} if self.answerable else {}
@@ -259,7 +260,7 @@ class MrcNer:
         return self
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Refuses labels that are not there."""
+        """Raises for labels that are not in the training data."""
         check_named(target, self.labels)
 
     def operate(
@@ -276,7 +277,7 @@ class MrcNer:
 
     @property
     def abstains(self) -> bool:
-        """Whether there are bars."""
+        """Whether a least confidence was chosen for some label."""
         return bool(self.bars)
 
     def abstain(self, prediction: Prediction) -> Prediction:
@@ -363,7 +364,7 @@ class MrcNer:
         return describe_collapse({"span" for one in predictions if one["spans"]}, compete=False)
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
-        """What the model card says of this task."""
+        """Returns the text of the model card for this task."""
         plain = "A span" if self.bars else f"{NOT_TUNED}: a span"
         decision = [f"{plain} is given where every head finds it likelier than not."]
         decision += [describe_bars(self.bars)] if self.bars else []

@@ -64,7 +64,7 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")"""
 
 @dataclass(frozen=True)
 class QA:
-    """SQuAD 1.1 and 2.0, QuoRef, CMRC.
+    """Question answering as in SQuAD 1.1 and 2.0, QuoRef and CMRC.
 
     A window without the answer points at the classification token, in both modes.
 
@@ -72,22 +72,23 @@ class QA:
         positions: "softmax" chooses one start among all positions (logits (B, L), target (B,));
             "sigmoid" decides at every position (logits and target (B, L, 1)).
         no_answer: Questions may have no answer (SQuAD 2.0).
-        several: An answer may have several spans (QuoRef); wants "sigmoid".
+        several: An answer may have several spans (QuoRef); needs "sigmoid".
         rules: How answers are scored; None is squad2 with `no_answer`, quoref with `several`,
             squad otherwise.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most; None is the encoder's window.
-        max_question: Tokens of a question at most.
+        max_length: The maximum ids per row; None is the encoder's maximum.
+        max_question: The maximum tokens of a question.
         overlap: Tokens that two windows share.
-        n_best: How many starts, ends and spans of a window are looked at.
-        max_answer: Tokens of an answer at most; None is 30, as officially, or what 99% of the
-            training answers need (a token of Chinese is a character).
-        listed: How many candidates a prediction lists.
-        longest: What `max_answer=None` came to.
-        null_threshold: No answer is given where its score is greater by more than this; tuned on
-            dev.
-        bars: The least confidence of an answer, chosen on dev; `abstain` leaves out what is below.
+        n_best: The number of best starts, ends and spans of a window to consider.
+        max_answer: The maximum tokens of an answer; None is 30, as in the official script, or
+            enough for 99% of the training answers if that is more (in Chinese a token is a
+            character).
+        listed: The number of candidates in a prediction.
+        longest: The maximum that `max_answer=None` led to.
+        null_threshold: Predict no answer if its score is higher by more than this; tuned on dev.
+        bars: The least confidence of an answer, chosen on dev; `abstain` leaves out answers
+            below it.
     """
 
     positions: Literal["softmax", "sigmoid"] = "softmax"
@@ -112,7 +113,7 @@ class QA:
     head = "span"
 
     def __post_init__(self) -> None:
-        """A softmax over positions has one answer."""
+        """Checks that several spans come with sigmoids: a softmax has one answer."""
         if self.several and self.positions != "sigmoid":
             raise InputError('option several of task qa: wanted positions = "sigmoid" with it')
 
@@ -132,7 +133,7 @@ class QA:
         return (text for example in examples for text in (example.question, example.context))
 
     def encode(self, examples: Iterable[QAExample], tokenizer: Tokenizer) -> Features:
-        """Questions as arrays, a window an item."""
+        """Encodes questions as arrays, one item per window."""
         arrays = encode_questions(
             list(examples),
             tokenizer,
@@ -143,7 +144,7 @@ class QA:
         return Features(arrays, {})
 
     def fit(self, features: Features) -> Self:
-        """How long answers are; there are no labels to learn."""
+        """Learns how long answers are; there are no labels."""
         return replace(self, longest=self.max_answer or usual_length(features, at_least=30))
 
     def notes(self, features: Features) -> list[str]:
@@ -151,12 +152,12 @@ class QA:
         return describe_lost(features, longest=self.longest)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """The encoder with two outputs a token."""
+        """Builds the encoder with two outputs per token."""
         model: nn.Module = build_model(encoder, head=self.head, tokenizer=tokenizer, **options)
         return model
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
-        """Where the logits come from."""
+        """Returns the layer that computes the logits of each key."""
         layer = find_output(model, 2)
         return {key: Head(layer, slice(i, i + 1)) for i, key in enumerate(KEYS)}
 
@@ -252,7 +253,7 @@ class QA:
 
     @property
     def abstains(self) -> bool:
-        """Whether there is a bar."""
+        """Whether a least confidence was chosen."""
         return bool(self.bars)
 
     def abstain(self, prediction: Prediction) -> Prediction:
@@ -310,7 +311,7 @@ class QA:
         return describe_collapse({"answer" for one in predictions if one["answer"]}, compete=False)
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
-        """What the model card says of this task."""
+        """Returns the text of the model card for this task."""
         length = self.max_answer or self.longest
         decision = [
             f"The best start and end of all windows, at most {length} tokens apart, are the answer."

@@ -92,26 +92,27 @@ class Tagging:
     """Named entities, parts of speech, segmentation.
 
     Attributes:
-        unit: What gets a tag: "word" (characters too, where the file has one a line),
-            "character" (words are split, their spans kept), or "joint" (words are split and each
-            word is a span: segmentation and part of speech in one, scored as in the paper).
-        scheme: Tags are converted to this scheme; None keeps those of the file, and BMES for
-            characters.
+        unit: The unit that gets a tag: "word" (also for files with one character per line),
+            "character" (splits words, keeps their spans), or "joint" (splits words and makes each
+            word a span: segmentation and part of speech in one, scored as in the paper).
+        scheme: Convert tags to this scheme; None keeps the scheme of the file, and takes BMES
+            for characters.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most, special tokens included; None is the encoder's window.
+        max_length: The maximum ids per row, with special tokens; None is the encoder's maximum.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
-        decoder: How tags are chosen: "argmax" takes the best of each word alone. "crf" takes the
-            best sequence, with a score for each tag after each tag, and learns by the likelihood
-            of whole sequences. "crf-marginals" decides alike, but the loss sees the probability
-            of each tag over all sequences.
+        decoder: How tags are chosen: "argmax" takes the best tag of each word. "crf" takes the
+            best sequence, with a score for each pair of adjacent tags, and learns by the
+            likelihood of whole sequences. "crf-marginals" decodes in the same way, but the loss
+            sees the probability of each tag over all sequences.
         labels: Tags that can be predicted, from the training data.
-        spans: The scheme of the tags, when they make up spans.
-        biases: Added to the logits, one a label; tuned on dev.
+        spans: The scheme of the tags, if they mark spans.
+        biases: Added to the logits, one per label; tuned on dev.
         bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
-            what is below.
-        transitions: What a CRF starts from: how much more often than by chance one tag follows
-            another in the training data, in logs. The last row and column are the sentence's edge.
+            predictions below it.
+        transitions: Initial transitions of a CRF: how much more often than by chance one tag
+            follows another in the training data, in logs. The last row and column are for the
+            start and end of a sentence.
     """
 
     unit: Literal["word", "character", "joint"] = "word"
@@ -135,7 +136,7 @@ class Tagging:
     softmax = True
 
     def __post_init__(self) -> None:
-        """Only a scheme that is known can be converted to, and saved labels are tags of theirs."""
+        """Checks that the scheme is known, and that saved labels are tags of their scheme."""
         if self.scheme is not None and self.scheme not in SCHEMES:
             known = ", ".join(SCHEMES)
             raise InputError(f"option scheme of task tagging: wanted {known}, got {self.scheme}")
@@ -156,7 +157,7 @@ class Tagging:
         return self.scheme or (None if self.unit == "word" else "BMES")
 
     def units(self, sentence: TaggedSentence) -> tuple[Sequence[str], Sequence[str]]:
-        """What gets tags, and the tags (none where the file has none)."""
+        """Returns the units that get tags, and their tags (none if the file has none)."""
         scheme = self.target_scheme
         if scheme is None:
             return sentence.words, sentence.tags
@@ -212,11 +213,11 @@ class Tagging:
         return model
 
     def notes(self, features: Features) -> list[str]:
-        """Tags that training never saw."""
+        """Returns a note about tags that are not in the training data."""
         return describe_unseen(set(features.names["tags"]) - {NO_TAG}, self.labels)
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
-        """Where the logits come from."""
+        """Returns the layer that computes the logits of each key."""
         return {"tags": Head(find_output(model, len(self.labels)), slice(None))}
 
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[TaggedSentence]]]) -> None:
@@ -287,7 +288,7 @@ class Tagging:
         return gathered
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Biases of the labels: of O alone where tags make up spans. A CRF has none."""
+        """Tunes biases of the labels: only of O if tags mark spans, none with a CRF."""
         return self._tune(logits, features, F1)
 
     def _tune(self, logits: Logits, features: Features, target: Target) -> Self:
@@ -335,11 +336,11 @@ class Tagging:
 
     @property
     def abstains(self) -> bool:
-        """Whether there are bars."""
+        """Whether a least confidence was chosen for some label."""
         return bool(self.bars)
 
     def abstain(self, prediction: Prediction) -> Prediction:
-        """O for the words of spans that do not reach their bar."""
+        """Tags the words of spans below their bar as O."""
         tags = list(prediction["tags"])
         for one in list_entities(tags, prediction["confidence"], scheme=str(self.spans)):
             if one["confidence"] < self.bars.get(one["label"], 0.0):
@@ -412,7 +413,7 @@ class Tagging:
         return describe_collapse({tag for one in predictions for tag in one["tags"]}, outside="O")
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:
-        """What the model card says of this task."""
+        """Returns the text of the model card for this task."""
         unit = "word" if self.unit == "word" else "character"
         decision = []
         if pieces:

@@ -13,7 +13,7 @@ from torch import nn
 
 from softf1.errors import InputError
 from softf1.losses import prior_bias
-from softf1.models.encoders import find_encoders, import_encoder
+from softf1.models.encoders import find_encoders, import_encoder, list_encoders
 from softf1.models.lora import add_lora
 from softf1.recipe import check_eval_target, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose_values
@@ -42,15 +42,20 @@ MICRO_TOKENS = {"cpu": 4096}
 
 MICRO_TOKENS_ELSEWHERE = 65536
 
+SCRATCH_LR = 1e-3
+"""The usual learning rate of an encoder from scratch; `softf1 new` proposes it too."""
+
 
 def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, list[str]]:
     """Resolves `loss.name = "auto"` for these data.
 
     Returns:
-        The recipe with the choice, the datasets with a task fitted by it, and a line that gives it.
+        The recipe with the choice, the datasets with a task fitted by it, and lines for the user:
+        the choice, and a note on a learning rate that does not suit the encoder.
     """
+    notes = _note_rate(recipe)
     if recipe.loss.name != AUTO:
-        return recipe, datasets, []
+        return recipe, datasets, notes
     task, options = datasets.task, recipe.task.options
     given = [f"train.{key}" for key in HARDENING if getattr(recipe.train, key) is not None]
     choice = choose_values(
@@ -65,7 +70,16 @@ def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, 
     if recipe.task.options != options:
         task = make_task(recipe.task.kind, **recipe.task.options).fit(datasets.features["train"])
         datasets = replace(datasets, task=task)
-    return recipe, datasets, [choice.line]
+    return recipe, datasets, [choice.line, *notes]
+
+
+def _note_rate(recipe: Recipe) -> list[str]:
+    """A note if the learning rate is one for pretrained weights, and there are none."""
+    encoder, lr = recipe.encoder.name, recipe.train.lr
+    if encoder not in list_encoders() or lr >= SCRATCH_LR / 5:
+        return []
+    low = f"train.lr = {lr:g} is low for {encoder}, which trains from scratch"
+    return [f"note: {low}; {SCRATCH_LR:g} is usual"]
 
 
 def uses_graphs(recipe: Recipe, processes: Processes, precision: str) -> bool:

@@ -124,7 +124,7 @@ def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
         )
     ]
     if rows:
-        yield f"Of each label, on {split}:"
+        yield f"Scores of each label, on {split}:"
         yield table(["label", "precision", "recall", "F1", "support"], rows)
 
 
@@ -147,7 +147,7 @@ def _usage(text: CardText, *, own: bool) -> Iterator[str]:
         shown = text.code.format(folder="path/to/this")
         yield f"In transformers, without softf1:\n\n```python\n{shown}\n```"
     elif own:
-        yield "The network is one of softf1's own, so softf1 loads it."
+        yield "The network is part of softf1, so load it with softf1."
     yield (
         "In softf1:\n\n```sh\nsoftf1 predict path/to/this input.file\n```\n\n```python\n"
         "from softf1.training.publish import load_model\n\n"
@@ -232,7 +232,7 @@ def _limits(text: CardText, result: Mapping[str, Any]) -> Iterator[str]:
     tested = "test scores do not" if "test" in result.get("scores", {}) else "no test was given"
     limits = [
         "The scores hold for the files named above; on text of another kind expect less.",
-        f"Dev chose {chosen}, so dev scores flatter the model; {tested}.",
+        f"Dev chose {chosen}, so dev scores are a little too high; {tested}.",
     ]
     limits += text.limits
     limits += [str(warning) for warning in result.get("warnings", [])]

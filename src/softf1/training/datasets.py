@@ -158,7 +158,7 @@ def find_folds(
 def find_leaks(examples: Mapping[str, Sequence[Any]]) -> list[str]:
     """Describes how many texts each two parts share."""
     hashes = {name: TextHashes(map(text_of, own)) for name, own in examples.items()}
-    cure = "; task.drop_leaks = true takes them out of train"
+    cure = "; task.drop_leaks = true removes them from train"
     return [
         f"{overlap}{cure if overlap.first == 'train' else ''}" for overlap in find_overlaps(hashes)
     ]

@@ -72,7 +72,7 @@ def export_onnx(run: Path | str, out: Path | str | None = None, *, int8: bool = 
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         got = f"without {', '.join(missing)}"
-        raise InputError(f"export wants the packages of softf1[onnx], got an installation {got}")
+        raise InputError(f"export needs the packages of softf1[onnx], got an installation {got}")
     loaded = load_model(run)
     with fold_decision(loaded.model, loaded.task):
         return _write(loaded, Path(run), Path(out) if out is not None else None, int8=int8)
@@ -230,7 +230,7 @@ class OnnxModel(nn.Module):
         try:
             self.session = start_session(Path(path))
         except ImportError:
-            raise InputError("--onnx wants the packages of softf1[onnx]") from None
+            raise InputError("--onnx needs the packages of softf1[onnx]") from None
         except Exception as error:  # onnxruntime has a class for each of many things
             raise InputError(f"wanted an ONNX file: {reason(error)}", path=path) from error
         self.inputs = [one.name for one in self.session.get_inputs()]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 STDIN = "/dev/stdin"
-PLAIN = "lines of text without labels are read with --format plain"
+PLAIN = "use --format plain for lines of text without labels"
 CHUNK = 1000
 """Examples per chunk; two chunks are in memory while the next one is prepared."""
 
@@ -182,14 +182,15 @@ def _note_unknown_labels(task: Task, path: Path | str, first: Any, problems: Pro
     known, gold = getattr(task, "labels", ()), task.show(first).get("gold")
     if known and isinstance(gold, list) and gold and not set(map(str, gold)) & set(known):
         problems.note(
-            f"{path}: the model knows no label {short(str(gold[0]))} of the first example; {PLAIN}"
+            f"{path}: the model does not know {short(str(gold[0]))}, a label of the first example; "
+            f"{PLAIN}"
         )
 
 
 def _advise(task: Task, path: Path | str, error: InputError) -> InputError:
     """Adds a hint to the error if the file looks like lines of plain text."""
     first = read_start(path).partition("\n")[0]
-    plain = " " in first.strip() and not set(first) & set("\t{[,;")
+    plain = " " in first.strip() and not set(first) & set("\t{[")
     if isinstance(error, RecordError) or task.kind not in FORMATS["plain"].tasks or not plain:
         return error
     return InputError(f"{error}; {PLAIN}")
@@ -339,7 +340,7 @@ def read_part(
     if path is None:
         raise InputError(f"wanted a recipe with a {name} file, or --data; got neither")
     if not path.startswith("hf:") and not Path(path).exists():
-        raise InputError(f"the {name} file of the recipe is not there: give --data", path=path)
+        raise InputError(f"the {name} file of the recipe does not exist: use --data", path=path)
     examples = list(task.read(path, problems))
     if name == "dev" and recipe.task.dev is None:
         parts, sources = {"train": examples}, {"train": {"path": path}}

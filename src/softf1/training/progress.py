@@ -57,7 +57,7 @@ class Plain(Display):
     def start(self, *, step: int, steps: int, about: str) -> None:
         """Prints what is trained."""
         self.steps, self.next = steps, monotonic() + PLAIN_SECONDS
-        self.say(about if not step else f"{about}; going on at step {step:,}")
+        self.say(about if not step else f"{about}; continuing at step {step:,}")
 
     def advance(self, values: Mapping[str, Any]) -> None:
         """Prints a line if the last one was some seconds ago."""
@@ -235,7 +235,7 @@ class Monitor:
             )
         if skipped:
             return self._once(
-                "gradient not finite: such steps are left out; if it happens often, try a lower "
+                "gradient not finite: such steps are skipped; if it happens often, try a lower "
                 'train.lr, a warm-up or train.precision="fp32"'
             )
         if not math.isfinite(loss):

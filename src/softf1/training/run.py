@@ -198,7 +198,7 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
     targets = trainer.recipe.eval.targets
     if targets is not None and not _is_finite(logits["dev"]):
         trainer.monitor.warnings.append(
-            "the model gives numbers that are not finite, so that nothing was tuned; try a lower "
+            "the model gives numbers that are not finite, so nothing was tuned; try a lower "
             "train.lr"
         )
     elif targets is not None:

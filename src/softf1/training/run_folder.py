@@ -36,6 +36,7 @@ from softf1.files import (
 )
 from softf1.models.encoders import find_encoder, list_encoders
 from softf1.recipe import describe_recipe, format_recipe, hash_recipe
+from softf1.recipe.auto import AUTO, read_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +57,7 @@ READ = (".json", ".safetensors", ".bin", ".txt", ".model", ".vocab", ".tiktoken"
 SHOWN = 3
 """How many changes a message lists; it only counts the others."""
 
-WAYS = "--out names another folder, --force starts afresh"
+WAYS = "use --out for another folder, or --force to start again"
 
 
 def find_finished(
@@ -83,12 +84,12 @@ def find_finished(
         return None
     changes = list_changes(run, identity)
     if changes:
-        what = "a finished run" if done else "a run that was begun"
+        what = "a finished run" if done else "an unfinished run"
         raise InputError(f"holds {what}, but {say_changes(changes)}", path=folder)
     if done is None and not resume:
         raise InputError(
-            "a run was begun here: --resume goes on, --force starts afresh, --out names another "
-            "folder",
+            "holds an unfinished run: use --resume to continue it, --force to start again, or "
+            "--out for another folder",
             path=folder,
         )
     return done
@@ -252,7 +253,7 @@ def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     """
     changes = []
     if before.get("hash") != now["hash"]:
-        changes += _list_values(before.get("recipe"), now["recipe"]) or ["the recipe is another"]
+        changes += _list_values(before.get("recipe"), now["recipe"]) or ["the recipe has changed"]
     old = {name: _of(one).get("sha256") for name, one in _of(before.get("data")).items()}
     for name, one in now["data"].items():
         if _differ(old.get(name), one["sha256"]):
@@ -331,6 +332,9 @@ def _list_values(before: Any, now: Mapping[str, Any]) -> list[str]:
     if not old:
         return []
     keys = [key for key in (*new, *(set(old) - set(new))) if key != "name"]
+    if new.get("loss.name") == AUTO:  # the old values are those that auto chose
+        chosen = {key for rule in read_rules() for key in rule.values}
+        keys = [key for key in keys if key not in chosen or new.get(key) not in (None, AUTO)]
     return [
         f"{key} was {old.get(key)!r} and is {new.get(key)!r}"
         for key in keys

@@ -342,7 +342,7 @@ class Trainer:
             self.saved = monotonic()
         if stop and not last:
             raise InterruptedRunError(
-                f"stopped at step {self.state.step:,}, saved; --resume goes on from there"
+                f"stopped at step {self.state.step:,}, saved; --resume continues from there"
             )
 
     def save(self) -> None:
