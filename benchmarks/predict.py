@@ -2,7 +2,7 @@
 
     python benchmarks/predict.py                    # results/predict.csv, minutes on one core
     python benchmarks/predict.py --quick            # a tiny model, seconds
-    python benchmarks/predict.py --device cuda --sentences 20000 --output cuda.csv
+    python benchmarks/predict.py --device cuda --sentences 3000 --output cuda.csv
     python benchmarks/predict.py --run RUN          # results/exports.csv: ONNX, and ONNX in 8 bits
 
 A tagger of the shape of a MiniLM encoder (6 layers of 384) with random weights reads made-up

@@ -101,6 +101,7 @@ def main() -> None:
 def profile_warm_up(options: argparse.Namespace, imports: float) -> None:
     """Print where the time goes before steps are replayed."""
     device, seconds = torch.device(options.device), {"imports": imports}
+    graphs.AHEAD = not options.one_by_one
     compiled: list[tuple[float, float, str]] = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = str(Path(folder) / "kernels")

@@ -241,10 +241,11 @@ def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
 @pytest.mark.parametrize(
     "train",
     [
+        {},
         {"adversarial": 0.5, "consistency": 1.0},
         {"adversarial": 0.5, "adversarial_direction": "random"},
     ],
-    ids=["both", "noise"],
+    ids=["plain", "both", "noise"],
 )
 def test_a_run_that_is_stopped_goes_on_to_the_same_bits(train, tmp_path, monkeypatch):
     recipe = make_recipe(train=train | {"epochs": 2.0, "checkpoint_seconds": 0.0})

@@ -34,6 +34,10 @@ SEEN_BEFORE = 2
 FUSE = find_spec("triton") is not None
 """Whether encoder layers are fused; benchmarks turn it off to compare."""
 
+AHEAD = False
+"""Whether their kernels are compiled together before the first step. Off until a GPU has tried it;
+`benchmarks/profile_step.py --warm-up` does."""
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -48,7 +52,7 @@ class GraphStepper(Stepper):
 
     Args:
         args: As `Stepper` takes them.
-        widths: Ids in the rows of the batches to come, whose kernels are compiled at once.
+        widths: Ids in the rows of the batches to come, whose kernels may be compiled at once.
         options: As `Stepper` takes them.
 
     Attributes:
@@ -71,7 +75,8 @@ class GraphStepper(Stepper):
             from softf1.training.fusing import FusedLayers  # Triton is not everywhere
 
             self.run = layers = FusedLayers(self.model, self.run, half or torch.float32)
-            layers.compile_ahead(widths, self.device)
+            if AHEAD:
+                layers.compile_ahead(widths, self.device)
 
     def step(self, batches: Sequence[Batch]) -> None:
         """Replays, captures or runs the step, depending on how often its shape was seen."""
