@@ -310,7 +310,8 @@ def draw_gains(axes: Axes) -> None:
     axes.axvline(0, color=BLACK, lw=1.2)
     axes.plot([], [], "o-", color=BLUE, label="interval above 0")
     axes.plot([], [], "o-", color="#777777", mfc="white", label="not sure")
-    axes.plot([], [], "o-", color=RED, label="below 0")
+    if any(float(row["gain"]) < -float(row["half"]) for row in rows):
+        axes.plot([], [], "o-", color=RED, label="below 0")
     axes.set(xlabel="points gained over cross entropy, test", ylim=(-0.7, len(rows) - 0.3))
 
 
