@@ -40,3 +40,18 @@ def test_a_larger_gamma_turns_easy_examples_down_more_than_hard_ones():
         easy, hard = gradient.abs().sum(-1)
         share.append((easy / hard).item())
     assert share[0] > 10 * share[1] > 100 * share[2]
+
+
+@pytest.mark.parametrize("gamma", [2.0, 4.0])
+def test_an_even_gamma_is_one_among_others(gamma):
+    # Probabilities from 1e-17 to 1: an even power takes another way than its neighbours.
+    x = torch.tensor([-40.0, -2.0, -0.0, 3.0, 40.0], dtype=torch.float64, requires_grad=True)
+    logits = torch.stack([x, torch.zeros_like(x)], dim=1)
+    found = []
+    for near in (gamma, gamma + 1e-9):
+        values = focal_loss(logits, torch.zeros(5, dtype=torch.long), gamma=near, reduction="none")
+        (first,) = torch.autograd.grad(values.sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x, retain_graph=True)
+        found.append(torch.stack([values, first, second]).detach())
+    assert found[0].isfinite().all()
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-12)

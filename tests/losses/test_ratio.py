@@ -75,3 +75,13 @@ def test_a_negative_far_above_a_small_smooth_keeps_the_precision_of_its_gradient
     _, gradient = value_and_gradient(dice_loss, logits, target, smooth=1e-6)
     _, exact = value_and_gradient(dice_loss, logits.double(), target, smooth=1e-6)
     torch.testing.assert_close(gradient.double(), exact, rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [3, 20])  # overlaps of few classes are summed otherwise
+def test_sums_over_many_rows_are_exact(classes):
+    target = torch.arange(50_000) % classes
+    logits = torch.randn(50_000, classes, generator=torch.Generator().manual_seed(0))
+    options = {"over": "batch", "reduction": "none"}
+    found = dice_loss(logits, target, **options)
+    wanted = dice_loss(logits.double(), target, **options)
+    torch.testing.assert_close(found, wanted.float(), rtol=1e-6, atol=0)
