@@ -1,21 +1,27 @@
 """Times the kernels under many layouts on one GPU, to choose the numbers in softf1/kernels/_launch.
 
     PYTHONPATH=src python benchmarks/kernel_layouts.py [--output layouts.csv] [--shape 262144x100]
+    PYTHONPATH=src python benchmarks/kernel_layouts.py --registers [--shape 262144x100]
 
 Every layout's loss and gradient are compared with those of the present layout. Kernels are compiled
 by several processes first, then timed by one, by graph replay. `both` is the forward kernel that
 writes the gradient as well; `check` is the backward kernel that finds it made already; `anew` the
 same kernel where the loss was scaled, so that the gradient has to be made again. The share is that
 of the floor, two reads and one write of the logits at the bandwidth of a copy.
+
+`--registers` compiles the layouts of `both` for an H100 or H200, without one: registers of a
+thread, bytes that did not fit into them, and how many warps a multiprocessor then has room for.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -39,10 +45,11 @@ Layout = tuple[str, str, Any]  # the pass, the function of _launch, what it retu
 
 @lru_cache(maxsize=2)
 def make_inputs(n: int, c: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns random logits and labels."""
+    """Returns random logits and labels; without a GPU, tensors without data."""
     torch.manual_seed(0)
-    x = torch.randn(n, c, device="cuda", dtype=torch.bfloat16)
-    return x, torch.randint(0, c, (n,), device="cuda")
+    device = "cuda" if torch.cuda.is_available() else "meta"
+    x = torch.randn(n, c, device=device, dtype=torch.bfloat16)
+    return x, torch.randint(0, c, (n,), device=device)
 
 
 def layouts(n: int, c: int) -> Iterator[Layout]:
@@ -209,14 +216,66 @@ def compile_share(n: int, c: int, share: int) -> None:
     torch.cuda.synchronize()
 
 
+H200 = {"multiprocessors": 132, "registers": 65_536, "warps": 64}
+BOTH = ("*bf16", "*i64", "*bf16", "*bf16", "*fp32", "*i32", "*fp32", "*bf16")  # tensors of `both`
+
+
+def show_registers(n: int, c: int) -> None:
+    """Prints a line for each layout of `both`."""
+    seen = set()
+    with patch.object(_launch, "processors", lambda _: H200["multiprocessors"]):
+        for name, function, layout in layouts(n, c):
+            key = name == "both" and (layout.tile._replace(programs=0), *layout[1:])
+            if not key or key in seen:
+                continue
+            seen.add(key)
+            with using(function, layout):
+                plan = example_level.lay_out_example(*make_inputs(n, c), None, None, DSC, "mean")
+            registers, stack = count_registers(plan.both)
+            # Registers are given out to warps, eight of each thread at a time.
+            of_program = -(-registers // 8) * 8 * 32 * layout.tile.warps
+            warps = min(H200["registers"] // of_program * layout.tile.warps, H200["warps"])
+            print(f"{n}x{c} {registers:4} registers {stack:5} bytes {warps:3} warps  {layout}")
+
+
+def count_registers(plan: _launch.Plan) -> tuple[int, int]:
+    """Returns the registers of a thread and the bytes of its stack, compiled for sm_90."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    values = dict(zip(plan.kernel.arg_names, (*BOTH, *plan.arguments), strict=True))
+    constants = {one.name: values[one.name] for one in plan.kernel.params if one.is_constexpr}
+    signature = {
+        name: value if isinstance(value, str) else "fp32" if isinstance(value, float) else "i32"
+        for name, value in values.items()
+    } | dict.fromkeys(constants, "constexpr")
+    aligned = {(i,): [["tt.divisibility", 16]] for i in range(len(BOTH))}
+    source = ASTSource(plan.kernel, signature, constants, aligned)
+    how = {"target": GPUTarget("cuda", 90, 32), "options": {"num_warps": plan.warps}}
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(triton.compile(source, **how).asm["cubin"])
+        file.flush()
+        command = [str(tool), "-res-usage", file.name]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", said).groups()
+    return int(registers), int(stack)
+
+
 def main() -> None:
     """Compiles, times, prints, writes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", nargs="+", default=["16384x9", "262144x100", "32768x32768"])
     parser.add_argument("--output", type=Path, default=Path("kernel_layouts.csv"))
     parser.add_argument("--compile", type=int, help="compile this share only")
+    parser.add_argument("--registers", action="store_true", help="needs no GPU")
     options = parser.parse_args()
     shapes = [tuple(int(size) for size in shape.split("x")) for shape in options.shape]
+    if options.registers:
+        for n, c in shapes:
+            show_registers(n, c)
+        return
     if options.compile is not None:
         for n, c in shapes:
             compile_share(min(n, 2048 if c > 1000 else n), c, options.compile)
