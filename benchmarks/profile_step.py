@@ -107,7 +107,7 @@ def profile_warm_up(options: argparse.Namespace, imports: float) -> None:
         os.environ["TRITON_CACHE_DIR"] = str(Path(folder) / "kernels")
         write_data(options, Path(folder))
         seconds["start of the device"] = clock(lambda: torch.zeros(1, device=device), device)
-        with watch_compiler(compiled), watch_fusing(seconds, skip=options.one_by_one):
+        with watch_compiler(compiled), watch_fusing(seconds):
             start = time.perf_counter()
             trainer = make_trainer(options, Path(folder))
             built = time.perf_counter() - start - sum(seconds.get(name, 0.0) for name in FUSING)
@@ -131,7 +131,7 @@ FUSING = ("parts to fuse", "kernels compiled ahead")
 
 
 @contextmanager
-def watch_fusing(seconds: dict[str, float], *, skip: bool) -> Iterator[None]:
+def watch_fusing(seconds: dict[str, float]) -> Iterator[None]:
     """Notes how long it takes to find the parts to fuse, and to compile their kernels."""
     if not graphs.FUSE:
         yield
@@ -144,8 +144,7 @@ def watch_fusing(seconds: dict[str, float], *, skip: bool) -> Iterator[None]:
     def timed(name: str) -> Callable[..., None]:
         def call(*args: object) -> None:
             start = time.perf_counter()
-            if not (skip and name == FUSING[1]):
-                own[name](*args)
+            own[name](*args)
             seconds[name] = time.perf_counter() - start
 
         return call
