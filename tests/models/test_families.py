@@ -24,12 +24,13 @@ TASKS = {
     "pairs": ({"kind": "pairs"}, "text"),
     "qa": ({"kind": "qa"}, "span"),
     "mrc_ner": ({"kind": "mrc_ner", "answerable": True}, None),
+    "span_ner": ({"kind": "span_ner"}, None),
 }
 SIZES = {"train": 12, "dev": 8, "test": 4}
 FAST = {
     *{("xlm-roberta", task) for task in TASKS},
     *{("llama", task) for task in ("classification", "qa", "mrc_ner")},
-    *{("t5", task) for task in ("pairs", "qa", "mrc_ner")},
+    *{("t5", task) for task in ("pairs", "qa", "span_ner")},
     *{("roberta", "classification"), ("camembert", "multi-label"), ("qwen2", "multi-label")},
     *{("deberta-v2", "tagging"), ("deberta-v3", "qa"), ("electra", "pairs"), ("albert", "tagging")},
     *{("distilbert", "classification"), ("mpnet", "pairs"), ("modernbert", "qa")},

@@ -116,11 +116,14 @@ def test_a_flat_tagger_refuses_them_before_training(train, place, capsys):
     said = run(capsys, "train", "flat.toml", "--out", "run", code=2).err
     assert said.count("\n") == 1
     assert f"{place}: wanted spans that do not overlap, since a word has one tag" in said
-    assert 'task kind "mrc_ner" with nested = true' in said
+    assert 'task kind "mrc_ner" or "span_ner" with nested = true' in said
     assert not Path("run").exists()
     said = run(capsys, "new", "train.jsonl", "--task", "tagging", "--out", "-", code=2).err
     assert said.count("\n") == 1
-    assert "8 of 20 spans lie inside another or cross one; --task mrc_ner finds them" in said
+    assert (
+        "8 of 20 spans lie inside another or cross one; --task mrc_ner or span_ner finds them"
+        in said
+    )
 
 
 def test_flat_spans_train_a_tagger(capsys):

@@ -8,6 +8,7 @@ from softf1.data.examples import (
     MrcExample,
     PairExample,
     QAExample,
+    SpanSentence,
     TaggedSentence,
     TextExample,
 )
@@ -189,9 +190,21 @@ def test_mrc_ner(bert, match):
     run(make_task("mrc_ner", match=match, answerable=True), examples, bert)
 
 
+def test_span_ner(bert):
+    words = tuple(ODD[2:])
+    last = (len(words) - 1, len(words), "PER")
+    examples = [
+        SpanSentence(words, (), 1, spans=((0, 1, "PER"), (0, len(words), "ORG"), last)),
+        SpanSentence((), (), 2),
+        SpanSentence(("Ann",), (), 3, spans=((0, 1, "LOC"),)),
+        SpanSentence(("the",) * 5000, (), 4, spans=((4990, 5000, "LOC"),)),
+    ]
+    run(make_task("span_ner", nested=True), examples, bert)
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("tagging", {}), ("classification", {}), ("pairs", {}), ("qa", {}), ("mrc_ner", {})],
+    [(kind, {}) for kind in ("tagging", "classification", "pairs", "qa", "mrc_ner", "span_ner")],
 )
 def test_no_examples(bert, kind, options):
     task = make_task(kind, **options)
@@ -200,7 +213,9 @@ def test_no_examples(bert, kind, options):
     assert task.notes(features) == []
 
 
-@pytest.mark.parametrize("kind", ["tagging", "classification", "pairs", "qa", "mrc_ner"])
+@pytest.mark.parametrize(
+    "kind", ["tagging", "classification", "pairs", "qa", "mrc_ner", "span_ner"]
+)
 def test_rows_without_room_for_text(bert, kind):
     with pytest.raises(InputError, match=r"wanted rows of \d ids or more, got 3"):
         make_task(kind, max_length=3).encode(EXAMPLES[kind], make_tokenizer(bert))

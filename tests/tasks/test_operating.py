@@ -297,6 +297,6 @@ def test_a_target_that_makes_no_sense_is_refused(task, target, wanted):
 
 
 def test_the_others_are_not():
-    for kind in ("qa", "tagging", "classification", "pairs", "mrc_ner"):
+    for kind in ("qa", "tagging", "classification", "pairs", "mrc_ner", "span_ner"):
         make_task(kind).check_target(PRECISE)
     make_task("classification", multi_label=True).check_target({"any": PRECISE})

@@ -202,7 +202,9 @@ def compare_weights(model, other, tolerance):
 
 
 @gpu
-@pytest.mark.parametrize("name", ["tagging-batch", "qa", "pairs", "mrc_ner", "multi-label"])
+@pytest.mark.parametrize(
+    "name", ["tagging-batch", "qa", "pairs", "mrc_ner", "span_ner", "multi-label"]
+)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("hardened", [False, True], ids=["plain", "adversarial"])
 def test_graphs_give_what_steps_give(name, precision, hardened, bert):

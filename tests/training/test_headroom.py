@@ -21,6 +21,7 @@ KINDS = {
     "pairs": {"a better decision", "a better ranking"},
     "qa": {"a better ranking", "right boundaries"},
     "mrc_ner": {"right labels", "right boundaries", "a better decision", "a better ranking"},
+    "span_ner": {"right labels", "right boundaries", "a better decision", "a better ranking"},
 }
 
 

@@ -120,7 +120,7 @@ def test_transformers_decides_the_same(target, tmp_path, bert):
     assert labels_of_pipeline(tmp_path / "run/model", task, data["test"]) == wanted
 
 
-@pytest.mark.parametrize("kind", ["qa", "mrc_ner", "pairs"])
+@pytest.mark.parametrize("kind", ["qa", "mrc_ner", "span_ner", "pairs"])
 def test_every_other_task_gets_there(kind, tmp_path, bert):
     result = train(
         tmp_path, "precision>=0.5", kind, encoder={"name": str(bert)}, train={"max_steps": 2}

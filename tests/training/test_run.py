@@ -48,6 +48,11 @@ CASES = {
     ),
     "mrc_ner": ({"kind": "mrc_ner"}, "bert", {"name": "wce"}),
     "mrc_ner-alone": ({"kind": "mrc_ner", "match": "none"}, "bert", {"name": "focal"}),
+    "span_ner": (
+        {"kind": "span_ner", "nested": True, "max_span": 3},
+        "bert",
+        {"name": "ce+dice", "dice": {"over": "batch"}},
+    ),
 }
 SMALL = {
     "bilstm": {"hidden_size": 16, "word_size": 8, "char_size": 4, "char_filters": 4},

@@ -9,6 +9,7 @@ from softf1.data.examples import (
     MrcExample,
     PairExample,
     QAExample,
+    SpanSentence,
     TaggedSentence,
     TextExample,
 )
@@ -62,6 +63,15 @@ def queries(draw, number):
     ]
 
 
+def nested(draw):
+    """Names and places, and each name with the word behind it."""
+    own = sentence(draw)
+    names, places = spans_of(own, "PER"), spans_of(own, "LOC")
+    spans = [(*span, "PER") for span in names] + [(*span, "LOC") for span in places]
+    spans += [(a, b + 1, "GROUP") for a, b in names if b < len(own.words)]
+    return SpanSentence(own.words, (), 0, spans=tuple(spans))
+
+
 def pair(draw):
     first, second = sentence(draw), sentence(draw)
     same = draw.random() < 0.4
@@ -80,6 +90,8 @@ def make(kind, draw, number, *, several=False):
         return [TextExample(" ".join(own.words), labels, line=0)]
     if kind == "pairs":
         return [pair(draw)]
+    if kind == "span_ner":
+        return [nested(draw)]
     return [question(draw, number)] if kind == "qa" else queries(draw, number)
 
 

@@ -152,7 +152,7 @@ def survey(
     nesting = nested.counts.nesting if nested else ""
     if nested and task == TaggedSentence.task:
         message = f"wanted spans that do not overlap, since a word has one tag; {nesting}"
-        raise InputError(f"{message}; --task mrc_ner finds them", path=nested.path)
+        raise InputError(f"{message}; --task mrc_ner or span_ner finds them", path=nested.path)
     unseen = [
         describe_new_labels(train, other) for role, other in corpora.items() if role != "train"
     ]

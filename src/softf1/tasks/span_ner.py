@@ -101,6 +101,9 @@ class SpanNer:
         sentences = read_examples(self, path, TaggedSentence, problems)
         found = find_spans(sentences, None, repair=self.repair, path=path, problems=problems)
         for one, spans in found:
+            if one.words and not one.tags and not isinstance(one, SpanSentence):
+                message = "wanted spans of this sentence, or tags, got neither"
+                raise InputError(message, path=path, line=one.line)
             yield SpanSentence(one.words, one.tags, one.line, one.id, tuple(spans))
 
     def read_input(
@@ -155,14 +158,10 @@ class SpanNer:
         return {"spans": Head(model.out, slice(None))}
 
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[SpanSentence]]]) -> None:
-        """Refuses sentences without labels, and training data without spans."""
-        for name, (path, examples) in parts.items():
-            bare = next((one for one in examples if not one.tags and not one.spans), None)
-            if bare is not None and bare.words:
-                message = "wanted spans of this sentence, or tags, got neither"
-                raise InputError(message, path=path, line=bare.line)
-            if name == "train" and not any(one.spans for one in examples):
-                raise InputError("wanted spans to learn from, got sentences without any", path=path)
+        """Refuses training data without spans."""
+        path, examples = parts.get("train", (None, ()))
+        if "train" in parts and not any(one.spans for one in examples):
+            raise InputError("wanted spans to learn from, got sentences without any", path=path)
 
     def collate(
         self,

@@ -489,5 +489,5 @@ def _refuse_nested(examples: Iterable[TaggedSentence], path: Path | str | None) 
     for one in examples:
         if isinstance(one, SpanSentence) and count_nested(one.spans):
             message = "wanted spans that do not overlap, since a word has one tag, got some that do"
-            hint = 'task kind "mrc_ner" with nested = true finds both; softf1 new writes the recipe'
+            hint = 'task kind "mrc_ner" or "span_ner" with nested = true finds both; see softf1 new'
             raise InputError(f"{message}; {hint}", path=path, line=one.line)
