@@ -54,7 +54,8 @@ def test_the_recipe_is_checked_described_and_trains(kind, here, bert):
     assert described[0].startswith(f"auto: loss.name={loss}, ")  # as the comment says
     assert described[-1].startswith("would write")
     assert re.fullmatch(
-        r"about [\d:]+ and [\d.]+ (MiB|GiB) of memory on \w+", describe_cost(recipe, made.examples)
+        r"about [\d:]+ and [\d.]+ (MiB|GiB) of memory on \w+, on top of Python and torch",
+        describe_cost(recipe, made.examples),
     )
     result = train_run(recipe, here / "run", quiet=True)
     assert result["steps"] >= 1

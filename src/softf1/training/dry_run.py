@@ -77,7 +77,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     fixed, moving = estimate_memory(trainer)
     lines.append(
         f"memory: about {format_bytes(fixed + moving)}, {format_bytes(fixed)} of them weights "
-        f"and optimizer{_free(trainer.processes.device)}"
+        f"and optimizer, on top of Python and torch{_free(trainer.processes.device)}"
     )
     lines.append(f"time: about {format_clock(estimate_seconds(trainer))}")
     lines.append(f"would write {folder}")
@@ -127,7 +127,7 @@ def describe_cost(recipe: Recipe, examples: int) -> str:
     seconds = estimate_seconds(trainer, most_tokens=most) * examples / len(sample["train"])
     return (
         f"about {format_clock(seconds)} and {format_bytes(sum(estimate_memory(trainer)))} of "
-        f"memory on {device.type}"
+        f"memory on {device.type}, on top of Python and torch"
     )
 
 
