@@ -238,6 +238,7 @@ def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
     assert not torch.equal(weights, before)
 
 
+@pytest.mark.parametrize("encoder", ["bilstm", "bert"])
 @pytest.mark.parametrize(
     "train",
     [
@@ -247,8 +248,12 @@ def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
     ],
     ids=["plain", "both", "noise"],
 )
-def test_a_run_that_is_stopped_goes_on_to_the_same_bits(train, tmp_path, monkeypatch):
-    recipe = make_recipe(train=train | {"epochs": 2.0, "checkpoint_seconds": 0.0})
+def test_a_run_that_is_stopped_goes_on_to_the_same_bits(
+    train, encoder, bert, tmp_path, monkeypatch
+):
+    own = None if encoder == "bilstm" else {"name": str(bert)}
+    train = train | {"epochs": 2.0, "checkpoint_seconds": 0.0}
+    recipe = make_recipe(train=train, encoder=own)
     train_run(recipe, tmp_path / "whole", data=make_data(), quiet=True)
     with monkeypatch.context() as patch:
         patch.setattr(
