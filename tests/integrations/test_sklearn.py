@@ -147,6 +147,20 @@ def test_it_works_in_a_grid_search():
     assert search.predict(["fine"]).tolist() == ["good"]
 
 
+def test_numbers_of_numpy_are_searched_like_those_of_python():
+    grid = {
+        "epochs": np.array([1]),
+        "batch_size": np.array([2, 4]),
+        "lr": np.array([0.01], np.float32),
+        "tune": np.array([True]),
+        "max_length": np.array([30]),
+        "train_options": [{"clip": np.float32(0.5)}],
+    }
+    search = GridSearchCV(SoftF1Classifier(**QUICK), grid, cv=2, error_score="raise")
+    search.fit(np.array(TEXTS), np.array(LABELS))
+    assert list(search.cv_results_["param_batch_size"]) == [2, 4]
+
+
 def test_its_threshold_can_be_tuned():
     model = TunedThresholdClassifierCV(SoftF1Classifier(**QUICK), scoring="accuracy", cv=2)
     model.fit(np.array(TEXTS), np.array(LABELS))

@@ -245,7 +245,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             "eval": {"metric": self.metric, "tune": self.tune},
         }
         given = {
-            section: {key: value for key, value in own.items() if value is not None}
+            section: {key: to_python(value) for key, value in own.items() if value is not None}
             for section, own in tables.items()
         }
         return build_recipe({"name": type(self).__name__, **given})
@@ -296,6 +296,19 @@ def read_texts(texts: Any) -> list[Text]:
         got = repr(wrong[0] if len(wrong) == 1 else wrong)
         raise ValueError(f"wanted texts, or two columns of them, got {got[:80]}")
     return pairs
+
+
+def to_python(value: Any) -> Any:
+    """A value of a recipe with NumPy's numbers as Python's, as a search over an array gives them.
+
+    >>> to_python({"rank": np.int64(8), "targets": ["query"]})
+    {'rank': 8, 'targets': ['query']}
+    """
+    if isinstance(value, dict):
+        return {key: to_python(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_python(own) for own in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def make_example(text: Text, labels: tuple[str, ...]) -> TextExample | PairExample:
