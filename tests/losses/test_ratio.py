@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from softf1.losses import dice_loss, self_adjusting_dice_loss, tversky_loss
+from softf1.losses._ratio import _sum_by_class
 
 LOSSES = pytest.mark.parametrize(
     ("loss", "options"),
@@ -85,3 +86,11 @@ def test_sums_over_many_rows_are_exact(classes):
     found = dice_loss(logits, target, **options)
     wanted = dice_loss(logits.double(), target, **options)
     torch.testing.assert_close(found, wanted.float(), rtol=1e-6, atol=0)
+
+
+def test_overlaps_are_summed_where_the_logits_are_whatever_the_default_device_is():
+    gold, values = torch.arange(40)[:, None] % 8, torch.ones(40, 1)
+    buffer = torch.zeros(40, 8)
+    with torch.device("meta"):
+        sums = _sum_by_class(values, gold, buffer)
+    assert sums.tolist() == [5.0] * 8

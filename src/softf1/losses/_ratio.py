@@ -235,7 +235,7 @@ def _sum_by_class(values: Tensor, gold: Tensor, buffer: Tensor) -> Tensor:
         # Column sums of a dense buffer: index_add would not be deterministic on the GPU.
         return buffer.zero_().scatter_(1, gold, values).sum(0)
     # One value after the other, which wants more digits than a sum in blocks.
-    sums = torch.zeros(buffer.shape[1], dtype=torch.float64)
+    sums = buffer.new_zeros(buffer.shape[1], dtype=torch.float64)
     return sums.index_add_(0, gold.squeeze(1), values.squeeze(1).double()).to(buffer.dtype)
 
 
