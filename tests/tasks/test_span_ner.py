@@ -121,6 +121,39 @@ def test_long_and_unseen_spans_are_scored_and_said(bert):
     assert task.score(predictions, dev)["recall"] == pytest.approx(1 / 3)
 
 
+def test_spans_that_windows_cut_are_said(bert):
+    # Windows of 6 words share 2 (words 0 to 6, 4 to 10), so that none holds words 3 to 7.
+    words = [*"abcdefghij"]
+    one = sentence((3, 7, "PER"), (4, 6, "PER"), (5, 9, "LOC"), words=words)
+    task, features, tokenizer = encode(bert, [one], max_length=8, overlap=2, nested=True)
+    assert list(zip(features["first"], features["end"], strict=True)) == [(0, 6), (4, 10)]
+    (note,) = task.notes(features)
+    assert note == (
+        "1 spans are whole in no window of their sentence: never found; "
+        "try a larger task.overlap or task.max_length"
+    )
+    assert predict(task, features, tokenizer, [one])[0]["spans"] == [[4, 6, "PER"], [5, 9, "LOC"]]
+    _, features, _ = encode(bert, [one], max_length=12)
+    assert task.notes(features) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_span": 4}, "wanted a span classifier with max_span = 4, got max_span = 3"),
+        ({"labels": ("A", "B")}, "wanted a span classifier with classes = 2, got classes = 1"),
+    ],
+)
+def test_a_saved_model_of_other_sizes_is_refused(bert, tmp_path, options, said):
+    tokenizer = make_tokenizer(bert)
+    sizes = {"max_span": 3, "labels": ("PER",)}
+    make_task("span_ner", **sizes).build_model(bert, tokenizer).save_pretrained(tmp_path)
+    saved = make_task("span_ner", **sizes).build_model(tmp_path, tokenizer)
+    assert (saved.config.max_span, saved.config.classes) == (3, 1)
+    with pytest.raises(InputError, match=said):
+        make_task("span_ner", **sizes | options).build_model(tmp_path, tokenizer)
+
+
 def test_the_head_is_one_layer_over_both_words_and_the_length(bert):
     torch.manual_seed(0)
     task, features, tokenizer = encode(bert, [sentence((0, 1, "PER"))], max_span=3)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
+from softf1.errors import InputError
 from softf1.models.encoders import build_model, find_auto, find_wrapper
 
 if TYPE_CHECKING:
@@ -71,9 +72,14 @@ class SpanNer(PreTrainedModel):  # type: ignore[no-untyped-call]
         allow_pickle: bool = False,
         **options: Any,
     ) -> Self:
-        """Builds a new head on a pretrained encoder, or loads a saved model."""
+        """Builds a new head on a pretrained encoder, or loads a saved model of the same sizes."""
         if find_wrapper(encoder) == SpanConfig.model_type:
-            return cls.from_pretrained(encoder, dtype=torch.float32)
+            saved = cls.from_pretrained(encoder, dtype=torch.float32)
+            for name, wanted in options.items():
+                if (got := getattr(saved.config, name)) != wanted:
+                    message = f"wanted a span classifier with {name} = {wanted}, got {name} = {got}"
+                    raise InputError(message, path=encoder)
+            return saved
         pretrained = build_model(
             encoder, head="none", tokenizer=tokenizer, allow_pickle=allow_pickle
         )

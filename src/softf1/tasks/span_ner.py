@@ -140,11 +140,18 @@ class SpanNer:
         return replace(self, labels=tuple(sorted(features.names["labels"])))
 
     def notes(self, features: Features) -> list[str]:
-        """Labels that training never saw, and spans that are too long."""
-        start, end, _ = features["gold"].T
-        long = int((end - start > self.max_span).sum())
+        """Labels that training never saw, spans that are too long, and spans in no window."""
+        names = features.names["labels"]
+        start, end, label = features["gold"].T
+        short = end - start <= self.max_span
+        long = int((~short).sum())
+        known = np.array([name in self.labels for name in names], bool)[label]
+        judged = len(self._find_golds(features, np.arange(len(features)))[0])
+        lost = int((short & known).sum()) - judged
         more = f"{long:,} spans have more than {self.max_span} words (task.max_span): never found"
-        return describe_unseen(features.names["labels"], self.labels) + [more] * (long > 0)
+        cut = f"{lost:,} spans are whole in no window of their sentence: never found; try"
+        cut += " a larger task.overlap or task.max_length"
+        return describe_unseen(names, self.labels) + [more] * (long > 0) + [cut] * (lost > 0)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a head that judges spans."""
