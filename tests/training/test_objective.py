@@ -91,6 +91,8 @@ def test_ratios_over_the_batch_are_refused_for_positions_with_the_reason():
 
 def test_a_loss_of_another_package_trains_on_positions_but_not_in_pieces(monkeypatch):
     class Own(nn.Module):
+        options = ("its", "own")
+
         def forward(self, logits, target, mask=None):  # noqa: ARG002
             return logits.sum() * 0
 

@@ -62,7 +62,8 @@ def has_batch_level(loss: nn.Module) -> bool:
         return has_batch_level(loss.loss)
     if isinstance(loss, CompoundLoss):
         return any(map(has_batch_level, loss.parts))
-    over = getattr(loss, "options", {}).get("over")  # at its default it is "example"
+    options = getattr(loss, "options", None)  # another package may mean anything by it
+    over = options.get("over") if isinstance(options, dict) else None  # the default: "example"
     return over == "batch" or bool(getattr(loss, "compares_rows", False))
 
 

@@ -314,7 +314,7 @@ def decide_labels(logits: Floats, task: Labelled) -> list[Prediction]:
     """Returns the labels with their confidence, and the probabilities of all labels.
 
     The decision is taken on shifted logits, as by whoever loads the model with the shift in it, and
-    the confidence is the probability there. What was tuned does not change `to_probabilities`.
+    the confidence is the probability there. What was tuned does not change `probabilities`.
     """
     scores = to_probabilities(logits, multi_label=task.multi_label)
     given = [dict(zip(task.labels, row, strict=True)) for row in scores.tolist()]
