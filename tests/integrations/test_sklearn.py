@@ -242,6 +242,8 @@ def test_bad_parameters_are_told_in_fit():
     [
         ({"train_options": {"clipp": 1.0}}, r"train.clipp: unknown key \(did you mean clip\?\)"),
         ({"encoder_options": {"drop": 0.1}}, "drop"),
+        ({"encoder_options": {"name": "bilstm"}}, "set 'name' by the parameter encoder"),
+        ({"encoder_options": {"lora": {"rank": 8}}}, "set 'lora' by the parameter lora"),
         ({"lora": 8}, "encoder.lora: wanted a pretrained encoder, got textcnn"),
         ({"encoder_options": {"gradient_checkpointing": True}}, "wanted a pretrained encoder"),
         ({"lora": 0}, "encoder.lora.rank: wanted a number from 1, got 0"),

@@ -217,6 +217,9 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return [(str(label),) for label in given.ravel()], False
 
     def _recipe(self, seed: int, *, pairs: bool, several: bool) -> Recipe:
+        for key, own in (("name", "encoder"), ("lora", "lora")):
+            if key in (self.encoder_options or {}):
+                raise ValueError(f"encoder_options: set {key!r} by the parameter {own}")
         lora = self.lora if isinstance(self.lora, dict | None) else {"rank": self.lora}
         scratch = self.encoder_ in list_encoders()
         usual = SCRATCH_RATE if scratch else RATES.get(self.encoder_, PRETRAINED_RATE)
