@@ -31,6 +31,14 @@ GOOD = [
         "task.format": "tsv",
     },
     {
+        "task.kind": "classification",
+        "task.multi_label": True,
+        "encoder.name": "textcnn",
+        "loss.name": "dice",
+        "loss.over": "batch",
+        "loss.exclude": ["other"],
+    },
+    {
         "task.kind": "qa",
         "task.positions": "sigmoid",
         "encoder.name": "bert-base-cased",

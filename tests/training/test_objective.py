@@ -42,6 +42,14 @@ def test_a_loss_without_any_label_left_is_refused(name):
         make(name, exclude=["O", 0, 1])
 
 
+def test_of_several_sigmoids_some_are_excluded_and_of_one_none():
+    counts = {"tags": np.array([[9, 1], [8, 2], [7, 3]])}
+    loss = make("dice", over="batch", exclude=["O"], counts=counts).losses["tags"]
+    assert loss.options["exclude"] == (2,)
+    with pytest.raises(InputError, match=r"loss\.exclude: tags is one output"):
+        make("dice", over="batch", exclude=["O"], counts={"tags": np.array([[9, 1]])})
+
+
 def test_excluded_labels_are_named_in_parts_too():
     loss = make("ce+dice", dice={"over": "batch", "exclude": ["O", "B-LOC"]}).losses["tags"]
     assert loss.parts[1].options["exclude"] == (2, 0)

@@ -168,12 +168,12 @@ def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
             raise OptionError(f"loss.{key}", f'{advice}, got loss.name = "{AUTO}"')
         return
     _check_names(loss)
-    classes = CLASSES if softmax else 1
     try:
-        made = _build(loss, classes=classes)
+        made = _build(loss, classes=CLASSES)
         _check_types(made, loss.options)
         target = torch.tensor([0, 1, 1, 0])
-        made(torch.zeros(4, classes), target if softmax else target[:, None].float())
+        binary = target[:, None].float().expand(-1, CLASSES)
+        made(torch.zeros(4, CLASSES), target if softmax else binary)
         if not whole:
             WindowLoss(made, statistics=loss.statistics)  # raises if it needs the whole batch
     except OptionError:
@@ -194,7 +194,7 @@ def _check_names(loss: LossSection) -> None:
             raise OptionError("loss.name", message)
         if not isinstance(loss.options.get(part, {}), dict):
             raise OptionError(f"loss.{part}", f"wanted a table, got {loss.options[part]!r}")
-    for key, value in _excluded(loss.options):
+    for key, value in list_excluded(loss.options):
         labels = value if isinstance(value, list) else [value]
         if not all(isinstance(one, (str, int)) and not isinstance(one, bool) for one in labels):
             raise OptionError(f"loss.{key}", f"wanted labels or their numbers, got {value!r}")
@@ -227,13 +227,13 @@ def _numbered(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: number(name, value) for name, value in options.items()}
 
 
-def _excluded(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def list_excluded(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields every `exclude`, in tables of parts too."""
     for name, value in options.items():
         if name == "exclude":
             yield f"{prefix}{name}", value
         elif isinstance(value, dict):
-            yield from _excluded(value, f"{prefix}{name}.")
+            yield from list_excluded(value, f"{prefix}{name}.")
 
 
 def _check_types(made: nn.Module, options: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from softf1.errors import InputError
 from softf1.losses import ConsistentLoss, WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 from softf1.models.encoders import find_encoders, list_frozen
+from softf1.recipe.checking import list_excluded
 from softf1.tasks.base import IGNORE, Batch
 from softf1.training.processes import count_ranks
 
@@ -226,6 +227,9 @@ def make_objective(
         raise InputError(f"loss.keys: wanted one of {', '.join(keys)}, got {key!r}")
 
     def make(key: str) -> nn.Module:
+        one = key in counts and counts[key].shape[:-1] == (1,)
+        if one and any(value for _, value in list_excluded(section.options)):
+            raise InputError(f"loss.exclude: {key} is one output, so there is nothing to exclude")
         weight = _weight(section, counts.get(key), key)
         loss = _built(section.name, options if weight is None else {**options, "weight": weight})
         if key not in counts and has_batch_level(loss):
