@@ -46,6 +46,8 @@ from softf1.recipe.loading import parse_override
 from softf1.training.publish import load_task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 HERE = Path(__file__).parent
@@ -300,30 +302,46 @@ def half_width(gains: list[float]) -> float:
     return quantile * stdev(gains) / math.sqrt(len(gains))
 
 
-def main() -> None:
-    """Run or show."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def make_parser(
+    about: str | None,
+    *,
+    run: Callable[..., None],
+    table: Callable[..., None],
+    out: Path,
+    runs: str,
+    seeds: int,
+) -> tuple[argparse.ArgumentParser, Any, argparse.ArgumentParser]:
+    """A parser with the verbs `run` and `table`; returns also its verbs, and that of `run`."""
+    parser = argparse.ArgumentParser(description=about)
     verbs = parser.add_subparsers(required=True)
+    verb = verbs.add_parser("table")
+    verb.set_defaults(function=table)
+    verb.add_argument("--out", type=Path, default=out)
     verb = verbs.add_parser("run")
     verb.set_defaults(function=run)
     verb.add_argument("work", type=Path)
-    verb.add_argument("--out", type=Path, default=RESULTS)
+    verb.add_argument("--out", type=Path, default=out)
+    verb.add_argument("--runs", default=runs)
+    verb.add_argument("--jobs", type=int, default=1)
+    verb.add_argument("--seeds", type=int, default=seeds)
+    verb.add_argument("--values", nargs="*", default=[])
+    return parser, verbs, verb
+
+
+def main() -> None:
+    """Run or show."""
+    parser, verbs, verb = make_parser(
+        __doc__, run=run, table=write_table, out=RESULTS, runs="beyond-runs", seeds=5
+    )
     verb.add_argument("--examples", type=Path, help="a file for what each test example adds")
     verb.add_argument("--plan", type=Path, default=HERE / "beyond.toml")
-    verb.add_argument("--runs", default="beyond-runs")
-    verb.add_argument("--jobs", type=int, default=1)
-    verb.add_argument("--seeds", type=int, default=5)
     verb.add_argument("--minutes", type=float, default=1e9)
     verb.add_argument("--only", nargs="*", default=[])
     verb.add_argument("--variants", nargs="*", default=[], help="some only")
-    verb.add_argument("--values", nargs="*", default=[])
     verb = verbs.add_parser("show")
     verb.set_defaults(function=show)
     verb.add_argument("out", type=Path)
     verb.add_argument("--split", default="test", choices=("dev", "test"))
-    verb = verbs.add_parser("table")
-    verb.set_defaults(function=write_table)
-    verb.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.function(options)
 

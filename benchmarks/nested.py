@@ -20,16 +20,15 @@ docs/tutorials/names.md.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 from collections import Counter, defaultdict
 from contextlib import closing
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beyond import put
+from beyond import make_parser, put
 from corpora import HERE, make_recipe, read_csv
 from leads_data import PARTS, read_blocks, write
 
@@ -38,6 +37,9 @@ from softf1.experiments.workers import Pool
 from softf1.metrics.schemes import count_nested, decode_lenient
 from softf1.recipe import describe_recipe, with_values
 from softf1.recipe.loading import parse_override
+
+if TYPE_CHECKING:
+    import argparse
 
 Span = tuple[int, int, str]
 
@@ -340,21 +342,11 @@ def write_table(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run or write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    verbs = parser.add_subparsers(required=True)
-    verb = verbs.add_parser("run")
-    verb.set_defaults(function=run)
-    verb.add_argument("work", type=Path)
-    verb.add_argument("--out", type=Path, default=RESULTS)
-    verb.add_argument("--runs", default="nested-runs")
-    verb.add_argument("--jobs", type=int, default=1)
-    verb.add_argument("--seeds", type=int, default=3)
+    parser, _, verb = make_parser(
+        __doc__, run=run, table=write_table, out=RESULTS, runs="nested-runs", seeds=3
+    )
     verb.add_argument("--loss", default="ce")
     verb.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
-    verb.add_argument("--values", nargs="*", default=[])
-    verb = verbs.add_parser("table")
-    verb.set_defaults(function=write_table)
-    verb.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.function(options)
 

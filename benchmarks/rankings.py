@@ -13,20 +13,22 @@ file has is not run again. `table` puts the means into docs/losses/rankings.md.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import shutil
 from contextlib import closing
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beyond import BASELINE, list_runs, pair, put, read_all, read_plan, show_gain
+from beyond import BASELINE, list_runs, make_parser, pair, put, read_all, read_plan, show_gain
 from corpora import HERE, read_csv
 
 from softf1.experiments.grid import Job
 from softf1.experiments.workers import Pool
 from softf1.recipe import describe_recipe
+
+if TYPE_CHECKING:
+    import argparse
 
 PLAN = HERE / "leads.toml"
 RESULTS = HERE / "results" / "rankings.csv"
@@ -146,19 +148,9 @@ def write_table(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run or write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    verbs = parser.add_subparsers(required=True)
-    verb = verbs.add_parser("run")
-    verb.set_defaults(function=run)
-    verb.add_argument("work", type=Path)
-    verb.add_argument("--out", type=Path, default=RESULTS)
-    verb.add_argument("--runs", default="ranking-runs")
-    verb.add_argument("--jobs", type=int, default=1)
-    verb.add_argument("--seeds", type=int, default=3)
-    verb.add_argument("--values", nargs="*", default=[])
-    verb = verbs.add_parser("table")
-    verb.set_defaults(function=write_table)
-    verb.add_argument("--out", type=Path, default=RESULTS)
+    parser, _, _ = make_parser(
+        __doc__, run=run, table=write_table, out=RESULTS, runs="ranking-runs", seeds=3
+    )
     options = parser.parse_args()
     options.function(options)
 

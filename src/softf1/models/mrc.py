@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
-from softf1.models.encoders import build_model, find_auto, find_wrapper, is_causal
+from softf1.models.encoders import is_causal
+from softf1.models.wrapper import Wrapper
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor
 
-    from softf1.models.tokenizers import Tokenizer
 
 Match = Literal["none", "concat", "biaffine"]
 
@@ -50,51 +48,20 @@ class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transform
         self.answerable, self.dropout = answerable, dropout
 
 
-class MrcNer(PreTrainedModel):  # type: ignore[no-untyped-call]
+class MrcNer(Wrapper):
     """Heads for starts, ends, pairs of both, and whether there is an answer."""
 
     config_class = MrcConfig
-    main_input_name = "input_ids"
 
     def __init__(self, config: MrcConfig):
         super().__init__(config)
-        encoder = AutoConfig.for_model(**config.encoder)
-        self.encoder = find_auto(encoder).from_config(encoder)
-        size = int(encoder.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
+        size = int(self.encoder.config.hidden_size)
         self.start, self.end = nn.Linear(size, 1), nn.Linear(size, 1)
         kinds = {"concat": ConcatMatch, "biaffine": BiaffineMatch}
         self.match = kinds[config.match](size, config.match_size) if config.match in kinds else None
         self.answerable = nn.Linear(size, 1) if config.answerable else None
         self.causal = is_causal(self.encoder)
         self.post_init()  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def build(
-        cls,
-        encoder: str | Path,
-        tokenizer: Tokenizer,
-        *,
-        allow_pickle: bool = False,
-        **options: Any,
-    ) -> Self:
-        """Builds new heads on a pretrained encoder, or loads a saved model."""
-        if find_wrapper(encoder) == MrcConfig.model_type:
-            return cls.from_pretrained(encoder, dtype=torch.float32)
-        pretrained = build_model(
-            encoder, head="none", tokenizer=tokenizer, allow_pickle=allow_pickle
-        )
-        model = cls(MrcConfig(encoder=pretrained.config.to_dict(), **options))
-        model.encoder = pretrained
-        return model
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The word embedding of the encoder."""
-        embeddings: nn.Module = self.encoder.get_input_embeddings()
-        return embeddings
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """Keeps torch's initialisation of the heads."""
 
     def forward(
         self,

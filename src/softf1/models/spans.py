@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from softf1.errors import InputError
-from softf1.models.encoders import build_model, find_auto, find_wrapper
+from softf1.models.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,54 +46,28 @@ class SpanConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transfor
         self.span_size, self.dropout = span_size, dropout
 
 
-class SpanNer(PreTrainedModel):  # type: ignore[no-untyped-call]
+class SpanNer(Wrapper):
     """A span as its first word, its last word and its length, through one hidden layer."""
 
     config_class = SpanConfig
-    main_input_name = "input_ids"
 
     def __init__(self, config: SpanConfig):
         super().__init__(config)
-        encoder = AutoConfig.for_model(**config.encoder)
-        self.encoder = find_auto(encoder).from_config(encoder)
-        size, inner = int(encoder.hidden_size), config.span_size
-        self.dropout = nn.Dropout(config.dropout)
+        size, inner = int(self.encoder.config.hidden_size), config.span_size
         self.start, self.end = nn.Linear(size, inner), nn.Linear(size, inner, bias=False)
         self.length = nn.Parameter(torch.zeros(config.max_span, inner))
         self.out = nn.Linear(inner, config.classes)
         self.post_init()  # type: ignore[no-untyped-call]
 
     @classmethod
-    def build(
-        cls,
-        encoder: str | Path,
-        tokenizer: Tokenizer,
-        *,
-        allow_pickle: bool = False,
-        **options: Any,
-    ) -> Self:
+    def build(cls, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> Self:
         """Builds a new head on a pretrained encoder, or loads a saved model of the same sizes."""
-        if find_wrapper(encoder) == SpanConfig.model_type:
-            saved = cls.from_pretrained(encoder, dtype=torch.float32)
-            for name, wanted in options.items():
-                if (got := getattr(saved.config, name)) != wanted:
-                    message = f"wanted a span classifier with {name} = {wanted}, got {name} = {got}"
-                    raise InputError(message, path=encoder)
-            return saved
-        pretrained = build_model(
-            encoder, head="none", tokenizer=tokenizer, allow_pickle=allow_pickle
-        )
-        model = cls(SpanConfig(encoder=pretrained.config.to_dict(), **options))
-        model.encoder = pretrained
+        model = super().build(encoder, tokenizer, **options)
+        for name in options.keys() & {"classes", "max_span"}:
+            if (got := getattr(model.config, name)) != (wanted := options[name]):
+                message = f"wanted a span classifier with {name} = {wanted}, got {name} = {got}"
+                raise InputError(message, path=encoder)
         return model
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The word embedding of the encoder."""
-        found: nn.Module = self.encoder.get_input_embeddings()
-        return found
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """Keeps torch's initialisation of the head."""
 
     def forward(
         self,

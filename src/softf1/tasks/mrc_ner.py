@@ -43,7 +43,7 @@ from softf1.tasks.queries import (
     window_golds,
 )
 from softf1.tasks.rows import assemble, model_inputs, ranges, rows
-from softf1.tasks.sentences import window_tokens, word_places
+from softf1.tasks.sentences import check_windows, window_tokens, word_places
 from softf1.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
@@ -299,10 +299,7 @@ class MrcNer:
         self, logits: Logits, features: Features, examples: Sequence[MrcExample]
     ) -> list[Prediction]:
         """The spans of every item, those of its windows put together."""
-        if not np.array_equal(np.sort(logits["seen"]), np.arange(len(features))):
-            raise ValueError(
-                f"wanted {len(features)} windows, each once, got {len(logits['seen'])}"
-            )
+        check_windows(logits["seen"], len(features))
         source = features["source"][logits["item"]]
         columns = (logits["score"], source, logits["start"], logits["end"], logits["confidence"])
         spans: Iterable[Scored] = zip(*(array.tolist() for array in columns), strict=True)

@@ -250,6 +250,15 @@ def _concatenate(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
+def check_windows(seen: Ints, count: int) -> None:
+    """Raises if the windows that were predicted are not all of them, each once.
+
+    >>> check_windows(np.array([1, 0, 2]), 3)
+    """
+    if not np.array_equal(np.sort(seen), np.arange(count)):
+        raise ValueError(f"wanted {count} windows, each once, got {len(seen)}")
+
+
 def window_tokens(features: Features, items: Ints) -> tuple[NDArray[Any], Ints]:
     """The pieces of some windows, flat, and how many each has."""
     start = features["word"][features["first"][items]]

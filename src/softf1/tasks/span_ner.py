@@ -32,7 +32,14 @@ from softf1.tasks.headroom import Headroom, Sentence, measure_spans, sweep_confi
 from softf1.tasks.labels import check_named
 from softf1.tasks.queries import keep_flat
 from softf1.tasks.rows import assemble, model_inputs, offsets, ranges, room, rows
-from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
+from softf1.tasks.sentences import (
+    Numbering,
+    SentenceEncoder,
+    check_windows,
+    chunks,
+    window_tokens,
+    word_places,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -289,10 +296,7 @@ class SpanNer:
         self, logits: Logits, features: Features, examples: Sequence[SpanSentence]
     ) -> list[Prediction]:
         """The spans of every sentence, each with its label."""
-        if not np.array_equal(np.sort(logits["seen"]), np.arange(len(features))):
-            raise ValueError(
-                f"wanted {len(features)} windows, each once, got {len(logits['seen'])}"
-            )
+        check_windows(logits["seen"], len(features))
         source = features["source"][logits["item"]].tolist()
         sure = to_probabilities(logits["score"].astype(np.float64), multi_label=True).round(DIGITS)
         columns = (logits["score"], logits["label"], logits["start"], logits["end"], sure)
