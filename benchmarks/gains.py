@@ -11,7 +11,8 @@ The mean score on dev chooses which run of each counts. The interval is over see
 examples, as in `softf1 compare`. Where a run kept no examples, and for folds, each of which has
 other test examples, it is over seeds alone. Writes
 results/gains.csv, results/gains-held-out.csv (data that took no part in making the rules),
-docs/results.md (all tasks, beside the paper's gain) and the README (the first six).
+docs/results.md (all tasks, beside the paper's gain) and the README (the first six). Prints how the
+baseline stands to cross entropy with a tuned learning rate, and what fused layers change.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from beyond import BASELINE, half_width, put, read_all, read_examples, read_plan, read_scores
+from beyond import RESULTS as UNFUSED
+from corpora import ROWS, read_csv
 from corpora_table import points, printed_gain
 
 from softf1.experiments.statistics import correct_holm, estimate_difference
@@ -148,6 +151,25 @@ def make_summary(rows: list[dict[str, Any]]) -> str:
     return f"{make_table(rows, paper=True)}\n{sum_up(rows)}"
 
 
+def compare_tuned(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Cross entropy with a tuned rate, in corpora-rows.csv, less the baseline here, by grid."""
+    tuned = {row["grid"]: 100 * float(row["mean"]) for row in read_csv(ROWS) if row["loss"] == "ce"}
+    return {
+        row["grid"]: tuned[row["grid"]] - float(row["ce"]) for row in rows if row["grid"] in tuned
+    }
+
+
+def compare_fused() -> list[float]:
+    """Cross entropy with fused layers (auto.csv) less without (beyond.csv), by grid."""
+    fused, plain = read_scores(RUNS, "test"), read_scores(UNFUSED, "test")
+    again = {row["grid"] for row in read_csv(RUNS) if row["softf1"] != "0.1.0"}
+    return [
+        mean(fused[grid][BASELINE].values()) - mean(plain[grid][BASELINE].values())
+        for grid in sorted(again)
+        if len(plain[grid][BASELINE]) >= SEEDS
+    ]
+
+
 def main() -> None:
     """Write the file and the tables of the pages."""
     rows, held = find_gains(), find_gains("held_out")
@@ -160,6 +182,9 @@ def main() -> None:
     put(SUMMARY, HELD_MARKS, make_table(held, paper=True))
     put(README, MARKS, make_table(rows[:README_ROWS]))
     print(make_summary(rows), make_table(held, paper=True), sep="\n")
+    print("a tuned rate, less the baseline:", *compare_tuned(rows).items())
+    fused = compare_fused()
+    print(f"fused layers: {mean(fused):+.2f} ± {half_width(fused):.2f} on {len(fused)} tasks")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,32 @@ def test_cross_entropy_may_train_at_least_as_long_as_auto(gains):
             assert len(there[gains.BASELINE + gains.FOUR_TIMES]) >= gains.SEEDS
 
 
+def test_the_pages_say_how_good_the_baseline_is_and_what_fusing_changes(gains):
+    rows = gains.find_gains()
+    over = gains.compare_tuned(rows)
+    assert max(over, key=over.get) == "qqp10"
+    rare = over.pop("qqp10")
+    page = gains.SUMMARY.read_text("utf-8")
+    assert f"at most {max(over.values()):.1f} points above" in page
+    assert f"up to {-min(over.values()):.1f} below it" in page
+    own = next(row for row in rows if row["grid"] == "qqp10")
+    left = float(own["gain"]) - rare
+    assert f"`auto` gains {left:.1f} instead of {float(own['gain']):.1f}" in page
+    fused = gains.compare_fused()
+    text = f"{gains.mean(fused):+.2f} ± {gains.half_width(fused):.2f}".replace("-", "−")
+    assert f"over the {len(fused)} tasks" in (ROOT / "benchmarks/README.md").read_text("utf-8")
+    assert text in (ROOT / "benchmarks/README.md").read_text("utf-8")
+
+
+def test_the_page_says_what_more_epochs_give_with_auto(gains):
+    page = (ROOT / "docs/howto/beat-cross-entropy.md").read_text("utf-8")
+    scores = gains.read_scores(gains.RUNS, "test")
+    places = {"quoref": "on QuoRef", "tnews": "on TNEWS", "sst2": "on SST-2"}
+    for grid, place in (places | {"conll03-mrc": "in BERT-MRC", "msra": "on MSRA"}).items():
+        longer, own = (scores[grid][name].values() for name in ("auto, twice the epochs", "auto"))
+        assert f"{gains.mean(longer) - gains.mean(own):.1f} {place}" in page
+
+
 def test_dev_chooses_how_long_a_variant_trains(gains):
     dev = {name: dict.fromkeys("01234", 0.0) for name in (*gains.BASELINES, *gains.AUTOS)}
     dev["ce, twice the epochs"] = dict.fromkeys("01234", 2.0)
