@@ -62,6 +62,10 @@ class Sums:
 
     def close(self) -> list[Tensor | None]:
         """Returns the gradients of all parameters; None of parts that were not gone through."""
+        for group in self.places.keys() - self.written:  # nobody wrote there, and it is added up
+            lines, column = self.places[group]
+            if lines in self.parts:
+                self.parts[lines][:, column : column + sum(self.sizes[group])] = 0.0
         sums = {
             lines: add_lines(parts, parts.shape[1], parts.dtype)[0]
             for lines, parts in self.parts.items()
