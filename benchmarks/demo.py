@@ -1,15 +1,16 @@
-"""The figures of `make demo` as results/demo.csv.
+"""The figures of `make demo` as results/demo.csv, and its report as docs/examples/report-demo.html.
 
-    softf1 demo --out FOLDER
-    python benchmarks/demo.py FOLDER
+    softf1 demo --out demo               # a relative path: the report shows it
+    python benchmarks/demo.py demo
 
-docs/results.md shows them; a test compares page and file.
+docs/results.md shows the figures; a test compares page, report and file.
 """
 
 from __future__ import annotations
 
 import csv
 import platform
+import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from losses import machine
 
 RESULTS = Path(__file__).parent / "results" / "demo.csv"
+EXAMPLE = Path(__file__).parents[1] / "docs/examples/report-demo.html"
 NUMBERS = {
     "f1": "mean", "sd": "sd", "difference": "difference", "low": "low", "high": "high",
     "p_holm": "p_holm", "probability": "probability", "precision": "precision", "recall": "recall",
@@ -26,7 +28,7 @@ NUMBERS = {
 
 
 def main(folder: Path) -> None:
-    """Rounds the rows of a comparison and says where they were made."""
+    """Rounds the rows of a comparison, says where they were made, and keeps the report."""
     about = {
         "score": "span F1, strict, test of HKCanCor names",
         "machine": f"{machine('cpu')}, CPU",
@@ -40,6 +42,7 @@ def main(folder: Path) -> None:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    shutil.copyfile(folder / "report.html", EXAMPLE)
 
 
 def describe(row: dict[str, str]) -> dict[str, str]:

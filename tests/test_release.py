@@ -68,6 +68,10 @@ def test_figures_of_the_demo_are_those_of_the_file():
     with (ROOT / "benchmarks/results/demo.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     page = (ROOT / "docs/results.md").read_text("utf-8")
+    report = (ROOT / "docs/examples/report-demo.html").read_text("utf-8")
+    assert f"softf1 {softf1.__version__}" in report
+    for row in rows:
+        assert f">{100 * float(row['f1']):.2f}<" in report
     table = page.partition("| verdict |")[2].partition("\n\n")[0].splitlines()[2:]
     assert len(table) == len(rows)
     for line, row in zip(table, rows, strict=True):

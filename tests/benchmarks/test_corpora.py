@@ -76,15 +76,6 @@ def test_means_of_rows_are_those_of_their_runs():
         assert sum(own) / len(own) == pytest.approx(float(row["mean"]), abs=2e-5)
 
 
-def test_the_example_page_has_the_figures_of_the_file_and_no_text():
-    page = (ROOT / "docs/examples/report-conll03.html").read_text("utf-8")
-    rows = [row for row in corpora.read_csv(corpora.ROWS) if row["grid"] == "conll03-tagger"]
-    assert len(rows) == 11
-    for row in rows:
-        assert f">{100 * float(row['mean']):.2f}<" in page
-    assert "no run has predictions.test.jsonl" in page  # of which examples are made
-
-
 def test_runs_are_the_same_that_have_seed_and_settings_in_common(tmp_path):
     line = {"grid": "a", "kind": "run", "loss": "ce", "seed": "0", "values": "{}", "hash": "1"}
     both, other = line | {"test": "0.5"}, line | {"seed": "1", "test": "0.7"}
