@@ -26,18 +26,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from softf1.errors import InputError
-from softf1.tasks.base import IGNORE, Batch
+from softf1.tasks.base import IGNORE, Batch, Features, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
-    from torch import Tensor
 
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Features, Task
 
     Ints = NDArray[np.int64]
 

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from softf1.errors import InputError
 from softf1.losses import prior_bias
 from softf1.models.encoders import find_encoders, import_encoder, list_encoders
 from softf1.models.lora import add_lora
-from softf1.recipe import check_eval_target, with_values
+from softf1.recipe import Recipe, TrainSection, check_eval_target, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose_values
 from softf1.tasks.registry import make_task
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
 from softf1.training.evaluation import check_metric
 from softf1.training.graphs import GraphStepper
-from softf1.training.objective import make_objective, make_optimizer, parameter_groups
-from softf1.training.processes import freeze_unused, make_autocast, unwrap
+from softf1.training.objective import Objective, make_objective, make_optimizer, parameter_groups
+from softf1.training.processes import Processes, freeze_unused, make_autocast, unwrap
 from softf1.training.step import Attack, Stepper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from torch import Tensor
-
-    from softf1.recipe import Recipe, TrainSection
     from softf1.training.datasets import Datasets
-    from softf1.training.objective import Objective
-    from softf1.training.processes import Processes
 
 MICRO_TOKENS = {"cpu": 4096}
 """Default of `train.micro_tokens` by device type: padded tokens per forward pass at most."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softf1.recipe import format_recipe, with_values
+from softf1.recipe import Recipe, format_recipe, with_values
 from softf1.tasks.card import SEEN_ONLY, CardText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from softf1.recipe import Recipe
     from softf1.tasks.base import Task
 
 METRICS = {

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from softf1.errors import InputError
 from softf1.files import (
@@ -44,7 +45,6 @@ from softf1.training.processes import broadcast, own_rank
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from torch import Tensor
 
 SCHEMA = 1
 _NAME = re.compile(r"step-(\d{8,})")

@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from softf1.errors import InputError
 from softf1.models.encoders import is_at_hand
 from softf1.tasks.registry import make_task
-from softf1.training.batching import collate_rows
+from softf1.training.batching import MicroBatch, collate_rows
 from softf1.training.build import find_first_loss, quiet_transformers, resolve_auto
-from softf1.training.datasets import load_datasets
+from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.processes import Processes
 from softf1.training.progress import format_bytes, format_clock
 from softf1.training.run_folder import find_finished, identify
 from softf1.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from softf1.recipe import Recipe
-    from softf1.training.batching import MicroBatch
-    from softf1.training.datasets import Datasets
 
 BYTES_A_WEIGHT = 16
 """Bytes per trained parameter: weight, gradient and AdamW's two averages, in float32."""

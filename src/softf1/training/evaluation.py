@@ -8,30 +8,26 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 from softf1.errors import InputError
 from softf1.files import finite, new_file, write_json
-from softf1.tasks.base import format_line, join
+from softf1.tasks.base import Batch, Features, Logits, Prediction, Task, format_line, join
 from softf1.training.batching import MicroBatch, eval_batches, repeat_first
 from softf1.training.loading import prefetch
 from softf1.training.processes import unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
-
-    from torch import nn
 
     from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe
-    from softf1.tasks.base import Batch, Features, Logits, Prediction, Task
     from softf1.training.datasets import Datasets
 
 HEADROOM = "headroom.json"

@@ -18,7 +18,7 @@ from softf1.losses import ConsistentLoss, WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 from softf1.models.encoders import find_encoders, list_frozen
 from softf1.recipe.checking import list_excluded
-from softf1.tasks.base import IGNORE, Batch
+from softf1.tasks.base import IGNORE, Batch, Task
 from softf1.training.processes import count_ranks
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.recipe import LossSection, TrainSection
-    from softf1.tasks.base import Task
 
 Counts = dict[str, "NDArray[np.int64]"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,22 +12,18 @@ from softf1.data._text import read_start
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.registry import FORMATS
 from softf1.errors import InputError
-from softf1.recipe import read_recipe
-from softf1.tasks.base import format_line
+from softf1.recipe import Recipe, read_recipe
+from softf1.tasks.base import Features, Prediction, Task, format_line
 from softf1.training.datasets import check_gold, read_parts, take_dev
 from softf1.training.evaluation import evaluate, predict_logits
 from softf1.training.loading import prefetch
-from softf1.training.publish import load_model
+from softf1.training.publish import Loaded, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     import torch
 
-    from softf1.recipe import Recipe
-    from softf1.tasks.base import Features, Prediction, Task
-    from softf1.training.publish import Loaded
 
 SCHEMA = 1
 STDIN = "/dev/stdin"

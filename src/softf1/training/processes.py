@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -20,7 +20,6 @@ from softf1.files import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
 T = TypeVar("T")

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import nn
 
 from softf1.errors import InputError, RunError
 from softf1.files import new_folder
 from softf1.models.crf import NAME as TRANSITIONS
 from softf1.models.encoders import make_tokenizer
-from softf1.models.tokenizers import FastTokenizer
+from softf1.models.tokenizers import FastTokenizer, Tokenizer
 from softf1.tasks.card import DECISION
 from softf1.tasks.registry import FILE, load_plain_bias, load_task, read_files, save_task
 from softf1.training.build import quiet_transformers
@@ -30,9 +31,6 @@ from softf1.training.checkpoint import check_file, describe_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from torch import nn
-
-    from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe
     from softf1.tasks.base import Task
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from softf1.errors import InputError, RunError
 from softf1.models.lora import merge_lora
-from softf1.recipe import describe_recipe, hash_recipe
+from softf1.recipe import Recipe, describe_recipe, hash_recipe
 from softf1.training.build import make_model, quiet_transformers, resolve_auto
-from softf1.training.datasets import DatasetCache, load_datasets
+from softf1.training.datasets import DatasetCache, Datasets, load_datasets
 from softf1.training.evaluation import (
     measure_headroom,
     read_score,
@@ -40,12 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from torch import nn
 
     from softf1.metrics.operating import Point
-    from softf1.recipe import Recipe
     from softf1.tasks.base import Logits, Task
-    from softf1.training.datasets import Datasets
 
 
 class Outcome(NamedTuple):

@@ -35,13 +35,12 @@ from softf1.files import (
     write_text,
 )
 from softf1.models.encoders import find_encoder, list_encoders
-from softf1.recipe import describe_recipe, format_recipe, hash_recipe
+from softf1.recipe import Recipe, describe_recipe, format_recipe, hash_recipe
 from softf1.recipe.auto import AUTO, read_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from softf1.recipe import Recipe
 
 RESULT, RECIPE, CHECKPOINTS = "result.json", "recipe.toml", "checkpoints"
 RUN, LOCK, ERROR = "run.json", "lock", "error.txt"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 from softf1.errors import InputError
 from softf1.models.encoders import list_frozen
@@ -28,7 +28,6 @@ from softf1.training.processes import broadcast, count_ranks, gather, own_rank, 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from torch import nn
     from torch.optim import Optimizer
 
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")

@@ -8,18 +8,19 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from softf1.errors import InputError, RunError
 from softf1.files import finite
 from softf1.models.lora import merge_lora
-from softf1.recipe import describe_recipe
-from softf1.training.batching import collate_rows
+from softf1.recipe import Recipe, describe_recipe
+from softf1.training.batching import MicroBatch, collate_rows
 from softf1.training.build import make_batch_sampler, make_stepper, uses_graphs
-from softf1.training.checkpoint import load_checkpoint, save_checkpoint
+from softf1.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from softf1.training.evaluation import Evaluated, predict_logits, read_score
 from softf1.training.loading import pin_batch, prefetch
 from softf1.training.objective import count_steps, rate_factor, set_rate
-from softf1.training.processes import Stop, choose_precision, unwrap, watch_signals
+from softf1.training.processes import Processes, Stop, choose_precision, unwrap, watch_signals
 from softf1.training.progress import Display, MetricsLog, Monitor, peak_memory
 from softf1.training.run_folder import CHECKPOINTS
 from softf1.training.state_dict import (
@@ -37,14 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from torch import Tensor
-
-    from softf1.recipe import Recipe
     from softf1.tasks.base import Batch, Logits
-    from softf1.training.batching import MicroBatch
-    from softf1.training.checkpoint import Checkpoint
     from softf1.training.datasets import Datasets
-    from softf1.training.processes import Processes
 
 LINES, LEAST = 200, 10
 """About how many step lines `metrics.jsonl` gets, and the least number of steps between two."""
