@@ -9,7 +9,7 @@ from softf1.data.splits import TextHashes, deal_folds, find_overlaps, put_aside,
 from softf1.errors import InputError
 from softf1.models.encoders import make_tokenizer
 from softf1.tasks.registry import make_task
-from softf1.training.run_folder import SPLITS, hash_examples, hash_path, identify
+from softf1.training.run_folder import SPLITS, hash_examples, hash_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,23 +45,6 @@ class Datasets:
     features: dict[str, Features]
     sources: dict[str, dict[str, Any]]
     notes: list[str] = field(default_factory=list)
-
-
-class DatasetCache:
-    """Keeps the last datasets in memory: runs of a grid differ in loss and seed, not in data."""
-
-    def __init__(self) -> None:
-        self.key: object = None
-        self.held: Datasets | None = None
-
-    def load(self, recipe: Recipe) -> Datasets:
-        """Same as `load_datasets`; from memory if task, encoder and files are unchanged."""
-        state = identify(recipe)
-        key = (recipe.task, recipe.encoder, state["data"], state["encoder_files"])
-        if self.held is None or key != self.key:
-            self.held = None  # free the old datasets before loading new ones
-            self.key, self.held = key, load_datasets(recipe)
-        return self.held
 
 
 def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = None) -> Datasets:

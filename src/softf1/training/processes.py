@@ -89,19 +89,6 @@ class Processes:
         sums: list[int] = total.tolist()
         return sums
 
-    def on_rank_0(self, call: Callable[[], T]) -> T:
-        """Calls a function on rank 0; all ranks return its result, or raise its error."""
-        result: T | Exception | None = None
-        if self.main:
-            try:
-                result = call()
-            except (InputError, OSError, RunError) as error:
-                result = error
-        result = broadcast(result)
-        if isinstance(result, Exception):
-            raise result
-        return cast("T", result)
-
     def wait(self) -> None:
         """Waits until all processes are here."""
         if self.accelerator is not None:
@@ -242,6 +229,20 @@ def broadcast(value: T) -> T:
     box = [value]
     distributed.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def on_rank_0(call: Callable[[], T]) -> T:
+    """Calls a function on rank 0; all ranks return its result, or raise its error."""
+    result: T | Exception | None = None
+    if own_rank() == 0:
+        try:
+            result = call()
+        except (InputError, OSError, RunError) as error:
+            result = error
+    result = broadcast(result)
+    if isinstance(result, Exception):
+        raise result
+    return cast("T", result)
 
 
 def gather(value: T) -> list[T]:

@@ -18,9 +18,16 @@ from softf1.training.batching import MicroBatch, collate_rows
 from softf1.training.build import make_batch_sampler, make_stepper, uses_graphs
 from softf1.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from softf1.training.evaluation import Evaluated, predict_logits, read_score
-from softf1.training.loading import pin_batch, prefetch
+from softf1.training.loading import prefetch
 from softf1.training.objective import count_steps, rate_factor, set_rate
-from softf1.training.processes import Processes, Stop, choose_precision, unwrap, watch_signals
+from softf1.training.processes import (
+    Processes,
+    Stop,
+    choose_precision,
+    on_rank_0,
+    unwrap,
+    watch_signals,
+)
 from softf1.training.progress import Display, MetricsLog, Monitor, peak_memory
 from softf1.training.run_folder import CHECKPOINTS
 from softf1.training.state_dict import (
@@ -188,7 +195,7 @@ class Trainer:
 
         def load(step: list[MicroBatch]) -> list[Batch]:
             made = (collate_rows(task, features, micro, tokenizer, epoch=epoch) for micro in step)
-            return [pin_batch(batch) if pin else batch for batch in made]
+            return [batch.apply(Tensor.pin_memory) if pin else batch for batch in made]
 
         left = self.batch_sampler.epoch(epoch)[self.state.in_epoch :]
         # On a CPU a second thread would only compete for cores.
@@ -281,7 +288,7 @@ class Trainer:
             evaluated = Evaluated(predictions, task.score(predictions, examples))
             return read_score(evaluated.scores, self.metric)
 
-        self.state.score = self.processes.on_rank_0(score)
+        self.state.score = on_rank_0(score)
         self._judge(evaluated, score=self.state.score, last=last)
         self.state.evaluate_seconds += monotonic() - start
 
