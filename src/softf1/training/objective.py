@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +17,7 @@ from softf1.errors import InputError
 from softf1.losses import ConsistentLoss, WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 from softf1.models.encoders import find_encoders, list_frozen
-from softf1.recipe.checking import list_excluded
+from softf1.recipe.checking import list_excluded, replace_excluded
 from softf1.tasks.base import IGNORE, Batch, Task
 from softf1.training.processes import count_ranks
 
@@ -219,7 +219,7 @@ def make_objective(
         expected: Targets of an average step, by which steps are weighed.
         consistency: The factor of the consistency term.
     """
-    options = _named_classes(dict(section.options), labels)
+    options = replace_excluded(section.options, partial(_indices, labels=labels))
     if options.get("schedule") is not None:
         options.setdefault("schedule_steps", steps)
     for key in set(section.keys) - set(keys):
@@ -264,18 +264,8 @@ def _weight(section: LossSection, counts: NDArray[np.int64] | None, key: str) ->
     return class_weights(torch.from_numpy(counts), scheme, sigmoid=counts.ndim == 2)
 
 
-def _named_classes(options: dict[str, Any], labels: tuple[str, ...]) -> dict[str, Any]:
-    """Replaces label names in `exclude` by indices, in the tables of a compound loss too."""
-    return {
-        k: _indices(v, labels) if k == "exclude" else _inside(v, labels) for k, v in options.items()
-    }
-
-
-def _inside(value: Any, labels: tuple[str, ...]) -> Any:
-    return _named_classes(value, labels) if isinstance(value, dict) else value
-
-
 def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
+    """Returns the indices of excluded labels, which are given by name or number."""
     excluded = [names] if isinstance(names, str | int) else list(names)
     for name in excluded:
         if isinstance(name, str) and name not in labels:
