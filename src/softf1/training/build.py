@@ -15,7 +15,7 @@ from softf1.errors import InputError
 from softf1.losses import prior_bias
 from softf1.models.encoders import find_encoders, import_encoder, list_encoders
 from softf1.models.lora import add_lora
-from softf1.recipe import Recipe, TrainSection, check_eval_target, with_values
+from softf1.recipe import Recipe, check_eval_target, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose_values
 from softf1.tasks.registry import make_task
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
@@ -167,6 +167,8 @@ def make_stepper(
         fused=not processes.sharded,
         capturable=graphs,
     )
+    epsilon = train.adversarial or train.adversarial_relative
+    relative = bool(train.adversarial_relative)
     kind = partial(GraphStepper, widths=batch_sampler.buckets.tolist()) if graphs else Stepper
     return kind(
         model,
@@ -178,16 +180,8 @@ def make_stepper(
         alone=processes.world == 1,
         autocast=autocast,
         scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
-        attack=_make_attack(train),
+        attack=Attack(epsilon, relative, train.adversarial_direction) if epsilon else None,
     )
-
-
-def _make_attack(train: TrainSection) -> Attack | None:
-    epsilon = train.adversarial or train.adversarial_relative
-    if not epsilon:
-        return None
-    relative = bool(train.adversarial_relative)
-    return Attack(epsilon, relative=relative, direction=train.adversarial_direction)
 
 
 def _make_objective(
@@ -205,7 +199,10 @@ def _make_objective(
     expected = None
     if train.step_weights != "equal":
         each = sum(counts[key].sum() / len(features) if key in counts else 1.0 for key in keys)
-        expected = float(each * _items_per_step(batch_sampler, processes))
+        epoch = batch_sampler.epoch(0)
+        # Ranks have shares of different size, perhaps empty ones.
+        (items,) = processes.add([sum(len(micro.items) for step in epoch for micro in step)])
+        expected = float(each * (items / len(epoch)))
     objective = make_objective(
         recipe.loss,
         keys=keys,
@@ -225,13 +222,6 @@ def _make_objective(
             # The user did not ask for micro-batches, and hard-negative mining needs the whole step.
             batch_sampler.micro_tokens = 0
     return objective.to(processes.device)
-
-
-def _items_per_step(batch_sampler: BatchSampler, processes: Processes) -> float:
-    epoch = batch_sampler.epoch(0)
-    own = sum(len(micro.items) for step in epoch for micro in step)
-    (total,) = processes.add([own])  # ranks have shares of different size, perhaps empty ones
-    return total / len(epoch)
 
 
 def find_first_loss(
@@ -293,15 +283,11 @@ def set_dropout(model: nn.Module, share: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = share
-        for holder in (module, getattr(module, "config", None)):
-            _set_shares(holder, share)
-
-
-def _set_shares(holder: Any, share: float) -> None:
-    """Sets the dropout of attention and recurrent layers, which store it as a number."""
-    for name, value in list(vars(holder).items() if holder is not None else ()):
-        if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
-            setattr(holder, name, share)
+        # Attention and recurrent layers store it as a number, and so does the configuration.
+        for holder in (module, getattr(module, "config", module)):
+            for name, value in list(vars(holder).items()):
+                if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
+                    setattr(holder, name, share)
 
 
 @torch.no_grad()

@@ -225,12 +225,22 @@ def make_objective(
     for key in set(section.keys) - set(keys):
         raise InputError(f"loss.keys: wanted one of {', '.join(keys)}, got {key!r}")
 
+    scheme: Any = section.scheme
+
     def make(key: str) -> nn.Module:
         one = key in counts and counts[key].shape[:-1] == (1,)
         if one and any(value for _, value in list_excluded(section.options)):
             raise InputError(f"loss.exclude: {key} is one output, so there is nothing to exclude")
-        weight = _weight(section, counts.get(key), key)
-        loss = _built(section.name, options if weight is None else {**options, "weight": weight})
+        own = dict(options)
+        if scheme is not None:
+            if key not in counts:
+                raise InputError(f"class weights: {key} are positions, not classes")
+            known = torch.from_numpy(counts[key])
+            own["weight"] = class_weights(known, scheme, sigmoid=known.ndim == 2)
+        try:
+            loss = make_loss(section.name, **own)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"[loss]: {error}") from error
         if key not in counts and has_batch_level(loss):
             raise InputError(
                 f"a loss over the batch is refused for {key}: position 7 of two texts is not one "
@@ -246,22 +256,6 @@ def make_objective(
         expected=expected,
         consistency=consistency,
     )
-
-
-def _built(name: str, options: dict[str, Any]) -> nn.Module:
-    try:
-        return make_loss(name, **options)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"[loss]: {error}") from error
-
-
-def _weight(section: LossSection, counts: NDArray[np.int64] | None, key: str) -> Tensor | None:
-    scheme: Any = section.scheme
-    if scheme is None:
-        return None
-    if counts is None:
-        raise InputError(f"class weights: {key} are positions, not classes")
-    return class_weights(torch.from_numpy(counts), scheme, sigmoid=counts.ndim == 2)
 
 
 def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
@@ -320,14 +314,13 @@ def make_optimizer(
     groups: list[dict[str, Any]], train: TrainSection, *, fused: bool, capturable: bool
 ) -> AdamW:
     """Makes AdamW over the groups; for CUDA graphs its rate and step count are on the device."""
-    rate: Any = train.lr
     if capturable:
         device = groups[0]["params"][0].device
         for group in groups:
             group["lr"] = torch.tensor(group["peak"], device=device)
     return AdamW(
         groups,
-        lr=rate,
+        lr=train.lr,
         betas=train.betas,
         eps=train.eps,
         weight_decay=train.weight_decay,
