@@ -154,9 +154,7 @@ def make_stepper(
     objective = _make_objective(recipe, datasets, processes, batch_sampler, model, steps=steps)
     if processes.world > 1 and not processes.sharded:
         model.to(device)
-        loss, _ = find_first_loss(
-            model, objective, datasets, batch_sampler, autocast=autocast, device=device
-        )
+        loss, _ = find_first_loss(model, objective, datasets, batch_sampler, autocast)
         freeze_unused(model, loss)
     model = processes.wrap(model)
     if train.compile == "inductor":
@@ -229,15 +227,13 @@ def find_first_loss(
     objective: Objective,
     datasets: Datasets,
     batch_sampler: BatchSampler,
-    *,
     autocast: Callable[[], AbstractContextManager[Any]],
-    device: torch.device,
 ) -> tuple[Tensor, Tensor]:
     """The loss of the first micro-batch: the value to differentiate and the value to show."""
     task, features = datasets.task, datasets.features["train"]
     micro = batch_sampler.epoch(0)[0][0]
     batch = collate_rows(task, features, micro, datasets.tokenizer)
-    batch = objective.prepare(batch.to(device))
+    batch = objective.prepare(batch.to(next(model.parameters()).device))
     with autocast():
         logits = task.logits(model(**batch.inputs), batch)
     return objective.whole({k: v.float() for k, v in logits.items()}, batch.targets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,7 @@ from torch import nn
 from softf1.errors import InputError, RunError
 from softf1.models.lora import merge_lora
 from softf1.recipe import Recipe, describe_recipe, hash_recipe
-from softf1.training.build import make_model, quiet_transformers, resolve_auto
+from softf1.training.build import make_model, quiet_transformers
 from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.evaluation import (
     Evaluated,
@@ -36,7 +37,7 @@ from softf1.training.run_folder import (
     tidy,
     versions,
 )
-from softf1.training.trainer import Trainer
+from softf1.training.trainer import Trainer, make_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,15 +146,15 @@ def train_or_find(
         held.enter_context(memory_errors())
         held.callback(processes.end)
         held.callback(display.stop)
-        with quiet_transformers(recipe.encoder.name):
-            datasets = load(recipe) if data is None else load_datasets(recipe, data)
-            settled, datasets, chosen = resolve_auto(recipe, datasets)
-            trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
+        if data is not None:
+            load = partial(load_datasets, given=data)
+        trainer, chosen = make_trainer(recipe, folder, processes, load)
+        datasets = trainer.datasets
         identity = on_rank_0(lambda: identify_again(identity, recipe, data, datasets))
         for note in (*chosen, *(f"note: {note}" for note in datasets.notes)):
             display.say(note)
         # Only now: a recipe or data error above must not leave a claimed folder behind.
-        done = on_rank_0(lambda: claim(folder, settled, identity, held, **how))
+        done = on_rank_0(lambda: claim(folder, trainer.recipe, identity, held, **how))
         if done is not None:
             return Outcome(done, trained=False)
         trainer.train(display)

@@ -15,8 +15,15 @@ from softf1.files import finite
 from softf1.models.lora import merge_lora
 from softf1.recipe import Recipe, describe_recipe
 from softf1.training.batching import MicroBatch, collate_rows
-from softf1.training.build import make_batch_sampler, make_stepper, uses_graphs
+from softf1.training.build import (
+    make_batch_sampler,
+    make_stepper,
+    quiet_transformers,
+    resolve_auto,
+    uses_graphs,
+)
 from softf1.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.evaluation import Evaluated, predict_logits, read_score
 from softf1.training.loading import prefetch
 from softf1.training.objective import count_steps, rate_factor, set_rate
@@ -42,11 +49,10 @@ from softf1.training.state_dict import (
 from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from softf1.tasks.base import Batch, Logits
-    from softf1.training.datasets import Datasets
 
 LINES, LEAST = 200, 10
 """About how many step lines `metrics.jsonl` gets, and the least number of steps between two."""
@@ -411,3 +417,16 @@ class Trainer:
             + ", ".join(f"{len(own):,} {name}" for name, own in examples.items())
             + f" examples; {self.steps:,} steps on {self.processes.device.type} ({self.precision})"
         )
+
+
+def make_trainer(
+    recipe: Recipe,
+    folder: Path,
+    processes: Processes,
+    load: Callable[[Recipe], Datasets] = load_datasets,
+) -> tuple[Trainer, list[str]]:
+    """Loads the datasets and makes the trainer; also returns what `auto` chose, in words."""
+    with quiet_transformers(recipe.encoder.name):
+        recipe, datasets, chosen = resolve_auto(recipe, load(recipe))
+        trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
+    return trainer, chosen
