@@ -86,8 +86,8 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
 @torch.no_grad()
 def _first_loss(trainer: Trainer) -> float:
     """Computes the loss of the first batch."""
-    stepper, parts = trainer.stepper, (trainer.datasets, trainer.batch_sampler)
-    _, value = find_first_loss(stepper.model, stepper.objective, *parts, stepper.autocast)
+    stepper = trainer.stepper
+    _, value = find_first_loss(trainer, stepper.model, stepper.objective, stepper.autocast)
     return value.item()
 
 

@@ -117,6 +117,7 @@ class Trainer:
 
     Attributes:
         precision: Precision of the computation, such as bf16.
+        graphs: Whether steps run as CUDA graphs.
         batch_sampler: The steps of each epoch.
         steps: Optimizer steps if training does not stop early.
         stepper: Model, loss and optimizer.
@@ -131,19 +132,11 @@ class Trainer:
         self.recipe, self.folder = recipe, folder
         self.datasets, self.processes, train = datasets, processes, recipe.train
         self.precision = choose_precision(train.precision, processes.device)
-        graphs = uses_graphs(recipe, processes, self.precision)
-        self.batch_sampler = make_batch_sampler(recipe, datasets, processes, graphs=graphs)
+        self.graphs = uses_graphs(self)
+        self.batch_sampler = make_batch_sampler(self)
         self.steps_per_epoch = len(self.batch_sampler.epoch(0))
         self.steps = count_steps(train, self.steps_per_epoch)
-        self.stepper = make_stepper(
-            recipe,
-            datasets,
-            processes,
-            self.batch_sampler,
-            steps=self.steps,
-            precision=self.precision,
-            graphs=graphs,
-        )
+        self.stepper = make_stepper(self)
         self.eval_every = max(1, round(train.eval_every * self.steps_per_epoch))
         self.log_every = max(LEAST, self.steps // LINES)
         self.state = TrainState()
