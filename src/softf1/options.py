@@ -237,8 +237,6 @@ def _convert_any(value: Any, *, key: str) -> Any:
         return str(value)
     if not isinstance(value, (bool, int, float, str)):
         raise wrong(key, "a string, a number, true or false, a list or a table", value)
-    if isinstance(value, str):
-        _check_text(value, key=key)
     _check_size(value, key=key)
     return value
 
@@ -253,22 +251,17 @@ def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
         raise wrong(key, _wording(hint), value)
     if value == "":
         raise wrong(key, "a string that is not empty", value)
-    if hint is str:
-        _check_text(value, key=key)
     _check_size(value, key=key)
     return hint(value) if hint in (bool, int, float, str, tuple) else value
 
 
-def _check_text(value: str, *, key: str) -> None:
-    """Raises for text that UTF-8 cannot encode, such as a file name in another encoding."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise wrong(key, "a string that UTF-8 can encode", value) from None
-
-
 def _check_size(value: Any, *, key: str) -> None:
-    """Refuses whole numbers that neither a float nor a tensor can hold."""
+    """Refuses text that UTF-8 and whole numbers that neither a float nor a tensor can hold."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # such as a file name in another encoding
+            raise wrong(key, "a string that UTF-8 can encode", value) from None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise OptionError(key, f"wanted a number of 64 bits, got one of {value.bit_length():,}")
 

@@ -22,8 +22,9 @@ import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -282,13 +283,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Writes tensors from any device one by one; returns the file's `size` and `sha256`."""
     # Wider dtypes first, so that each tensor is aligned to its item size.
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    head = _make_header(order, tensors)
+    head, digest = _make_header(order, tensors), hashlib.sha256()
     with path.open("xb") as file, ThreadPoolExecutor(1) as pool:
-        parts: list[bytes | Tensor] = [head, *(tensors[name] for name in order)]
-        digest = _write_parts(file, parts, pool)
-        size = file.tell()
+        for part in chain([head], (view_bytes(tensors[name]) for name in order)):
+            hashed = pool.submit(digest.update, part)  # in another thread, while it is written
+            file.write(part)
+            hashed.result()
         sync(file)
-    return {"size": size, "sha256": digest}
+        return {"size": file.tell(), "sha256": digest.hexdigest()}
 
 
 def _make_header(order: Iterable[str], tensors: Mapping[str, Tensor]) -> bytes:
@@ -304,17 +306,6 @@ def _make_header(order: Iterable[str], tensors: Mapping[str, Tensor]) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _write_parts(file: BinaryIO, parts: list[bytes | Tensor], pool: ThreadPoolExecutor) -> str:
-    """Write the parts while another thread hashes them."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part if isinstance(part, bytes) else view_bytes(part)
-        hashed = pool.submit(digest.update, data)
-        file.write(data)
-        hashed.result()
-    return digest.hexdigest()
 
 
 def view_bytes(tensor: Tensor) -> memoryview:

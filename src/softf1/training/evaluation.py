@@ -196,10 +196,9 @@ def no_gradients(model: nn.Module) -> AbstractContextManager[Any]:
     """Inference mode; with FSDP only `no_grad`, since gathered weights must stay trainable."""
     if not distributed.is_available() or not distributed.is_initialized():
         return torch.inference_mode()
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+    from torch.distributed.fsdp import FSDPModule
 
-    kinds = (FSDPModule, FullyShardedDataParallel)
-    sharded = any(isinstance(module, kinds) for module in model.modules())
+    sharded = any(isinstance(module, FSDPModule) for module in model.modules())
     return torch.no_grad() if sharded else torch.inference_mode()
 
 

@@ -74,11 +74,7 @@ class Processes:
 
     def any(self, flag: bool) -> bool:  # noqa: FBT001 - the flag is the question
         """Whether the flag is True on any process; all processes must call this."""
-        if self.world == 1:
-            return flag
-        told = torch.tensor(int(flag), device=self.device)
-        distributed.all_reduce(told, distributed.ReduceOp.MAX)
-        return bool(told.item())
+        return self.add([int(flag)]) != [0]
 
     def add(self, numbers: Sequence[int]) -> list[int]:
         """Sums values over all processes; all processes must call this."""

@@ -179,6 +179,7 @@ def identify_again(
 
 
 SCHEMA = 1
+CPU = f"{sys.platform} cpu"
 
 
 def conclude(trainer: Trainer) -> dict[str, Any]:
@@ -260,7 +261,9 @@ def describe_result(
 ) -> dict[str, Any]:
     """The content of `result.json`, which docs/predict.md describes."""
     recipe, state, datasets = trainer.recipe, trainer.state, trainer.datasets
-    seconds = max(1e-9, state.train_seconds)
+    seconds, device = max(1e-9, state.train_seconds), trainer.processes.device
+    counts = datasets.task.class_counts(datasets.features["train"])
+    labels = getattr(datasets.task, "labels", ())
     return {
         "schema": SCHEMA,
         "name": recipe.name,
@@ -278,7 +281,7 @@ def describe_result(
         "epochs": trainer.epochs,
         "steps": state.step,
         "examples": state.examples,
-        "class_counts": _class_counts(trainer),
+        "class_counts": {key: name_counts(own, labels) for key, own in counts.items()},
         "seconds": {
             "total": round(state.train_seconds + state.evaluate_seconds, 3),
             "train": round(state.train_seconds, 3),
@@ -287,21 +290,16 @@ def describe_result(
         },
         "tokens_per_second": round(state.tokens / seconds, 1),
         "examples_per_second": round(state.examples / seconds, 1),
-        "peak_memory": peak_memory(trainer.processes.device),
+        "peak_memory": peak_memory(device),
         "warnings": trainer.monitor.warnings,
         "notes": datasets.notes,
         "versions": versions(),
-        "device": device_name(trainer.processes.device),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else CPU,
         "world": trainer.processes.world,
         "precision": trainer.precision,
         "data": datasets.sources,
         "recipe": describe_recipe(recipe),
     }
-
-
-def device_name(device: torch.device) -> str:
-    """The device in words."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else sys.platform + " cpu"
 
 
 def _score(trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = "") -> Evaluated:
@@ -314,16 +312,8 @@ def _score(trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = 
     return Evaluated(predictions, task.score(predictions, examples))
 
 
-def _class_counts(trainer: Trainer) -> dict[str, Any]:
-    """Number of targets by class; negative and positive targets for a single output."""
-    task = trainer.datasets.task
-    labels: tuple[str, ...] = getattr(task, "labels", ())
-    known = task.class_counts(trainer.datasets.features["train"])
-    return {key: name_counts(counts, labels) for key, counts in known.items()}
-
-
 def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]:
-    """Counts by class name; for several sigmoid outputs, the positive targets.
+    """Counts by class name; for several sigmoid outputs the positive targets, for one both.
 
     >>> import numpy as np
     >>> name_counts(np.array([[9, 1]]), ())

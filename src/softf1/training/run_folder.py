@@ -127,7 +127,7 @@ def claim(
     _lock(folder / CHECKPOINTS / LOCK, held)
     done = find_finished(folder, identity, resume=resume, force=force)
     if done is not None:
-        clear(folder)
+        remove_folder(folder / CHECKPOINTS)
         return done
     write_json(folder / CHECKPOINTS / RUN, {"schema": SCHEMA, **identity})
     if force:
@@ -142,7 +142,7 @@ def finish_run(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]
     # The identity of the recipe as given, not of what `auto` chose.
     result |= {key: identity[key] for key in ("hash", "encoder_files")} | {"finished": now}
     write_json(folder / RESULT, result)
-    clear(folder)
+    remove_folder(folder / CHECKPOINTS)
     return result
 
 
@@ -154,12 +154,7 @@ def tidy(folder: Path, identity: Mapping[str, Any]) -> None:
     with suppress(InputError), ExitStack() as held:  # another process is at work in the folder
         _lock(folder / CHECKPOINTS / LOCK, held)
         if find_finished(folder, identity, resume=True) is not None:
-            clear(folder)
-
-
-def clear(folder: Path) -> None:
-    """Removes the checkpoints; call it only while holding the lock."""
-    remove_folder(folder / CHECKPOINTS)
+            remove_folder(folder / CHECKPOINTS)
 
 
 def _empty(folder: Path) -> None:

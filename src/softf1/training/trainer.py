@@ -96,10 +96,6 @@ class TrainState:
     warnings: list[str] = field(default_factory=list)
     journal: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the state as JSON types."""
-        return dict(finite(asdict(self)))
-
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> TrainState:
         """Restores the state from a checkpoint."""
@@ -357,7 +353,7 @@ class Trainer:
             "random": random_state(),
         }
         state = {
-            "position": self.state.to_json(),
+            "position": finite(asdict(self.state)),
             "scaler": self.stepper.scaler.state_dict(),
             "groups": optimizer_groups(model, optimizer),
             "meter": self.stepper.meter.tolist(),
