@@ -49,7 +49,6 @@ from softf1.training import graphs
 from softf1.training.batching import collate_rows
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import load_datasets
-from softf1.training.loading import pin_batch
 from softf1.training.processes import Processes
 from softf1.training.trainer import Trainer
 from training import describe_machine, make_recipe, random_base
@@ -260,7 +259,11 @@ def make_batches(trainer: Trainer, steps: int) -> list[Batch]:
         collate_rows(datasets.task, datasets.features["train"], step[0], datasets.tokenizer)
         for step in trainer.batch_sampler.epoch(0)[:steps]
     ]
-    return [pin_batch(one) for one in made] if trainer.processes.device.type == "cuda" else made
+    return (
+        [one.apply(torch.Tensor.pin_memory) for one in made]
+        if trainer.processes.device.type == "cuda"
+        else made
+    )
 
 
 def make_loss(trainer: Trainer, batches: list[Batch]) -> Callable[[], None]:

@@ -40,14 +40,18 @@ def new_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     """
     make_folder(path.parent)
     remove_unfinished(path.parent)
-    with _created(path.parent) as (made, file):
-        yield file
-        sync(file)
-        if replace:
-            made.replace(path)
-        else:
-            _put_where_nothing_is(made, path)
-        sync_folder(path.parent)
+    made, file = _create(path.parent)
+    with file:
+        try:
+            yield file
+            sync(file)
+            if replace:
+                made.replace(path)
+            else:
+                _put_where_nothing_is(made, path)
+            sync_folder(path.parent)
+        finally:
+            made.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, *, errors: str = "strict") -> None:
@@ -126,12 +130,15 @@ def new_folder(path: Path) -> Iterator[Path]:
 def scratch_folder(parent: Path) -> Iterator[Path]:
     """Creates a folder with a random name, and removes it on exit unless it was renamed."""
     remove_unfinished(parent)
-    number = None
-    while number is None:  # another process may remove it before it is locked
+    while True:  # another process may remove it before it is locked
         made = _random_name(parent)
         made.mkdir()
         with suppress(FileNotFoundError):
-            number = _open_locked(made)
+            number = _open(made)
+            lock_file(number, wait=True)
+            if made.exists():
+                break
+            os.close(number)
     try:
         yield made
     finally:
@@ -222,22 +229,15 @@ def lock_file(number: int, *, wait: bool = False) -> bool | None:
     return True
 
 
-@contextmanager
-def _created(parent: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Creates a locked file with a random name, and removes it on exit unless it was renamed."""
-    made = _random_name(parent)
-    # Not `Path.open`, which takes no opener. The umask decides about permissions.
-    with open(made, "xb", opener=_open_new) as file:
+def _create(parent: Path) -> tuple[Path, BinaryIO]:
+    """Creates a locked file with a random name; "x" follows no link that is in its way."""
+    while True:  # another process may remove it before it is locked
+        made = _random_name(parent)
+        file = made.open("xb")
         lock_file(file.fileno(), wait=True)
-        swept = not made.exists()  # removed before it was locked
-        try:
-            if not swept:
-                yield made, file
-        finally:
-            made.unlink(missing_ok=True)
-    if swept:
-        with _created(parent) as again:
-            yield again
+        if made.exists():
+            return made, file
+        file.close()
 
 
 def _put_where_nothing_is(made: Path, path: Path) -> None:
@@ -251,10 +251,6 @@ def _put_where_nothing_is(made: Path, path: Path) -> None:
         made.replace(path)
 
 
-def _open_new(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_EXCL | NO_LINKS, 0o666)
-
-
 def _random_name(parent: Path) -> Path:
     return parent / f"{PREFIX}{secrets.token_hex(8)}{UNFINISHED}"
 
@@ -265,16 +261,6 @@ def _replaced(path: Path) -> Path:
 
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDONLY | NO_LINKS)
-
-
-def _open_locked(path: Path) -> int | None:
-    """Returns the descriptor of a folder once it is locked; None if it was removed by then."""
-    number = _open(path)
-    lock_file(number, wait=True)
-    if path.exists():
-        return number
-    os.close(number)
-    return None
 
 
 def _remove(path: Path) -> None:

@@ -11,21 +11,17 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path, PurePath
 from types import NoneType, SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as _hints
 
 from softf1.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from importlib.metadata import EntryPoints
 
 T = TypeVar("T")
 
@@ -241,8 +237,6 @@ def _convert_any(value: Any, *, key: str) -> Any:
         return str(value)
     if not isinstance(value, (bool, int, float, str)):
         raise wrong(key, "a string, a number, true or false, a list or a table", value)
-    if isinstance(value, str):
-        _check_text(value, key=key)
     _check_size(value, key=key)
     return value
 
@@ -257,22 +251,17 @@ def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
         raise wrong(key, _wording(hint), value)
     if value == "":
         raise wrong(key, "a string that is not empty", value)
-    if hint is str:
-        _check_text(value, key=key)
     _check_size(value, key=key)
     return hint(value) if hint in (bool, int, float, str, tuple) else value
 
 
-def _check_text(value: str, *, key: str) -> None:
-    """Raises for text that UTF-8 cannot encode, such as a file name in another encoding."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise wrong(key, "a string that UTF-8 can encode", value) from None
-
-
 def _check_size(value: Any, *, key: str) -> None:
-    """Refuses whole numbers that neither a float nor a tensor can hold."""
+    """Refuses text that UTF-8 and whole numbers that neither a float nor a tensor can hold."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # such as a file name in another encoding
+            raise wrong(key, "a string that UTF-8 can encode", value) from None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise OptionError(key, f"wanted a number of 64 bits, got one of {value.bit_length():,}")
 

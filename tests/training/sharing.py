@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 from torch import distributed, multiprocessing, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -29,7 +28,7 @@ from softf1.training.state_dict import (
 )
 
 WORDS, SIZE, CLASSES = 11, 6, 3  # 11 rows do not divide by two ranks
-WAYS = ("ddp", "fsdp", "accelerate", "compiled")
+WAYS = ("ddp", "fsdp")
 
 
 class Tagger(nn.Module):
@@ -109,14 +108,7 @@ def build(way, seed):
     elif way == "fsdp":
         for layer in (model.body, model):
             fully_shard(layer)
-    elif way == "compiled":
-        model.body = torch.compile(model.body, backend="eager")
-        model = torch.compile(model, backend="eager")
-    optimizer = make_optimizer(model)
-    if way == "accelerate":
-        model, optimizer = Accelerator(cpu=True).prepare(model, optimizer)
-        assert isinstance(model, DistributedDataParallel)
-    return model, optimizer
+    return model, make_optimizer(model)
 
 
 def work(rank, folder):

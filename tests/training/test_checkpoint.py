@@ -560,7 +560,7 @@ def test_from_one_process_to_two_and_on_not_a_bit_changes(shared_run, way):
     assert states[0] == states[1]
 
 
-@pytest.mark.parametrize("way", [way for way in sharing.WAYS if way != "compiled"])
+@pytest.mark.parametrize("way", sharing.WAYS)
 def test_two_processes_go_on_as_one(shared_run, way):
     folder, _ = shared_run
     model, optimizer, window = parts(seed=8)
@@ -576,12 +576,6 @@ def test_each_rank_has_its_own_random_numbers(shared_run):
     folder, _ = shared_run
     first, second = (torch.load(folder / f"random-{i}", weights_only=True) for i in range(2))
     assert not torch.equal(first, second)
-
-
-def test_sharding_of_the_first_kind_is_refused():
-    kind = type("FullyShardedDataParallel", (nn.Linear,), {})  # the real one wants a GPU
-    with pytest.raises(InputError, match="fsdp_version: 2"):
-        model_tensors(nn.Sequential(kind(1, 1)))
 
 
 def seconds(work, *arguments):

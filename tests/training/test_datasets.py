@@ -8,7 +8,7 @@ from softf1.data.examples import QAExample
 from softf1.data.splits import text_of
 from softf1.errors import InputError
 from softf1.recipe import read_recipe, with_values
-from softf1.training.datasets import DatasetCache, check_files, load_datasets
+from softf1.training.datasets import load_datasets, read_parts
 from softf1.training.predict import rescore
 from softf1.training.run import CachingTrainer, train_run
 from tests.training.test_run import case
@@ -31,7 +31,7 @@ def test_files_are_read_with_their_hashes(tmp_path):
 
 
 def test_what_runs_share_is_read_once(tmp_path):
-    cache, recipe = DatasetCache(), read_recipe(write_recipe(tmp_path))
+    cache, recipe = CachingTrainer(), read_recipe(write_recipe(tmp_path))
     first = cache.load(recipe)
     other = with_values(recipe, {"loss.name": "dice", "train.seed": 3, "train.lr": 0.5})
     assert cache.load(other) is first
@@ -44,7 +44,7 @@ def test_what_runs_share_is_read_once(tmp_path):
 
 def test_a_file_edited_without_a_trace_is_read_anew(tmp_path):
     """Of the same size and time as before: only its content tells."""
-    recipe, cache = read_recipe(write_recipe(tmp_path)), DatasetCache()
+    recipe, cache = read_recipe(write_recipe(tmp_path)), CachingTrainer()
     path = tmp_path / "dev.txt"
     state, text = path.stat(), path.read_text()
     word = cache.load(recipe).examples["dev"][0].words[0]
@@ -201,7 +201,7 @@ def test_folds_that_make_no_sense_are_refused(values, message):
 
 def test_files_of_a_tagger_with_a_scheme_are_checked_before_it_is_fitted(tmp_path):
     recipe = read_recipe(write_recipe(tmp_path), ["task.scheme=BIO", "task.format=conll"])
-    check_files(recipe)
+    read_parts(recipe)
     (tmp_path / "dev.txt").write_text("Ada PER\nsang O\n", "utf-8")
     with pytest.raises(InputError, match="of line 1: "):
-        check_files(recipe)
+        read_parts(recipe)

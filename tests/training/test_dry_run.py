@@ -9,7 +9,6 @@ import torch
 
 from softf1.errors import InputError
 from softf1.recipe import EncoderSection, build_recipe, read_recipe, with_values
-from softf1.training import dry_run
 from softf1.training.dry_run import activation_bytes, describe_cost, describe_run
 from softf1.training.run import train_run
 from tests.training.toys import write_recipe
@@ -136,7 +135,7 @@ def test_an_estimate_silences_transformers_before_the_encoder_imports_it(recipe,
         silenced.append(encoder)
         yield
 
-    monkeypatch.setattr(dry_run, "quiet_transformers", quiet)
+    monkeypatch.setattr("softf1.training.trainer.quiet_transformers", quiet)
     describe_cost(recipe, 78)
     assert silenced == [recipe.encoder.name]
 

@@ -13,7 +13,6 @@ import torch
 from softf1.data.examples import QAExample, TaggedSentence, TextExample
 from softf1.tasks import join, make_task
 from softf1.tasks.base import format_line
-from softf1.training.batching import eval_batches
 from softf1.training.evaluation import (
     CPU_PADDING,
     evaluate,
@@ -52,29 +51,6 @@ def test_evaluation_is_what_one_item_at_a_time_gives(case):
             ]
 
 
-@every_case
-def test_a_step_gets_full_batches_and_may_overwrite_what_it_gave(case):
-    task, features, tokenizer, model, _ = case
-    held, rows = [], []
-
-    def step(**inputs):
-        rows.append({len(value) for value in inputs.values()})
-        for buffer in held:
-            buffer.zero_()
-        output = model(**inputs)
-        held[:] = output.values()
-        return output
-
-    how = {"device": "cpu", "batch_tokens": 64}
-    got = predict_logits(model, task, features, tokenizer, step=step, **how)
-    want = predict_logits(model, task, features, tokenizer, **how)
-    micro = eval_batches(features["length"], batch_tokens=64)
-    assert rows == [{one.rows} for one in micro]
-    assert got.keys() == want.keys()
-    for key, value in want.items():
-        np.testing.assert_allclose(got[key], value, atol=1e-5)
-
-
 @one_case
 def test_on_a_cpu_a_batch_is_as_wide_as_its_longest_row_and_pads_little(case):
     task, _, tokenizer, model, _ = case
@@ -106,7 +82,7 @@ def test_every_module_is_left_in_the_mode_it_was_in(case):
     assert model.dropout.training
     assert not model.words.training
     with pytest.raises(TypeError):
-        predict_logits(model, task, features, tokenizer, device="cpu", step=lambda: None)
+        predict_logits(model, task, features, tokenizer, device="cpu", autocast=lambda: None)
     assert model.dropout.training
 
 
@@ -178,8 +154,11 @@ for wrap in (torch.nn.parallel.DistributedDataParallel, shard):
     wrapped = wrap(model)
     ranks = {"device": "cpu", "world": 2, "rank": rank}
     for tokens in (16384, 8):  # with one batch for all, the second rank has nothing of its own
-        got = evaluate(wrapped, task, features, examples, tokenizer, batch_tokens=tokens, **ranks)
-        assert got == (alone if rank == 0 else ([], {})), (wrap, tokens)
+        logits = predict_logits(wrapped, task, features, tokenizer, batch_tokens=tokens, **ranks)
+        if rank == 0:
+            assert task.decode(logits, features, examples) == alone.predictions, (wrap, tokens)
+        else:
+            assert logits == {}, (wrap, tokens)
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)  # training goes on after it
     batch = task.collate(features, range(4), tokenizer)
     task.logits(wrapped.train()(**batch.inputs), batch)["tags"].sum().backward()

@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from softf1.cli.main import main
-from softf1.training.evaluation import measure_headroom
 from softf1.training.run import train_run
 from softf1.training.run_folder import _empty as empty_folder
 from tests.reports.test_damage import damages
@@ -191,13 +190,6 @@ def test_a_file_and_a_part_are_not_asked_for_at_once(run, capsys):
 def test_a_file_that_is_not_there_is_an_error(run, capsys):
     assert main(["headroom", str(run), "--data", "none.txt"]) == 2
     assert "none.txt" in capsys.readouterr().err
-
-
-def test_a_task_of_another_package_may_say_nothing():
-    class Other:
-        kind = "other"
-
-    assert measure_headroom(Other(), {}, None, [], split="test") is None
 
 
 def test_what_the_saved_model_decides_is_what_counts(tmp_path):

@@ -18,6 +18,7 @@ from softf1.training.processes import (
     deterministic,
     freeze_unused,
     make_autocast,
+    on_rank_0,
 )
 
 
@@ -27,7 +28,7 @@ def test_alone_all_is_as_it_is():
     assert processes.any(True)
     assert not processes.any(False)
     assert processes.add([3, 4]) == [3, 4]
-    assert processes.on_rank_0(lambda: "found") == "found"
+    assert on_rank_0(lambda: "found") == "found"
     model = nn.Linear(2, 2)
     assert processes.wrap(model) is model
 
@@ -40,7 +41,7 @@ def test_errors_come_out_of_agreements(error):
         raise error
 
     with pytest.raises(type(error)) as found:
-        Processes().on_rank_0(fail)
+        on_rank_0(fail)
     assert found.value is error
 
 

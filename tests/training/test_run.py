@@ -291,7 +291,7 @@ def test_samplers_change_what_is_seen(sampler, tmp_path):
 def test_a_finished_folder_gives_its_result_at_once(finished, monkeypatch):
     folder, recipe, result = finished
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    monkeypatch.setattr("softf1.training.run.Trainer", None)  # nothing is built
+    monkeypatch.setattr("softf1.training.run.make_trainer", None)  # nothing is built
     assert train_run(recipe, folder, quiet=True) == result
     assert train_run(recipe, folder, resume=True, quiet=True) == result
     cheaper = with_values(recipe, {"train.checkpoint_seconds": 1.0})  # changes no result

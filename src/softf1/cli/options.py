@@ -206,13 +206,13 @@ def run_grid(
     """
     from softf1.cli.show import show_and_exit
     from softf1.experiments.grid import FILE, refuse_others
-    from softf1.training.datasets import check_files
+    from softf1.training.datasets import read_parts
 
     folder = options.out or Path("runs") / f"{recipe.name}-{options.verb}"
     if one_corpus:
         refuse_others(folder)
         if options.force or not (folder / FILE).is_file():
-            check_files(recipe)
+            read_parts(recipe)
     with choose_executor(options, folder) as execute:
         comparison = experiment(
             recipe,

@@ -12,7 +12,7 @@ from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import find_recipe_file, load_toml, locate, parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -44,26 +44,17 @@ def check_recipe(
         InputError: Names the key.
     """
     try:
-        check_parts(recipe)
+        task = _check_task(recipe)
+        _check_reader(task)
+        _check_encoder(recipe.encoder, task)
+        _check_loss(recipe, softmax=task.softmax)
+        check_eval_target(recipe, task)
     except OptionError as error:
         if path is None:
             raise
         file = find_recipe_file(path)
         given = dict(parse_override(word) for word in overrides)
         raise locate(error, file, load_toml(file)[1], given) from error
-
-
-def check_parts(recipe: Recipe) -> None:
-    """Checks the options of task, reader, encoder and loss.
-
-    Raises:
-        OptionError: Names the key.
-    """
-    task = _check_task(recipe)
-    _check_reader(task)
-    _check_encoder(recipe.encoder, task)
-    check_loss(recipe.loss, softmax=task.softmax, whole=recipe.train.accumulate == 1)
-    check_eval_target(recipe, task)
 
 
 def check_eval_target(recipe: Recipe, task: Task) -> None:
@@ -150,18 +141,13 @@ def _check_large(encoder: EncoderSection, *, scratch: bool) -> None:
         find_peft()
 
 
-def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
-    """Builds the loss and calls it once, to check the values of its options.
-
-    Args:
-        loss: The recipe's `[loss]`.
-        softmax: Whether targets are one of several classes; otherwise they are binary.
-        whole: Whether a process has its share of a step in one micro-batch.
-    """
+def _check_loss(recipe: Recipe, *, softmax: bool) -> None:
+    """Builds the loss and calls it once, to check the values of its options."""
     import torch
 
-    from softf1.losses import WindowLoss
+    from softf1.losses import WindowLoss, make_loss
 
+    loss = recipe.loss
     if loss.name == AUTO:
         for key in (*loss.options, *(["weights"] if loss.weights else [])):
             advice = "wanted the name of a loss beside its options"
@@ -169,18 +155,23 @@ def check_loss(loss: LossSection, *, softmax: bool, whole: bool = True) -> None:
         return
     _check_names(loss)
     try:
-        made = _build(loss, classes=CLASSES)
+        options = replace_excluded(loss.options, lambda _: (0,))
+        if options.get("schedule") is not None:
+            options.setdefault("schedule_steps", 1)
+        if loss.scheme is not None:
+            options["weight"] = torch.ones(CLASSES)
+        made = make_loss(loss.name, **options)
         _check_types(made, loss.options)
         target = torch.tensor([0, 1, 1, 0])
         binary = target[:, None].float().expand(-1, CLASSES)
         made(torch.zeros(4, CLASSES), target if softmax else binary)
-        if not whole:
+        if recipe.train.accumulate > 1:
             WindowLoss(made, statistics=loss.statistics)  # raises if it needs the whole batch
     except OptionError:
         raise
     except TROUBLE as error:
         text = str(error).strip().partition("\n")[0]
-        key = named("loss", _dotted(loss.options), text)
+        key = named("loss", dict(list_dotted(loss.options)), text)
         raise OptionError(key, text + _hint(key.rpartition(".")[2], text)) from error
 
 
@@ -203,57 +194,41 @@ def _check_names(loss: LossSection) -> None:
             raise OptionError(f"loss.{name}", "training sets this itself")
 
 
-def _build(loss: LossSection, *, classes: int) -> nn.Module:
-    import torch
+def replace_excluded(options: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Replaces every `exclude`, in tables of parts too."""
 
-    from softf1.losses import make_loss
-
-    options = _numbered(loss.options)
-    if options.get("schedule") is not None:
-        options.setdefault("schedule_steps", 1)
-    if loss.scheme is not None:
-        options["weight"] = torch.ones(classes)
-    return make_loss(loss.name, **options)
-
-
-def _numbered(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces excluded labels by the first class, in tables of parts too."""
-
-    def number(name: str, value: Any) -> Any:
+    def replace(name: str, value: Any) -> Any:
         if name == "exclude":
-            return (0,)
-        return _numbered(value) if isinstance(value, dict) else value
+            return change(value)
+        return replace_excluded(value, change) if isinstance(value, dict) else value
 
-    return {name: number(name, value) for name, value in options.items()}
+    return {name: replace(name, value) for name, value in options.items()}
 
 
-def list_excluded(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields every `exclude`, in tables of parts too."""
-    for name, value in options.items():
-        if name == "exclude":
-            yield f"{prefix}{name}", value
-        elif isinstance(value, dict):
-            yield from list_excluded(value, f"{prefix}{name}.")
+def list_excluded(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Lists every `exclude`, in tables of parts too."""
+    return [one for one in list_dotted(options) if one[0].rpartition(".")[2] == "exclude"]
 
 
 def _check_types(made: nn.Module, options: Mapping[str, Any]) -> None:
     """Raises if an option of our own losses is not of its declared type."""
     import torch
 
+    keys = dict(list_dotted(options))
     for part in made.modules():
         function, own = getattr(type(part), "function", None), getattr(part, "options", {})
         known = option_types(function) if function else {}
         for name in own.keys() & known.keys():
             if not isinstance(own[name], torch.Tensor):
-                convert_value(own[name], known[name], key=named("loss", _dotted(options), name))
+                convert_value(own[name], known[name], key=named("loss", keys, name))
 
 
-def _dotted(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Names of options; those in tables as `dice.over`."""
+def list_dotted(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields options and their values; those in tables as `dice.over`."""
     for name, value in options.items():
-        yield f"{prefix}{name}"
+        yield f"{prefix}{name}", value
         if isinstance(value, dict):
-            yield from _dotted(value, f"{prefix}{name}.")
+            yield from list_dotted(value, f"{prefix}{name}.")
 
 
 def _hint(name: str, text: str) -> str:

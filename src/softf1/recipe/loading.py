@@ -7,7 +7,7 @@ import json
 import re
 import tomllib
 from copy import deepcopy
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,8 +21,8 @@ from softf1.recipe.sections import SECTIONS, LossSection, Recipe
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_NO_RESULT = ("train.checkpoint_seconds", "train.trackers")
-"""Keys that do not change the result."""
+_NO_RESULT = ("checkpoint_seconds", "trackers")
+"""Keys of `[train]` that do not change the result."""
 OF_ANY_LOSS = ("statistics", "keys")
 """Keys of `[loss]` that stay when the loss is replaced."""
 _NAME = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
@@ -32,8 +32,7 @@ _KEY = re.compile(rf"\s*({_NAMES})\s*=")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _QUOTES = ("[", "{", '"', "'")
-_OPEN, _CLOSE = "[{", "]}"
-_COMMENT = re.compile(r"# (Run|Paper|Files|From): +(.+)")
+_COMMENT = re.compile(r"# (Run|Paper): +(.+)")
 
 
 def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Recipe:
@@ -85,7 +84,10 @@ def build_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def describe_recipe(recipe: Recipe) -> dict[str, Any]:
     """Returns the recipe as nested tables with all defaults; the inverse of `build_recipe`."""
-    return {"name": recipe.name} | {key: _describe(getattr(recipe, key)) for key in SECTIONS}
+    values = asdict(recipe)
+    for section in SECTIONS:
+        values[section] |= values[section].pop("options", {})
+    return dict(_describe(values))
 
 
 def format_recipe(recipe: Recipe) -> str:
@@ -98,8 +100,7 @@ def hash_recipe(recipe: Recipe) -> str:
     values = describe_recipe(recipe)
     del values["name"]
     for key in _NO_RESULT:
-        section, _, name = key.partition(".")
-        del values[section][name]
+        del values["train"][key]
     text = json.dumps(values, sort_keys=True, ensure_ascii=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -125,16 +126,10 @@ def _build_section(section: str, values: Any) -> Any:
     return cls(**typed, **({"options": options} if free else {}))
 
 
-def _describe(section: Any) -> dict[str, Any]:
-    values = {field.name: getattr(section, field.name) for field in fields(section)}
-    values |= values.pop("options", {})
-    return {key: _describe_value(value) for key, value in values.items() if value is not None}
-
-
-def _describe_value(value: Any) -> Any:
-    if is_dataclass(value):
-        return _describe(value)
-    return list(value) if isinstance(value, tuple) else deepcopy(value)
+def _describe(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _describe(one) for key, one in value.items() if one is not None}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _known(names: Any) -> str:
@@ -145,16 +140,12 @@ def change(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     """Returns nested tables with other values of dotted keys."""
     changed = deepcopy(dict(values))
     loss = changed.get("loss", {})
-    if isinstance(loss, dict) and _replaces(changes, loss.get("name", LossSection().name)):
+    name = loss.get("name", LossSection().name) if isinstance(loss, dict) else None
+    if name is not None and changes.get("loss.name", name) != name:
         changed["loss"] = {key: loss[key] for key in OF_ANY_LOSS if key in loss}
     for key, value in changes.items():
         _set(changed, key, value)
     return changed
-
-
-def _replaces(changes: Mapping[str, Any], loss: str) -> bool:
-    """Whether the changes set another loss."""
-    return "loss.name" in changes and changes["loss.name"] != loss
 
 
 def locate(
@@ -163,7 +154,8 @@ def locate(
     """Adds file and line to the error, unless an override caused it."""
     if any(_inside(error.key, key) or _inside(key, error.key) for key in given):
         return error
-    line = next((lines[key] for key in _upwards(error.key) if key in lines), None)
+    around = [key for key in lines if _inside(error.key, key)]  # the key and its sections
+    line = lines[max(around, key=len)] if around else None
     return InputError(str(error), path=path, line=line)
 
 
@@ -184,12 +176,6 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
 
 def _inside(key: str, section: str) -> bool:
     return f"{key}.".startswith(f"{section}.")
-
-
-def _upwards(key: str) -> list[str]:
-    """A key and its enclosing sections, innermost first."""
-    parts = key.split(".")
-    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 class Header(NamedTuple):
@@ -358,7 +344,7 @@ def split_values(text: str) -> Iterator[str]:
             yield text[start:place].strip()
             start = place + 1
         else:
-            depth += (letter in _OPEN) - (letter in _CLOSE)
+            depth += (letter in "[{") - (letter in "]}")
     yield text[start:].strip()
 
 
@@ -381,21 +367,17 @@ def _value(value: Any) -> str:
     >>> _value([1, 2e-05, True, "a"])
     '[1, 2e-5, true, "a"]'
     """
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, float):
         return re.sub(r"e([+-])0", r"e\1", repr(value)).replace("e+", "e")
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, str):
+    if isinstance(value, (bool, int, str)):
         return _text(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_key(name)} = {_value(one)}" for name, one in value.items()) + "}"
     return "[" + ", ".join(map(_value, value)) + "]"
 
 
-def _text(value: str) -> str:
-    """Formats a basic string: TOML has JSON's escapes, and DEL must be escaped too."""
+def _text(value: str | int) -> str:
+    """Formats a value that TOML writes as JSON does, except that DEL must be escaped too."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -22,26 +22,24 @@ graph. `collate_rows` makes tensors of them, with a constant number of rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from softf1.errors import InputError
-from softf1.tasks.base import IGNORE, Batch
+from softf1.tasks.base import IGNORE, Batch, Features, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
-    from torch import Tensor
 
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Features, Task
 
     Ints = NDArray[np.int64]
-
-Sampler = Literal["shuffle", "balanced", "oversample", "undersample"]
 
 POOL = 128
 """Steps in a pool: enough that rows of a step differ little, few enough to stay random."""
@@ -65,6 +63,7 @@ class MicroBatch(NamedTuple):
     rows: int
 
 
+@dataclass(eq=False)
 class BatchSampler:
     """Samples the optimizer steps of every epoch.
 
@@ -81,7 +80,6 @@ class BatchSampler:
         seed: The same seed gives the same steps.
         world: How many ranks there are.
         rank: Which of them this is.
-        max_width: No bucket exceeds it; the longest item by default.
         max_buckets: How many widths there are at most; 0 pads no further than to the longest row,
             which is best where a new shape costs nothing (on the CPU, not compiled).
 
@@ -92,34 +90,23 @@ class BatchSampler:
     [(2, 8), (2, 9)]
     """
 
-    def __init__(
-        self,
-        lengths: ArrayLike,
-        *,
-        batch_size: int,
-        batch_tokens: int = 0,
-        accumulate: int = 1,
-        micro_tokens: int = 0,
-        sampler: Sampler = "shuffle",
-        strata: ArrayLike | None = None,
-        seed: int = 0,
-        world: int = 1,
-        rank: int = 0,
-        max_width: int | None = None,
-        max_buckets: int = MAX_BUCKETS,
-    ):
-        self.lengths = _check_lengths(lengths)
-        _check_at_least(0, batch_tokens=batch_tokens, micro_tokens=micro_tokens)
-        _check_at_least(0, seed=seed, rank=rank)
-        _check_at_least(1, batch_size=batch_size, accumulate=accumulate, world=world - rank)
-        if sampler not in get_args(Sampler):
-            known = ", ".join(get_args(Sampler))
-            raise InputError(f"wanted sampler to be one of {known}, got {sampler!r}")
-        self.batch_size, self.batch_tokens, self.accumulate = batch_size, batch_tokens, accumulate
-        self.micro_tokens = micro_tokens
-        self.sampler, self.seed, self.world, self.rank = sampler, seed, world, rank
-        self.strata = None if strata is None else np.asarray(strata, np.int64)
-        self.buckets = make_buckets(self.lengths, most=max_buckets, max_width=max_width)
+    lengths: Ints
+    _: KW_ONLY
+    batch_size: int
+    batch_tokens: int = 0
+    accumulate: int = 1
+    micro_tokens: int = 0
+    sampler: str = "shuffle"
+    strata: Ints | None = None
+    seed: int = 0
+    world: int = 1
+    rank: int = 0
+    max_buckets: int = MAX_BUCKETS
+
+    def __post_init__(self) -> None:
+        """Chooses the buckets."""
+        self.lengths = np.asarray(self.lengths, np.int64)
+        self.buckets = make_buckets(self.lengths, most=self.max_buckets)
         self._width = self.buckets[np.searchsorted(self.buckets, self.lengths)]
 
     @property
@@ -231,8 +218,7 @@ def eval_batches(
     known = np.asarray(lengths, np.int64)
     if not len(known):
         return []
-    buckets = make_buckets(_check_lengths(known), most=MAX_BUCKETS if max_padding is None else 0)
-    _check_at_least(1, batch_tokens=batch_tokens, world=world - rank)
+    buckets = make_buckets(known, most=MAX_BUCKETS if max_padding is None else 0)
     width = buckets[np.searchsorted(buckets, known)]
     order = np.argsort(-known, kind="stable")
 
@@ -293,9 +279,7 @@ def _place(value: Tensor, more: int, *, empty: bool) -> Tensor:
     return value[:0] if empty else value
 
 
-def draw_items(
-    sampler: Sampler, items: int, strata: Ints | None, random: np.random.Generator
-) -> Ints:
+def draw_items(sampler: str, items: int, strata: Ints | None, random: np.random.Generator) -> Ints:
     """The items of one epoch in random order; those of a negative stratum are in no stratum.
 
     >>> strata = np.array([0, 0, 0, 1, -1])
@@ -317,7 +301,7 @@ def draw_items(
     return random.permutation(np.concatenate(drawn))
 
 
-def _stratum_sizes(sampler: Sampler, sizes: Ints, random: np.random.Generator) -> Ints:
+def _stratum_sizes(sampler: str, sizes: Ints, random: np.random.Generator) -> Ints:
     """How many items to draw from each stratum."""
     if sampler == "oversample":
         return np.full_like(sizes, sizes.max())
@@ -341,26 +325,23 @@ def find_strata(task: Any, features: Features) -> Ints:
     return np.asarray(task.strata(features), np.int64)
 
 
-def make_buckets(lengths: Ints, *, most: int = MAX_BUCKETS, max_width: int | None = None) -> Ints:
+def make_buckets(lengths: Ints, *, most: int) -> Ints:
     """Chooses at most `most` bucket widths that need the least padding for these lengths.
 
-    They are multiples of 8 (of more where rows are very long), but for the last, which never
-    exceeds `max_width` (default: the longest row). With `most` = 0 every length is a width.
+    They are multiples of 8 (of more where rows are very long), but for the last, which is the
+    longest row. With `most` = 0 every length is a width.
 
     >>> make_buckets(np.array([3, 5, 7, 20, 21, 60]), most=3)
     array([ 8, 24, 60])
     """
     longest = max(1, int(lengths.max()))
-    limit = longest if max_width is None else max_width
-    if longest > limit:
-        raise ValueError(f"wanted rows of {limit} ids or fewer, got {longest}")
     if not most:
         return np.unique(np.maximum(lengths, 1))
     grain = _GRAIN
     while grain * _CANDIDATES < longest:
         grain *= 2
     widths = np.arange(0, longest + grain, grain)
-    widths[-1] = min(widths[-1], limit)
+    widths[-1] = longest
     chosen = widths[_choose_widths(widths, lengths, most)]
     used = np.unique(np.searchsorted(chosen, lengths))
     out: Ints = chosen[used]
@@ -407,16 +388,3 @@ def _cut(
             stop = start + int(np.searchsorted(padding, max_padding, side="right"))
         yield items[start:stop]
         start = stop
-
-
-def _check_lengths(lengths: ArrayLike) -> Ints:
-    known = np.asarray(lengths, np.int64)
-    if known.ndim != 1 or not len(known) or known.min() < 0:
-        raise ValueError(f"wanted the length of one item or more, got shape {known.shape}")
-    return known
-
-
-def _check_at_least(lowest: int, **values: int) -> None:
-    for name, value in values.items():
-        if value < lowest:
-            raise InputError(f"wanted {name} of {lowest} or more, got {value}")

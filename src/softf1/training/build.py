@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from softf1.errors import InputError
 from softf1.losses import prior_bias
 from softf1.models.encoders import find_encoders, import_encoder, list_encoders
 from softf1.models.lora import add_lora
-from softf1.recipe import check_eval_target, with_values
+from softf1.recipe import Recipe, check_eval_target, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose_values
 from softf1.tasks.registry import make_task
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
 from softf1.training.evaluation import check_metric
 from softf1.training.graphs import GraphStepper
-from softf1.training.objective import make_objective, make_optimizer, parameter_groups
+from softf1.training.objective import Objective, make_objective, make_optimizer, parameter_groups
 from softf1.training.processes import freeze_unused, make_autocast, unwrap
 from softf1.training.step import Attack, Stepper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from torch import Tensor
-
-    from softf1.recipe import Recipe, TrainSection
     from softf1.training.datasets import Datasets
-    from softf1.training.objective import Objective
-    from softf1.training.processes import Processes
+    from softf1.training.trainer import Trainer
 
 MICRO_TOKENS = {"cpu": 4096}
 """Default of `train.micro_tokens` by device type: padded tokens per forward pass at most."""
@@ -82,11 +77,12 @@ def _note_rate(recipe: Recipe) -> list[str]:
     return [f"note: {low}; {SCRATCH_LR:g} is usual"]
 
 
-def uses_graphs(recipe: Recipe, processes: Processes, precision: str) -> bool:
+def uses_graphs(trainer: Trainer) -> bool:
     """Whether steps run as CUDA graphs; raises if the recipe asks for graphs that cannot be used.
 
     Gradient checkpointing cannot be captured: it reads the state of the random generator.
     """
+    recipe, processes, precision = trainer.recipe, trainer.processes, trainer.precision
     train = recipe.train
     if processes.sharded and precision == "fp16":
         raise InputError('train.precision="fp16" is not for sharded weights; use "bf16"')
@@ -105,11 +101,10 @@ def uses_graphs(recipe: Recipe, processes: Processes, precision: str) -> bool:
     return able and train.compile != "off"
 
 
-def make_batch_sampler(
-    recipe: Recipe, datasets: Datasets, processes: Processes, *, graphs: bool
-) -> BatchSampler:
+def make_batch_sampler(trainer: Trainer) -> BatchSampler:
     """Makes the batch sampler for the training data."""
-    train, features = recipe.train, datasets.features["train"]
+    train, datasets, processes = trainer.recipe.train, trainer.datasets, trainer.processes
+    features = datasets.features["train"]
     micro_tokens = train.micro_tokens
     if micro_tokens is None:
         micro_tokens = MICRO_TOKENS.get(processes.device.type, MICRO_TOKENS_ELSEWHERE)
@@ -127,42 +122,25 @@ def make_batch_sampler(
         rank=processes.rank,
         # Each bucket is one graph to capture. With batch_tokens the buckets decide which items
         # form a step, and that must not depend on the device.
-        max_buckets=MAX_BUCKETS if train.batch_tokens or graphs else 0,
+        max_buckets=MAX_BUCKETS if train.batch_tokens or trainer.graphs else 0,
     )
 
 
-def make_stepper(
-    recipe: Recipe,
-    datasets: Datasets,
-    processes: Processes,
-    batch_sampler: BatchSampler,
-    *,
-    steps: int,
-    precision: str,
-    graphs: bool,
-) -> Stepper:
+def make_stepper(trainer: Trainer) -> Stepper:
     """Makes model, loss and optimizer, and puts them on their device.
 
-    Args:
-        recipe: What to train.
-        datasets: What to train on.
-        processes: This process and the others of the training.
-        batch_sampler: The steps; changed only if the loss needs each step in one piece.
-        steps: Steps of the training.
-        precision: Precision of the computation, such as bf16.
-        graphs: Whether steps run as CUDA graphs.
+    The batch sampler of the trainer changes only if the loss needs each step in one piece.
     """
+    recipe, datasets, processes = trainer.recipe, trainer.datasets, trainer.processes
     train, device = recipe.train, processes.device
     model = make_model(recipe, datasets)
     check_eval_target(recipe, datasets.task)
     check_metric(recipe, datasets, model)
-    autocast = make_autocast(precision, device)
-    objective = _make_objective(recipe, datasets, processes, batch_sampler, model, steps=steps)
+    autocast = make_autocast(trainer.precision, device)
+    objective = _make_objective(trainer, model)
     if processes.world > 1 and not processes.sharded:
         model.to(device)
-        loss, _ = find_first_loss(
-            model, objective, datasets, batch_sampler, autocast=autocast, device=device
-        )
+        loss, _ = find_first_loss(trainer, model, objective, autocast)
         freeze_unused(model, loss)
     model = processes.wrap(model)
     if train.compile == "inductor":
@@ -171,9 +149,13 @@ def make_stepper(
         parameter_groups(unwrap(model), datasets.task, train),
         train,
         fused=not processes.sharded,
-        capturable=graphs,
+        capturable=trainer.graphs,
     )
-    kind = partial(GraphStepper, widths=batch_sampler.buckets.tolist()) if graphs else Stepper
+    epsilon = train.adversarial or train.adversarial_relative
+    relative = bool(train.adversarial_relative)
+    kind: Callable[..., Stepper] = Stepper
+    if trainer.graphs:
+        kind = partial(GraphStepper, widths=trainer.batch_sampler.buckets.tolist())
     return kind(
         model,
         task=datasets.task,
@@ -183,41 +165,29 @@ def make_stepper(
         clip=train.clip,
         alone=processes.world == 1,
         autocast=autocast,
-        scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
-        attack=_make_attack(train),
+        scaler=torch.amp.GradScaler(device.type, enabled=trainer.precision == "fp16"),
+        attack=Attack(epsilon, relative, train.adversarial_direction) if epsilon else None,
     )
 
 
-def _make_attack(train: TrainSection) -> Attack | None:
-    epsilon = train.adversarial or train.adversarial_relative
-    if not epsilon:
-        return None
-    relative = bool(train.adversarial_relative)
-    return Attack(epsilon, relative=relative, direction=train.adversarial_direction)
-
-
-def _make_objective(
-    recipe: Recipe,
-    datasets: Datasets,
-    processes: Processes,
-    batch_sampler: BatchSampler,
-    model: nn.Module,
-    *,
-    steps: int,
-) -> Objective:
+def _make_objective(trainer: Trainer, model: nn.Module) -> Objective:
     """Makes the loss, exact over micro-batches if a step may have several."""
-    train, task, features = recipe.train, datasets.task, datasets.features["train"]
+    train, processes, batch_sampler = trainer.recipe.train, trainer.processes, trainer.batch_sampler
+    task, features = trainer.datasets.task, trainer.datasets.features["train"]
     counts, keys = task.class_counts(features), tuple(task.heads(model))
     expected = None
     if train.step_weights != "equal":
         each = sum(counts[key].sum() / len(features) if key in counts else 1.0 for key in keys)
-        expected = float(each * _items_per_step(batch_sampler, processes))
+        epoch = batch_sampler.epoch(0)
+        # Ranks have shares of different size, perhaps empty ones.
+        (items,) = processes.add([sum(len(micro.items) for step in epoch for micro in step)])
+        expected = float(each * (items / len(epoch)))
     objective = make_objective(
-        recipe.loss,
+        trainer.recipe.loss,
         keys=keys,
         counts=counts,
         labels=getattr(task, "labels", ()),
-        steps=steps,
+        steps=trainer.steps,
         expected=expected,
         consistency=train.consistency or 0.0,
     )
@@ -233,27 +203,17 @@ def _make_objective(
     return objective.to(processes.device)
 
 
-def _items_per_step(batch_sampler: BatchSampler, processes: Processes) -> float:
-    epoch = batch_sampler.epoch(0)
-    own = sum(len(micro.items) for step in epoch for micro in step)
-    (total,) = processes.add([own])  # ranks have shares of different size, perhaps empty ones
-    return total / len(epoch)
-
-
 def find_first_loss(
+    trainer: Trainer,
     model: nn.Module,
     objective: Objective,
-    datasets: Datasets,
-    batch_sampler: BatchSampler,
-    *,
     autocast: Callable[[], AbstractContextManager[Any]],
-    device: torch.device,
 ) -> tuple[Tensor, Tensor]:
     """The loss of the first micro-batch: the value to differentiate and the value to show."""
-    task, features = datasets.task, datasets.features["train"]
-    micro = batch_sampler.epoch(0)[0][0]
-    batch = collate_rows(task, features, micro, datasets.tokenizer)
-    batch = objective.prepare(batch.to(device))
+    task, features = trainer.datasets.task, trainer.datasets.features["train"]
+    micro = trainer.batch_sampler.epoch(0)[0][0]
+    batch = collate_rows(task, features, micro, trainer.datasets.tokenizer)
+    batch = objective.prepare(batch.to(trainer.processes.device))
     with autocast():
         logits = task.logits(model(**batch.inputs), batch)
     return objective.whole({k: v.float() for k, v in logits.items()}, batch.targets)
@@ -299,15 +259,11 @@ def set_dropout(model: nn.Module, share: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = share
-        for holder in (module, getattr(module, "config", None)):
-            _set_shares(holder, share)
-
-
-def _set_shares(holder: Any, share: float) -> None:
-    """Sets the dropout of attention and recurrent layers, which store it as a number."""
-    for name, value in list(vars(holder).items() if holder is not None else ()):
-        if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
-            setattr(holder, name, share)
+        # Attention and recurrent layers store it as a number, and so does the configuration.
+        for holder in (module, getattr(module, "config", module)):
+            for name, value in list(vars(holder).items()):
+                if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
+                    setattr(holder, name, share)
 
 
 @torch.no_grad()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softf1.recipe import format_recipe, with_values
+from softf1.recipe import Recipe, format_recipe, with_values
 from softf1.tasks.card import SEEN_ONLY, CardText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from softf1.recipe import Recipe
     from softf1.tasks.base import Task
 
 METRICS = {
@@ -31,7 +30,8 @@ def write_card(
 ) -> None:
     """Write README.md beside the weights."""
     own = str(model.config.model_type).startswith("softf1-")
-    text = _task_text(task, pieces=not own, folded=_has_bias(task, model))
+    folded = all(head.layer.bias is not None for head in task.heads(model).values())
+    text = _task_text(task, pieces=not own, folded=folded)
     parts = [
         f"---\n{front_matter(task, result, pipeline=text.pipeline, own=own)}\n---",
         f"# {result.get('name', 'model')}",
@@ -53,10 +53,6 @@ def _task_text(task: Task, *, pieces: bool, folded: bool) -> CardText:
         return task.card(pieces=pieces, folded=folded)
     decision = f"The task `{task.kind}` decides, as `softf1 predict` does."
     return CardText([decision], limits=[SEEN_ONLY] if getattr(task, "labels", ()) else [])
-
-
-def _has_bias(task: Task, model: Any) -> bool:
-    return all(head.layer.bias is not None for head in task.heads(model).values())
 
 
 def front_matter(task: Task, result: Mapping[str, Any], *, pipeline: str | None, own: bool) -> str:

@@ -22,11 +22,13 @@ import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from softf1.errors import InputError
 from softf1.files import (
@@ -39,12 +41,11 @@ from softf1.files import (
     restore,
     sync,
 )
-from softf1.training.processes import broadcast, own_rank
+from softf1.training.processes import on_rank_0, own_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from torch import Tensor
 
 SCHEMA = 1
 _NAME = re.compile(r"step-(\d{8,})")
@@ -109,16 +110,13 @@ def save_checkpoint(
         OSError: It could not be written, for example on a full disk; other checkpoints are intact.
     """
     final = folder / f"step-{step:08d}"
-    error = broadcast(None if own_rank() else _save(final, tensors, state, keep))
-    if error is not None:
-        raise error
+    on_rank_0(lambda: _save(final, tensors, state, keep))
     return final
 
 
 def _save(
     final: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int
-) -> OSError | None:
-    """Writes a checkpoint; returns an error, so that all ranks can raise it."""
+) -> None:
     folder = final.parent
     try:
         _tidy(folder)
@@ -131,8 +129,7 @@ def _save(
         _prune(folder, newest=_step(final), keep=keep)
     except OSError as error:
         reason = error.strerror or str(error)
-        return OSError(error.errno, f"cannot save a checkpoint: {reason}", str(folder))
-    return None
+        raise OSError(error.errno, f"cannot save a checkpoint: {reason}", str(folder)) from error
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
@@ -143,9 +140,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     Raises:
         InputError: All checkpoints are damaged.
     """
-    newest = broadcast(None if own_rank() else _find_newest(folder))
-    if isinstance(newest, Exception):
-        raise newest
+    newest = on_rank_0(lambda: _find_newest(folder))
     if newest is None:
         return None
     path, content, warnings = newest
@@ -156,26 +151,20 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     return Checkpoint(content["step"], content["state"], tensors, path, warnings)
 
 
-def _find_newest(folder: Path) -> tuple[Path, dict[str, Any], list[str]] | Exception | None:
-    """Finds the newest undamaged checkpoint; also returns what is wrong with newer ones.
-
-    Errors are returned, so that all ranks can raise them instead of waiting for rank 0.
-    """
+def _find_newest(folder: Path) -> tuple[Path, dict[str, Any], list[str]] | None:
+    """Finds the newest undamaged checkpoint; also returns what is wrong with newer ones."""
     damaged: dict[Path, str] = {}
-    try:
-        _tidy(folder)
-        for path in _list(folder):
-            content = read_state(path / _STATE)
-            wrong = content if isinstance(content, str) else _check_files(path, content["files"])
-            if not isinstance(content, str) and wrong is None:
-                return path, content, _put_aside(damaged, path)
-            damaged[path] = str(wrong)
-    except (InputError, OSError) as error:
-        return error
+    _tidy(folder)
+    for path in _list(folder):
+        content = read_state(path / _STATE)
+        wrong = content if isinstance(content, str) else _check_files(path, content["files"])
+        if not isinstance(content, str) and wrong is None:
+            return path, content, _put_aside(damaged, path)
+        damaged[path] = str(wrong)
     if not damaged:
         return None
     reasons = "; ".join(f"{path.name}: {why}" for path, why in damaged.items())
-    return InputError(f"wanted a whole checkpoint, got damaged ones ({reasons})", path=folder)
+    raise InputError(f"wanted a whole checkpoint, got damaged ones ({reasons})", path=folder)
 
 
 def _put_aside(damaged: Mapping[Path, str], used: Path) -> list[str]:
@@ -294,13 +283,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Writes tensors from any device one by one; returns the file's `size` and `sha256`."""
     # Wider dtypes first, so that each tensor is aligned to its item size.
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    head = _make_header(order, tensors)
+    head, digest = _make_header(order, tensors), hashlib.sha256()
     with path.open("xb") as file, ThreadPoolExecutor(1) as pool:
-        parts: list[bytes | Tensor] = [head, *(tensors[name] for name in order)]
-        digest = _write_parts(file, parts, pool)
-        size = file.tell()
+        for part in chain([head], (view_bytes(tensors[name]) for name in order)):
+            hashed = pool.submit(digest.update, part)  # in another thread, while it is written
+            file.write(part)
+            hashed.result()
         sync(file)
-    return {"size": size, "sha256": digest}
+        return {"size": file.tell(), "sha256": digest.hexdigest()}
 
 
 def _make_header(order: Iterable[str], tensors: Mapping[str, Tensor]) -> bytes:
@@ -316,17 +306,6 @@ def _make_header(order: Iterable[str], tensors: Mapping[str, Tensor]) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _write_parts(file: BinaryIO, parts: list[bytes | Tensor], pool: ThreadPoolExecutor) -> str:
-    """Write the parts while another thread hashes them."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part if isinstance(part, bytes) else view_bytes(part)
-        hashed = pool.submit(digest.update, data)
-        file.write(data)
-        hashed.result()
-    return digest.hexdigest()
 
 
 def view_bytes(tensor: Tensor) -> memoryview:

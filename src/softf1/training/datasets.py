@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from softf1.data.splits import TextHashes, deal_folds, find_overlaps, put_aside, text_of
 from softf1.errors import InputError
 from softf1.models.encoders import make_tokenizer
 from softf1.tasks.registry import make_task
-from softf1.training.run_folder import SPLITS, hash_examples, hash_path, identify
+from softf1.training.run_folder import SPLITS, hash_examples, hash_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,23 +48,6 @@ class Datasets:
     notes: list[str] = field(default_factory=list)
 
 
-class DatasetCache:
-    """Keeps the last datasets in memory: runs of a grid differ in loss and seed, not in data."""
-
-    def __init__(self) -> None:
-        self.key: object = None
-        self.held: Datasets | None = None
-
-    def load(self, recipe: Recipe) -> Datasets:
-        """Same as `load_datasets`; from memory if task, encoder and files are unchanged."""
-        state = identify(recipe)
-        key = (recipe.task, recipe.encoder, state["data"], state["encoder_files"])
-        if self.held is None or key != self.key:
-            self.held = None  # free the old datasets before loading new ones
-            self.key, self.held = key, load_datasets(recipe)
-        return self.held
-
-
 def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = None) -> Datasets:
     """Reads and encodes the files of a recipe, or given examples.
 
@@ -82,13 +66,12 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     return Datasets(task, tokenizer, examples, features, sources, notes)
 
 
-def check_files(recipe: Recipe) -> None:
-    """Raises if a file cannot be read, is empty, or leaves no examples for dev."""
-    read_parts(recipe)
-
-
 def read_parts(recipe: Recipe) -> dict[str, list[Any]]:
-    """Reads and splits the examples of train, dev and, if there is one, test."""
+    """Reads and splits the examples of train, dev and, if there is one, test.
+
+    Raises:
+        InputError: A file cannot be read, is empty, or leaves no examples for dev.
+    """
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _read(recipe, task)
     split_parts(examples, sources, recipe.task)
@@ -135,10 +118,8 @@ def take_fold(
 ) -> None:
     """Makes one fold of all examples the test part, and the others the training part."""
     everything = [example for name in SPLITS for example in examples.pop(name, ())]
-    fold = find_folds(everything, section, sources["train"]["path"])
-    held = fold == section.fold
-    examples["train"] = [e for e, aside in zip(everything, held, strict=True) if not aside]
-    examples["test"] = [e for e, aside in zip(everything, held, strict=True) if aside]
+    held = find_folds(everything, section, sources["train"]["path"]) == section.fold
+    examples |= {"train": [*compress(everything, ~held)], "test": [*compress(everything, held)]}
     sources.setdefault("test", {**sources["train"]})
 
 
@@ -203,5 +184,4 @@ def take_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: flo
             path=sources["train"]["path"],
         )
     sources.setdefault("dev", {**sources["train"], "share": share})  # of folds it is a file too
-    examples["dev"] = [e for e, chosen in zip(train, aside, strict=True) if chosen]
-    examples["train"] = [e for e, chosen in zip(train, aside, strict=True) if not chosen]
+    examples |= {"dev": [*compress(train, aside)], "train": [*compress(train, ~aside)]}

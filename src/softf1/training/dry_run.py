@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -9,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from softf1.errors import InputError
 from softf1.models.encoders import is_at_hand
 from softf1.tasks.registry import make_task
-from softf1.training.batching import collate_rows
-from softf1.training.build import find_first_loss, quiet_transformers, resolve_auto
-from softf1.training.datasets import load_datasets
+from softf1.training.batching import MicroBatch, collate_rows
+from softf1.training.build import find_first_loss
+from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.processes import Processes
 from softf1.training.progress import format_bytes, format_clock
 from softf1.training.run_folder import find_finished, identify
-from softf1.training.trainer import Trainer
+from softf1.training.trainer import Trainer, make_trainer
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from softf1.recipe import Recipe
-    from softf1.training.batching import MicroBatch
-    from softf1.training.datasets import Datasets
 
 BYTES_A_WEIGHT = 16
 """Bytes per trained parameter: weight, gradient and AdamW's two averages, in float32."""
@@ -62,22 +60,23 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
     if find_finished(folder, identify(recipe), resume=resume, force=force) is not None:
         return f"{folder} is finished: there is nothing to do"
     processes = Processes(trackers=recipe.train.trackers, folder=folder)
-    with quiet_transformers(recipe.encoder.name):
-        datasets = load_datasets(recipe)
-        settled, datasets, chosen = resolve_auto(recipe, datasets)
-        trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
+    trainer, chosen = make_trainer(recipe, folder, processes)
+    datasets, device = trainer.datasets, processes.device
     lines = [*chosen, trainer.about(), f"loss of the first batch: {_first_loss(trainer):.4f}"]
     lines += [f"note: {note}" for note in datasets.notes]
     for key, counts in datasets.task.class_counts(datasets.features["train"]).items():
-        rare = counts.min() / max(1, counts.sum()) if counts.ndim == 1 else _positive(counts)
+        positives = counts if counts.ndim == 1 else counts[:, 1]
+        rare = (positives / np.maximum(1, counts.sum(-1))).min()
         lines.append(f"{key}: {len(counts)} outputs, the rarest {100 * rare:.2g}% of the targets")
     shapes = trainer.batch_sampler.shapes
     lines.append(f"{trainer.steps:,} steps in rows of {shapes[0][1]} to {shapes[-1][1]} ids")
     lines += find_outliers(datasets)
     fixed, moving = estimate_memory(trainer)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
     lines.append(
         f"memory: about {format_bytes(fixed + moving)}, {format_bytes(fixed)} of them weights "
-        f"and optimizer, on top of Python and torch{_free(trainer.processes.device)}"
+        "and optimizer, on top of Python and torch"
+        + ("" if free is None else f"; {format_bytes(free)} are free")
     )
     lines.append(f"time: about {format_clock(estimate_seconds(trainer))}")
     lines.append(f"would write {folder}")
@@ -88,14 +87,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
 def _first_loss(trainer: Trainer) -> float:
     """Computes the loss of the first batch."""
     stepper = trainer.stepper
-    _, value = find_first_loss(
-        stepper.model,
-        stepper.objective,
-        trainer.datasets,
-        trainer.batch_sampler,
-        autocast=stepper.autocast,
-        device=trainer.processes.device,
-    )
+    _, value = find_first_loss(trainer, stepper.model, stepper.objective, stepper.autocast)
     return value.item()
 
 
@@ -112,13 +104,9 @@ def describe_cost(recipe: Recipe, examples: int) -> str:
     if not is_at_hand(recipe.encoder.name):
         return f"not estimated: {recipe.encoder.name} is not on this machine yet"
     try:
-        with quiet_transformers(recipe.encoder.name):
-            sample = _read_sample(recipe, examples)
-            datasets = load_datasets(recipe, sample)
-            settled, datasets, _ = resolve_auto(recipe, datasets)
-            trainer = Trainer(
-                recipe=settled, folder=Path(), datasets=datasets, processes=Processes()
-            )
+        sample = _read_sample(recipe, examples)
+        load = partial(load_datasets, given=sample)
+        trainer, _ = make_trainer(recipe, Path(), Processes(), load=load)
     except InputError as error:
         return f"not estimated: {error}"
     parameters = sum(p.numel() for p in trainer.stepper.model.parameters())
@@ -227,14 +215,3 @@ def activation_bytes(model: nn.Module, width: int) -> int:
     # Gradient checkpointing keeps the input of each layer, and one whole layer at a time.
     again = getattr(model, "is_gradient_checkpointing", False)
     return 4 * (layers * hidden + a_layer if again else layers * a_layer)
-
-
-def _positive(counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> float:
-    return float((counts[:, 1] / np.maximum(1, counts.sum(1))).min())
-
-
-def _free(device: torch.device) -> str:
-    if device.type != "cuda":
-        return ""
-    free, _ = torch.cuda.mem_get_info(device)
-    return f"; {format_bytes(free)} are free"

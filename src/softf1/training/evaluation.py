@@ -8,30 +8,26 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 from softf1.errors import InputError
 from softf1.files import finite, new_file, write_json
-from softf1.tasks.base import format_line, join
-from softf1.training.batching import MicroBatch, eval_batches, repeat_first
+from softf1.tasks.base import Batch, Features, Logits, Prediction, Task, format_line, join
+from softf1.training.batching import MicroBatch, eval_batches
 from softf1.training.loading import prefetch
 from softf1.training.processes import unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
-
-    from torch import nn
 
     from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe
-    from softf1.tasks.base import Batch, Features, Logits, Prediction, Task
     from softf1.training.datasets import Datasets
 
 HEADROOM = "headroom.json"
@@ -47,7 +43,7 @@ TRIED = 200
 
 
 class Evaluated(NamedTuple):
-    """Predictions in the order of the examples, and their scores; empty on ranks other than 0."""
+    """Predictions in the order of the examples, and their scores."""
 
     predictions: list[Prediction]
     scores: dict[str, Any]
@@ -64,7 +60,6 @@ def predict_logits(
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     world: int = 1,
     rank: int = 0,
-    step: Callable[..., Any] | None = None,
 ) -> Logits:
     """Computes the logits of every item, for `task.decode` and `task.tune`.
 
@@ -78,40 +73,36 @@ def predict_logits(
         autocast: Returns the autocast context of a forward pass.
         world: Number of processes that share the items.
         rank: Number of this process.
-        step: Called instead of the model, such as a captured graph. It gets the same inputs, always
-            with the rows of a full batch of that width; its next call may overwrite its output.
 
     Returns:
         The logits of all items on rank 0, each item once; an empty dict on other ranks.
     """
     target = torch.device(device)
-    run = step or unwrap(model)  # DDP's forward would broadcast buffers
+    cuda = target.type == "cuda"
+    run = unwrap(model)  # DDP's forward would broadcast buffers
 
-    def make(micro: MicroBatch) -> tuple[Batch, dict[str, Tensor]]:
-        items = micro.items if len(micro.items) else np.zeros(1, np.int64)
-        batch = task.collate(features, items.tolist(), tokenizer, width=micro.width)
-        rows = micro.rows if step is not None else len(items)
-        inputs = {
-            name: repeat_first(value, rows - len(items)) for name, value in batch.inputs.items()
-        }
-        return batch, {k: v.pin_memory() if target.type == "cuda" else v for k, v in inputs.items()}
+    def make(micro: MicroBatch) -> Batch:
+        batch = task.collate(features, micro.items.tolist() or [0], tokenizer, width=micro.width)
+        pinned = {k: v.pin_memory() if cuda else v for k, v in batch.inputs.items()}
+        return replace(batch, inputs=pinned)
 
     parts: list[Logits] = []
     # The same number on every rank, since all shards of a model must run together.
     work = eval_batches(
         features["length"],
         batch_tokens=batch_tokens,
-        max_padding=CPU_PADDING if target.type == "cpu" and step is None else None,
+        max_padding=CPU_PADDING if target.type == "cpu" else None,
         world=world,
         rank=rank,
     )
     # On a CPU a second thread would only compete for cores, and nothing runs ahead.
-    queued, ahead = (QUEUED, prefetch) if target.type == "cuda" else (0, map)
+    queued, ahead = (QUEUED, prefetch) if cuda else (0, map)
     waiting: deque[Callable[[], Logits]] = deque()
     with evaluating(model), no_gradients(model):
-        for micro, (batch, inputs) in zip(work, ahead(make, work), strict=True):
+        for micro, batch in zip(work, ahead(make, work), strict=True):
+            inputs = {k: v.to(target, non_blocking=True) for k, v in batch.inputs.items()}
             with autocast():
-                output = run(**{k: v.to(target, non_blocking=True) for k, v in inputs.items()})
+                output = run(**inputs)
             if len(micro.items):  # a batch without items only keeps this rank in step
                 waiting.append(copy_to_host(output, batch, task))
             if len(waiting) > queued:
@@ -158,8 +149,6 @@ def evaluate(
 ) -> Evaluated:
     """Predicts and scores all examples; `how` goes to `predict_logits`."""
     logits = predict_logits(model, task, features, tokenizer, **how)
-    if how.get("rank", 0) != 0:
-        return Evaluated([], {})
     predictions = task.decode(logits, features, examples)
     return Evaluated(predictions, task.score(predictions, examples))
 
@@ -175,10 +164,8 @@ def write_predictions(
 
 def measure_headroom(
     task: Task, logits: Logits, features: Features, examples: Sequence[Any], *, split: str | None
-) -> dict[str, Any] | None:
-    """Measures the headroom of a model on some examples; None if its task does not support it."""
-    if not hasattr(task, "headroom"):
-        return None
+) -> dict[str, Any]:
+    """Measures the headroom of a model on some examples; its task must have `headroom`."""
     predictions = task.decode(logits, features, examples)
     lines = [
         json.loads(format_line(task, one, own))
@@ -209,10 +196,9 @@ def no_gradients(model: nn.Module) -> AbstractContextManager[Any]:
     """Inference mode; with FSDP only `no_grad`, since gathered weights must stay trainable."""
     if not distributed.is_available() or not distributed.is_initialized():
         return torch.inference_mode()
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+    from torch.distributed.fsdp import FSDPModule
 
-    kinds = (FSDPModule, FullyShardedDataParallel)
-    sharded = any(isinstance(module, kinds) for module in model.modules())
+    sharded = any(isinstance(module, FSDPModule) for module in model.modules())
     return torch.no_grad() if sharded else torch.inference_mode()
 
 

@@ -23,7 +23,7 @@ from softf1 import __version__
 from softf1.errors import InputError
 from softf1.files import make_folder, scratch_folder, sync_folder
 from softf1.tasks.card import DECISION
-from softf1.training.publish import find_model, fold_decision, load_model
+from softf1.training.publish import Loaded, find_model, fold_decision, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.tasks.base import Task
-    from softf1.training.publish import Loaded
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 SHAPES = ((1, 1), (1, 7), (3, 16), (5, 33))

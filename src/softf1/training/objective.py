@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,8 +17,8 @@ from softf1.errors import InputError
 from softf1.losses import ConsistentLoss, WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 from softf1.models.encoders import find_encoders, list_frozen
-from softf1.recipe.checking import list_excluded
-from softf1.tasks.base import IGNORE, Batch
+from softf1.recipe.checking import list_excluded, replace_excluded
+from softf1.tasks.base import IGNORE, Batch, Task
 from softf1.training.processes import count_ranks
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.recipe import LossSection, TrainSection
-    from softf1.tasks.base import Task
 
 Counts = dict[str, "NDArray[np.int64]"]
 
@@ -220,18 +219,28 @@ def make_objective(
         expected: Targets of an average step, by which steps are weighed.
         consistency: The factor of the consistency term.
     """
-    options = _named_classes(dict(section.options), labels)
+    options = replace_excluded(section.options, partial(_indices, labels=labels))
     if options.get("schedule") is not None:
         options.setdefault("schedule_steps", steps)
     for key in set(section.keys) - set(keys):
         raise InputError(f"loss.keys: wanted one of {', '.join(keys)}, got {key!r}")
 
+    scheme: Any = section.scheme
+
     def make(key: str) -> nn.Module:
         one = key in counts and counts[key].shape[:-1] == (1,)
         if one and any(value for _, value in list_excluded(section.options)):
             raise InputError(f"loss.exclude: {key} is one output, so there is nothing to exclude")
-        weight = _weight(section, counts.get(key), key)
-        loss = _built(section.name, options if weight is None else {**options, "weight": weight})
+        own = dict(options)
+        if scheme is not None:
+            if key not in counts:
+                raise InputError(f"class weights: {key} are positions, not classes")
+            known = torch.from_numpy(counts[key])
+            own["weight"] = class_weights(known, scheme, sigmoid=known.ndim == 2)
+        try:
+            loss = make_loss(section.name, **own)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"[loss]: {error}") from error
         if key not in counts and has_batch_level(loss):
             raise InputError(
                 f"a loss over the batch is refused for {key}: position 7 of two texts is not one "
@@ -249,34 +258,8 @@ def make_objective(
     )
 
 
-def _built(name: str, options: dict[str, Any]) -> nn.Module:
-    try:
-        return make_loss(name, **options)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"[loss]: {error}") from error
-
-
-def _weight(section: LossSection, counts: NDArray[np.int64] | None, key: str) -> Tensor | None:
-    scheme: Any = section.scheme
-    if scheme is None:
-        return None
-    if counts is None:
-        raise InputError(f"class weights: {key} are positions, not classes")
-    return class_weights(torch.from_numpy(counts), scheme, sigmoid=counts.ndim == 2)
-
-
-def _named_classes(options: dict[str, Any], labels: tuple[str, ...]) -> dict[str, Any]:
-    """Replaces label names in `exclude` by indices, in the tables of a compound loss too."""
-    return {
-        k: _indices(v, labels) if k == "exclude" else _inside(v, labels) for k, v in options.items()
-    }
-
-
-def _inside(value: Any, labels: tuple[str, ...]) -> Any:
-    return _named_classes(value, labels) if isinstance(value, dict) else value
-
-
 def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
+    """Returns the indices of excluded labels, which are given by name or number."""
     excluded = [names] if isinstance(names, str | int) else list(names)
     for name in excluded:
         if isinstance(name, str) and name not in labels:
@@ -331,14 +314,13 @@ def make_optimizer(
     groups: list[dict[str, Any]], train: TrainSection, *, fused: bool, capturable: bool
 ) -> AdamW:
     """Makes AdamW over the groups; for CUDA graphs its rate and step count are on the device."""
-    rate: Any = train.lr
     if capturable:
         device = groups[0]["params"][0].device
         for group in groups:
             group["lr"] = torch.tensor(group["peak"], device=device)
     return AdamW(
         groups,
-        lr=rate,
+        lr=train.lr,
         betas=train.betas,
         eps=train.eps,
         weight_decay=train.weight_decay,

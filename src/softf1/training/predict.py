@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,22 +12,18 @@ from softf1.data._text import read_start
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.registry import FORMATS
 from softf1.errors import InputError
-from softf1.recipe import read_recipe
-from softf1.tasks.base import format_line
+from softf1.recipe import Recipe, read_recipe
+from softf1.tasks.base import Features, Prediction, Task, format_line
 from softf1.training.datasets import check_gold, read_parts, take_dev
 from softf1.training.evaluation import evaluate, predict_logits
 from softf1.training.loading import prefetch
-from softf1.training.publish import load_model
+from softf1.training.publish import Loaded, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     import torch
 
-    from softf1.recipe import Recipe
-    from softf1.tasks.base import Features, Prediction, Task
-    from softf1.training.publish import Loaded
 
 SCHEMA = 1
 STDIN = "/dev/stdin"
@@ -57,12 +53,19 @@ def predict_lines(
         chunk: Examples that are encoded at once.
         abstain: Leave out what does not reach its threshold or bar.
     """
-    change = abstention(loaded.task) if abstain else None
-    how = {"device": device, "autocast": autocast, "batch_tokens": batch_tokens}
-    for own, predictions in predict_chunks(loaded, examples, chunk=chunk, **how):
-        for example, prediction in zip(own, predictions, strict=True):
+    model, task, tokenizer = loaded
+    change = abstention(task) if abstain else None
+
+    def encode(own: list[Any]) -> tuple[list[Any], Features]:
+        return own, task.encode(own, tokenizer)
+
+    how: Any = {"device": device, "autocast": autocast, "batch_tokens": batch_tokens}
+    chunks = cut(examples, chunk, getattr(task, "starts_group", None))
+    for own, features in prefetch(encode, chunks, depth=1):  # the next chunk in the background
+        logits = predict_logits(model, task, features, tokenizer, **how)
+        for example, prediction in zip(own, task.decode(logits, features, own), strict=True):
             given = prediction if change is None else change(prediction)
-            yield format_line(loaded.task, example, given, gold=False)
+            yield format_line(task, example, given, gold=False)
 
 
 def abstention(task: Any) -> Callable[[Prediction], Prediction]:
@@ -78,21 +81,6 @@ def abstention(task: Any) -> Callable[[Prediction], Prediction]:
 
 BELOW = "this model has confidence thresholds: --abstain leaves out what is below them"
 """Note for users of such a model who do not pass `--abstain`."""
-
-
-def predict_chunks(
-    loaded: Loaded, examples: Iterable[Any], *, chunk: int = CHUNK, **how: Any
-) -> Iterator[tuple[list[Any], list[Prediction]]]:
-    """Yields chunks of examples and their predictions; encodes the next chunk in the background."""
-    model, task, tokenizer = loaded
-
-    def encode(own: list[Any]) -> tuple[list[Any], Features]:
-        return own, task.encode(own, tokenizer)
-
-    chunks = cut(examples, chunk, getattr(task, "starts_group", None))
-    for own, features in prefetch(encode, chunks, depth=1):
-        logits = predict_logits(model, task, features, tokenizer, **how)
-        yield own, task.decode(logits, features, own)
 
 
 def cut(
@@ -146,30 +134,23 @@ def read_input(
     """
     problems = problems or Problems(unique=False)
     task = reading_as(task, format=format, options=options)
-    if str(path) == "-":
+    once = str(path) == "-"
+    if once:
         if task.format is None:
             raise InputError(
                 "wanted --format with - (such as csv, or plain for lines of text), "
                 "since the standard input is read only once"
             )
-        reader = {key: value for key, value in task.reader.items() if key != "label"}
-        examples = _read(_with_reader(task, task.format, reader), STDIN, problems)
-        try:
-            first = next(examples)
-        except InputError as error:
-            raise error if format is not None else InputError(f"{error}; {PLAIN}") from None
-        if format is None:
-            _note_unknown_labels(task, STDIN, first, problems)
-        return chain([first], examples)
+        task, path = _without_label(task), STDIN
     examples = _read(task, path, problems)
     try:
         first = next(examples)
     except InputError as error:
-        other = _without_labels(task, path)
-        if format is not None or set(options or ()) - {"encoding"}:
+        other = None if once else _without_labels(task, path)
+        if format is not None or (set(options or ()) - {"encoding"} and not once):
             raise
         if other is None:
-            raise _advise(task, path, error) from None
+            raise InputError(f"{error}; {PLAIN}") if once else _advise(task, path, error) from None
         problems.note(f"{path}: read without labels")
         return _read(other, path, problems)
     if format is None:
@@ -214,6 +195,11 @@ def _with_reader(task: Task, format: str | None, reader: dict[str, Any]) -> Task
     return other
 
 
+def _without_label(task: Task) -> Task:
+    kept = {key: value for key, value in task.reader.items() if key != "label"}
+    return _with_reader(task, task.format, kept)
+
+
 def _read(task: Task, path: Path | str, problems: Problems) -> Iterator[Any]:
     return iter(getattr(task, "read_input", task.read)(path, problems))
 
@@ -221,8 +207,7 @@ def _read(task: Task, path: Path | str, problems: Problems) -> Iterator[Any]:
 def _without_labels(task: Task, path: Path | str) -> Task | None:
     """The task set to read the file without labels; None if that would not help."""
     if "label" in task.reader:
-        kept = {key: value for key, value in task.reader.items() if key != "label"}
-        return _with_reader(task, task.format, kept)
+        return _without_label(task)
     rows = read_start(path).split("\n")
     one_column = all(len(row.split()) == 1 for row in rows if row) and any(rows)
     if one_column and getattr(task, "reads_words", False):
@@ -237,7 +222,7 @@ class Rescored(NamedTuple):
         data: The file.
         split: Which part of the recipe's data it is, if it is one.
         examples: How many it has.
-        metric: The primary metric.
+        headline: The primary metric.
         scores: The scores of the task.
         notes: Remarks for the user, such as labels that training never saw.
     """
@@ -245,7 +230,7 @@ class Rescored(NamedTuple):
     data: str
     split: str | None
     examples: int
-    metric: str
+    headline: str
     scores: dict[str, Any]
     notes: list[str]
 
@@ -351,13 +336,4 @@ def read_part(
 
 def as_json(run: Path | str, scored: Rescored) -> dict[str, Any]:
     """The output of `softf1 evaluate --json`."""
-    return {
-        "schema": SCHEMA,
-        "run": str(run),
-        "data": scored.data,
-        "split": scored.split,
-        "examples": scored.examples,
-        "headline": scored.metric,
-        "scores": scored.scores,
-        "notes": scored.notes,
-    }
+    return {"schema": SCHEMA, "run": str(run), **scored._asdict()}

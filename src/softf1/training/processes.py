@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -20,7 +20,6 @@ from softf1.files import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
 T = TypeVar("T")
@@ -75,11 +74,7 @@ class Processes:
 
     def any(self, flag: bool) -> bool:  # noqa: FBT001 - the flag is the question
         """Whether the flag is True on any process; all processes must call this."""
-        if self.world == 1:
-            return flag
-        told = torch.tensor(int(flag), device=self.device)
-        distributed.all_reduce(told, distributed.ReduceOp.MAX)
-        return bool(told.item())
+        return self.add([int(flag)]) != [0]
 
     def add(self, numbers: Sequence[int]) -> list[int]:
         """Sums values over all processes; all processes must call this."""
@@ -89,19 +84,6 @@ class Processes:
         distributed.all_reduce(total)
         sums: list[int] = total.tolist()
         return sums
-
-    def on_rank_0(self, call: Callable[[], T]) -> T:
-        """Calls a function on rank 0; all ranks return its result, or raise its error."""
-        result: T | Exception | None = None
-        if self.main:
-            try:
-                result = call()
-            except (InputError, OSError, RunError) as error:
-                result = error
-        result = broadcast(result)
-        if isinstance(result, Exception):
-            raise result
-        return cast("T", result)
 
     def wait(self) -> None:
         """Waits until all processes are here."""
@@ -243,6 +225,20 @@ def broadcast(value: T) -> T:
     box = [value]
     distributed.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def on_rank_0(call: Callable[[], T]) -> T:
+    """Calls a function on rank 0; all ranks return its result, or raise its error."""
+    result: T | Exception | None = None
+    if own_rank() == 0:
+        try:
+            result = call()
+        except (InputError, OSError, RunError) as error:
+            result = error
+    result = broadcast(result)
+    if isinstance(result, Exception):
+        raise result
+    return cast("T", result)
 
 
 def gather(value: T) -> list[T]:

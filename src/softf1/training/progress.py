@@ -19,14 +19,13 @@ import torch
 from softf1.errors import RunError, printable
 from softf1.files import sync
 from softf1.losses.registry import loss_facts
-from softf1.tasks.base import NOTHING, ONE_CLASS
+from softf1.tasks.base import NOTHING, ONE_CLASS, Prediction, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from softf1.recipe import LossSection
-    from softf1.tasks.base import Prediction, Task
 
 PLAIN_SECONDS = 15.0
 """Seconds between two plain lines about steps."""

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import nn
 
 from softf1.errors import InputError, RunError
 from softf1.files import new_folder
 from softf1.models.crf import NAME as TRANSITIONS
 from softf1.models.encoders import make_tokenizer
-from softf1.models.tokenizers import FastTokenizer
+from softf1.models.tokenizers import FastTokenizer, Tokenizer
 from softf1.tasks.card import DECISION
 from softf1.tasks.registry import FILE, load_plain_bias, load_task, read_files, save_task
 from softf1.training.build import quiet_transformers
@@ -30,9 +31,6 @@ from softf1.training.checkpoint import check_file, describe_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from torch import nn
-
-    from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe
     from softf1.tasks.base import Task
 
@@ -75,7 +73,9 @@ def publish_model(
                 tokenizer.save_pretrained(made)
         except SafetensorError as error:  # a full disk, too
             raise RunError(f"{folder}: the model could not be written: {error}") from error
-        save_task(task, made, plain_bias=plain_bias, files=_describe_files(made))
+        described = sorted([*made.glob("*.safetensors"), *made.glob(TOKENIZER)])
+        files = {path.name: describe_file(path) for path in described}
+        save_task(task, made, plain_bias=plain_bias, files=files)
         write_card(made, task=task, model=model, recipe=recipe, result=result)
 
 
@@ -109,10 +109,13 @@ def load_model(folder: Path | str) -> Loaded:
         with quiet_transformers(path):
             tokenizer = make_tokenizer(path)
             model = task.build_model(path, tokenizer)
-        _check_tokenizer(tokenizer, path)
+        # transformers would silently make an empty one
+        if isinstance(tokenizer, FastTokenizer) and not (path / TOKENIZER).is_file():
+            raise InputError("wanted a tokenizer, got none", path=path / TOKENIZER)
         _check_ids(tokenizer, model, path)
         _check_head(model, task, path)
-        unfold_decision(model, task, load_plain_bias(path))
+        trained = {key: torch.tensor(value) for key, value in load_plain_bias(path).items()}
+        _set_biases(model, task, trained)
     except Exception as error:  # files changed by hand can raise anything
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if str(path) in reason:
@@ -148,11 +151,6 @@ def fold_decision(model: Any, task: Task) -> Iterator[dict[str, list[float]]]:
         _set_biases(model, task, plain)
 
 
-def unfold_decision(model: nn.Module, task: Task, plain_bias: Mapping[str, list[float]]) -> None:
-    """Restores the trained biases of a loaded model."""
-    _set_biases(model, task, {key: torch.tensor(value) for key, value in plain_bias.items()})
-
-
 @torch.no_grad()
 def _set_biases(model: nn.Module, task: Task, values: Mapping[str, torch.Tensor]) -> None:
     heads = task.heads(model) if values else {}
@@ -176,12 +174,6 @@ def _left_over(task: Any, *, folded: bool) -> dict[str, Any]:
     return {"biases": shift.tolist()}
 
 
-def _describe_files(folder: Path) -> dict[str, Any]:
-    """Size and checksum of weights and tokenizer."""
-    paths = sorted([*folder.glob("*.safetensors"), *folder.glob(TOKENIZER)])
-    return {path.name: describe_file(path) for path in paths}
-
-
 def _check_files(folder: Path) -> None:
     """Raises if weights or tokenizer changed: predictions would silently differ."""
     for name, known in read_files(folder).items():
@@ -192,12 +184,6 @@ def _check_files(folder: Path) -> None:
                 f'"files" in {FILE} it is taken as it is)',
                 path=folder,
             )
-
-
-def _check_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Raises if the tokenizer is missing: transformers would silently make an empty one."""
-    if isinstance(tokenizer, FastTokenizer) and not (folder / TOKENIZER).is_file():
-        raise InputError("wanted a tokenizer, got none", path=folder / TOKENIZER)
 
 
 def _check_ids(tokenizer: Any, model: Any, folder: Path) -> None:

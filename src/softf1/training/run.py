@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from softf1.errors import InputError, RunError
 from softf1.models.lora import merge_lora
-from softf1.recipe import describe_recipe, hash_recipe
-from softf1.training.build import make_model, quiet_transformers, resolve_auto
-from softf1.training.datasets import DatasetCache, load_datasets
+from softf1.recipe import Recipe, describe_recipe, hash_recipe
+from softf1.training.build import make_model, quiet_transformers
+from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.evaluation import (
+    Evaluated,
     measure_headroom,
     read_score,
     write_headroom,
     write_predictions,
 )
-from softf1.training.processes import Processes, deterministic, unwrap
+from softf1.training.processes import Processes, deterministic, on_rank_0, unwrap
 from softf1.training.progress import choose_display, peak_memory
 from softf1.training.publish import publish_model
 from softf1.training.run_folder import (
@@ -34,18 +37,15 @@ from softf1.training.run_folder import (
     tidy,
     versions,
 )
-from softf1.training.trainer import Trainer
+from softf1.training.trainer import Trainer, make_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from torch import nn
 
     from softf1.metrics.operating import Point
-    from softf1.recipe import Recipe
     from softf1.tasks.base import Logits, Task
-    from softf1.training.datasets import Datasets
 
 
 class Outcome(NamedTuple):
@@ -61,14 +61,27 @@ class Outcome(NamedTuple):
 
 
 class CachingTrainer:
-    """Trains recipes one after another and keeps the last datasets in memory."""
+    """Trains recipes one after another and keeps the last datasets in memory.
+
+    Runs of a grid differ in loss and seed, not in data.
+    """
 
     def __init__(self) -> None:
-        self.cache = DatasetCache()
+        self.key: object = None
+        self.held: Datasets | None = None
 
     def __call__(self, recipe: Recipe, folder: Path | str, **how: Any) -> dict[str, Any]:
         """Trains as `train_run` does."""
-        return train_run(recipe, folder, load=self.cache.load, **how)
+        return train_run(recipe, folder, load=self.load, **how)
+
+    def load(self, recipe: Recipe) -> Datasets:
+        """Same as `load_datasets`; from memory if task, encoder and files are unchanged."""
+        state = identify(recipe)
+        key = (recipe.task, recipe.encoder, state["data"], state["encoder_files"])
+        if self.held is None or key != self.key:
+            self.held = None  # free the old datasets before loading new ones
+            self.key, self.held = key, load_datasets(recipe)
+        return self.held
 
 
 @contextmanager
@@ -122,44 +135,31 @@ def train_or_find(
             other versions.
     """
     folder, how = Path(folder), {"resume": resume, "force": force}
-    with deterministic(on=recipe.train.deterministic):
-        return _train_or_find(recipe, folder, how, quiet=quiet, data=data, load=load)
-
-
-def _train_or_find(
-    recipe: Recipe,
-    folder: Path,
-    how: Mapping[str, bool],
-    *,
-    quiet: bool,
-    data: Mapping[str, Sequence[Any]] | None,
-    load: Callable[[Recipe], Datasets],
-) -> Outcome:
-    processes = Processes(trackers=recipe.train.trackers, folder=folder)
-    identity = processes.on_rank_0(lambda: identify(recipe, data))
-    done = processes.on_rank_0(lambda: find_finished(folder, identity, **how))
-    if done is not None:
-        processes.on_rank_0(lambda: tidy(folder, identity))
-        return Outcome(done, trained=False)
-    display = choose_display(quiet=quiet, main=processes.main)
-    with ExitStack() as held:
+    with deterministic(on=recipe.train.deterministic), ExitStack() as held:
+        processes = Processes(trackers=recipe.train.trackers, folder=folder)
+        identity = on_rank_0(lambda: identify(recipe, data))
+        done = on_rank_0(lambda: find_finished(folder, identity, **how))
+        if done is not None:
+            on_rank_0(lambda: tidy(folder, identity))
+            return Outcome(done, trained=False)
+        display = choose_display(quiet=quiet, main=processes.main)
         held.enter_context(memory_errors())
         held.callback(processes.end)
         held.callback(display.stop)
-        with quiet_transformers(recipe.encoder.name):
-            datasets = load(recipe) if data is None else load_datasets(recipe, data)
-            settled, datasets, chosen = resolve_auto(recipe, datasets)
-            trainer = Trainer(recipe=settled, folder=folder, datasets=datasets, processes=processes)
-        identity = processes.on_rank_0(lambda: identify_again(identity, recipe, data, datasets))
+        if data is not None:
+            load = partial(load_datasets, given=data)
+        trainer, chosen = make_trainer(recipe, folder, processes, load)
+        datasets = trainer.datasets
+        identity = on_rank_0(lambda: identify_again(identity, recipe, data, datasets))
         for note in (*chosen, *(f"note: {note}" for note in datasets.notes)):
             display.say(note)
         # Only now: a recipe or data error above must not leave a claimed folder behind.
-        done = processes.on_rank_0(lambda: claim(folder, settled, identity, held, **how))
+        done = on_rank_0(lambda: claim(folder, trainer.recipe, identity, held, **how))
         if done is not None:
             return Outcome(done, trained=False)
         trainer.train(display)
         result = conclude(trainer)
-        result = processes.on_rank_0(lambda: finish_run(folder, result, identity))
+        result = on_rank_0(lambda: finish_run(folder, result, identity))
         return Outcome(result, trained=True)
 
 
@@ -179,6 +179,7 @@ def identify_again(
 
 
 SCHEMA = 1
+CPU = f"{sys.platform} cpu"
 
 
 def conclude(trainer: Trainer) -> dict[str, Any]:
@@ -187,14 +188,17 @@ def conclude(trainer: Trainer) -> dict[str, Any]:
     trainer.load_best()
     parts: list[str] = [name for name in ("dev", "test") if name in trainer.datasets.examples]
     logits = {name: trainer.predict_logits(name) for name in parts}
-    return trainer.processes.on_rank_0(lambda: _write_results(trainer, logits, start))
+    return on_rank_0(lambda: _write_results(trainer, logits, start))
 
 
 def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) -> dict[str, Any]:
     task, tuned = trainer.datasets.task, {}
     points: list[Point] = []
     plain = {name: _score(trainer, task, name, own) for name, own in logits.items()}
-    collapsed = _is_collapsed(trainer, logits["dev"], plain["dev"])
+    score = read_score(plain["dev"].scores, trainer.metric)
+    collapsed = trainer.monitor.judge_final(
+        plain["dev"].predictions, score=score, epoch=trainer.state.best_epoch
+    )
     targets = trainer.recipe.eval.targets
     if targets is not None and not _is_finite(logits["dev"]):
         trainer.monitor.warnings.append(
@@ -208,10 +212,13 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
         else:
             task, points = task.operate(*dev, targets)
         trainer.monitor.warnings += [said for one in points if (said := one.complain())]
-        tuned = {name: _score(trainer, task, name, own, ".tuned") for name, own in logits.items()}
+        tuned = {
+            name: _score(trainer, task, name, own, ".tuned").scores for name, own in logits.items()
+        }
     _write_headroom(trainer, task, logits)
     trainer.state.evaluate_seconds += monotonic() - start
-    result = describe_result(trainer, scores=plain, tuned=tuned, collapsed=collapsed)
+    scores = {name: own.scores for name, own in plain.items()}
+    result = describe_result(trainer, scores=scores, tuned=tuned, collapsed=collapsed)
     if points:
         result["operating_points"] = [point.describe() for point in points]
     publish_model(
@@ -232,22 +239,10 @@ def _is_finite(logits: Logits) -> bool:
 def _write_headroom(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> None:
     """Writes the headroom on the split that the run is judged by."""
     name, own = list(logits.items())[-1]
-    if not _is_finite(own):
-        return
-    datasets = trainer.datasets
-    headroom = measure_headroom(
-        task, own, datasets.features[name], datasets.examples[name], split=name
-    )
-    if headroom is not None:
+    features, examples = trainer.datasets.features[name], trainer.datasets.examples[name]
+    if _is_finite(own) and hasattr(task, "headroom"):
+        headroom = measure_headroom(task, own, features, examples, split=name)
         write_headroom(trainer.folder, headroom)
-
-
-def _is_collapsed(trainer: Trainer, logits: Logits, scores: dict[str, Any]) -> bool:
-    """Whether the final model collapsed: predicts nothing, or a single class, on dev."""
-    task, features = trainer.datasets.task, trainer.datasets.features["dev"]
-    predictions = task.decode(logits, features, trainer.datasets.examples["dev"])
-    score = read_score(scores, trainer.metric)
-    return trainer.monitor.judge_final(predictions, score=score, epoch=trainer.state.best_epoch)
 
 
 def _plain_model(trainer: Trainer) -> nn.Module:
@@ -266,7 +261,9 @@ def describe_result(
 ) -> dict[str, Any]:
     """The content of `result.json`, which docs/predict.md describes."""
     recipe, state, datasets = trainer.recipe, trainer.state, trainer.datasets
-    seconds = max(1e-9, state.train_seconds)
+    seconds, device = max(1e-9, state.train_seconds), trainer.processes.device
+    counts = datasets.task.class_counts(datasets.features["train"])
+    labels = getattr(datasets.task, "labels", ())
     return {
         "schema": SCHEMA,
         "name": recipe.name,
@@ -284,7 +281,7 @@ def describe_result(
         "epochs": trainer.epochs,
         "steps": state.step,
         "examples": state.examples,
-        "class_counts": _class_counts(trainer),
+        "class_counts": {key: name_counts(own, labels) for key, own in counts.items()},
         "seconds": {
             "total": round(state.train_seconds + state.evaluate_seconds, 3),
             "train": round(state.train_seconds, 3),
@@ -293,11 +290,11 @@ def describe_result(
         },
         "tokens_per_second": round(state.tokens / seconds, 1),
         "examples_per_second": round(state.examples / seconds, 1),
-        "peak_memory": peak_memory(trainer.processes.device),
+        "peak_memory": peak_memory(device),
         "warnings": trainer.monitor.warnings,
         "notes": datasets.notes,
         "versions": versions(),
-        "device": device_name(trainer.processes.device),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else CPU,
         "world": trainer.processes.world,
         "precision": trainer.precision,
         "data": datasets.sources,
@@ -305,33 +302,18 @@ def describe_result(
     }
 
 
-def device_name(device: torch.device) -> str:
-    """The device in words."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else sys.platform + " cpu"
-
-
-def _score(
-    trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = ""
-) -> dict[str, Any]:
+def _score(trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = "") -> Evaluated:
     examples = trainer.datasets.examples[name]
     predictions = task.decode(logits, trainer.datasets.features[name], examples)
     if getattr(task, "bars", {}):
         predictions = [task.abstain(one) for one in predictions]
     path = trainer.folder / f"predictions.{name}{kind}.jsonl"
     write_predictions(path, task, examples, predictions)
-    return task.score(predictions, examples)
-
-
-def _class_counts(trainer: Trainer) -> dict[str, Any]:
-    """Number of targets by class; negative and positive targets for a single output."""
-    task = trainer.datasets.task
-    labels: tuple[str, ...] = getattr(task, "labels", ())
-    known = task.class_counts(trainer.datasets.features["train"])
-    return {key: name_counts(counts, labels) for key, counts in known.items()}
+    return Evaluated(predictions, task.score(predictions, examples))
 
 
 def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]:
-    """Counts by class name; for several sigmoid outputs, the positive targets.
+    """Counts by class name; for several sigmoid outputs the positive targets, for one both.
 
     >>> import numpy as np
     >>> name_counts(np.array([[9, 1]]), ())

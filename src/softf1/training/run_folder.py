@@ -35,13 +35,12 @@ from softf1.files import (
     write_text,
 )
 from softf1.models.encoders import find_encoder, list_encoders
-from softf1.recipe import describe_recipe, format_recipe, hash_recipe
+from softf1.recipe import Recipe, describe_recipe, format_recipe, hash_recipe
 from softf1.recipe.auto import AUTO, read_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from softf1.recipe import Recipe
 
 RESULT, RECIPE, CHECKPOINTS = "result.json", "recipe.toml", "checkpoints"
 RUN, LOCK, ERROR = "run.json", "lock", "error.txt"
@@ -128,7 +127,7 @@ def claim(
     _lock(folder / CHECKPOINTS / LOCK, held)
     done = find_finished(folder, identity, resume=resume, force=force)
     if done is not None:
-        clear(folder)
+        remove_folder(folder / CHECKPOINTS)
         return done
     write_json(folder / CHECKPOINTS / RUN, {"schema": SCHEMA, **identity})
     if force:
@@ -143,7 +142,7 @@ def finish_run(folder: Path, result: dict[str, Any], identity: Mapping[str, Any]
     # The identity of the recipe as given, not of what `auto` chose.
     result |= {key: identity[key] for key in ("hash", "encoder_files")} | {"finished": now}
     write_json(folder / RESULT, result)
-    clear(folder)
+    remove_folder(folder / CHECKPOINTS)
     return result
 
 
@@ -155,12 +154,7 @@ def tidy(folder: Path, identity: Mapping[str, Any]) -> None:
     with suppress(InputError), ExitStack() as held:  # another process is at work in the folder
         _lock(folder / CHECKPOINTS / LOCK, held)
         if find_finished(folder, identity, resume=True) is not None:
-            clear(folder)
-
-
-def clear(folder: Path) -> None:
-    """Removes the checkpoints; call it only while holding the lock."""
-    remove_folder(folder / CHECKPOINTS)
+            remove_folder(folder / CHECKPOINTS)
 
 
 def _empty(folder: Path) -> None:

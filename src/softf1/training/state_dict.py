@@ -1,7 +1,7 @@
 """State of model, optimizer and random generators as named tensors: saving and loading.
 
-Models may be plain, compiled, in DistributedDataParallel or sharded with `fully_shard` (FSDP of
-version 2): names and tensors are those of the plain model, so that a run goes on with another
+Models may be plain, in DistributedDataParallel or sharded with `fully_shard` (FSDP of version 2):
+names and tensors are those of the plain model, so that a run goes on with another
 number of processes. Every rank must call these functions; the tensors are on rank 0, other ranks
 are given none and need to give none.
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 from softf1.errors import InputError
 from softf1.models.encoders import list_frozen
@@ -28,10 +28,8 @@ from softf1.training.processes import broadcast, count_ranks, gather, own_rank, 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from torch import nn
     from torch.optim import Optimizer
 
-_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 _OWN = {"params", "fused", "capturable", "foreach", "differentiable"}
 """Optimizer options of this process, which may run on another device than the one that saved."""
 
@@ -41,18 +39,15 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
     Extra state must be a tensor, as that of `WindowLoss` is.
     """
-    named: dict[int, str] = {}
-    tensors = {}
-    for name, value in _entries(model).items():
-        if named.setdefault(id(value), name) == name:
-            tensors[_plain(name)] = value
-    return _collect(tensors)
+    entries = _entries(model)
+    first = _first_names(entries)
+    return _collect({name: value for name, value in entries.items() if first[id(value)] == name})
 
 
 def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copies the tensors into the module; names and shapes must match."""
     entries, spread = _entries(model), _Spread(model, tensors)
-    first = {id(value): _plain(name) for name, value in reversed(entries.items())}
+    first = _first_names(entries)
     _check_names(set(first.values()), set(spread.known))
     loaded = {}
     for value in entries.values():
@@ -66,15 +61,15 @@ def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             loaded[name] = spread(name, value)
     whole = {name: loaded[first[id(value)]] for name, value in entries.items()}
     # The names are checked above; the missing ones are frozen parameters.
-    _unwrap_all(model).load_state_dict(whole, strict=False)
+    unwrap(model).load_state_dict(whole, strict=False)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The optimizer's tensors, such as "exp_avg/encoder.weight"; empty before its first step."""
-    names, inner = _parameters(model), _inner(optimizer)
+    names = _parameters(model)
     tensors = {
         f"{key}/{names[id(parameter)]}": value
-        for parameter, state in inner.state.items()
+        for parameter, state in optimizer.state.items()
         for key, value in state.items()
     }
     return _collect(tensors)
@@ -84,7 +79,7 @@ def optimizer_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, A
     """The parameter groups for JSON: parameter names, learning rates and other options."""
     names = _parameters(model)
     out = []
-    for group in _inner(optimizer).param_groups:
+    for group in optimizer.param_groups:
         options = {key: value for key, value in group.items() if key != "params"}
         out.append({"params": [names[id(p)] for p in group["params"]]} | options)
     return out
@@ -97,16 +92,24 @@ def load_optimizer_tensors(
     groups: Sequence[Mapping[str, Any]],
 ) -> None:
     """Copy the tensors into the optimizer, and set the options of its groups."""
-    inner, spread = _inner(optimizer), _Spread(model, tensors)
-    names = _parameters(model)
-    own = [sorted(names[id(p)] for p in group["params"]) for group in inner.param_groups]
+    names, spread = _parameters(model), _Spread(model, tensors)
+    own = [sorted(names[id(p)] for p in group["params"]) for group in optimizer.param_groups]
     if own != [sorted(group["params"]) for group in groups]:
         raise InputError("the checkpoint is of another optimizer: its groups have other parameters")
-    for group, saved in zip(inner.param_groups, groups, strict=True):
+    places = {}
+    for group, saved in zip(optimizer.param_groups, groups, strict=True):
         for key in group.keys() & saved.keys() - _OWN:
             _set_option(group, key, saved[key])
-        for parameter in group["params"]:
-            _fill(inner.state, parameter, group, names[id(parameter)], spread)
+        places |= {names[id(parameter)]: (parameter, group) for parameter in group["params"]}
+    for name in places.keys() - {full.partition("/")[2] for full in spread.known}:
+        optimizer.state.pop(places[name][0], None)
+    for full, known in spread.known.items():
+        key, _, name = full.partition("/")
+        parameter, group = places[name]
+        state = optimizer.state[parameter]
+        if key not in state:
+            state[key] = _make(key, parameter, group, *known)
+        state[key].copy_(spread(full, state[key]))
 
 
 def random_state() -> dict[str, Tensor]:
@@ -129,63 +132,15 @@ def random_state() -> dict[str, Tensor]:
 
 def set_random_state(tensors: Mapping[str, Tensor]) -> None:
     """Restores the saved generators; a rank that did not exist then keeps its own."""
-    everything, rank = broadcast(dict(tensors)), own_rank()
-    own = {
-        name: everything[f"{name}/{rank}"]
-        for name in ("python", "numpy", "torch", "cuda")
-        if f"{name}/{rank}" in everything
-    }
-    if "python" in own:
-        version, keys, normal = _from_bytes(own["python"])
-        random.setstate((version, tuple(keys), normal))
-    if "numpy" in own:
-        np.random.set_state(tuple(_from_bytes(own["numpy"])))  # noqa: NPY002
-    if "torch" in own:
-        torch.set_rng_state(own["torch"])
-    if "cuda" in own and torch.cuda.is_available():
-        torch.cuda.set_rng_state(own["cuda"])
-
-
-def _fill(
-    states: dict[Tensor, Any],
-    parameter: Tensor,
-    group: Mapping[str, Any],
-    name: str,
-    spread: _Spread,
-) -> None:
-    """Restores the optimizer state of one parameter."""
-    saved = {full: full.partition("/")[0] for full in spread.known if full.endswith(f"/{name}")}
-    if not saved:
-        states.pop(parameter, None)
-    for full, key in saved.items():
-        state = states.setdefault(parameter, {})
-        if key not in state:
-            state[key] = _make(key, parameter, group, *spread.known[full])
-        state[key].copy_(spread(full, state[key]))
-
-
-def _unwrap_all(model: nn.Module) -> nn.Module:
-    """The model inside DistributedDataParallel and torch.compile."""
-    inner: Any = unwrap(model)
-    while hasattr(inner, "_orig_mod"):
-        inner = unwrap(inner._orig_mod)  # noqa: SLF001 - torch.compile has no other
-    if any(type(module).__name__ == "FullyShardedDataParallel" for module in inner.modules()):
-        raise InputError("FSDP of version 1 has no checkpoints here: set fsdp_version: 2")
-    plain: nn.Module = inner
-    return plain
-
-
-def _inner(optimizer: Any) -> Any:
-    """The optimizer inside accelerate's wrapper."""
-    while hasattr(optimizer, "optimizer"):
-        optimizer = optimizer.optimizer
-    return optimizer
-
-
-def _plain(name: str) -> str:
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
+    saved, rank = broadcast(dict(tensors)), own_rank()
+    if f"torch/{rank}" not in saved:
+        return
+    version, keys, normal = _from_bytes(saved[f"python/{rank}"])
+    random.setstate((version, tuple(keys), normal))
+    np.random.set_state(tuple(_from_bytes(saved[f"numpy/{rank}"])))  # noqa: NPY002
+    torch.set_rng_state(saved[f"torch/{rank}"])
+    if f"cuda/{rank}" in saved and torch.cuda.is_available():
+        torch.cuda.set_rng_state(saved[f"cuda/{rank}"])
 
 
 def _entries(model: nn.Module) -> dict[str, Tensor]:
@@ -193,7 +148,7 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
 
     Parameters that LoRA freezes are left out: they are in the encoder's own files.
     """
-    inner = _unwrap_all(model)
+    inner = unwrap(model)
     entries: dict[str, Tensor] = dict(inner.state_dict(keep_vars=True))
     names = list_frozen(inner)
     frozen = {id(p) for name, p in inner.named_parameters() if name in names}
@@ -204,11 +159,16 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
     return entries
 
 
+def _first_names(entries: Mapping[str, Tensor]) -> dict[int, str]:
+    """The first of the names that a tensor has, by its identity."""
+    return {id(value): name for name, value in reversed(entries.items())}
+
+
 def _parameters(model: nn.Module) -> dict[int, str]:
     """The name of each parameter, by its identity."""
-    inner = _unwrap_all(model)
+    inner = unwrap(model)
     inner.state_dict()  # after an evaluation FSDP holds whole tensors; this restores the shards
-    return {id(p): _plain(name) for name, p in inner.named_parameters()}
+    return {id(p): name for name, p in inner.named_parameters()}
 
 
 def _collect(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,18 +8,33 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from softf1.errors import InputError, RunError
 from softf1.files import finite
 from softf1.models.lora import merge_lora
-from softf1.recipe import describe_recipe
-from softf1.training.batching import collate_rows
-from softf1.training.build import make_batch_sampler, make_stepper, uses_graphs
-from softf1.training.checkpoint import load_checkpoint, save_checkpoint
+from softf1.recipe import Recipe, describe_recipe
+from softf1.training.batching import MicroBatch, collate_rows
+from softf1.training.build import (
+    make_batch_sampler,
+    make_stepper,
+    quiet_transformers,
+    resolve_auto,
+    uses_graphs,
+)
+from softf1.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.evaluation import Evaluated, predict_logits, read_score
-from softf1.training.loading import pin_batch, prefetch
+from softf1.training.loading import prefetch
 from softf1.training.objective import count_steps, rate_factor, set_rate
-from softf1.training.processes import Stop, choose_precision, unwrap, watch_signals
+from softf1.training.processes import (
+    Processes,
+    Stop,
+    choose_precision,
+    on_rank_0,
+    unwrap,
+    watch_signals,
+)
 from softf1.training.progress import Display, MetricsLog, Monitor, peak_memory
 from softf1.training.run_folder import CHECKPOINTS
 from softf1.training.state_dict import (
@@ -34,17 +49,10 @@ from softf1.training.state_dict import (
 from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from torch import Tensor
-
-    from softf1.recipe import Recipe
     from softf1.tasks.base import Batch, Logits
-    from softf1.training.batching import MicroBatch
-    from softf1.training.checkpoint import Checkpoint
-    from softf1.training.datasets import Datasets
-    from softf1.training.processes import Processes
 
 LINES, LEAST = 200, 10
 """About how many step lines `metrics.jsonl` gets, and the least number of steps between two."""
@@ -88,10 +96,6 @@ class TrainState:
     warnings: list[str] = field(default_factory=list)
     journal: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the state as JSON types."""
-        return dict(finite(asdict(self)))
-
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> TrainState:
         """Restores the state from a checkpoint."""
@@ -109,6 +113,7 @@ class Trainer:
 
     Attributes:
         precision: Precision of the computation, such as bf16.
+        graphs: Whether steps run as CUDA graphs.
         batch_sampler: The steps of each epoch.
         steps: Optimizer steps if training does not stop early.
         stepper: Model, loss and optimizer.
@@ -123,19 +128,11 @@ class Trainer:
         self.recipe, self.folder = recipe, folder
         self.datasets, self.processes, train = datasets, processes, recipe.train
         self.precision = choose_precision(train.precision, processes.device)
-        graphs = uses_graphs(recipe, processes, self.precision)
-        self.batch_sampler = make_batch_sampler(recipe, datasets, processes, graphs=graphs)
+        self.graphs = uses_graphs(self)
+        self.batch_sampler = make_batch_sampler(self)
         self.steps_per_epoch = len(self.batch_sampler.epoch(0))
         self.steps = count_steps(train, self.steps_per_epoch)
-        self.stepper = make_stepper(
-            recipe,
-            datasets,
-            processes,
-            self.batch_sampler,
-            steps=self.steps,
-            precision=self.precision,
-            graphs=graphs,
-        )
+        self.stepper = make_stepper(self)
         self.eval_every = max(1, round(train.eval_every * self.steps_per_epoch))
         self.log_every = max(LEAST, self.steps // LINES)
         self.state = TrainState()
@@ -193,7 +190,7 @@ class Trainer:
 
         def load(step: list[MicroBatch]) -> list[Batch]:
             made = (collate_rows(task, features, micro, tokenizer, epoch=epoch) for micro in step)
-            return [pin_batch(batch) if pin else batch for batch in made]
+            return [batch.apply(Tensor.pin_memory) if pin else batch for batch in made]
 
         left = self.batch_sampler.epoch(epoch)[self.state.in_epoch :]
         # On a CPU a second thread would only compete for cores.
@@ -286,7 +283,7 @@ class Trainer:
             evaluated = Evaluated(predictions, task.score(predictions, examples))
             return read_score(evaluated.scores, self.metric)
 
-        self.state.score = self.processes.on_rank_0(score)
+        self.state.score = on_rank_0(score)
         self._judge(evaluated, score=self.state.score, last=last)
         self.state.evaluate_seconds += monotonic() - start
 
@@ -356,7 +353,7 @@ class Trainer:
             "random": random_state(),
         }
         state = {
-            "position": self.state.to_json(),
+            "position": finite(asdict(self.state)),
             "scaler": self.stepper.scaler.state_dict(),
             "groups": optimizer_groups(model, optimizer),
             "meter": self.stepper.meter.tolist(),
@@ -409,3 +406,16 @@ class Trainer:
             + ", ".join(f"{len(own):,} {name}" for name, own in examples.items())
             + f" examples; {self.steps:,} steps on {self.processes.device.type} ({self.precision})"
         )
+
+
+def make_trainer(
+    recipe: Recipe,
+    folder: Path,
+    processes: Processes,
+    load: Callable[[Recipe], Datasets] = load_datasets,
+) -> tuple[Trainer, list[str]]:
+    """Loads the datasets and makes the trainer; also returns what `auto` chose, in words."""
+    with quiet_transformers(recipe.encoder.name):
+        recipe, datasets, chosen = resolve_auto(recipe, load(recipe))
+        trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
+    return trainer, chosen
