@@ -32,14 +32,15 @@ so saving a model is saving its weights and this value.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
 from softf1.data.registry import iterate
 from softf1.errors import InputError
 from softf1.files import finite
+from softf1.metrics.operating import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.metrics.counts import Counts, Mean
-    from softf1.metrics.operating import Point, Target
+    from softf1.metrics.operating import Point
     from softf1.models.encoders import Head
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
@@ -293,6 +294,66 @@ def read_examples(
             got = type(example).__name__
             raise InputError(f"task {task.kind} wanted {kind.__name__}, got {got}", path=path)
         yield example
+
+
+class BaseTask:
+    """What our tasks do alike; a task overrides what it does in another way.
+
+    Attributes:
+        reads: The type of its examples.
+        labels: Labels that can be predicted, from the training data.
+        bars: The least confidence of each label, by which `abstain` leaves predictions out.
+    """
+
+    reads: ClassVar[type]
+    labels: tuple[str, ...]
+    bars: dict[str, float]
+
+    def read(self: Any, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
+        """Reads the examples of a file, one at a time."""
+        return read_examples(self, path, self.reads, problems)
+
+    def fit(self, features: Features) -> Self:
+        """The labels of the training data, in order."""
+        return self.changed(labels=tuple(sorted(features.names["labels"])))
+
+    def changed(self, **values: Any) -> Self:
+        """The task with other values of some fields."""
+        return replace(self, **values)  # type: ignore[type-var]  # every task is a dataclass
+
+    def label_ids(self, features: Features) -> NDArray[np.int64]:
+        """The label of each name of a file; −100 for a name that training never saw."""
+        (names,) = features.names.values()
+        ids = {label: i for i, label in enumerate(self.labels)}
+        return np.array([ids.get(name, IGNORE) for name in names], np.int64)
+
+    def notes(self, features: Features) -> list[str]:
+        """Labels that training never saw."""
+        return describe_unseen(features.names["labels"], self.labels)
+
+    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
+        """Itself: nothing is tuned."""
+        return self
+
+    def check_target(self, target: Target | Mapping[str, Target]) -> None:
+        """Raises for labels that are not in the training data."""
+        check_named(target, self.labels)
+
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """Nothing is added to the logits."""
+        return {}
+
+    @property
+    def abstains(self) -> bool:
+        """Whether a least confidence was chosen for some label."""
+        return bool(self.bars)
+
+
+def check_named(target: Target | Mapping[str, Target], labels: Sequence[str]) -> None:
+    """Raises if a table of targets names a label that is not in the training data."""
+    for name in () if isinstance(target, Target) or not labels else target:
+        if name not in labels:
+            raise InputError(f"wanted labels of the training data, {', '.join(labels)}; got {name}")
 
 
 def describe_unseen(names: Iterable[str], labels: Sequence[str]) -> list[str]:

@@ -8,20 +8,18 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 
 from softf1.data.examples import PairExample, TextExample
 from softf1.errors import InputError
 from softf1.models.encoders import Head, build_model, find_output
 from softf1.tasks.base import (
+    BaseTask,
     Batch,
     Features,
     Logits,
     Prediction,
     by_item,
     describe_collapse,
-    describe_unseen,
-    read_examples,
     to_probabilities,
 )
 from softf1.tasks.card import (
@@ -52,7 +50,7 @@ from softf1.tasks.rows import (
     assemble,
     encode_texts,
     keep,
-    model_inputs,
+    make_batch,
     offsets,
     room,
     share_room,
@@ -69,7 +67,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.data.problems import Problems
     from softf1.metrics.operating import Point, Target
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict, Ranked
@@ -88,7 +85,7 @@ compare({{"text": "The first text.", "text_pair": "The second text."}})"""
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(BaseTask):
     """Classification of texts: topics, sentiment, and so on.
 
     Attributes:
@@ -147,10 +144,6 @@ class Classification:
         binary = len(self.labels) == 2 and not self.multi_label
         return (self.positive or self.labels[-1]) if binary else None
 
-    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Example]:
-        """The texts or pairs of a file, one at a time."""
-        return read_examples(self, path, self.reads, problems)
-
     def texts(self, examples: Iterable[Example]) -> Iterator[Sequence[str]]:
         """All texts."""
         return chain.from_iterable(example.texts for example in examples)
@@ -207,10 +200,6 @@ class Classification:
             raise InputError(f"wanted positive to be one of {known}, got {self.positive!r}")
         return replace(self, labels=labels)
 
-    def notes(self, features: Features) -> list[str]:
-        """Labels that training never saw."""
-        return describe_unseen(features.names["labels"], self.labels)
-
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a linear layer over its summary of the text."""
         problem = (
@@ -247,8 +236,7 @@ class Classification:
             tokenizer, tokenizer.layout(pair=pair), first, second if pair else None, width=width
         )
         target = make_targets(features, index, self.labels, multi_label=self.multi_label)
-        inputs = model_inputs(tokenizer, laid, features)
-        return Batch(index, inputs, {"labels": torch.from_numpy(target)}, {})
+        return make_batch(index, laid, features, tokenizer, targets={"labels": target})
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
         """`labels` (B, C)."""

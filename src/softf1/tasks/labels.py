@@ -19,7 +19,7 @@ from softf1.metrics.classification import (
 from softf1.metrics.operating import Pool, Target, Units, choose_bars, choose_point
 from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.thresholds import tune_thresholds
-from softf1.tasks.base import DIGITS, IGNORE, describe_counts, to_probabilities
+from softf1.tasks.base import DIGITS, IGNORE, check_named, describe_counts, to_probabilities
 from softf1.tasks.rows import rows
 
 if TYPE_CHECKING:
@@ -244,13 +244,6 @@ def check_label_target(target: Target | Mapping[str, Target], task: Labelled) ->
     accuracy = task.primary_metric == "accuracy"
     if isinstance(target, Target) and target.kind == "f" and accuracy:
         raise InputError(f"wanted another target where accuracy decides, got {target.text!r}")
-
-
-def check_named(target: Target | Mapping[str, Target], labels: Sequence[str]) -> None:
-    """Raises if a table of targets names a label that is not in the training data."""
-    for name in () if isinstance(target, Target) or not labels else target:
-        if name not in labels:
-            raise InputError(f"wanted labels of the training data, {', '.join(labels)}; got {name}")
 
 
 def operate_labels(

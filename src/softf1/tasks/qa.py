@@ -22,24 +22,17 @@ from softf1.tasks.answers import (
     measure_answers,
     score_answers,
 )
-from softf1.tasks.base import (
-    Batch,
-    Features,
-    Logits,
-    Prediction,
-    describe_collapse,
-    read_examples,
-)
+from softf1.tasks.base import BaseTask, Batch, Features, Logits, Prediction, describe_collapse
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
     describe_lost,
     encode_questions,
     every_position,
-    golds_inside,
     one_position,
     usual_length,
 )
-from softf1.tasks.rows import assemble, model_inputs, ranges, rows
+from softf1.tasks.rows import assemble, make_batch, ranges, rows, take
+from softf1.tasks.sentences import golds_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,7 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.data.problems import Problems
     from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
@@ -63,7 +55,7 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")"""
 
 
 @dataclass(frozen=True)
-class QA:
+class QA(BaseTask):
     """Question answering as in SQuAD 1.1 and 2.0, QuoRef and CMRC.
 
     A window without the answer points at the classification token, in both modes.
@@ -108,6 +100,7 @@ class QA:
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = file_kind = "qa"
+    reads = QAExample
     summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
     primary_metric = "f1"
     head = "span"
@@ -123,10 +116,6 @@ class QA:
         return self.positions == "softmax"
 
     chooses_position = softmax
-
-    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[QAExample]:
-        """The questions of a file."""
-        return read_examples(self, path, QAExample, problems)
 
     def texts(self, examples: Iterable[QAExample]) -> Iterator[Sequence[str]]:
         """All questions and contexts."""
@@ -174,12 +163,10 @@ class QA:
         index = np.asarray(items, np.int64)
         source, first = features["source"][index], features["first"][index]
         count = features["end"][index] - first
-        at = features["question_at"]
-        asked = at[source + 1] - at[source]
         laid = assemble(
             tokenizer,
             tokenizer.layout(pair=True),
-            (features["question"][ranges(at[source], asked)], asked),
+            take(features, "question", source),
             (features["tokens"][ranges(first, count)], count),
             width=width,
         )
@@ -196,14 +183,9 @@ class QA:
         make: Any = one_position
         if self.positions == "sigmoid":
             make, known = every_position, known | {"allowed": allowed}
-        targets = {key: torch.from_numpy(make(golds[0], columns[key], **known)) for key in KEYS}
+        targets = {key: make(golds[0], columns[key], **known) for key in KEYS}
         places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
-        return Batch(
-            index,
-            model_inputs(tokenizer, laid, features),
-            targets,
-            {name: torch.from_numpy(place) for name, place in places.items()},
-        )
+        return make_batch(index, laid, features, tokenizer, targets=targets, places=places)
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""
@@ -251,21 +233,12 @@ class QA:
         bars, points = choose_bars(units, target, [ANSWER])
         return replace(self, bars=bars), points
 
-    @property
-    def abstains(self) -> bool:
-        """Whether a least confidence was chosen."""
-        return bool(self.bars)
-
     def abstain(self, prediction: Prediction) -> Prediction:
         """No answer where its confidence does not reach the bar."""
         if not prediction["answer"] or prediction["confidence"] >= self.bars.get(ANSWER, 0.0):
             return prediction
         several: dict[str, Any] = {"answers": []} if "answers" in prediction else {}
         return prediction | {"answer": "", "abstained": True} | several
-
-    def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """Nothing: the threshold is about a difference of two scores."""
-        return {}
 
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[QAExample]

@@ -9,20 +9,18 @@ import numpy as np
 import torch
 
 from softf1.errors import InputError
+from softf1.tasks.base import Batch, Features
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
+    from softf1.models.tokenizers import Layout, Tokenizer
+
+    Arrays = Mapping[str, NDArray[Any]]
     Ints = NDArray[np.int64]
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Features
-
     Flat = tuple[NDArray[np.int32], Ints]
-    from softf1.models.tokenizers import Layout
 
 
 def offsets(lengths: ArrayLike) -> Ints:
@@ -107,8 +105,8 @@ def share_room(first: Ints, second: Ints, *, capacity: int) -> tuple[Ints, Ints]
     return a, np.minimum(second, capacity - a)
 
 
-def take(features: Features, name: str, index: Ints) -> Flat:
-    """Some rows of a flat array with its offsets."""
+def take(features: Features, name: str, index: Ints) -> tuple[NDArray[Any], Ints]:
+    """Some rows of an array that has its offsets in `…_at`: flat, and how many entries each has."""
     at = features[f"{name}_at"]
     length = at[index + 1] - at[index]
     return features[name][ranges(at[index], length)], length
@@ -193,13 +191,22 @@ def _repeat(values: Any, size: int) -> Any:
     return np.tile(np.array(values, np.int64), size // len(values))
 
 
-def model_inputs(
-    tokenizer: Tokenizer, laid: PaddedRows, features: Features
-) -> dict[str, torch.Tensor]:
-    """The tensors that the model's forward takes."""
+def make_batch(
+    items: Ints,
+    laid: PaddedRows,
+    features: Features,
+    tokenizer: Tokenizer,
+    *,
+    targets: Arrays,
+    places: Arrays | None = None,
+    inputs: Arrays | None = None,
+) -> Batch:
+    """The rows as tensors, with targets, places, and inputs of the model that only a task has."""
     arrays = {"input_ids": laid.ids, "attention_mask": laid.mask, "token_type_ids": laid.types}
     arrays = {name: array for name, array in arrays.items() if name in tokenizer.names}
     if "char_ids" in tokenizer.names:  # ids are rows of the file's own word list
         arrays["char_ids"] = features["char_ids"][laid.ids]
         arrays["input_ids"] = features["word_ids"][laid.ids]
-    return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
+    known = {name: array.astype(np.int64) for name, array in arrays.items()}
+    parts: tuple[Arrays, ...] = (known | dict(inputs or {}), targets, places or {})
+    return Batch(items, *({k: torch.from_numpy(v) for k, v in own.items()} for own in parts))

@@ -21,13 +21,14 @@ from softf1.options import look_up
 from softf1.tasks.base import (
     DIGITS,
     IGNORE,
+    BaseTask,
     Batch,
     Features,
     Logits,
     Prediction,
+    check_named,
     describe_collapse,
     describe_unseen,
-    read_examples,
     to_probabilities,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars, describe_biases
@@ -38,9 +39,10 @@ from softf1.tasks.headroom import (
     measure_tags,
     sweep_tags,
 )
-from softf1.tasks.labels import check_named, tune_classes
-from softf1.tasks.rows import assemble, model_inputs, offsets, room
+from softf1.tasks.labels import tune_classes
+from softf1.tasks.rows import assemble, make_batch, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
+from softf1.tasks.spans import list_units
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
     by_word,
@@ -50,7 +52,6 @@ from softf1.tasks.tags import (
     decode_sequences,
     find_tag_scheme,
     list_entities,
-    list_units,
     read_sentence,
     score_tags,
     sequence_logits,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.data.problems import Problems
     from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
@@ -88,7 +88,7 @@ OF_CRF = (
 
 
 @dataclass(frozen=True)
-class Tagging:
+class Tagging(BaseTask):
     """Named entities, parts of speech, segmentation.
 
     Attributes:
@@ -129,6 +129,7 @@ class Tagging:
     transitions: tuple[tuple[float, ...], ...] = field(default=(), metadata={"learned": True})
 
     kind = file_kind = "tagging"
+    reads = TaggedSentence
     summary = "a tag for each word or character: names, parts of speech, segmentation"
     reads_words = True
     primary_metric = "f1"
@@ -146,10 +147,6 @@ class Tagging:
                 if not scheme.has(label):
                     wanted = scheme.describe()
                     raise InputError(f"labels of task tagging: wanted {wanted}, got {label!r}")
-
-    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
-        """The sentences of a file, one at a time."""
-        return read_examples(self, path, TaggedSentence, problems)
 
     @property
     def target_scheme(self) -> str | None:
@@ -249,17 +246,7 @@ class Tagging:
         target = np.full(laid.ids.shape, IGNORE, np.int64)
         target[row, column] = self.label_ids(features)[features["tag"][word]]
         places = {"word": word, "row": row, "column": column}
-        return Batch(
-            index,
-            model_inputs(tokenizer, laid, features),
-            {"tags": torch.from_numpy(target)},
-            {name: torch.from_numpy(place) for name, place in places.items()},
-        )
-
-    def label_ids(self, features: Features) -> NDArray[np.int64]:
-        """The label of each tag of a file; −100 for a tag that training never saw."""
-        ids = {label: i for i, label in enumerate(self.labels)}
-        return np.array([ids.get(tag, IGNORE) for tag in features.names["tags"]], np.int64)
+        return make_batch(index, laid, features, tokenizer, targets={"tags": target}, places=places)
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`tags` (B, L, C), which losses take; a CRF decodes by what it is made of."""
@@ -329,15 +316,11 @@ class Tagging:
         """A bias of O for F-beta and cost; else bars for the spans of each label."""
         if isinstance(target, Target) and not target.guarantees:
             return self._tune(logits, features, target), []
-        gold = [self.units(example)[1] for example in examples]
-        units = list_units(self.decode(logits, features), gold, scheme=str(self.spans))
-        bars, points = choose_bars(units, target, span_labels(self.labels))
+        given = zip(examples, self.decode(logits, features), strict=True)
+        lines = [self.show(example) | found for example, found in given]
+        sentences = [read_sentence(line, line["tags"], str(self.spans)) for line in lines]
+        bars, points = choose_bars(list_units(sentences), target, span_labels(self.labels))
         return replace(self, bars=bars), points
-
-    @property
-    def abstains(self) -> bool:
-        """Whether a least confidence was chosen for some label."""
-        return bool(self.bars)
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Tags the words of spans below their bar as O."""

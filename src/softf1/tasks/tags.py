@@ -15,7 +15,7 @@ from softf1.data.tags import to_characters
 from softf1.errors import InputError
 from softf1.metrics.biases import tune_biases
 from softf1.metrics.classification import accuracy, count_classes
-from softf1.metrics.operating import F1, Units
+from softf1.metrics.operating import F1
 from softf1.metrics.schemes import (
     ALLOWED,
     OUTSIDE,
@@ -150,20 +150,6 @@ def read_sentence(line: Mapping[str, Any], tags: Sequence[str], scheme: str) -> 
         set(decode_strict(line["gold"], scheme)),
         {(one["start"], one["end"], one["label"]): one["confidence"] for one in entities},
     )
-
-
-def list_units(
-    predictions: Sequence[Prediction], gold: Sequence[Sequence[str]], *, scheme: str
-) -> Units:
-    """The spans that were given, each right or not, and the labels of those that should be."""
-    units = Units([], [], [], [], [])
-    for item, (one, tags) in enumerate(zip(predictions, gold, strict=True)):
-        wanted = set(decode_strict(tags, scheme))
-        units.gold.append([label for _, _, label in wanted])
-        for span in list_entities(one["tags"], one["confidence"], scheme=scheme):
-            right = (span["start"], span["end"], span["label"]) in wanted
-            units.add(item, span["label"], span["confidence"], right=right)
-    return units
 
 
 def span_labels(tags: Iterable[str]) -> list[str]:
