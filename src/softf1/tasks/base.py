@@ -32,12 +32,11 @@ so saving a model is saving its weights and this value.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from softf1.data.registry import iterate
 from softf1.errors import InputError
 from softf1.files import finite
 from softf1.metrics.operating import Target
@@ -56,8 +55,6 @@ if TYPE_CHECKING:
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
     from softf1.tasks.headroom import Headroom
-
-Example = TypeVar("Example")
 
 Logits = dict[str, "NDArray[Any]"]
 """What evaluation keeps of a batch; the first axis of every array grows over batches."""
@@ -281,72 +278,6 @@ class Task(Protocol):
             pieces: Whether the encoder cuts words into pieces.
             folded: Whether tuned thresholds and biases are in the bias of the head.
         """
-
-
-def read_examples(
-    task: Task, path: Path | str, kind: type[Example], problems: Problems | None
-) -> Iterator[Example]:
-    """Reads the examples of a file for a task; raises for another type of example."""
-    for example in iterate(
-        path, format=task.format, task=task.file_kind, problems=problems, **task.reader
-    ):
-        if not isinstance(example, kind):
-            got = type(example).__name__
-            raise InputError(f"task {task.kind} wanted {kind.__name__}, got {got}", path=path)
-        yield example
-
-
-class BaseTask:
-    """What our tasks do alike; a task overrides what it does in another way.
-
-    Attributes:
-        reads: The type of its examples.
-        labels: Labels that can be predicted, from the training data.
-        bars: The least confidence of each label, by which `abstain` leaves predictions out.
-    """
-
-    reads: ClassVar[type]
-    labels: tuple[str, ...]
-    bars: dict[str, float]
-
-    def read(self: Any, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
-        """Reads the examples of a file, one at a time."""
-        return read_examples(self, path, self.reads, problems)
-
-    def fit(self, features: Features) -> Self:
-        """The labels of the training data, in order."""
-        return self.changed(labels=tuple(sorted(features.names["labels"])))
-
-    def changed(self, **values: Any) -> Self:
-        """The task with other values of some fields."""
-        return replace(self, **values)  # type: ignore[type-var]  # every task is a dataclass
-
-    def label_ids(self, features: Features) -> NDArray[np.int64]:
-        """The label of each name of a file; −100 for a name that training never saw."""
-        (names,) = features.names.values()
-        ids = {label: i for i, label in enumerate(self.labels)}
-        return np.array([ids.get(name, IGNORE) for name in names], np.int64)
-
-    def notes(self, features: Features) -> list[str]:
-        """Labels that training never saw."""
-        return describe_unseen(features.names["labels"], self.labels)
-
-    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Itself: nothing is tuned."""
-        return self
-
-    def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Raises for labels that are not in the training data."""
-        check_named(target, self.labels)
-
-    def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """Nothing is added to the logits."""
-        return {}
-
-    @property
-    def abstains(self) -> bool:
-        """Whether a least confidence was chosen for some label."""
-        return bool(self.bars)
 
 
 def check_named(target: Target | Mapping[str, Target], labels: Sequence[str]) -> None:

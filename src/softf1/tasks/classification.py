@@ -11,7 +11,7 @@ import numpy as np
 
 from softf1.data.examples import PairExample, TextExample
 from softf1.errors import InputError
-from softf1.models.encoders import Head, build_model, find_output
+from softf1.models.encoders import Head, find_output
 from softf1.tasks.base import (
     Batch,
     Features,
@@ -33,10 +33,8 @@ from softf1.tasks.card import (
 from softf1.tasks.headroom import Headroom, measure_labels
 from softf1.tasks.labels import LabelTask, count_labels, to_logits
 from softf1.tasks.rows import (
-    assemble,
     encode_texts,
     keep,
-    make_batch,
     offsets,
     room,
     share_room,
@@ -54,7 +52,8 @@ if TYPE_CHECKING:
 
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.rows import Flat
+    from softf1.tasks.rows import Flat, Ints, PaddedRows
+    from softf1.tasks.text import Parts
 
 Example = TextExample | PairExample
 
@@ -169,41 +168,22 @@ class Classification(LabelTask):
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a linear layer over its summary of the text."""
-        problem = (
-            "multi_label_classification" if self.multi_label else "single_label_classification"
-        )
-        model: nn.Module = build_model(
-            encoder,
-            head=self.head,
-            labels=self.labels,
-            tokenizer=tokenizer,
-            problem_type=problem,
-            **options,
-        )
-        return model
+        many = "multi" if self.multi_label else "single"
+        problem = f"{many}_label_classification"
+        return super().build_model(encoder, tokenizer, problem_type=problem, **options)
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Returns the layer that computes the logits of each key."""
         return {"labels": Head(find_output(model, len(self.labels)), slice(None))}
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
-    ) -> Batch:
-        """Texts as tensors."""
-        index = np.asarray(items, np.int64)
-        pair = self.reads is PairExample
-        first, second = (take(features, name, index) for name in ("first", "second"))
-        laid = assemble(
-            tokenizer, tokenizer.layout(pair=pair), first, second if pair else None, width=width
-        )
-        target = self.make_targets(features, index)
-        return make_batch(index, laid, features, tokenizer, targets={"labels": target})
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """The text, or both."""
+        names = ("first", "second") if self.reads is PairExample else ("first",)
+        return tuple(take(features, name, index) for name in names)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
+        """The labels of texts."""
+        return {}, {"labels": self.make_targets(features, index)}, {}
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
         """`labels` (B, C)."""

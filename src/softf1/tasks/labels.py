@@ -22,12 +22,12 @@ from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.base import (
     DIGITS,
     IGNORE,
-    BaseTask,
     by_item,
     describe_counts,
     to_probabilities,
 )
 from softf1.tasks.rows import rows, take
+from softf1.tasks.text import TextTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ MARGIN = 1e-4
 """How far below a score its threshold is, in logits: far more than float32 rounds."""
 
 
-class LabelTask(BaseTask):
+class LabelTask(TextTask):
     """Decisions about the labels of texts: one label each (softmax), or any number (sigmoids).
 
     `Classification` explains the attributes.
@@ -112,7 +112,7 @@ class LabelTask(BaseTask):
         """
         target = self.make_targets(features)
         if not self.multi_label:
-            return np.maximum(target, -1)
+            return np.where(target < 0, -1, target)
         by_rarity = np.argsort(target.sum(0), kind="stable")
         given = target[:, by_rarity] > 0
         return np.where(given.any(1), by_rarity[given.argmax(1)], len(by_rarity))

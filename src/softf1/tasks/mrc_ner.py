@@ -11,13 +11,6 @@ import numpy as np
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.models.encoders import Head
-from softf1.tasks.base import (
-    Batch,
-    Features,
-    Logits,
-    Prediction,
-    read_examples,
-)
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
@@ -31,7 +24,7 @@ from softf1.tasks.queries import (
     side_targets,
     window_golds,
 )
-from softf1.tasks.rows import assemble, make_batch, ranges, take
+from softf1.tasks.rows import ranges, take
 from softf1.tasks.sentences import check_windows, golds_inside, window_tokens, word_places
 from softf1.tasks.spans import SpanTask, predict_spans
 from softf1.tasks.tagging import Tagging
@@ -45,11 +38,12 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.metrics.schemes import LabelledSpan
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Predict
+    from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction
     from softf1.tasks.headroom import Sentence
     from softf1.tasks.queries import Golds
-    from softf1.tasks.rows import Ints
+    from softf1.tasks.rows import Flat, Ints, PaddedRows
     from softf1.tasks.spans import Line, Scored
+    from softf1.tasks.text import Parts
 
 
 @dataclass(frozen=True)
@@ -109,22 +103,24 @@ class MrcNer(SpanTask):
         """With queries it reads files of tags."""
         return Tagging.kind if isinstance(self.queries, dict) else self.kind
 
+    @property
+    def reads(self) -> type:
+        """With queries it reads tagged sentences."""
+        return TaggedSentence if isinstance(self.queries, dict) else MrcExample
+
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[MrcExample]:
         """The items of a file, or one for each sentence and label of a tagging file."""
+        found = super().read(path, problems)
         if not isinstance(self.queries, dict):
-            return read_examples(self, path, MrcExample, problems)
-        sentences = read_examples(self, path, TaggedSentence, problems)
-        return from_tagged(
-            sentences, self.queries, repair=self.repair, path=path, problems=problems
-        )
+            return found
+        return from_tagged(found, self.queries, repair=self.repair, path=path, problems=problems)
 
     def read_input(
         self, path: Path | str, problems: Problems | None = None
     ) -> Iterator[MrcExample]:
         """The same to predict on: sentences may have no tags, and every query is asked."""
-        if not isinstance(self.queries, dict):
-            return self.read(path, problems)
-        return ask(read_examples(self, path, TaggedSentence, problems), self.queries)
+        found = super().read(path, problems)
+        return ask(found, self.queries) if isinstance(self.queries, dict) else found
 
     def encode(self, examples: Iterable[MrcExample], tokenizer: Tokenizer) -> Features:
         """Encodes contexts as arrays, one item per window, with the query of each."""
@@ -155,25 +151,13 @@ class MrcNer(SpanTask):
         layers |= {"answerable": model.answerable} if self.answerable else {}
         return {key: Head(layer, slice(None)) for key, layer in layers.items()}
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,
-    ) -> Batch:
-        """Windows as tensors; a word's place is its first piece, all others are in no loss."""
-        index = np.asarray(items, np.int64)
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """Queries, and windows of their contexts."""
         query = features["query_of"][features["source"][index]]
-        laid = assemble(
-            tokenizer,
-            tokenizer.layout(pair=True),
-            take(features, "query", query),
-            window_tokens(features, index),
-            width=width,
-        )
+        return take(features, "query", query), window_tokens(features, index)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:
+        """A word's place is its first piece; all other pieces are in no loss."""
         _, row, column = word_places(features, index, laid.second, owned=False)
         words = features["end"][index] - features["first"][index]
         columns = np.split(column, np.cumsum(words)[:-1])
@@ -190,9 +174,7 @@ class MrcNer(SpanTask):
             inputs["pairs"], targets["span"] = pair_tensors(chosen, golds, columns)
         if self.answerable:
             targets["answerable"] = answer_targets(golds_of)
-        return make_batch(
-            index, laid, features, tokenizer, targets=targets, places={"word": word}, inputs=inputs
-        )
+        return inputs, targets, {"word": word}
 
     def _pairs(
         self, windows: Sequence[Golds], words: Ints, items: Ints, epoch: int = 0

@@ -11,7 +11,7 @@ import torch
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
-from softf1.models.encoders import Head, build_model, find_output
+from softf1.models.encoders import Head, find_output
 from softf1.tasks.answers import (
     ANSWER,
     answer_first_words,
@@ -22,7 +22,7 @@ from softf1.tasks.answers import (
     measure_answers,
     score_answers,
 )
-from softf1.tasks.base import BaseTask, Batch, Features, Logits, Prediction, describe_collapse
+from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_collapse
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
     describe_lost,
@@ -31,12 +31,12 @@ from softf1.tasks.contexts import (
     one_position,
     usual_length,
 )
-from softf1.tasks.rows import assemble, make_batch, ranges, rows, take
+from softf1.tasks.rows import ranges, rows, take
 from softf1.tasks.sentences import golds_inside
+from softf1.tasks.text import TextTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.headroom import Headroom
+    from softf1.tasks.rows import Flat, Ints, PaddedRows
+    from softf1.tasks.text import Parts
 
 KEYS = ("start", "end")
 
@@ -55,7 +57,7 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")"""
 
 
 @dataclass(frozen=True)
-class QA(BaseTask):
+class QA(TextTask):
     """Question answering as in SQuAD 1.1 and 2.0, QuoRef and CMRC.
 
     A window without the answer points at the classification token, in both modes.
@@ -140,36 +142,22 @@ class QA(BaseTask):
         """Answers that are too long to be found, or not where they should be."""
         return describe_lost(features, longest=self.longest)
 
-    def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """Builds the encoder with two outputs per token."""
-        model: nn.Module = build_model(encoder, head=self.head, tokenizer=tokenizer, **options)
-        return model
-
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Returns the layer that computes the logits of each key."""
         layer = find_output(model, 2)
         return {key: Head(layer, slice(i, i + 1)) for i, key in enumerate(KEYS)}
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
-    ) -> Batch:
-        """Windows as tensors; positions outside the context, but for [CLS], are taken out."""
-        index = np.asarray(items, np.int64)
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """Questions, and windows of their contexts."""
+        first = features["first"][index]
+        count = features["end"][index] - first
+        window = features["tokens"][ranges(first, count)]
+        return take(features, "question", features["source"][index]), (window, count)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
+        """Starts and ends are positions in the context, or [CLS] where there is no answer."""
         source, first = features["source"][index], features["first"][index]
         count = features["end"][index] - first
-        laid = assemble(
-            tokenizer,
-            tokenizer.layout(pair=True),
-            take(features, "question", source),
-            (features["tokens"][ranges(first, count)], count),
-            width=width,
-        )
         row, column = rows(count), ranges(laid.second, count)
         allowed = np.zeros(laid.ids.shape, bool)
         allowed[row, column] = True
@@ -185,7 +173,7 @@ class QA(BaseTask):
             make, known = every_position, known | {"allowed": allowed}
         targets = {key: make(golds[0], columns[key], **known) for key in KEYS}
         places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
-        return make_batch(index, laid, features, tokenizer, targets=targets, places=places)
+        return {}, targets, places
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""

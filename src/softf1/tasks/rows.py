@@ -6,21 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from softf1.errors import InputError
-from softf1.tasks.base import Batch, Features
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from softf1.models.tokenizers import Layout, Tokenizer
+    from softf1.tasks.base import Features
 
-    Arrays = Mapping[str, NDArray[Any]]
     Ints = NDArray[np.int64]
-    Flat = tuple[NDArray[np.int32], Ints]
+    Flat = tuple[NDArray[Any], Ints]
+    """Entries of all rows, and how many each row has."""
 
 
 def offsets(lengths: ArrayLike) -> Ints:
@@ -105,7 +104,7 @@ def share_room(first: Ints, second: Ints, *, capacity: int) -> tuple[Ints, Ints]
     return a, np.minimum(second, capacity - a)
 
 
-def take(features: Features, name: str, index: Ints) -> tuple[NDArray[Any], Ints]:
+def take(features: Features, name: str, index: Ints) -> Flat:
     """Some rows of an array that has its offsets in `…_at`: flat, and how many entries each has."""
     at = features[f"{name}_at"]
     length = at[index + 1] - at[index]
@@ -149,8 +148,8 @@ def text_lengths(first: Ints, second: Ints | None, layout: Layout) -> Ints:
 def assemble(
     tokenizer: Tokenizer,
     layout: Layout,
-    first: tuple[NDArray[Any], Ints],
-    second: tuple[NDArray[Any], Ints] | None = None,
+    first: Flat,
+    second: Flat | None = None,
     *,
     width: int | None = None,
 ) -> PaddedRows:
@@ -191,22 +190,13 @@ def _repeat(values: Any, size: int) -> Any:
     return np.tile(np.array(values, np.int64), size // len(values))
 
 
-def make_batch(
-    items: Ints,
-    laid: PaddedRows,
-    features: Features,
-    tokenizer: Tokenizer,
-    *,
-    targets: Arrays,
-    places: Arrays | None = None,
-    inputs: Arrays | None = None,
-) -> Batch:
-    """The rows as tensors, with targets, places, and inputs of the model that only a task has."""
+def model_inputs(
+    tokenizer: Tokenizer, laid: PaddedRows, features: Features
+) -> dict[str, NDArray[Any]]:
+    """What the model's forward takes of any task."""
     arrays = {"input_ids": laid.ids, "attention_mask": laid.mask, "token_type_ids": laid.types}
     arrays = {name: array for name, array in arrays.items() if name in tokenizer.names}
     if "char_ids" in tokenizer.names:  # ids are rows of the file's own word list
         arrays["char_ids"] = features["char_ids"][laid.ids]
         arrays["input_ids"] = features["word_ids"][laid.ids]
-    known = {name: array.astype(np.int64) for name, array in arrays.items()}
-    parts: tuple[Arrays, ...] = (known | dict(inputs or {}), targets, places or {})
-    return Batch(items, *({k: torch.from_numpy(v) for k, v in own.items()} for own in parts))
+    return {name: array.astype(np.int64) for name, array in arrays.items()}

@@ -18,11 +18,10 @@ from softf1.tasks.base import (
     Features,
     Logits,
     Prediction,
-    read_examples,
     to_probabilities,
 )
 from softf1.tasks.card import SEEN_ONLY
-from softf1.tasks.rows import assemble, make_batch, offsets, ranges, room, rows
+from softf1.tasks.rows import offsets, ranges, room, rows
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
@@ -44,7 +43,8 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Predict
-    from softf1.tasks.rows import Ints
+    from softf1.tasks.rows import Flat, Ints, PaddedRows
+    from softf1.tasks.text import Parts
 
 
 WINDOW = ("first", "end", "before")
@@ -81,6 +81,7 @@ class SpanNer(SpanTask):
 
     kind = "span_ner"
     file_kind = "tagging"
+    reads = TaggedSentence
     summary = "names as spans of words, nested ones too: every span up to some length is judged"
     not_kept = "are less likely than not are not kept"
     limits = (SEEN_ONLY,)
@@ -94,7 +95,7 @@ class SpanNer(SpanTask):
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[SpanSentence]:
         """The sentences of a file of spans or of tags that make up spans."""
-        sentences = read_examples(self, path, TaggedSentence, problems)
+        sentences = super().read(path, problems)
         found = find_spans(sentences, None, repair=self.repair, path=path, problems=problems)
         for one, spans in found:
             if one.words and not one.tags and not isinstance(one, SpanSentence):
@@ -106,7 +107,7 @@ class SpanNer(SpanTask):
         self, path: Path | str, problems: Problems | None = None
     ) -> Iterator[SpanSentence]:
         """The same to predict on: sentences may have no labels, and none are used."""
-        for one in read_examples(self, path, TaggedSentence, problems):
+        for one in super().read(path, problems):
             yield SpanSentence(one.words, (), one.line, one.id)
 
     def encode(self, examples: Iterable[SpanSentence], tokenizer: Tokenizer) -> Features:
@@ -158,20 +159,12 @@ class SpanNer(SpanTask):
         if "train" in parts and not any(one.spans for one in examples):
             raise InputError("wanted spans to learn from, got sentences without any", path=path)
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
-    ) -> Batch:
-        """Windows as tensors; a span is judged in the first window that holds all of it."""
-        index = np.asarray(items, np.int64)
-        laid = assemble(
-            tokenizer, tokenizer.layout(pair=False), window_tokens(features, index), width=width
-        )
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """The pieces of windows."""
+        return (window_tokens(features, index),)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
+        """A span is judged in the first window that holds all of it."""
         _, row, column = word_places(features, index, laid.first, owned=False)
         count = features["end"][index] - features["first"][index]
         words = np.zeros(laid.ids.shape, np.int64)
@@ -181,15 +174,7 @@ class SpanNer(SpanTask):
         row, start, length, label = self._find_golds(features, index)
         target[row, start, length, label] = 1
         first = features["first"][index] - features["sentence"][features["source"][index]]
-        return make_batch(
-            index,
-            laid,
-            features,
-            tokenizer,
-            targets={"spans": target},
-            places={"first": first},
-            inputs={"words": words},
-        )
+        return {"words": words}, {"spans": target}, {"first": first}
 
     def _list_spans(self, features: Features, items: Ints, width: int) -> NDArray[np.bool_]:
         """Which spans windows have, (B, width, K), by first word and length."""

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from softf1.metrics.operating import Units, choose_bars
 from softf1.metrics.spans import count_span_sets
-from softf1.tasks.base import BaseTask, describe_collapse, describe_counts
+from softf1.tasks.base import describe_collapse, describe_counts
 from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
 from softf1.tasks.headroom import Headroom, Sentence, measure_spans, sweep_confidence
+from softf1.tasks.text import TextTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     """(score, example or label, start, end, confidence)."""
 
 
-class SpanTask(BaseTask):
+class SpanTask(TextTask):
     """Spans of words that a model finds likelier than not; they may overlap.
 
     Attributes:

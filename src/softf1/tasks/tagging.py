@@ -16,12 +16,11 @@ from softf1.errors import InputError
 from softf1.metrics.operating import F1, Target, choose_bars
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
-from softf1.models.encoders import Head, build_model, find_output
+from softf1.models.encoders import Head, find_output
 from softf1.options import look_up
 from softf1.tasks.base import (
     DIGITS,
     IGNORE,
-    BaseTask,
     Batch,
     Features,
     Logits,
@@ -40,7 +39,7 @@ from softf1.tasks.headroom import (
     sweep_tags,
 )
 from softf1.tasks.labels import tune_classes
-from softf1.tasks.rows import assemble, make_batch, offsets, room
+from softf1.tasks.rows import offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.spans import list_units
 from softf1.tasks.suspects import Suspects, find_suspect_tags
@@ -59,6 +58,7 @@ from softf1.tasks.tags import (
     split_characters,
     tune_spans,
 )
+from softf1.tasks.text import TextTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
+    from softf1.tasks.rows import Flat, Ints, PaddedRows
+    from softf1.tasks.text import Parts
 
 NO_TAG = ""
 """Stands in for the tags of a file that has none."""
@@ -88,7 +90,7 @@ OF_CRF = (
 
 
 @dataclass(frozen=True)
-class Tagging(BaseTask):
+class Tagging(TextTask):
     """Named entities, parts of speech, segmentation.
 
     Attributes:
@@ -197,9 +199,7 @@ class Tagging(BaseTask):
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a linear layer over every token."""
-        model: nn.Module = build_model(
-            encoder, head=self.head, labels=self.labels, tokenizer=tokenizer, **options
-        )
+        model = super().build_model(encoder, tokenizer, **options)
         if self.decoder != "argmax":
             size = len(self.labels) + 1
             start = torch.tensor(self.transitions)
@@ -228,25 +228,16 @@ class Tagging(BaseTask):
             own = None if name == "train" else scheme
             check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
-    ) -> Batch:
-        """Windows as tensors; a target stands at the first piece of each owned word."""
-        index = np.asarray(items, np.int64)
-        laid = assemble(
-            tokenizer, tokenizer.layout(pair=False), window_tokens(features, index), width=width
-        )
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """The pieces of windows."""
+        return (window_tokens(features, index),)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
+        """A target stands at the first piece of each owned word."""
         word, row, column = word_places(features, index, laid.first, owned=True)
         target = np.full(laid.ids.shape, IGNORE, np.int64)
         target[row, column] = self.label_ids(features)[features["tag"][word]]
-        places = {"word": word, "row": row, "column": column}
-        return make_batch(index, laid, features, tokenizer, targets={"tags": target}, places=places)
+        return {}, {"tags": target}, {"word": word, "row": row, "column": column}
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`tags` (B, L, C), which losses take; a CRF decodes by what it is made of."""
