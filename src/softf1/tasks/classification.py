@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.rows import Flat, Ints, PaddedRows
-    from softf1.tasks.text import Parts
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 Example = TextExample | PairExample
 

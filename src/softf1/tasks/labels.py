@@ -26,8 +26,7 @@ from softf1.tasks.base import (
     describe_counts,
     to_probabilities,
 )
-from softf1.tasks.rows import rows, take
-from softf1.tasks.text import TextTask
+from softf1.tasks.rows import TextTask, rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction
     from softf1.tasks.headroom import Sentence
     from softf1.tasks.queries import Golds
-    from softf1.tasks.rows import Flat, Ints, PaddedRows
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
     from softf1.tasks.spans import Line, Scored
-    from softf1.tasks.text import Parts
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,7 @@ from softf1.data.examples import QAExample
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
 from softf1.models.encoders import Head, find_output
-from softf1.tasks.answers import (
-    ANSWER,
-    answer_first_words,
-    choose_spans,
-    count_answer,
-    find_answers,
-    list_answer_units,
-    measure_answers,
-    score_answers,
-)
+from softf1.tasks.answers import ANSWER, AnswerTask, answer_first_words
 from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_collapse
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
@@ -33,7 +24,6 @@ from softf1.tasks.contexts import (
 )
 from softf1.tasks.rows import ranges, rows, take
 from softf1.tasks.sentences import golds_inside
-from softf1.tasks.text import TextTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,10 +33,8 @@ if TYPE_CHECKING:
 
     from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.headroom import Headroom
-    from softf1.tasks.rows import Flat, Ints, PaddedRows
-    from softf1.tasks.text import Parts
+    from softf1.tasks.base import Predict
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 KEYS = ("start", "end")
 
@@ -57,7 +45,7 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")"""
 
 
 @dataclass(frozen=True)
-class QA(TextTask):
+class QA(AnswerTask):
     """Question answering as in SQuAD 1.1 and 2.0, QuoRef and CMRC.
 
     A window without the answer points at the classification token, in both modes.
@@ -217,7 +205,7 @@ class QA(TextTask):
         target: Target | Mapping[str, Target],
     ) -> tuple[Self, list[Point]]:
         """The least confidence of an answer; one is right where it is exactly a gold one."""
-        units = list_answer_units(self.decode(logits, features, examples), examples, self)
+        units = self.list_units(self.decode(logits, features, examples), examples)
         bars, points = choose_bars(units, target, [ANSWER])
         return replace(self, bars=bars), points
 
@@ -227,19 +215,6 @@ class QA(TextTask):
             return prediction
         several: dict[str, Any] = {"answers": []} if "answers" in prediction else {}
         return prediction | {"answer": "", "abstained": True} | several
-
-    def decode(
-        self, logits: Logits, features: Features, examples: Sequence[QAExample]
-    ) -> list[Prediction]:
-        """The best answer to every question, as it stands in its context."""
-        answers = find_answers(logits, features, examples, self)
-        return choose_spans(answers, self) if self.several else answers
-
-    def score(
-        self, predictions: Sequence[Prediction], examples: Iterable[QAExample]
-    ) -> dict[str, Any]:
-        """Exact match and F1 by the rules of the corpus."""
-        return score_answers(predictions, list(examples), self)
 
     def show(self, example: QAExample) -> dict[str, Any]:
         """Question and context with the answers, each of one span or several."""
@@ -287,30 +262,9 @@ class QA(TextTask):
         decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="question-answering", code=CODE)
 
-    def count_line(self, line: Mapping[str, Any]) -> LineCounts:
-        """Exact match and F1 of an answer."""
-        return count_answer(line, self)
-
     def line_group(self, line: Mapping[str, Any]) -> Any:
         """Questions over one context are no independent examples."""
         return line["context"]
-
-    def headroom(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        logits: Logits | None = None,
-        features: Features | None = None,
-        examples: Sequence[Any] = (),
-    ) -> Headroom:
-        """The no-answer threshold, a perfect choice of no answer, the n best, boundaries."""
-        if logits is not None and features is not None and not self.several:
-            listing = replace(self, listed=self.n_best)
-            answers = find_answers(logits, features, examples, listing)
-            lines = [
-                {**line, "candidates": one["candidates"]}
-                for line, one in zip(lines, answers, strict=True)
-            ]
-        return measure_answers(lines, self)
 
     def fit_majority(self, train: Sequence[QAExample]) -> Predict:
         """No answer where most questions have none; else the context's first words."""

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Predict
-    from softf1.tasks.rows import Flat, Ints, PaddedRows
-    from softf1.tasks.text import Parts
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 
 WINDOW = ("first", "end", "before")

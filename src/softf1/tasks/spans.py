@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from softf1.metrics.operating import Units, choose_bars
+from softf1.metrics.operating import choose_bars
 from softf1.metrics.spans import count_span_sets
 from softf1.tasks.base import describe_collapse, describe_counts
 from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
-from softf1.tasks.headroom import Headroom, Sentence, measure_spans, sweep_confidence
-from softf1.tasks.text import TextTask
+from softf1.tasks.headroom import Headroom, Sentence, list_units, measure_spans, sweep_confidence
+from softf1.tasks.rows import TextTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -132,16 +132,6 @@ def predict_spans(found: Iterable[tuple[Any, float]]) -> Prediction:
     """
     own = sorted(found)
     return {"spans": [list(span) for span, _ in own], "confidence": [sure for _, sure in own]}
-
-
-def list_units(sentences: Iterable[Sentence]) -> Units:
-    """The spans that were given, each right or not, and the labels of those that should be."""
-    units = Units([], [], [], [], [])
-    for item, one in enumerate(sentences):
-        units.gold.append([label for _, _, label in one.gold])
-        for span, sure in one.found.items():
-            units.add(item, span[2], sure, right=span in one.gold)
-    return units
 
 
 def keep_flat(spans: Iterable[Scored]) -> list[Scored]:

@@ -34,14 +34,14 @@ from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars, des
 from softf1.tasks.headroom import (
     NO_LOGITS,
     Headroom,
+    list_units,
     measure_spans,
     measure_tags,
     sweep_tags,
 )
 from softf1.tasks.labels import tune_classes
-from softf1.tasks.rows import offsets, room
+from softf1.tasks.rows import TextTask, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
-from softf1.tasks.spans import list_units
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
     by_word,
@@ -58,7 +58,6 @@ from softf1.tasks.tags import (
     split_characters,
     tune_spans,
 )
-from softf1.tasks.text import TextTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,8 +69,7 @@ if TYPE_CHECKING:
     from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.rows import Flat, Ints, PaddedRows
-    from softf1.tasks.text import Parts
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 NO_TAG = ""
 """Stands in for the tags of a file that has none."""
