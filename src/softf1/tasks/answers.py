@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from softf1.tasks.base import Features, Logits, Predict, Prediction
 
     Line = Mapping[str, Any]
-    Floats = NDArray[np.floating[Any]]
+    Floats = NDArray[np.float64]
 
 ANSWER = "answer"
 """The one label that an answer has."""

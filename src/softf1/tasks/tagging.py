@@ -53,7 +53,6 @@ from softf1.tasks.tags import (
     list_entities,
     read_sentence,
     score_tags,
-    sequence_logits,
     span_labels,
     split_characters,
     tune_spans,
@@ -330,27 +329,29 @@ class Tagging(TextTask):
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The best tag of every word, or the best tags of every sentence, with probabilities."""
-        at = features["sentence"].tolist()
-        if self.decoder != "argmax":
-            emissions = by_word(logits["logits"], logits, features)
-            return decode_sequences(emissions, logits["transitions"][0], at, self.labels)
-        scores = logits["logits"] + np.array(self.biases or 0.0)
-        best = by_word(scores.argmax(-1), logits, features)
-        sure = by_word(
-            to_probabilities(scores, multi_label=False).max(-1, initial=0), logits, features
-        )
+        if self.decoder == "argmax":
+            scores = logits["logits"] + np.array(self.biases or 0.0)
+            chance = to_probabilities(scores, multi_label=False).max(-1, initial=0)
+            best, sure = (by_word(x, logits, features) for x in (scores.argmax(-1), chance))
+        else:
+            best, rows = self._decode_sequences(logits, features)
+            chances = to_probabilities(rows.astype(np.float64), multi_label=False)
+            sure = np.take_along_axis(chances, best[:, None], axis=1)[:, 0]
         tags, sure = [self.labels[i] for i in best.tolist()], sure.round(DIGITS).tolist()
-        return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in pairwise(at)]
+        at = pairwise(features["sentence"].tolist())
+        return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in at]
+
+    def _decode_sequences(self, logits: Logits, features: Features) -> tuple[Ints, NDArray[Any]]:
+        """The best tags by the CRF, and logits over all sequences."""
+        rows = by_word(logits["logits"], logits, features)
+        return decode_sequences(rows, logits["transitions"][0], features["sentence"])
 
     def details(self, prediction: Prediction) -> dict[str, Any]:
         """The spans of the tags, as a line of predictions has them."""
         if self.spans is None:
             return {}
-        return {
-            "entities": list_entities(
-                prediction["tags"], prediction["confidence"], scheme=self.spans
-            )
-        }
+        tags, sure = prediction["tags"], prediction["confidence"]
+        return {"entities": list_entities(tags, sure, scheme=self.spans)}
 
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[TaggedSentence]
@@ -422,22 +423,21 @@ class Tagging(TextTask):
         scheme = self.spans
         sentences = [read_sentence(line, line["tags"], scheme) for line in lines]
         what = f"One bias, for {OUTSIDE}"
-        if rows is None:
-            missing = [NO_LOGITS] if self.decoder == "argmax" else ["no bias: a CRF has none"]
-            return measure_spans(sentences, None, what=what, missing=missing)
-        if OUTSIDE not in self.labels:
-            missing = [f"no bias: every word is in a span, none is {OUTSIDE}"]
-            return measure_spans(sentences, None, what=what, missing=missing)
+        if rows is None or OUTSIDE not in self.labels:
+            reason = f"no bias: every word is in a span, none is {OUTSIDE}"
+            if rows is None:
+                reason = NO_LOGITS if self.decoder == "argmax" else "no bias: a CRF has none"
+            return measure_spans(sentences, None, what=what, missing=[reason])
         best, tags = sweep_tags(lines, rows, labels=self.labels, outside=OUTSIDE, scheme=scheme)
         then = [read_sentence(line, own, scheme) for line, own in zip(lines, tags, strict=True)]
         return measure_spans(sentences, best, what=what, then=then)
 
     def find_suspects(self, logits: Logits, features: Features) -> Suspects:
         """Spans, or words where tags make up none, whose given tags the model finds unlikely."""
-        rows = by_word(logits["logits"], logits, features)
-        if self.decoder != "argmax":
-            at = features["sentence"].tolist()
-            rows = sequence_logits(rows, logits["transitions"][0], at)
+        if self.decoder == "argmax":
+            rows = by_word(logits["logits"], logits, features)
+        else:
+            _, rows = self._decode_sequences(logits, features)
         chance = to_probabilities(rows, multi_label=False)
         gold = self.label_ids(features)[features["tag"]]
         whole = self.spans is not None
