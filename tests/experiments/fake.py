@@ -16,11 +16,11 @@ import numpy as np
 from softf1.experiments.workers import run_job
 from softf1.files import hash_file
 from softf1.recipe import build_recipe, describe_recipe, hash_recipe
-from softf1.tasks.labels import score_labels
+from softf1.tasks import make_task
 
 LABELS = ("no", "yes")
 QUALITY = {"ce": 1.0, "dice": 1.5, "dsc": 0.2}
-TASK = SimpleNamespace(multi_label=False, positive_label="yes")  # as much as scoring needs
+TASK = make_task("classification", labels=LABELS)
 
 
 def run_inline(run, jobs):
@@ -117,4 +117,4 @@ def draw(recipe, *, split, quality=0.0):
 def write(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    return score_labels(lines, [tuple(line["gold"]) for line in lines], TASK)
+    return TASK.score(lines, [SimpleNamespace(labels=tuple(line["gold"])) for line in lines])

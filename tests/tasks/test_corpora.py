@@ -6,8 +6,8 @@ import torch
 
 from softf1.models.encoders import make_tokenizer
 from softf1.tasks.base import join
-from softf1.tasks.contexts import golds_inside
 from softf1.tasks.registry import make_task
+from softf1.tasks.sentences import golds_inside
 
 
 def tags_of_gold(task, features, tokenizer):

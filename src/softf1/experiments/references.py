@@ -128,7 +128,7 @@ def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
-    from softf1.tasks.labels import decide_labels, to_logits
+    from softf1.tasks.labels import to_logits
 
     train = [one for one in examples["train"] if task.multi_label or one.labels]
     weigh = _fit_weights(train)
@@ -143,7 +143,7 @@ def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
 
         def predict(own: Sequence[Any]) -> list[Prediction]:
             share = model.predict_proba(weigh(own))
-            return decide_labels(to_logits(share, multi_label=task.multi_label), task)
+            return task.decide(to_logits(share, multi_label=task.multi_label))
 
         return predict
 

@@ -1,4 +1,4 @@
-"""From logits of windows to answers, and their scores."""
+"""From logits of windows to answers, their scores, and what better ones would gain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 from itertools import chain
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,19 +32,22 @@ from softf1.tasks.headroom import (
     name_example,
     sweep_parts,
 )
-from softf1.tasks.nbest import find_best_spans, list_answers, null_scores
-from softf1.tasks.rows import offsets, pad, ranges
+from softf1.tasks.nbest import Positions, find_best_spans, list_answers, null_scores
+from softf1.tasks.rows import TextTask, offsets, pad, ranges
+from softf1.tasks.sentences import Numbering, check_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from softf1.data.examples import QAExample
     from softf1.metrics.counts import Mean
     from softf1.metrics.headroom import Best
-    from softf1.tasks.base import Features, LineCounts, Logits, Predict, Prediction
-    from softf1.tasks.nbest import Positions
+    from softf1.tasks.base import Features, Logits, Predict, Prediction
+
+    Line = Mapping[str, Any]
+    Floats = NDArray[np.float64]
 
 ANSWER = "answer"
 """The one label that an answer has."""
@@ -53,137 +56,95 @@ BOTH_LIKELY = math.log(0.25)
 """A further span is given where its start and its end are as likely as not, 0.5 · 0.5."""
 
 
-class Answering(Protocol):
-    """The attributes of a task that the functions here read; `QA` explains them."""
+class AnswerTask(TextTask):
+    """Decisions about answers to questions; `QA` explains the attributes."""
 
-    @property
-    def positions(self) -> Positions:
-        """How positions are predicted: softmax or sigmoid."""
+    positions: Positions
+    no_answer: bool
+    several: bool
+    rules: str | None
+    n_best: int
+    max_answer: int | None
+    longest: int
+    listed: int
+    null_threshold: float
 
-    @property
-    def no_answer(self) -> bool:
-        """Whether a question may have no answer."""
+    def decode(
+        self, logits: Logits, features: Features, examples: Sequence[QAExample]
+    ) -> list[Prediction]:
+        """The best answer to every question, as it stands in its context."""
+        answers = self.find_answers(logits, features, examples, listed=self.listed)
+        return [self._choose_spans(one) for one in answers] if self.several else answers
 
-    @property
-    def several(self) -> bool:
-        """Whether an answer may have several spans."""
+    def find_answers(
+        self, logits: Logits, features: Features, examples: Sequence[QAExample], *, listed: int
+    ) -> list[Prediction]:
+        """The best answer to every question, and how much better no answer would be."""
+        start, end, count = _matrices(logits, len(features))
+        column = np.arange(start.shape[1])
+        # Several starts and ends have many pairings, most of them wrong ones.
+        n_best = self.n_best * 5 if self.several else self.n_best
+        spans = find_best_spans(
+            start,
+            end,
+            inside=(column >= 1) & (column <= count[:, None]),
+            n_best=n_best,
+            max_length=self.max_answer or self.longest,
+            positions=self.positions,
+        )
+        token = ranges(features["first"], count)
+        chars = [
+            pad(features[name][token], count, fill=0, width=start.shape[1], shift=1)
+            for name in ("char_start", "char_end")
+        ]
+        best = list_answers(
+            spans,
+            offsets=np.stack(chars, axis=-1),
+            question=features["source"],
+            contexts=[example.context for example in examples],
+            n_best=n_best,
+        )
+        null = null_scores(
+            start, end, null_position=0, question=features["source"], positions=self.positions
+        )
+        return [
+            self._predict(example.id, candidates, float(score), listed)
+            for example, candidates, score in zip(examples, best, null, strict=True)
+        ]
 
-    @property
-    def rules(self) -> str | None:
-        """How answers are scored."""
+    def _predict(self, name: str, candidates: list[Any], null: float, listed: int) -> Prediction:
+        best = candidates[0] if candidates else None
+        above = null - best.score if best is not None else math.inf
+        empty = best is None or (self.no_answer and above > self.null_threshold)
+        return {
+            "id": name,
+            "answer": "" if best is None or empty else best.text,
+            "start": 0 if best is None else best.start,
+            "end": 0 if best is None else best.end,
+            "text": "" if best is None else best.text,
+            "null_score": above,
+            "confidence": round(self._confidence(candidates, null, empty=empty), DIGITS),
+            "candidates": [c._asdict() for c in candidates[: None if self.several else listed]],
+        }
 
-    @property
-    def n_best(self) -> int:
-        """How many spans of a window are candidates."""
+    def _confidence(self, candidates: list[Any], null: float, *, empty: bool) -> float:
+        """Returns the probability of the answer.
 
-    @property
-    def max_answer(self) -> int | None:
-        """Tokens of an answer at most, if the user set it."""
+        Softmax over positions: among the n best spans, and no answer where that is allowed, with
+        the tuned threshold taken off its score. Sigmoid: of its start times that of its end.
+        """
+        if not candidates:
+            return 1.0
+        if self.positions == "sigmoid":
+            return math.exp(null if empty else candidates[0].score)
+        scores = np.array([candidate.score for candidate in candidates])
+        if self.no_answer:
+            scores = np.append(scores, null - self.null_threshold)
+        shares = np.exp(scores - scores.max())
+        return float(shares[-1 if empty else 0] / shares.sum())
 
-    @property
-    def longest(self) -> int:
-        """Tokens of an answer at most otherwise."""
-
-    @property
-    def listed(self) -> int:
-        """How many candidates a prediction lists."""
-
-    @property
-    def null_threshold(self) -> float:
-        """How much better no answer must score to be given."""
-
-
-def find_answers(
-    logits: Logits, features: Features, examples: Sequence[QAExample], task: Answering
-) -> list[Prediction]:
-    """The best answer to every question, and how much better no answer would be."""
-    start, end, count = _matrices(logits, len(features))
-    column = np.arange(start.shape[1])
-    inside = (column >= 1) & (column <= count[:, None])
-    # Several starts and ends have many pairings, most of them wrong ones.
-    n_best = task.n_best * 5 if task.several else task.n_best
-    spans = find_best_spans(
-        start,
-        end,
-        inside=inside,
-        n_best=n_best,
-        max_length=task.max_answer or task.longest,
-        positions=task.positions,
-    )
-    token = ranges(features["first"], count)
-    chars = [
-        pad(features[name][token], count, fill=0, width=start.shape[1], shift=1)
-        for name in ("char_start", "char_end")
-    ]
-    best = list_answers(
-        spans,
-        offsets=np.stack(chars, axis=-1),
-        question=features["source"],
-        contexts=[example.context for example in examples],
-        n_best=n_best,
-    )
-    null = null_scores(
-        start, end, null_position=0, question=features["source"], positions=task.positions
-    )
-    return [
-        _predict(example.id, candidates, float(score), task)
-        for example, candidates, score in zip(examples, best, null, strict=True)
-    ]
-
-
-def _matrices(logits: Logits, windows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-    """Start and end logits (windows, 1 + tokens), that of no answer in column 0."""
-    order = np.argsort(logits["item"])
-    if not np.array_equal(logits["item"][order], np.arange(windows)):
-        raise ValueError(f"wanted {windows} windows, each once, got {len(order)}")
-    count = logits["count"][order]
-    place = ranges(offsets(logits["count"])[:-1][order], count)
-    out = []
-    for key in ("start", "end"):
-        matrix = pad(logits[key][place], count, fill=-np.inf, shift=1)
-        matrix[:, 0] = logits[f"null_{key}"][order]
-        out.append(matrix)
-    return out[0], out[1], count
-
-
-def _predict(name: str, candidates: list[Any], null: float, task: Answering) -> Prediction:
-    best = candidates[0] if candidates else None
-    above = null - best.score if best is not None else math.inf
-    empty = best is None or (task.no_answer and above > task.null_threshold)
-    listed = len(candidates) if task.several else task.listed
-    return {
-        "id": name,
-        "answer": "" if best is None or empty else best.text,
-        "start": 0 if best is None else best.start,
-        "end": 0 if best is None else best.end,
-        "text": "" if best is None else best.text,
-        "null_score": above,
-        "confidence": round(_confidence(candidates, null, task, empty=empty), DIGITS),
-        "candidates": [c._asdict() for c in candidates[:listed]],
-    }
-
-
-def _confidence(candidates: list[Any], null: float, task: Answering, *, empty: bool) -> float:
-    """Returns the probability of the answer.
-
-    Softmax over positions: among the n best spans, and no answer where that is allowed, with the
-    tuned threshold taken off its score. Sigmoid: of its start times that of its end.
-    """
-    if not candidates:
-        return 1.0
-    if task.positions == "sigmoid":
-        return math.exp(null if empty else candidates[0].score)
-    scores = np.array([candidate.score for candidate in candidates])
-    if task.no_answer:
-        scores = np.append(scores, null - task.null_threshold)
-    shares = np.exp(scores - scores.max())
-    return float(shares[-1 if empty else 0] / shares.sum())
-
-
-def choose_spans(predictions: list[Prediction], task: Answering) -> list[Prediction]:
-    """The best span and every further likely one that does not overlap one taken before."""
-    out = []
-    for item in predictions:
+    def _choose_spans(self, item: Prediction) -> Prediction:
+        """The best span and every further likely one that does not overlap one taken before."""
         taken: list[dict[str, Any]] = []
         for one in item["candidates"] if item["answer"] else []:
             apart = all(one["end"] <= t["start"] or one["start"] >= t["end"] for t in taken)
@@ -191,158 +152,165 @@ def choose_spans(predictions: list[Prediction], task: Answering) -> list[Predict
                 taken.append(one)
         taken.sort(key=lambda one: one["start"])
         spans = {"answers": [one["text"] for one in taken]}
-        out.append(item | spans | {"candidates": item["candidates"][: task.listed]})
-    return out
+        return item | spans | {"candidates": item["candidates"][: self.listed]}
+
+    @property
+    def scored_by(self) -> str:
+        """The rules by which answers are scored."""
+        return self.rules or ("squad2" if self.no_answer else "quoref" if self.several else "squad")
+
+    def list_texts(self, line: Line) -> list[str]:
+        """The spans of the answer; one, unless several are scored."""
+        several = "answers" in line and self.scored_by == "quoref"
+        return list(line["answers"]) if several else [line["answer"]]
+
+    def score(
+        self, predictions: Sequence[Prediction], examples: Iterable[QAExample]
+    ) -> dict[str, Any]:
+        """Exact match and F1 by the rules of the corpus."""
+        gold = [[answer.texts for answer in example.answers] for example in examples]
+        counts = _count_answers([*map(self.list_texts, predictions)], gold, self.scored_by)
+        scores = {name: mean.value for name, mean in counts.items()}
+        if self.scored_by == "squad2":
+            # The best threshold is looked for among all answers, those held back too.
+            best = score_squad2(
+                [item["text"] for item in predictions],
+                [[*chain.from_iterable(answers)] for answers in gold],
+                null_scores=[item["null_score"] for item in predictions],
+            ).best_f1
+            scores |= {"best_f1": best.score, "best_f1_threshold": best.threshold}
+        return scores
+
+    def count_line(self, line: Line) -> dict[str, Mean]:
+        """Exact match and F1 of an answer."""
+        return _count_answer(tuple(self.list_texts(line)), _freeze(line), self.scored_by)
+
+    def list_units(self, predictions: Sequence[Prediction], examples: Sequence[QAExample]) -> Units:
+        """The answers that were given, each exactly right or not; one context is one item."""
+        context = Numbering().numbers([example.context for example in examples]).tolist()
+        units = Units([], [], [], [], [[] for _ in set(context)])
+        for item, one, example in zip(context, predictions, examples, strict=True):
+            gold = [answer.texts for answer in example.answers]
+            if gold:
+                units.gold[item].append(ANSWER)
+            if one["answer"]:
+                exact = self.count_line(one | {"gold": gold})["exact"]
+                right = bool(gold) and exact.value == 1
+                units.add(item, ANSWER, one["confidence"], right=right)
+        return units
+
+    def headroom(
+        self,
+        lines: Sequence[Line],
+        logits: Logits | None = None,
+        features: Features | None = None,
+        examples: Sequence[Any] = (),
+    ) -> Headroom:
+        """The no-answer threshold, a perfect choice of no answer, the n best, boundaries."""
+        listed = [[one["text"] for one in line.get("candidates") or ()] for line in lines]
+        if logits is not None and features is not None and not self.several:
+            answers = self.find_answers(logits, features, examples, listed=self.n_best)
+            listed = [[one["text"] for one in answer["candidates"]] for answer in answers]
+        now = np.array([self.count_line(line)["f1"].value for line in lines])
+        steps: list[Stage] = []
+        parts: list[Gain] = []
+        missing = []
+        reached, ranked = now, None
+
+        def score(line: Line, text: str) -> float:
+            return _count_answer((text,), _freeze(line), self.scored_by)["f1"].value
+
+        def compare(title: str, better: Floats, wins: str) -> Gain:
+            places = np.flatnonzero(better > now)
+            examples = [
+                name_example(
+                    lines[i],
+                    text=lines[i]["question"],
+                    found=lines[i]["answer"],
+                    gold=[" + ".join(gold) for gold in lines[i]["gold"]],
+                )
+                for i in places[:SHOWN]
+            ]
+            counts = {"mended": len(places), "questions": len(lines)}
+            more = {"wins": wins, "counts": counts, "examples": examples}
+            return make_part(title, _mean(better), _mean(now), **more)
+
+        if self.no_answer:
+            raw = np.array([score(line, line["text"]) for line in lines])
+            empty = np.array([score(line, "") for line in lines])
+            null = np.array([_number(line["null_score"]) for line in lines])
+            best = _sweep_null(lines, now, raw, empty, null)
+            what = "One no-answer threshold"
+            parts += sweep_parts(best, what)
+            reached = np.maximum(raw, empty)
+            parts.append(compare("A perfect choice between the answer and none", reached, DECISION))
+            choice = Stage("A perfect choice of no answer", parts[-1].score)
+            steps += [Stage(what, best.score), choice]
+            answerable = np.array([bool(line["gold"]) for line in lines], bool)
+            ranked = average_precision(-null, answerable)
+        if any(listed) and not self.several:
+            title = f"The best of the {max(map(len, listed))} likeliest answers"
+            top = [
+                max((score(line, text) for text in texts), default=0.0)
+                for line, texts in zip(lines, listed, strict=True)
+            ]
+            parts.append(compare(title, np.maximum(now, top), RANKING))
+            reached = np.maximum(reached, top)
+            steps.append(Stage(title, _mean(reached)))
+        else:
+            why = "answers of several spans have none"
+            why = why if self.several else "the predictions list none"
+            missing.append(f"the n best answers: {why}")
+        near, reached = ((values > 0).astype(float) for values in (now, reached))
+        parts.append(compare("Right boundaries where the answer shares a word", near, LIMITS))
+        steps.append(Stage("Right boundaries", _mean(reached)))
+        steps.append(Stage("Answers that were not found", 1.0))
+        more = {"average_precision": ranked, "missing": missing}
+        return make_headroom("f1", _mean(now), parts, steps, **more)
 
 
-def score_answers(
-    predictions: Sequence[Prediction], examples: Sequence[QAExample], task: Answering
-) -> dict[str, Any]:
-    """Exact match and F1 by the rules of the corpus."""
-    rules = rules_of(task)
-    if rules == "quoref":
-        spans = [[list(answer.texts) for answer in example.answers] for example in examples]
-        given = [item.get("answers", [item["answer"]]) for item in predictions]
-        scores = score_quoref(given, spans)
-        return {"exact": scores.exact.value, "f1": scores.f1.value}
-    gold = [[text for answer in example.answers for text in answer.texts] for example in examples]
-    predicted = [item["answer"] for item in predictions]
-    if rules == "squad2":
-        return _score_squad2(predictions, predicted, gold)
-    scores = (score_cmrc if rules == "cmrc" else score_squad)(predicted, gold)
-    return {"exact": scores.exact.value, "f1": scores.f1.value}
+def _matrices(logits: Logits, windows: int) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Start and end logits (windows, 1 + tokens), that of no answer in column 0."""
+    check_windows(logits["item"], windows)
+    order = np.argsort(logits["item"])
+    count = logits["count"][order]
+    place = ranges(offsets(logits["count"])[:-1][order], count)
+    start, end = (pad(logits[key][place], count, fill=-np.inf, shift=1) for key in ("start", "end"))
+    start[:, 0], end[:, 0] = logits["null_start"][order], logits["null_end"][order]
+    return start, end, count
 
 
-def _score_squad2(
-    predictions: Sequence[Prediction], predicted: list[str], gold: list[list[str]]
-) -> dict[str, Any]:
-    scores = score_squad2(predicted, gold)
-    # The best threshold is looked for among all answers, those held back too.
-    raw = score_squad2(
-        [item["text"] for item in predictions],
-        gold,
-        null_scores=[item["null_score"] for item in predictions],
-    )
-    return {
-        "exact": scores.all.exact.value,
-        "f1": scores.all.f1.value,
-        "has_answer_f1": scores.has_answer.f1.value,
-        "no_answer_f1": scores.no_answer.f1.value,
-        "best_f1": raw.best_f1.score,
-        "best_f1_threshold": raw.best_f1.threshold,
-    }
-
-
-def rules_of(task: Answering) -> str:
-    """The rules by which answers are scored."""
-    return task.rules or ("squad2" if task.no_answer else "quoref" if task.several else "squad")
-
-
-def count_answer(line: Mapping[str, Any], task: Answering) -> LineCounts:
-    """Returns what the answer to one question adds to the means behind the scores."""
-    rules = rules_of(task)
-    given = line.get("answers", [line["answer"]]) if rules == "quoref" else [line["answer"]]
-    return _count_texts(tuple(given), tuple(map(tuple, line["gold"])), rules)
-
-
-def list_answer_units(
-    predictions: Sequence[Prediction], examples: Sequence[QAExample], task: Answering
-) -> Units:
-    """The answers that were given, each exactly right or not; one context is one item."""
-    contexts = {text: place for place, text in enumerate({one.context: 0 for one in examples})}
-    units = Units([], [], [], [], [[] for _ in contexts])
-    for one, example in zip(predictions, examples, strict=True):
-        item = contexts[example.context]
-        gold = [list(answer.texts) for answer in example.answers]
-        if gold:
-            units.gold[item].append(ANSWER)
-        if one["answer"]:
-            exact = count_answer(one | {"gold": gold}, task)["exact"]
-            right = bool(gold) and cast("Mean", exact).value == 1
-            units.add(item, ANSWER, one["confidence"], right=right)
-    return units
+def _freeze(line: Line) -> tuple[tuple[str, ...], ...]:
+    """The gold answers of a line, as a cache takes them."""
+    return tuple(map(tuple, line["gold"]))
 
 
 @lru_cache(maxsize=200_000)  # most predictions are the same from run to run
-def _count_texts(
+def _count_answer(
     given: tuple[str, ...], gold: tuple[tuple[str, ...], ...], rules: str
-) -> LineCounts:
+) -> dict[str, Mean]:
+    return _count_answers([given], [gold], rules)
+
+
+def _count_answers(
+    given: Sequence[Sequence[str]], gold: Sequence[Sequence[Sequence[str]]], rules: str
+) -> dict[str, Mean]:
+    """Exact match and F1 of answers, each of one span or several, by the rules of a corpus."""
     if rules == "quoref":
-        scores = score_quoref([given], [gold])
+        scores = score_quoref(given, gold)
         return {"exact": scores.exact, "f1": scores.f1}
-    texts = list(chain.from_iterable(gold))
+    answers = [text for (text,) in given]
+    texts = [[*chain.from_iterable(own)] for own in gold]
     if rules == "squad2":
-        both = score_squad2(given, [texts])
+        both = score_squad2(answers, texts)
         split = {"has_answer_f1": both.has_answer.f1, "no_answer_f1": both.no_answer.f1}
         return {"exact": both.all.exact, "f1": both.all.f1, **split}
-    scores = (score_cmrc if rules == "cmrc" else score_squad)(given, [texts])
+    scores = (score_cmrc if rules == "cmrc" else score_squad)(answers, texts)
     return {"exact": scores.exact, "f1": scores.f1}
 
 
-def measure_answers(lines: Sequence[Mapping[str, Any]], task: Answering) -> Headroom:
-    """Measures what better decisions, rankings and boundaries of answers would gain."""
-    rules = rules_of(task)
-
-    def score(line: Mapping[str, Any], text: str) -> float:
-        counts = _count_texts((text,), tuple(map(tuple, line["gold"])), rules)
-        return float(counts["f1"].value)  # type: ignore[union-attr]
-
-    now = np.array([count_answer(line, task)["f1"].value for line in lines])  # type: ignore[union-attr]
-    decided = float(now.mean()) if len(now) else 0.0
-    steps: list[Stage] = []
-    parts: list[Gain] = []
-    missing = []
-    reached, ranked = now, None
-
-    def compare(title: str, better: NDArray[Any], wins: str) -> Gain:
-        places = np.flatnonzero(better > now)
-        mean = float(better.mean()) if len(better) else 0.0
-        examples = [
-            name_example(
-                lines[i],
-                text=lines[i]["question"],
-                found=lines[i]["answer"],
-                gold=[" + ".join(gold) for gold in lines[i]["gold"]],
-            )
-            for i in places[:SHOWN]
-        ]
-        counts = {"mended": len(places), "questions": len(lines)}
-        return make_part(title, mean, decided, wins=wins, counts=counts, examples=examples)
-
-    if task.no_answer:
-        raw, empty = (
-            np.array([score(x, y) for x, y in zip(lines, texts, strict=True)])
-            for texts in ([line["text"] for line in lines], [""] * len(lines))
-        )
-        null = np.array([_number(line["null_score"]) for line in lines])
-        best = _sweep_null(lines, now, raw, empty, null)
-        what = "One no-answer threshold"
-        parts += sweep_parts(best, what)
-        reached = np.maximum(raw, empty)
-        parts.append(compare("A perfect choice between the answer and none", reached, DECISION))
-        steps += [Stage(what, best.score), Stage("A perfect choice of no answer", parts[-1].score)]
-        answerable = np.array([bool(line["gold"]) for line in lines], bool)
-        ranked = average_precision(-null, answerable)
-    listed = [[one["text"] for one in line.get("candidates") or ()] for line in lines]
-    if any(listed) and not task.several:
-        longest = max(map(len, listed))
-        top = [
-            max((score(line, text) for text in texts), default=0.0)
-            for line, texts in zip(lines, listed, strict=True)
-        ]
-        title = f"The best of the {longest} likeliest answers"
-        parts.append(compare(title, np.maximum(now, top), RANKING))
-        reached = np.maximum(reached, top)
-        steps.append(Stage(title, float(reached.mean())))
-    else:
-        why = "answers of several spans have none" if task.several else "the predictions list none"
-        missing.append(f"the n best answers: {why}")
-    near = np.where(now > 0, 1.0, 0.0)
-    parts.append(compare("Right boundaries where the answer shares a word", near, LIMITS))
-    reached = np.where(reached > 0, 1.0, 0.0)
-    steps.append(Stage("Right boundaries", float(reached.mean()) if len(now) else 0.0))
-    steps.append(Stage("Answers that were not found", 1.0))
-    return make_headroom("f1", decided, parts, steps, average_precision=ranked, missing=missing)
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else 0.0
 
 
 def _number(score: float | None) -> float:
@@ -351,17 +319,12 @@ def _number(score: float | None) -> float:
 
 
 def _sweep_null(
-    lines: Sequence[Mapping[str, Any]],
-    now: NDArray[Any],
-    raw: NDArray[Any],
-    empty: NDArray[Any],
-    null: NDArray[Any],
+    lines: Sequence[Line], now: Floats, raw: Floats, empty: Floats, null: Floats
 ) -> Best:
     """A threshold up to which answers are given, over all values; contexts stay in one fold."""
-    contexts = {line["context"]: None for line in lines}
-    number = {context: i for i, context in enumerate(contexts)}
-    own = assign_folds(len(contexts), folds=FOLDS, seed=0)
-    fold = own[[number[line["context"]] for line in lines]] if lines else own
+    number = Numbering()
+    context = number.numbers([line["context"] for line in lines])
+    fold = assign_folds(len(number), folds=FOLDS, seed=0)[context]
     start, decided = np.zeros((2, FOLDS, 1, 2))
     for table, values in ((start, empty), (decided, now)):
         np.add.at(table[:, 0], fold, np.stack([values, np.ones_like(values)], axis=1))

@@ -33,13 +33,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from softf1.data.registry import iterate
 from softf1.errors import InputError
 from softf1.files import finite
+from softf1.metrics.operating import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,13 +50,11 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.metrics.counts import Counts, Mean
-    from softf1.metrics.operating import Point, Target
+    from softf1.metrics.operating import Point
     from softf1.models.encoders import Head
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
     from softf1.tasks.headroom import Headroom
-
-Example = TypeVar("Example")
 
 Logits = dict[str, "NDArray[Any]"]
 """What evaluation keeps of a batch; the first axis of every array grows over batches."""
@@ -282,17 +280,11 @@ class Task(Protocol):
         """
 
 
-def read_examples(
-    task: Task, path: Path | str, kind: type[Example], problems: Problems | None
-) -> Iterator[Example]:
-    """Reads the examples of a file for a task; raises for another type of example."""
-    for example in iterate(
-        path, format=task.format, task=task.file_kind, problems=problems, **task.reader
-    ):
-        if not isinstance(example, kind):
-            got = type(example).__name__
-            raise InputError(f"task {task.kind} wanted {kind.__name__}, got {got}", path=path)
-        yield example
+def check_named(target: Target | Mapping[str, Target], labels: Sequence[str]) -> None:
+    """Raises if a table of targets names a label that is not in the training data."""
+    for name in () if isinstance(target, Target) or not labels else target:
+        if name not in labels:
+            raise InputError(f"wanted labels of the training data, {', '.join(labels)}; got {name}")
 
 
 def describe_unseen(names: Iterable[str], labels: Sequence[str]) -> list[str]:

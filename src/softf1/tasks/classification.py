@@ -8,11 +8,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 
 from softf1.data.examples import PairExample, TextExample
 from softf1.errors import InputError
-from softf1.models.encoders import Head, build_model, find_output
+from softf1.models.encoders import Head, find_output
 from softf1.tasks.base import (
     Batch,
     Features,
@@ -20,8 +19,6 @@ from softf1.tasks.base import (
     Prediction,
     by_item,
     describe_collapse,
-    describe_unseen,
-    read_examples,
     to_probabilities,
 )
 from softf1.tasks.card import (
@@ -34,25 +31,10 @@ from softf1.tasks.card import (
     list_values,
 )
 from softf1.tasks.headroom import Headroom, measure_labels
-from softf1.tasks.labels import (
-    check_label_target,
-    count_label_targets,
-    count_labels,
-    decide_labels,
-    find_label_strata,
-    make_targets,
-    operate_labels,
-    rank_labels,
-    score_labels,
-    shift_logits,
-    to_logits,
-    tune_labels,
-)
+from softf1.tasks.labels import LabelTask, count_labels, to_logits
 from softf1.tasks.rows import (
-    assemble,
     encode_texts,
     keep,
-    model_inputs,
     offsets,
     room,
     share_room,
@@ -66,14 +48,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.data.problems import Problems
-    from softf1.metrics.operating import Point, Target
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import LineCounts, Predict, Ranked
-    from softf1.tasks.rows import Flat
+    from softf1.tasks.base import LineCounts, Predict
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 Example = TextExample | PairExample
 
@@ -88,7 +67,7 @@ compare({{"text": "The first text.", "text_pair": "The second text."}})"""
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(LabelTask):
     """Classification of texts: topics, sentiment, and so on.
 
     Attributes:
@@ -129,27 +108,6 @@ class Classification:
         if self.metric == ("accuracy" if self.multi_label else "subset_accuracy"):
             wanted = "subset_accuracy" if self.multi_label else "accuracy"
             raise InputError(f"option metric of task {self.kind}: wanted {wanted} here")
-
-    @property
-    def softmax(self) -> bool:
-        """Whether each text has one label."""
-        return not self.multi_label
-
-    @property
-    def primary_metric(self) -> str:
-        """The primary metric."""
-        several = self.multi_label or len(self.labels) == 2
-        return self.metric or ("f1" if several else "macro_f1")
-
-    @property
-    def positive_label(self) -> str | None:
-        """The label whose F1 counts, where there are two."""
-        binary = len(self.labels) == 2 and not self.multi_label
-        return (self.positive or self.labels[-1]) if binary else None
-
-    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Example]:
-        """The texts or pairs of a file, one at a time."""
-        return read_examples(self, path, self.reads, problems)
 
     def texts(self, examples: Iterable[Example]) -> Iterator[Sequence[str]]:
         """All texts."""
@@ -207,48 +165,24 @@ class Classification:
             raise InputError(f"wanted positive to be one of {known}, got {self.positive!r}")
         return replace(self, labels=labels)
 
-    def notes(self, features: Features) -> list[str]:
-        """Labels that training never saw."""
-        return describe_unseen(features.names["labels"], self.labels)
-
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a linear layer over its summary of the text."""
-        problem = (
-            "multi_label_classification" if self.multi_label else "single_label_classification"
-        )
-        model: nn.Module = build_model(
-            encoder,
-            head=self.head,
-            labels=self.labels,
-            tokenizer=tokenizer,
-            problem_type=problem,
-            **options,
-        )
-        return model
+        many = "multi" if self.multi_label else "single"
+        problem = f"{many}_label_classification"
+        return super().build_model(encoder, tokenizer, problem_type=problem, **options)
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Returns the layer that computes the logits of each key."""
         return {"labels": Head(find_output(model, len(self.labels)), slice(None))}
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
-    ) -> Batch:
-        """Texts as tensors."""
-        index = np.asarray(items, np.int64)
-        pair = self.reads is PairExample
-        first, second = (take(features, name, index) for name in ("first", "second"))
-        laid = assemble(
-            tokenizer, tokenizer.layout(pair=pair), first, second if pair else None, width=width
-        )
-        target = make_targets(features, index, self.labels, multi_label=self.multi_label)
-        inputs = model_inputs(tokenizer, laid, features)
-        return Batch(index, inputs, {"labels": torch.from_numpy(target)}, {})
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """The text, or both."""
+        names = ("first", "second") if self.reads is PairExample else ("first",)
+        return tuple(take(features, name, index) for name in names)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
+        """The labels of texts."""
+        return {}, {"labels": self.make_targets(features, index)}, {}
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
         """`labels` (B, C)."""
@@ -258,28 +192,6 @@ class Classification:
         """The logits of every item; rows after these are padding."""
         chosen = logits["labels"][: len(batch.items)]
         return {"item": batch.items, "logits": chosen.detach().float().cpu().numpy()}
-
-    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Thresholds or biases, by cross-fitting on the dev set."""
-        rows = by_item(logits, "logits", len(features))
-        thresholds, biases = tune_labels(rows, features, self)
-        return replace(self, thresholds=thresholds, biases=biases)
-
-    def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Refuses F-beta where accuracy decides, and labels that are not there."""
-        check_label_target(target, self)
-
-    def operate(
-        self,
-        logits: Logits,
-        features: Features,
-        examples: Sequence[Any],  # noqa: ARG002 - protocol
-        target: Target | Mapping[str, Target],
-    ) -> tuple[Self, list[Point]]:
-        """Thresholds, biases or bars for a target."""
-        rows = by_item(logits, "logits", len(features))
-        changes, points = operate_labels(rows, features, self, target)
-        return replace(self, **changes), points
 
     @property
     def abstains(self) -> bool:
@@ -297,20 +209,6 @@ class Classification:
             kept = label == self.positive_label
         return prediction if kept else prediction | {"label": None, "abstained": True}
 
-    def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """The biases, or the thresholds as biases: from t on is from 0 on after −logit(t)."""
-        shift = shift_logits(self)
-        return {"labels": shift} if shift.any() else {}
-
-    def decode(
-        self,
-        logits: Logits,
-        features: Features,
-        examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
-    ) -> list[Prediction]:
-        """The label or labels of every text."""
-        return decide_labels(by_item(logits, "logits", len(features)), self)
-
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[Example]]]) -> None:
         """Refuses texts without a label, where each must have one."""
         for path, examples in parts.values():
@@ -322,29 +220,10 @@ class Classification:
                     line=bare.line,
                 )
 
-    def score(
-        self, predictions: Sequence[Prediction], examples: Iterable[Example]
-    ) -> dict[str, Any]:
-        """Accuracy, F1 of each label, micro and macro."""
-        asked = list(examples)
-        gold = [example.labels for example in asked]
-        if not self.multi_label and not all(gold):
-            line = asked[gold.index(())].line
-            raise InputError(f"wanted a label to score by, got none (line {line})")
-        return score_labels(predictions, gold, self)
-
     def show(self, example: Example) -> dict[str, Any]:
         """The text or texts with their labels."""
         names = ("first", "second") if isinstance(example, PairExample) else ("text",)
         return {**dict(zip(names, example.texts, strict=True)), "gold": list(example.labels)}
-
-    def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
-        """How many texts have each label; (without, with) for every label of several."""
-        return {"labels": count_label_targets(features, self.labels, multi_label=self.multi_label)}
-
-    def strata(self, features: Features) -> NDArray[np.int64]:
-        """The label; of several the rarest one, and one more stratum for texts without any."""
-        return find_label_strata(features, self)
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
         """Whether all texts have the same label, or none has any."""
@@ -397,11 +276,6 @@ class Classification:
         given = [label for label in given if label is not None]  # left out below its bar
         return count_labels(tuple(line["gold"]), tuple(given), multi_label=self.multi_label)
 
-    def rank_lines(self, lines: Sequence[Mapping[str, Any]]) -> Ranked | None:
-        """Probabilities of the labels of each text, and which of them are right."""
-        ranked = rank_labels(lines, [line["gold"] for line in lines], self)
-        return ranked if ranked is not None and np.isfinite(ranked[0]).all() else None
-
     def headroom(
         self,
         lines: Sequence[Mapping[str, Any]],
@@ -416,17 +290,15 @@ class Classification:
         """Texts whose given label or labels the model finds unlikely."""
         rows = by_item(logits, "logits", len(features))
         chance = to_probabilities(rows, multi_label=self.multi_label)
-        index = np.arange(len(features))
-        gold = make_targets(features, index, self.labels, multi_label=self.multi_label)
         find = find_suspect_label_sets if self.multi_label else find_suspect_labels
-        return find(chance, gold, self.labels)
+        return find(chance, self.make_targets(features), self.labels)
 
     def fit_majority(self, train: Sequence[Example]) -> Predict:
         """The most frequent label for every text; of several, those that most texts have."""
         counts = Counter(chain.from_iterable(example.labels for example in train))
         share = np.array([counts[label] for label in self.labels]) / len(train)
         row = to_logits(share[None], multi_label=self.multi_label)
-        return lambda examples: decide_labels(np.repeat(row, len(examples), axis=0), self)
+        return lambda examples: self.decide(np.repeat(row, len(examples), axis=0))
 
 
 @dataclass(frozen=True)

@@ -108,17 +108,6 @@ def _locate(
     return [(int(start), int(end)) for start, end in spans if start < end]
 
 
-def golds_inside(features: Features, items: Ints) -> tuple[Ints, Ints, Ints]:
-    """The gold spans that lie wholly in their window: (row, start, end), by token."""
-    source = features["source"][items]
-    at = features["gold_at"]
-    count = at[source + 1] - at[source]
-    row = rows(count)
-    start, end = features["gold"][ranges(at[source], count)].T
-    inside = (start >= features["first"][items][row]) & (end <= features["end"][items][row])
-    return row[inside], start[inside], end[inside]
-
-
 def usual_length(features: Features, *, at_least: int, share: float = 0.99) -> int:
     """The tokens that this share of the gold answers fits into."""
     start, end = features["gold"].T

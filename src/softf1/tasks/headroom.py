@@ -24,6 +24,7 @@ from softf1.metrics.headroom import (
     sweep_outside,
     sweep_threshold,
 )
+from softf1.metrics.operating import Units
 from softf1.metrics.ranking import average_precision
 
 if TYPE_CHECKING:
@@ -344,6 +345,16 @@ class Sentence(NamedTuple):
     line: Mapping[str, Any]
     gold: set[LabelledSpan]
     found: dict[LabelledSpan, float]
+
+
+def list_units(sentences: Iterable[Sentence]) -> Units:
+    """The spans that were given, each right or not, and the labels of those that should be."""
+    units = Units([], [], [], [], [])
+    for item, one in enumerate(sentences):
+        units.gold.append([label for _, _, label in one.gold])
+        for span, sure in one.found.items():
+            units.add(item, span[2], sure, right=span in one.gold)
+    return units
 
 
 class SpanScores(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -19,52 +19,315 @@ from softf1.metrics.classification import (
 from softf1.metrics.operating import Pool, Target, Units, choose_bars, choose_point
 from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.thresholds import tune_thresholds
-from softf1.tasks.base import DIGITS, IGNORE, describe_counts, to_probabilities
-from softf1.tasks.rows import rows
+from softf1.tasks.base import (
+    DIGITS,
+    IGNORE,
+    by_item,
+    describe_counts,
+    to_probabilities,
+)
+from softf1.tasks.rows import TextTask, rows, take
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from softf1.metrics.counts import Average
     from softf1.metrics.operating import Point
     from softf1.metrics.thresholds import TunedThresholds
-    from softf1.tasks.base import Features, LineCounts, Prediction, Ranked
+    from softf1.tasks.base import Features, LineCounts, Logits, Prediction, Ranked
+    from softf1.tasks.rows import Ints
 
     Floats = NDArray[np.floating[Any]]
-
 
 MOST_LABELS = 32
 """Up to so many labels a bias for each is tried too; its time grows with their square."""
 
+FARTHEST = 700.0
+"""A logit that no other outweighs, and that a bias in float32 can hold."""
 
-class Labelled(Protocol):
-    """The attributes of a task that the functions here read; `Classification` explains them."""
+MARGIN = 1e-4
+"""How far below a score its threshold is, in logits: far more than float32 rounds."""
+
+
+class LabelTask(TextTask):
+    """Decisions about the labels of texts: one label each (softmax), or any number (sigmoids).
+
+    `Classification` explains the attributes.
+    """
+
+    multi_label: bool
+    positive: str | None
+    metric: str | None
+    thresholds: tuple[float, ...]
+    biases: tuple[float, ...]
 
     @property
-    def multi_label(self) -> bool:
-        """Whether a text has any number of labels."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Labels that can be predicted."""
-
-    @property
-    def thresholds(self) -> tuple[float, ...]:
-        """The lowest probability with which each label is predicted."""
-
-    @property
-    def biases(self) -> tuple[float, ...]:
-        """Added to the logits."""
+    def softmax(self) -> bool:
+        """Whether each text has one label."""
+        return not self.multi_label
 
     @property
     def primary_metric(self) -> str:
         """The primary metric."""
+        several = self.multi_label or len(self.labels) == 2
+        return self.metric or ("f1" if several else "macro_f1")
 
     @property
     def positive_label(self) -> str | None:
         """The label whose F1 counts, where there are two."""
+        binary = len(self.labels) == 2 and not self.multi_label
+        return (self.positive or self.labels[-1]) if binary else None
+
+    def make_targets(self, features: Features, index: Ints | None = None) -> NDArray[Any]:
+        """Targets of all texts, or of some: (B,) label ids, or (B, C) of 0 and 1.
+
+        A label that training never saw is no target: −100 alone, nothing among several.
+        """
+        index = np.arange(len(features)) if index is None else index
+        flat, count = take(features, "label", index)
+        label, row = self.label_ids(features)[flat], rows(count)
+        if not self.multi_label:
+            target = np.full(len(index), IGNORE, np.int64)
+            target[row] = label
+            return target
+        several = np.zeros((len(index), len(self.labels)), np.float32)
+        several[row[label >= 0], label[label >= 0]] = 1
+        return several
+
+    def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
+        """How many texts have each label; (without, with) for every label of several."""
+        target = self.make_targets(features)
+        if not self.multi_label:
+            return {"labels": np.bincount(target[target >= 0], minlength=len(self.labels))}
+        positive = target.sum(0).astype(np.int64)
+        return {"labels": np.stack([len(target) - positive, positive], axis=1)}
+
+    def strata(self, features: Features) -> NDArray[np.int64]:
+        """The label of each text, −1 where training never saw it; of several the rarest one.
+
+        Texts without any of several labels are one stratum more.
+        """
+        target = self.make_targets(features)
+        if not self.multi_label:
+            return np.where(target < 0, -1, target)
+        by_rarity = np.argsort(target.sum(0), kind="stable")
+        given = target[:, by_rarity] > 0
+        return np.where(given.any(1), by_rarity[given.argmax(1)], len(by_rarity))
+
+    def shift_logits(self) -> NDArray[np.float64]:
+        """Returns what is added to the logits (C,) before the decision; 0 if nothing was tuned.
+
+        >>> from softf1.tasks import make_task
+        >>> make_task("pairs", labels=("0", "1"), thresholds=(0.2,)).shift_logits().round(3)
+        array([0.   , 1.386])
+        """
+        shift = np.zeros(len(self.labels))
+        if self.biases:
+            return shift + self.biases
+        if self.thresholds:
+            positive = self.positive_label
+            own = slice(None) if positive is None else [self.labels.index(positive)]
+            shift[own] = -log_odds(np.array(self.thresholds))
+        return shift
+
+    def shifts(self) -> dict[str, NDArray[np.float64]]:
+        """The biases, or the thresholds as biases: from t on is from 0 on after −logit(t)."""
+        shift = self.shift_logits()
+        return {"labels": shift} if shift.any() else {}
+
+    def tune(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],  # noqa: ARG002 - protocol
+        *,
+        beta: float = 1.0,
+    ) -> Self:
+        """Thresholds or biases, by cross-fitting on the dev set.
+
+        Several labels have thresholds, and so has the positive one of two; any other choice of one
+        label gets biases. A text without a label says nothing about where one label each is wanted.
+        """
+        index, rows, scores, gold = self._read_labelled(logits, features)
+        if self.multi_label:
+            average: Average = "macro" if self.primary_metric == "macro_f1" else "micro"
+        elif self.positive_label is not None and self.primary_metric == "f1":
+            column = [self.labels.index(self.positive_label)]
+            scores, gold, average = scores[:, column], gold[:, column], "micro"
+        else:
+            right = self.make_targets(features, index)
+            biases = tune_classes(rows, right, metric=self.primary_metric, beta=beta)
+            return self.changed(thresholds=(), biases=biases)
+        tuned = tune_thresholds(scores, gold, average=average, beta=beta)
+        return self.changed(thresholds=_loosen(tuned), biases=())
+
+    def _read_labelled(
+        self, logits: Logits, features: Features
+    ) -> tuple[Ints, Floats, Floats, NDArray[np.bool_]]:
+        """Returns the texts that have labels, their logits, probabilities, and right labels."""
+        index = np.arange(len(features))
+        if not self.multi_label:
+            index = np.flatnonzero(np.diff(features["label_at"]))
+        rows = by_item(logits, "logits", len(features))[index]
+        scores = to_probabilities(rows.astype(np.float64), multi_label=self.multi_label)
+        gold = self.make_targets(features, index)
+        right = gold > 0 if self.multi_label else gold[:, None] == np.arange(len(self.labels))
+        return index, rows, scores, right
+
+    def check_target(self, target: Target | Mapping[str, Target]) -> None:
+        """Refuses F-beta where accuracy decides, and labels that are not there."""
+        super().check_target(target)
+        accuracy = self.primary_metric == "accuracy"
+        if isinstance(target, Target) and target.kind == "f" and accuracy:
+            raise InputError(f"wanted another target where accuracy decides, got {target.text!r}")
+
+    def operate(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Self, list[Point]]:
+        """Thresholds, biases or bars for a target, and the points they come from.
+
+        Where labels are given or not, each by itself (several labels, the positive one of two), a
+        target is a threshold. Where one label of many is given, it is a bar: the label with the
+        largest logit stays the best one, and `--abstain` leaves it out below.
+        """
+        if isinstance(target, Target) and target.kind == "f":
+            return self.tune(logits, features, examples, beta=target.beta), []
+        index, rows, scores, gold = self._read_labelled(logits, features)
+        positive = self.positive_label
+        alone = isinstance(target, Target) or set(target) == {positive}
+        if self.multi_label or (positive is not None and alone):
+            thresholds, points = self._choose_thresholds(scores, gold, target)
+            return self.changed(thresholds=thresholds), points
+        given = self.decide(rows)
+        names = features.names["labels"]
+        right = [names[features["label"][at]] for at in features["label_at"][index]]
+        units = Units(
+            item=list(range(len(index))),
+            label=[one["label"] for one in given],
+            score=[one["confidence"] for one in given],
+            right=[one["label"] == label for one, label in zip(given, right, strict=True)],
+            gold=[[label] for label in right],
+        )
+        bars, points = choose_bars(units, target, self.labels)
+        return self.changed(bars=bars), points
+
+    def _choose_thresholds(
+        self, scores: Floats, gold: NDArray[np.bool_], target: Target | Mapping[str, Target]
+    ) -> tuple[tuple[float, ...], list[Point]]:
+        texts = np.arange(len(scores))
+        if isinstance(target, Target) and target.guarantees and self.multi_label:
+            item = np.repeat(texts, scores.shape[1])
+            point = choose_point(Pool.of(scores.ravel(), gold.ravel(), item, gold.sum(1)), target)
+            return _lower([point.threshold]) * len(self.labels), [point]
+        columns = self.labels if self.multi_label else (str(self.positive_label),)
+        wanted = dict.fromkeys(columns, target) if isinstance(target, Target) else target
+        thresholds, points = [], []
+        for label in columns:
+            if label not in wanted:
+                thresholds.append(0.5)
+                continue
+            own, column = wanted[label], self.labels.index(label)
+            # What costs least where probabilities are what they say.
+            usual = own.fp / (own.fp + own.fn) if own.kind == "cost" else 0.5
+            pool = Pool.of(scores[:, column], gold[:, column], texts, gold[:, column])
+            points.append(choose_point(pool, own, default=usual)._replace(label=label))
+            reached = points[-1].threshold
+            thresholds.append(reached if reached == usual else _lower([reached])[0])
+        return tuple(thresholds), points
+
+    def decode(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
+    ) -> list[Prediction]:
+        """The label or labels of every text."""
+        return self.decide(by_item(logits, "logits", len(features)))
+
+    def decide(self, logits: Floats) -> list[Prediction]:
+        """Returns the labels with their confidence, and the probabilities of all labels.
+
+        The decision is taken on shifted logits, as by whoever loads the model with the shift in it,
+        and the confidence is the probability there. What was tuned does not change `probabilities`.
+        """
+        scores = to_probabilities(logits, multi_label=self.multi_label)
+        given = [dict(zip(self.labels, row, strict=True)) for row in scores.tolist()]
+        shifted = logits + self.shift_logits()
+        sure = to_probabilities(shifted, multi_label=self.multi_label).round(DIGITS)
+        if self.multi_label:
+            chosen = [[self.labels[i] for i in np.flatnonzero(row)] for row in shifted >= 0]
+            kept = [row[yes].tolist() for row, yes in zip(sure, shifted >= 0, strict=True)]
+            return [
+                {"labels": labels, "confidence": confidence, "probabilities": own}
+                for labels, confidence, own in zip(chosen, kept, given, strict=True)
+            ]
+        best = shifted.argmax(-1)
+        return [
+            {"label": self.labels[i], "confidence": confidence, "probabilities": own}
+            for i, confidence, own in zip(best.tolist(), sure.max(-1).tolist(), given, strict=True)
+        ]
+
+    def score(self, predictions: Sequence[Prediction], examples: Iterable[Any]) -> dict[str, Any]:
+        """Accuracy, F1 of each label, micro and macro."""
+        asked = list(examples)
+        gold = [example.labels for example in asked]
+        if not self.multi_label and not all(gold):
+            line = asked[gold.index(())].line
+            raise InputError(f"wanted a label to score by, got none (line {line})")
+        ranked = self._score_ranking(predictions, gold)
+        if self.multi_label:
+            given = [item["labels"] for item in predictions]
+            scores = describe_counts(count_label_sets(gold, given))
+            return scores | {"subset_accuracy": subset_accuracy(gold, given).value} | ranked
+        given = [p["label"] for p in predictions]
+        if None in given:  # a text without a label
+            sets = [() if label is None else (label,) for label in given]
+            counts = count_label_sets([labels[:1] for labels in gold], sets)
+        else:
+            counts = count_classes([labels[0] for labels in gold], given)
+        scores = describe_counts(counts) | {"accuracy": accuracy(counts)} | ranked
+        if self.positive_label is not None:
+            none = {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+            own = scores["labels"].get(self.positive_label, none)
+            scores |= {name: own[name] for name in none}
+        return scores
+
+    def _score_ranking(
+        self, predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]]
+    ) -> dict[str, float]:
+        """Average precision of the positive label of two, else the mean over the gold's labels."""
+        ranked = self._rank(predictions, gold)
+        if ranked is None:
+            return {}
+        sound = bool(np.isfinite(ranked[0]).all())  # a model that diverged ranks nothing
+        return {"average_precision": macro_average_precision(*ranked) if sound else 0.0}
+
+    def rank_lines(self, lines: Sequence[Mapping[str, Any]]) -> Ranked | None:
+        """Probabilities of the labels of each text, and which of them are right."""
+        ranked = self._rank(lines, [line["gold"] for line in lines])
+        return ranked if ranked is not None and np.isfinite(ranked[0]).all() else None
+
+    def _rank(
+        self, predictions: Sequence[Mapping[str, Any]], gold: Sequence[Sequence[str]]
+    ) -> Ranked | None:
+        """Probabilities of the labels that are ranked, and which are right, (texts, labels).
+
+        None where predictions have no probabilities. A label that training never saw has 0.
+        """
+        given = [item.get("probabilities") for item in predictions]
+        labels = [self.positive_label] if self.positive_label else sorted(set().union(*gold))
+        if not all(given) or not labels:
+            return None
+        shape = len(given), len(labels)
+        scores = [[own.get(label, 0.0) for label in labels] for own in given if own]
+        right = [[label in own for label in labels] for own in gold]
+        return np.array(scores, np.float64).reshape(shape), np.array(right, bool).reshape(shape)
 
 
 def tune_classes(
@@ -107,84 +370,6 @@ def tune_classes(
     return tuned.biases if any(tuned.biases) else ()
 
 
-FARTHEST = 700.0
-"""A logit that no other outweighs, and that a bias in float32 can hold."""
-
-MARGIN = 1e-4
-"""How far below a score its threshold is, in logits: far more than float32 rounds."""
-
-
-def make_targets(
-    features: Features, index: NDArray[np.int64], labels: Sequence[str], *, multi_label: bool
-) -> NDArray[Any]:
-    """Targets of some texts: (B,) label ids, or (B, C) of 0 and 1.
-
-    A label that training never saw is no target: −100 alone, nothing among several.
-    """
-    ids = {label: number for number, label in enumerate(labels)}
-    known = np.array([ids.get(name, IGNORE) for name in features.names["labels"]] or [IGNORE])
-    at = features["label_at"]
-    count = at[index + 1] - at[index]
-    if not multi_label:
-        first = np.minimum(at[index], max(len(features["label"]) - 1, 0))
-        label = features["label"][first] if len(features["label"]) else np.zeros(len(index), int)
-        return np.where(count > 0, known[label], IGNORE).astype(np.int64)
-    target = np.zeros((len(index), len(labels)), np.float32)
-    for row, start, size in zip(range(len(index)), at[index], count, strict=True):
-        own = known[features["label"][start : start + size]]
-        target[row, own[own >= 0]] = 1
-    return target
-
-
-def count_label_targets(
-    features: Features, labels: Sequence[str], *, multi_label: bool
-) -> NDArray[np.int64]:
-    """Texts of each label (C,); with several labels a text, (without, with) it (C, 2)."""
-    target = make_targets(features, np.arange(len(features)), labels, multi_label=multi_label)
-    if not multi_label:
-        return np.bincount(target[target >= 0], minlength=len(labels))
-    positive = target.sum(0).astype(np.int64)
-    return np.stack([len(target) - positive, positive], axis=1)
-
-
-def find_label_strata(features: Features, task: Labelled) -> NDArray[np.int64]:
-    """The label of each text, −1 where training never saw it; of several the rarest one.
-
-    Texts without any of several labels are one stratum more.
-    """
-    everything = np.arange(len(features))
-    if not task.multi_label:
-        target = make_targets(features, everything, task.labels, multi_label=False)
-        labels: NDArray[np.int64] = np.maximum(target, -1)
-        return labels
-    positive = count_label_targets(features, task.labels, multi_label=True)[:, 1]
-    by_rarity = np.argsort(positive, kind="stable")
-    place = dict(zip((task.labels[i] for i in by_rarity), range(len(by_rarity)), strict=True))
-    none = len(by_rarity)
-    rarity = np.array([place.get(name, none) for name in features.names["labels"]], np.int64)
-    rarest = np.full(len(features), none)
-    np.minimum.at(rarest, rows(np.diff(features["label_at"])), rarity[features["label"]])
-    out: NDArray[np.int64] = np.append(by_rarity, none)[rarest]
-    return out
-
-
-def shift_logits(task: Labelled) -> NDArray[np.float64]:
-    """Returns what is added to the logits (C,) before the decision; 0 if nothing was tuned.
-
-    >>> from softf1.tasks import make_task
-    >>> shift_logits(make_task("pairs", labels=("0", "1"), thresholds=(0.2,))).round(3)
-    array([0.   , 1.386])
-    """
-    shift = np.zeros(len(task.labels))
-    if task.biases:
-        return shift + task.biases
-    if task.thresholds:
-        positive = task.positive_label
-        own = slice(None) if positive is None else [task.labels.index(positive)]
-        shift[own] = -log_odds(np.array(task.thresholds))
-    return shift
-
-
 def log_odds(share: Floats) -> Floats:
     """The logit of a probability; of 0 and 1, which no model reaches or all do, a number too.
 
@@ -197,37 +382,6 @@ def log_odds(share: Floats) -> Floats:
     return out
 
 
-def tune_labels(
-    logits: Floats, features: Features, task: Labelled, *, beta: float = 1.0
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What the task learns on dev: (thresholds, biases), one of them empty.
-
-    Several labels have thresholds, and so has the positive one of two; any other choice of one
-    label gets biases. A text without a label says nothing about where one label each is wanted.
-    """
-    index, scores, gold = _labelled(logits, features, task)
-    if task.multi_label:
-        average: Average = "macro" if task.primary_metric == "macro_f1" else "micro"
-        return _loosen(tune_thresholds(scores, gold, average=average, beta=beta)), ()
-    if task.positive_label is not None and task.primary_metric == "f1":
-        column = [task.labels.index(task.positive_label)]
-        tuned = tune_thresholds(scores[:, column], gold[:, column], average="micro", beta=beta)
-        return _loosen(tuned), ()
-    right = make_targets(features, index, task.labels, multi_label=False)
-    return (), tune_classes(logits[index], right, metric=task.primary_metric, beta=beta)
-
-
-def _labelled(
-    logits: Floats, features: Features, task: Labelled
-) -> tuple[NDArray[Any], Floats, NDArray[np.bool_]]:
-    """Returns the texts that have labels, their probabilities, and which labels are right."""
-    index = np.arange(len(features))
-    if not task.multi_label:
-        index = np.flatnonzero(np.diff(features["label_at"]))
-    scores = to_probabilities(logits[index].astype(np.float64), multi_label=task.multi_label)
-    return index, scores, make_targets(features, index, task.labels, multi_label=True) > 0
-
-
 def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:
     """Thresholds a little below the score that each was tuned to, which rounding may not lose."""
     return tuned.thresholds if tuned.rule == "default" else _lower(tuned.thresholds)
@@ -236,154 +390,6 @@ def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:
 def _lower(thresholds: Sequence[float]) -> tuple[float, ...]:
     lower = log_odds(np.array(thresholds)) - MARGIN
     return tuple(to_probabilities(lower, multi_label=True).tolist())
-
-
-def check_label_target(target: Target | Mapping[str, Target], task: Labelled) -> None:
-    """Raises for a target that does not apply to labels."""
-    check_named(target, task.labels)
-    accuracy = task.primary_metric == "accuracy"
-    if isinstance(target, Target) and target.kind == "f" and accuracy:
-        raise InputError(f"wanted another target where accuracy decides, got {target.text!r}")
-
-
-def check_named(target: Target | Mapping[str, Target], labels: Sequence[str]) -> None:
-    """Raises if a table of targets names a label that is not in the training data."""
-    for name in () if isinstance(target, Target) or not labels else target:
-        if name not in labels:
-            raise InputError(f"wanted labels of the training data, {', '.join(labels)}; got {name}")
-
-
-def operate_labels(
-    logits: Floats, features: Features, task: Labelled, target: Target | Mapping[str, Target]
-) -> tuple[dict[str, Any], list[Point]]:
-    """Thresholds, biases or bars for a target, and the points they come from.
-
-    Where labels are given or not, each by itself (several labels, the positive one of two), a
-    target is a threshold. Where one label of many is given, it is a bar: the label with the largest
-    logit stays the best one, and `--abstain` leaves it out below.
-    """
-    if isinstance(target, Target) and target.kind == "f":
-        thresholds, biases = tune_labels(logits, features, task, beta=target.beta)
-        return {"thresholds": thresholds, "biases": biases}, []
-    positive = task.positive_label
-    alone = isinstance(target, Target) or set(target) == {positive}
-    if task.multi_label or (positive is not None and alone):
-        return _operate_thresholds(logits, features, task, target)
-    index = _labelled(logits, features, task)[0]
-    given = decide_labels(logits[index], task)
-    names = features.names["labels"]
-    gold = [names[features["label"][at]] for at in features["label_at"][index]]
-    units = Units(
-        item=list(range(len(index))),
-        label=[one["label"] for one in given],
-        score=[one["confidence"] for one in given],
-        right=[one["label"] == right for one, right in zip(given, gold, strict=True)],
-        gold=[[label] for label in gold],
-    )
-    bars, points = choose_bars(units, target, task.labels)
-    return {"bars": bars}, points
-
-
-def _operate_thresholds(
-    logits: Floats, features: Features, task: Labelled, target: Target | Mapping[str, Target]
-) -> tuple[dict[str, Any], list[Point]]:
-    _, scores, gold = _labelled(logits, features, task)
-    texts = np.arange(len(scores))
-    if isinstance(target, Target) and target.guarantees and task.multi_label:
-        item = np.repeat(texts, scores.shape[1])
-        point = choose_point(Pool.of(scores.ravel(), gold.ravel(), item, gold.sum(1)), target)
-        return {"thresholds": _lower([point.threshold]) * len(task.labels)}, [point]
-    columns = task.labels if task.multi_label else (str(task.positive_label),)
-    wanted = dict.fromkeys(columns, target) if isinstance(target, Target) else target
-    thresholds, points = [], []
-    for label in columns:
-        if label not in wanted:
-            thresholds.append(0.5)
-            continue
-        own, column = wanted[label], task.labels.index(label)
-        # What costs least where probabilities are what they say.
-        usual = own.fp / (own.fp + own.fn) if own.kind == "cost" else 0.5
-        pool = Pool.of(scores[:, column], gold[:, column], texts, gold[:, column])
-        points.append(choose_point(pool, own, default=usual)._replace(label=label))
-        reached = points[-1].threshold
-        thresholds.append(reached if reached == usual else _lower([reached])[0])
-    return {"thresholds": tuple(thresholds)}, points
-
-
-def decide_labels(logits: Floats, task: Labelled) -> list[Prediction]:
-    """Returns the labels with their confidence, and the probabilities of all labels.
-
-    The decision is taken on shifted logits, as by whoever loads the model with the shift in it, and
-    the confidence is the probability there. What was tuned does not change `probabilities`.
-    """
-    scores = to_probabilities(logits, multi_label=task.multi_label)
-    given = [dict(zip(task.labels, row, strict=True)) for row in scores.tolist()]
-    shifted = logits + shift_logits(task)
-    sure = to_probabilities(shifted, multi_label=task.multi_label).round(DIGITS)
-    if task.multi_label:
-        chosen = [[task.labels[i] for i in np.flatnonzero(row)] for row in shifted >= 0]
-        kept = [row[yes].tolist() for row, yes in zip(sure, shifted >= 0, strict=True)]
-        return [
-            {"labels": labels, "confidence": confidence, "probabilities": own}
-            for labels, confidence, own in zip(chosen, kept, given, strict=True)
-        ]
-    best = shifted.argmax(-1)
-    return [
-        {"label": task.labels[i], "confidence": confidence, "probabilities": own}
-        for i, confidence, own in zip(best.tolist(), sure.max(-1).tolist(), given, strict=True)
-    ]
-
-
-def score_labels(
-    predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]], task: Labelled
-) -> dict[str, Any]:
-    """Scores of one label each, with those of the positive one of two, or of sets of labels."""
-    ranked = _score_ranking(predictions, gold, task)
-    if task.multi_label:
-        given = [item["labels"] for item in predictions]
-        scores = describe_counts(count_label_sets(gold, given))
-        return scores | {"subset_accuracy": subset_accuracy(gold, given).value} | ranked
-    given = [p["label"] for p in predictions]
-    if None in given:  # a text without a label
-        sets = [() if label is None else (label,) for label in given]
-        counts = count_label_sets([labels[:1] for labels in gold], sets)
-    else:
-        counts = count_classes([labels[0] for labels in gold], given)
-    scores = describe_counts(counts) | {"accuracy": accuracy(counts)} | ranked
-    if task.positive_label is not None:
-        one = scores["labels"].get(
-            task.positive_label, {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-        )
-        scores |= {name: one[name] for name in ("precision", "recall", "f1")}
-    return scores
-
-
-def _score_ranking(
-    predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]], task: Labelled
-) -> dict[str, float]:
-    """Average precision of the positive label of two, else the mean over the labels of the gold."""
-    ranked = rank_labels(predictions, gold, task)
-    if ranked is None:
-        return {}
-    sound = bool(np.isfinite(ranked[0]).all())  # a model that diverged ranks nothing
-    return {"average_precision": macro_average_precision(*ranked) if sound else 0.0}
-
-
-def rank_labels(
-    predictions: Sequence[Mapping[str, Any]], gold: Sequence[Sequence[str]], task: Labelled
-) -> Ranked | None:
-    """Probabilities of the labels that are ranked, and which of them are right, (texts, labels).
-
-    None where predictions have no probabilities. A label that training never saw has 0.
-    """
-    given = [item.get("probabilities") for item in predictions]
-    labels = [task.positive_label] if task.positive_label else sorted(set().union(*gold))
-    if not all(given) or not labels:
-        return None
-    shape = len(given), len(labels)
-    scores = [[own.get(label, 0.0) for label in labels] for own in given if own]
-    right = [[label in own for label in labels] for own in gold]
-    return np.array(scores, np.float64).reshape(shape), np.array(right, bool).reshape(shape)
 
 
 @lru_cache(maxsize=100_000)  # most predictions are the same from run to run

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
-from softf1.metrics.operating import choose_bars
-from softf1.metrics.spans import count_span_sets
 from softf1.models.encoders import Head
-from softf1.tasks.base import (
-    DIGITS,
-    Batch,
-    Features,
-    Logits,
-    Prediction,
-    describe_collapse,
-    describe_counts,
-    read_examples,
-)
-from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
-from softf1.tasks.headroom import Headroom, measure_spans, sweep_confidence
-from softf1.tasks.labels import check_named
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
-    asks_anew,
     choose_pairs,
     count_sides,
     encode_queries,
     find_spans_of_rows,
-    join_queries,
-    list_query_units,
+    group_queries,
     merge_windows,
     pair_tensors,
     side_targets,
     window_golds,
 )
-from softf1.tasks.rows import assemble, model_inputs, ranges, rows
-from softf1.tasks.sentences import check_windows, window_tokens, word_places
+from softf1.tasks.rows import ranges, take
+from softf1.tasks.sentences import check_windows, golds_inside, window_tokens, word_places
+from softf1.tasks.spans import SpanTask, predict_spans
 from softf1.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
@@ -53,16 +36,17 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
-    from softf1.metrics.operating import Point, Target
+    from softf1.metrics.schemes import LabelledSpan
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.queries import Golds, Scored
-
-    Ints = NDArray[np.int64]
+    from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction
+    from softf1.tasks.headroom import Sentence
+    from softf1.tasks.queries import Golds
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
+    from softf1.tasks.spans import Line, Scored
 
 
 @dataclass(frozen=True)
-class MrcNer:
+class MrcNer(SpanTask):
     """Named entities, flat or nested, as answers to one query per label (BERT-MRC).
 
     Attributes:
@@ -105,11 +89,8 @@ class MrcNer:
 
     kind = "mrc_ner"
     summary = "names as answers to a query for each label, nested ones too (BERT-MRC)"
-    primary_metric = "f1"
-    reads_words = True
+    not_kept = "a head refuses are not kept, so none is tried"
     no_onnx = "which pairs of start and end its model judges depends on the text"
-    head = "none"
-    softmax = False
 
     def __post_init__(self) -> None:
         """Reads the queries, so that a saved task depends on no other file."""
@@ -121,26 +102,24 @@ class MrcNer:
         """With queries it reads files of tags."""
         return Tagging.kind if isinstance(self.queries, dict) else self.kind
 
+    @property
+    def reads(self) -> type:
+        """With queries it reads tagged sentences."""
+        return TaggedSentence if isinstance(self.queries, dict) else MrcExample
+
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[MrcExample]:
         """The items of a file, or one for each sentence and label of a tagging file."""
+        found = super().read(path, problems)
         if not isinstance(self.queries, dict):
-            return read_examples(self, path, MrcExample, problems)
-        sentences = read_examples(self, path, TaggedSentence, problems)
-        return from_tagged(
-            sentences, self.queries, repair=self.repair, path=path, problems=problems
-        )
+            return found
+        return from_tagged(found, self.queries, repair=self.repair, path=path, problems=problems)
 
     def read_input(
         self, path: Path | str, problems: Problems | None = None
     ) -> Iterator[MrcExample]:
         """The same to predict on: sentences may have no tags, and every query is asked."""
-        if not isinstance(self.queries, dict):
-            return self.read(path, problems)
-        return ask(read_examples(self, path, TaggedSentence, problems), self.queries)
-
-    def texts(self, examples: Iterable[MrcExample]) -> Iterator[Sequence[str]]:
-        """The words of each context."""
-        return (example.words for example in examples)
+        found = super().read(path, problems)
+        return ask(found, self.queries) if isinstance(self.queries, dict) else found
 
     def encode(self, examples: Iterable[MrcExample], tokenizer: Tokenizer) -> Features:
         """Encodes contexts as arrays, one item per window, with the query of each."""
@@ -151,10 +130,6 @@ class MrcNer:
             max_query=self.max_query,
             overlap=self.overlap,
         )
-
-    def fit(self, features: Features) -> Self:
-        """The labels of the training data."""
-        return replace(self, labels=tuple(sorted(features.names["labels"])))
 
     def notes(self, features: Features) -> list[str]:  # noqa: ARG002 - protocol
         """Returns no notes: a query can ask for any label."""
@@ -175,26 +150,13 @@ class MrcNer:
         layers |= {"answerable": model.answerable} if self.answerable else {}
         return {key: Head(layer, slice(None)) for key, layer in layers.items()}
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,
-    ) -> Batch:
-        """Windows as tensors; a word's place is its first piece, all others are in no loss."""
-        index = np.asarray(items, np.int64)
-        query, at = features["query_of"][features["source"][index]], features["query_at"]
-        asked = at[query + 1] - at[query]
-        laid = assemble(
-            tokenizer,
-            tokenizer.layout(pair=True),
-            (features["query"][ranges(at[query], asked)], asked),
-            window_tokens(features, index),
-            width=width,
-        )
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """Queries, and windows of their contexts."""
+        query = features["query_of"][features["source"][index]]
+        return take(features, "query", query), window_tokens(features, index)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:
+        """A word's place is its first piece; all other pieces are in no loss."""
         _, row, column = word_places(features, index, laid.second, owned=False)
         words = features["end"][index] - features["first"][index]
         columns = np.split(column, np.cumsum(words)[:-1])
@@ -204,19 +166,14 @@ class MrcNer:
         first = features["first"][index] - features["sentence"][features["source"][index]]
         word[row, column] = ranges(first, words)
         targets = side_targets(golds_of, columns, context)
-        inputs = {"context": torch.from_numpy(context), "cls": torch.from_numpy(laid.cls)}
+        inputs = {"context": context, "cls": laid.cls}
         if self.match != "none":
             chosen = self._pairs(golds_of, words, index, epoch)
-            pairs, targets["span"] = pair_tensors(chosen, [golds for golds, _ in golds_of], columns)
-            inputs["pairs"] = torch.from_numpy(pairs)
+            golds = [golds for golds, _ in golds_of]
+            inputs["pairs"], targets["span"] = pair_tensors(chosen, golds, columns)
         if self.answerable:
             targets["answerable"] = answer_targets(golds_of)
-        return Batch(
-            index,
-            model_inputs(tokenizer, laid, features) | inputs,
-            {key: torch.from_numpy(target) for key, target in targets.items()},
-            {"word": torch.from_numpy(word)},
-        )
+        return inputs, targets, {"word": word}
 
     def _pairs(
         self, windows: Sequence[Golds], words: Ints, items: Ints, epoch: int = 0
@@ -231,11 +188,6 @@ class MrcNer:
             )
             for (golds, _), count, item in zip(windows, words.tolist(), items.tolist(), strict=True)
         ]
-
-    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
-        """`start`, `end` (B, L, 1), `span` (B, K, 1), `answerable` (B, 1), and proposals."""
-        logits: dict[str, Tensor] = output
-        return logits
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans of every window: (item, start, end, score, confidence) by word."""
@@ -255,45 +207,27 @@ class MrcNer:
             "confidence": confidence,
         }
 
-    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Itself: spans are given where all heads say yes."""
-        return self
-
-    def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Raises for labels that are not in the training data."""
-        check_named(target, self.labels)
-
-    def operate(
-        self,
-        logits: Logits,
-        features: Features,
-        examples: Sequence[MrcExample],
-        target: Target | Mapping[str, Target],
-    ) -> tuple[Self, list[Point]]:
-        """Bars for the spans of each label; queries about one sentence are one item."""
-        units = list_query_units(self.decode(logits, features, examples), examples)
-        bars, points = choose_bars(units, target, self.labels)
-        return replace(self, bars=bars), points
-
-    @property
-    def abstains(self) -> bool:
-        """Whether a least confidence was chosen for some label."""
-        return bool(self.bars)
-
-    def abstain(self, prediction: Prediction) -> Prediction:
-        """Only the spans that reach the bar of their label."""
-        bar = self.bars.get(prediction["label"], 0.0)
-        both = zip(prediction["spans"], prediction["confidence"], strict=True)
-        kept = [(span, confidence) for span, confidence in both if confidence >= bar]
-        return prediction | {"spans": [s for s, _ in kept], "confidence": [c for _, c in kept]}
-
-    def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """Nothing is tuned."""
-        return {}
-
     def starts_group(self, example: MrcExample, group: Sequence[MrcExample]) -> bool:
         """Whether a query is about another sentence: queries about one are decoded together."""
-        return asks_anew(example, group)
+        return len(group_queries((one.words, one.label) for one in (*group, example))) > 1
+
+    def list_spans(self, line: Line, key: str) -> list[LabelledSpan]:
+        """The spans of a query, whose label is that of the query."""
+        return [(start, end, line["label"]) for start, end in line[key]]
+
+    def list_sentences(self, lines: Iterable[Line]) -> list[Sentence]:
+        """Queries about one sentence, as one sentence."""
+        queries = super().list_sentences(lines)
+        groups = group_queries((one.line["words"], one.line["label"]) for one in queries)
+        for first, *others in groups:
+            for number in others:
+                queries[first].gold.update(queries[number].gold)
+                queries[first].found.update(queries[number].found)
+        return [queries[first] for first, *_ in groups]
+
+    def rule(self) -> str:
+        """How spans are chosen."""
+        return "is given where every head finds it likelier than not."
 
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[MrcExample]
@@ -305,25 +239,9 @@ class MrcNer:
         spans: Iterable[Scored] = zip(*(array.tolist() for array in columns), strict=True)
         kept = merge_windows(spans, examples, nested=self.nested)
         return [
-            {
-                "id": example.id,
-                "label": example.label,
-                "spans": [span for span, _ in own],
-                "confidence": [round(confidence, DIGITS) for _, confidence in own],
-            }
+            {"id": example.id, "label": example.label, **predict_spans(own)}
             for example, own in zip(examples, kept, strict=True)
         ]
-
-    def score(
-        self, predictions: Sequence[Prediction], examples: Iterable[MrcExample]
-    ) -> dict[str, Any]:
-        """Span scores over all labels."""
-        asked = list(examples)
-        gold = [{(*span, example.label) for span in example.spans} for example in asked]
-        predicted = [
-            {(start, end, item["label"]) for start, end in item["spans"]} for item in predictions
-        ]
-        return describe_counts(count_span_sets(gold, predicted))
 
     def show(self, example: MrcExample) -> dict[str, Any]:
         """The words and the query with the spans."""
@@ -346,52 +264,13 @@ class MrcNer:
 
     def strata(self, features: Features) -> NDArray[np.int64]:
         """1 where the window holds a span, else 0."""
-        source, at = features["source"], features["gold_at"]
-        count = at[source + 1] - at[source]
-        row = rows(count)
-        golds = features["gold"][ranges(at[source], count)]
-        golds = golds + features["sentence"][source][row, None]
-        inside = (golds[:, 0] >= features["first"][row]) & (golds[:, 1] <= features["end"][row])
         out = np.zeros(len(features), np.int64)
-        out[row[inside]] = 1
+        out[golds_inside(features, np.arange(len(features)))[0]] = 1
         return out
-
-    def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
-        """Whether no query has a span."""
-        return describe_collapse({"span" for one in predictions if one["spans"]}, compete=False)
-
-    def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
-        """Returns the text of the model card for this task."""
-        plain = "A span" if self.bars else f"{NOT_TUNED}: a span"
-        decision = [f"{plain} is given where every head finds it likelier than not."]
-        decision += [describe_bars(self.bars)] if self.bars else []
-        return CardText(decision, pipeline="token-classification")
-
-    def count_line(self, line: Mapping[str, Any]) -> LineCounts:
-        """Counts of the spans of one query."""
-        gold, given = (
-            {(start, end, line["label"]) for start, end in line[key]} for key in ("gold", "spans")
-        )
-        return {"counts": count_span_sets([gold], [given])}
 
     def line_group(self, line: Mapping[str, Any]) -> Any:
         """Queries over one sentence are no independent examples."""
         return tuple(line["words"])
-
-    def headroom(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        logits: Logits | None = None,  # noqa: ARG002 - lines have the spans and how sure they are
-        features: Features | None = None,  # noqa: ARG002
-        examples: Sequence[Any] = (),  # noqa: ARG002
-    ) -> Headroom:
-        """A stricter threshold, the ranking of found spans, labels and boundaries."""
-        sentences = join_queries(lines)
-        best, then = sweep_confidence(sentences)
-        missing = "a looser threshold: spans that a head refuses are not kept, so none is tried"
-        return measure_spans(
-            sentences, best, what="One threshold for found spans", then=then, missing=[missing]
-        )
 
     def fit_majority(self, train: Sequence[MrcExample]) -> Predict:  # noqa: ARG002 - protocol
         """Nothing for any query: most of them find nothing in a sentence."""

@@ -11,48 +11,30 @@ import torch
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, choose_bars
-from softf1.models.encoders import Head, build_model, find_output
-from softf1.tasks.answers import (
-    ANSWER,
-    answer_first_words,
-    choose_spans,
-    count_answer,
-    find_answers,
-    list_answer_units,
-    measure_answers,
-    score_answers,
-)
-from softf1.tasks.base import (
-    Batch,
-    Features,
-    Logits,
-    Prediction,
-    describe_collapse,
-    read_examples,
-)
+from softf1.models.encoders import Head, find_output
+from softf1.tasks.answers import ANSWER, AnswerTask, answer_first_words
+from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_collapse
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
     describe_lost,
     encode_questions,
     every_position,
-    golds_inside,
     one_position,
     usual_length,
 )
-from softf1.tasks.rows import assemble, model_inputs, ranges, rows
+from softf1.tasks.rows import ranges, rows, take
+from softf1.tasks.sentences import golds_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.data.problems import Problems
     from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.headroom import Headroom
+    from softf1.tasks.base import Predict
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 KEYS = ("start", "end")
 
@@ -63,7 +45,7 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")"""
 
 
 @dataclass(frozen=True)
-class QA:
+class QA(AnswerTask):
     """Question answering as in SQuAD 1.1 and 2.0, QuoRef and CMRC.
 
     A window without the answer points at the classification token, in both modes.
@@ -108,6 +90,7 @@ class QA:
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = file_kind = "qa"
+    reads = QAExample
     summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
     primary_metric = "f1"
     head = "span"
@@ -123,10 +106,6 @@ class QA:
         return self.positions == "softmax"
 
     chooses_position = softmax
-
-    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[QAExample]:
-        """The questions of a file."""
-        return read_examples(self, path, QAExample, problems)
 
     def texts(self, examples: Iterable[QAExample]) -> Iterator[Sequence[str]]:
         """All questions and contexts."""
@@ -151,38 +130,22 @@ class QA:
         """Answers that are too long to be found, or not where they should be."""
         return describe_lost(features, longest=self.longest)
 
-    def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """Builds the encoder with two outputs per token."""
-        model: nn.Module = build_model(encoder, head=self.head, tokenizer=tokenizer, **options)
-        return model
-
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Returns the layer that computes the logits of each key."""
         layer = find_output(model, 2)
         return {key: Head(layer, slice(i, i + 1)) for i, key in enumerate(KEYS)}
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
-    ) -> Batch:
-        """Windows as tensors; positions outside the context, but for [CLS], are taken out."""
-        index = np.asarray(items, np.int64)
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """Questions, and windows of their contexts."""
+        first = features["first"][index]
+        count = features["end"][index] - first
+        window = features["tokens"][ranges(first, count)]
+        return take(features, "question", features["source"][index]), (window, count)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
+        """Starts and ends are positions in the context, or [CLS] where there is no answer."""
         source, first = features["source"][index], features["first"][index]
         count = features["end"][index] - first
-        at = features["question_at"]
-        asked = at[source + 1] - at[source]
-        laid = assemble(
-            tokenizer,
-            tokenizer.layout(pair=True),
-            (features["question"][ranges(at[source], asked)], asked),
-            (features["tokens"][ranges(first, count)], count),
-            width=width,
-        )
         row, column = rows(count), ranges(laid.second, count)
         allowed = np.zeros(laid.ids.shape, bool)
         allowed[row, column] = True
@@ -196,14 +159,9 @@ class QA:
         make: Any = one_position
         if self.positions == "sigmoid":
             make, known = every_position, known | {"allowed": allowed}
-        targets = {key: torch.from_numpy(make(golds[0], columns[key], **known)) for key in KEYS}
+        targets = {key: make(golds[0], columns[key], **known) for key in KEYS}
         places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
-        return Batch(
-            index,
-            model_inputs(tokenizer, laid, features),
-            targets,
-            {name: torch.from_numpy(place) for name, place in places.items()},
-        )
+        return {}, targets, places
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""
@@ -247,14 +205,9 @@ class QA:
         target: Target | Mapping[str, Target],
     ) -> tuple[Self, list[Point]]:
         """The least confidence of an answer; one is right where it is exactly a gold one."""
-        units = list_answer_units(self.decode(logits, features, examples), examples, self)
+        units = self.list_units(self.decode(logits, features, examples), examples)
         bars, points = choose_bars(units, target, [ANSWER])
         return replace(self, bars=bars), points
-
-    @property
-    def abstains(self) -> bool:
-        """Whether a least confidence was chosen."""
-        return bool(self.bars)
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """No answer where its confidence does not reach the bar."""
@@ -262,23 +215,6 @@ class QA:
             return prediction
         several: dict[str, Any] = {"answers": []} if "answers" in prediction else {}
         return prediction | {"answer": "", "abstained": True} | several
-
-    def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """Nothing: the threshold is about a difference of two scores."""
-        return {}
-
-    def decode(
-        self, logits: Logits, features: Features, examples: Sequence[QAExample]
-    ) -> list[Prediction]:
-        """The best answer to every question, as it stands in its context."""
-        answers = find_answers(logits, features, examples, self)
-        return choose_spans(answers, self) if self.several else answers
-
-    def score(
-        self, predictions: Sequence[Prediction], examples: Iterable[QAExample]
-    ) -> dict[str, Any]:
-        """Exact match and F1 by the rules of the corpus."""
-        return score_answers(predictions, list(examples), self)
 
     def show(self, example: QAExample) -> dict[str, Any]:
         """Question and context with the answers, each of one span or several."""
@@ -326,30 +262,9 @@ class QA:
         decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="question-answering", code=CODE)
 
-    def count_line(self, line: Mapping[str, Any]) -> LineCounts:
-        """Exact match and F1 of an answer."""
-        return count_answer(line, self)
-
     def line_group(self, line: Mapping[str, Any]) -> Any:
         """Questions over one context are no independent examples."""
         return line["context"]
-
-    def headroom(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        logits: Logits | None = None,
-        features: Features | None = None,
-        examples: Sequence[Any] = (),
-    ) -> Headroom:
-        """The no-answer threshold, a perfect choice of no answer, the n best, boundaries."""
-        if logits is not None and features is not None and not self.several:
-            listing = replace(self, listed=self.n_best)
-            answers = find_answers(logits, features, examples, listing)
-            lines = [
-                {**line, "candidates": one["candidates"]}
-                for line, one in zip(lines, answers, strict=True)
-            ]
-        return measure_answers(lines, self)
 
     def fit_majority(self, train: Sequence[QAExample]) -> Predict:
         """No answer where most questions have none; else the context's first words."""

@@ -7,27 +7,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from softf1.metrics.operating import Units
-from softf1.tasks.base import IGNORE, Features
-from softf1.tasks.headroom import Sentence
-from softf1.tasks.rows import encode_texts, keep, offsets, room
+from softf1.tasks.base import DIGITS, IGNORE, Features
+from softf1.tasks.rows import encode_texts, keep, offsets, room, rows, take
 from softf1.tasks.sentences import Numbering, SentenceEncoder
+from softf1.tasks.spans import keep_flat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from softf1.data.examples import MrcExample
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Prediction
+    from softf1.tasks.rows import Ints
+    from softf1.tasks.spans import Scored
 
     Pair = tuple[int, int]
     Golds = tuple[list[Pair], tuple[list[int], list[int]]]
-    from collections.abc import Iterable, Iterator, Mapping
-
     Floats = NDArray[np.floating[Any]]
-    Ints = NDArray[np.int64]
     ScoredSpan = tuple[int, int, float]
 
 
@@ -55,13 +52,14 @@ def encode_queries(
     arrays = encoder.arrays(specials=layout.specials)
     arrays["length"] += counts[query_of][arrays["source"]].astype(np.int32)
     spans = [span for example in examples for span in example.spans]
+    own = [len(example.spans) for example in examples]
     arrays |= {
         "query": flat,
         "query_at": offsets(counts),
         "query_of": query_of,
         "label": label.numbers([example.label for example in examples]),
-        "gold": np.array(spans, np.int64).reshape(-1, 2),
-        "gold_at": offsets([len(example.spans) for example in examples]),
+        "gold": np.array(spans, np.int64).reshape(-1, 2) + arrays["sentence"][rows(own), None],
+        "gold_at": offsets(own),
     }
     return Features(arrays, {"labels": tuple(label)})
 
@@ -72,11 +70,9 @@ def window_golds(features: Features, item: int) -> Golds:
     Both count words from the first of the window. A span that is only partly in the window is
     no negative there: its start or end is left out of the loss.
     """
-    source = features["source"][item]
-    first = features["first"][item] - features["sentence"][source]
+    gold, _ = take(features, "gold", features["source"][[item]])
+    spans = (gold - features["first"][item]).tolist()
     words = int(features["end"][item] - features["first"][item])
-    at = features["gold_at"]
-    spans = (features["gold"][at[source] : at[source + 1]] - first).tolist()
     inside = [(start, end - 1) for start, end in spans if start >= 0 and end <= words]
     starts = [start for start, end in spans if 0 <= start < words < end]
     ends = [end - 1 for start, end in spans if start < 0 < end <= words]
@@ -174,10 +170,6 @@ def pair_tensors(
     return pairs, target
 
 
-Scored = tuple[float, int, int, int, float]
-"""(score, example, start, end, confidence)."""
-
-
 def pair_nearest(start: Floats, end: Floats, *, nested: bool) -> Iterator[ScoredSpan]:
     """Spans of likely starts and ends alone: each start goes to the nearest end.
 
@@ -256,68 +248,30 @@ def merge_windows(
         own = best[example]
         own[start, end] = max(span, own.get((start, end), span))
     kept: list[list[tuple[list[int], float]]] = [[] for _ in examples]
-    for group in group_sentences(examples):
+    for group in group_queries((example.words, example.label) for example in examples):
         mine = [span for i in group for span in best[i].values()]
         for _, i, start, end, confidence in mine if nested else keep_flat(mine):
-            kept[i].append(([start, end], confidence))
-    return [sorted(own) for own in kept]
-
-
-def keep_flat(spans: Iterable[Scored]) -> list[Scored]:
-    """The best spans that do not overlap a better one.
-
-    >>> keep_flat([(1.0, 0, 0, 2, 0.6), (3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)])
-    [(3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)]
-    """
-    kept: list[Scored] = []
-    for span in sorted(spans, key=lambda s: (-s[0], s[2], s[3], s[1])):
-        if all(span[3] <= other[2] or span[2] >= other[3] for other in kept):
-            kept.append(span)
+            kept[i].append(([start, end], round(confidence, DIGITS)))
     return kept
 
 
-def group_sentences(examples: Sequence[MrcExample]) -> Iterator[list[int]]:
-    """Examples that ask different labels of one sentence, which stand one after another."""
-    group: list[int] = []
-    for i, example in enumerate(examples):
-        if group and asks_anew(example, [examples[j] for j in group]):
-            yield group
-            group = []
-        group.append(i)
-    if group:
-        yield group
+def group_queries(asked: Iterable[tuple[Sequence[str], str]]) -> list[list[int]]:
+    """Queries about one sentence, which stand one after another and ask different labels.
 
+    Args:
+        asked: The words of the sentence and the label, for each query.
 
-def asks_anew(example: MrcExample, group: Sequence[MrcExample]) -> bool:
-    """Whether a query is about another sentence than those before it, or asks a label again."""
-    return group[0].words != example.words or any(one.label == example.label for one in group)
-
-
-def join_queries(lines: Sequence[Mapping[str, Any]]) -> list[Sentence]:
-    """Lines of predictions that ask different labels of one sentence, as one sentence each."""
-    joined: list[Sentence] = []
-    asked: set[str] = set()
-    for line in lines:
-        label = line["label"]
-        if not joined or joined[-1].line["words"] != line["words"] or label in asked:
-            joined.append(Sentence(line, set(), {}))
-            asked = set()
-        asked.add(label)
-        joined[-1].gold.update((start, end, label) for start, end in line["gold"])
-        sure = line.get("confidence") or [1.0] * len(line["spans"])
-        for (start, end), one in zip(line["spans"], sure, strict=True):
-            joined[-1].found[start, end, label] = one
-    return joined
-
-
-def list_query_units(predictions: Sequence[Prediction], examples: Sequence[MrcExample]) -> Units:
-    """The spans that were given, each right or not, sentence by sentence."""
-    units = Units([], [], [], [], [])
-    for item, group in enumerate(group_sentences(examples)):
-        units.gold.append([examples[i].label for i in group for _ in examples[i].spans])
-        for i in group:
-            wanted = set(map(tuple, examples[i].spans))
-            given = zip(predictions[i]["spans"], predictions[i]["confidence"], strict=True)
-            for span, confidence in given:
-                units.add(item, examples[i].label, confidence, right=tuple(span) in wanted)
-    return units
+    >>> ann, bob = ["Ann"], ["Bob"]
+    >>> group_queries([(ann, "PER"), (ann, "LOC"), (bob, "PER"), (bob, "PER")])
+    [[0, 1], [2], [3]]
+    """
+    groups: list[list[int]] = []
+    sentence: Sequence[str] = ()
+    labels: set[str] = set()
+    for number, (words, label) in enumerate(asked):
+        if not groups or words != sentence or label in labels:
+            groups.append([])
+            sentence, labels = words, set()
+        groups[-1].append(number)
+        labels.add(label)
+    return groups

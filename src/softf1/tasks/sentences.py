@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.tasks.rows import offsets, ranges, rows
+from softf1.tasks.rows import offsets, ranges, rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -264,6 +264,18 @@ def window_tokens(features: Features, items: Ints) -> tuple[NDArray[Any], Ints]:
     start = features["word"][features["first"][items]]
     length = features["word"][features["end"][items]] - start
     return features["tokens"][ranges(start, length)], length
+
+
+def golds_inside(features: Features, items: Ints) -> tuple[Ints, ...]:
+    """The gold spans that lie wholly in their window: row, start, end, and the label if it has one.
+
+    Starts and ends count from the first word (or token) of the file, as those of windows do.
+    """
+    gold, count = take(features, "gold", features["source"][items])
+    row = rows(count)
+    inside = gold[:, 0] >= features["first"][items][row]
+    inside &= gold[:, 1] <= features["end"][items][row]
+    return (row[inside], *gold[inside].T)
 
 
 def word_places(

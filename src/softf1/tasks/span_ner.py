@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
-from softf1.metrics.operating import Units, choose_bars
-from softf1.metrics.spans import count_span_sets
 from softf1.models.encoders import Head
 from softf1.tasks.base import (
     DIGITS,
@@ -21,25 +18,20 @@ from softf1.tasks.base import (
     Features,
     Logits,
     Prediction,
-    describe_collapse,
-    describe_counts,
-    describe_unseen,
-    read_examples,
     to_probabilities,
 )
-from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars
-from softf1.tasks.headroom import Headroom, Sentence, measure_spans, sweep_confidence
-from softf1.tasks.labels import check_named
-from softf1.tasks.queries import keep_flat
-from softf1.tasks.rows import assemble, model_inputs, offsets, ranges, room, rows
+from softf1.tasks.card import SEEN_ONLY
+from softf1.tasks.rows import offsets, ranges, room, rows
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
     check_windows,
     chunks,
+    golds_inside,
     window_tokens,
     word_places,
 )
+from softf1.tasks.spans import SpanTask, keep_flat, predict_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,11 +41,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
-    from softf1.metrics.operating import Point, Target
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import LineCounts, Predict
-
-    Ints = NDArray[np.int64]
+    from softf1.tasks.base import Predict
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 
 WINDOW = ("first", "end", "before")
@@ -61,7 +51,7 @@ WINDOW = ("first", "end", "before")
 
 
 @dataclass(frozen=True)
-class SpanNer:
+class SpanNer(SpanTask):
     """Nested or flat names, all labels in one pass.
 
     Attributes:
@@ -90,12 +80,11 @@ class SpanNer:
 
     kind = "span_ner"
     file_kind = "tagging"
+    reads = TaggedSentence
     summary = "names as spans of words, nested ones too: every span up to some length is judged"
-    primary_metric = "f1"
-    reads_words = True
+    not_kept = "are less likely than not are not kept"
+    limits = (SEEN_ONLY,)
     no_onnx = "its model wants to know where words begin, which is in no ONNX input of a text"
-    head = "none"
-    softmax = False
 
     def __post_init__(self) -> None:
         """A span has a word."""
@@ -105,7 +94,7 @@ class SpanNer:
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[SpanSentence]:
         """The sentences of a file of spans or of tags that make up spans."""
-        sentences = read_examples(self, path, TaggedSentence, problems)
+        sentences = super().read(path, problems)
         found = find_spans(sentences, None, repair=self.repair, path=path, problems=problems)
         for one, spans in found:
             if one.words and not one.tags and not isinstance(one, SpanSentence):
@@ -117,12 +106,8 @@ class SpanNer:
         self, path: Path | str, problems: Problems | None = None
     ) -> Iterator[SpanSentence]:
         """The same to predict on: sentences may have no labels, and none are used."""
-        for one in read_examples(self, path, TaggedSentence, problems):
+        for one in super().read(path, problems):
             yield SpanSentence(one.words, (), one.line, one.id)
-
-    def texts(self, examples: Iterable[SpanSentence]) -> Iterator[Sequence[str]]:
-        """The words of each sentence."""
-        return (example.words for example in examples)
 
     def encode(self, examples: Iterable[SpanSentence], tokenizer: Tokenizer) -> Features:
         """Sentences as arrays, cut into windows where they are too long, and their spans."""
@@ -138,27 +123,23 @@ class SpanNer:
             counts += [len(example.spans) for example in chunk]
         arrays = encoder.arrays(specials=layout.specials)
         arrays["gold"] = np.array(gold, np.int64).reshape(-1, 3)
+        arrays["gold"][:, :2] += arrays["sentence"][rows(counts), None]
         arrays["gold_at"] = offsets(counts)
         arrays["before"] = find_before(arrays["source"], arrays["first"], arrays["end"])
         return Features(arrays, {"labels": tuple(number)})
 
-    def fit(self, features: Features) -> Self:
-        """The labels of the training data."""
-        return replace(self, labels=tuple(sorted(features.names["labels"])))
-
     def notes(self, features: Features) -> list[str]:
         """Labels that training never saw, spans that are too long, and spans in no window."""
-        names = features.names["labels"]
         start, end, label = features["gold"].T
         short = end - start <= self.max_span
         long = int((~short).sum())
-        known = np.array([name in self.labels for name in names], bool)[label]
+        known = self.label_ids(features)[label] >= 0
         judged = len(self._find_golds(features, np.arange(len(features)))[0])
         lost = int((short & known).sum()) - judged
         more = f"{long:,} spans have more than {self.max_span} words (task.max_span): never found"
         cut = f"{lost:,} spans are whole in no window of their sentence: never found; try"
         cut += " a larger task.overlap or task.max_length"
-        return describe_unseen(names, self.labels) + [more] * (long > 0) + [cut] * (lost > 0)
+        return super().notes(features) + [more] * (long > 0) + [cut] * (lost > 0)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a head that judges spans."""
@@ -177,20 +158,12 @@ class SpanNer:
         if "train" in parts and not any(one.spans for one in examples):
             raise InputError("wanted spans to learn from, got sentences without any", path=path)
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
-    ) -> Batch:
-        """Windows as tensors; a span is judged in the first window that holds all of it."""
-        index = np.asarray(items, np.int64)
-        laid = assemble(
-            tokenizer, tokenizer.layout(pair=False), window_tokens(features, index), width=width
-        )
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """The pieces of windows."""
+        return (window_tokens(features, index),)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
+        """A span is judged in the first window that holds all of it."""
         _, row, column = word_places(features, index, laid.first, owned=False)
         count = features["end"][index] - features["first"][index]
         words = np.zeros(laid.ids.shape, np.int64)
@@ -200,12 +173,7 @@ class SpanNer:
         row, start, length, label = self._find_golds(features, index)
         target[row, start, length, label] = 1
         first = features["first"][index] - features["sentence"][features["source"][index]]
-        return Batch(
-            index,
-            model_inputs(tokenizer, laid, features) | {"words": torch.from_numpy(words)},
-            {"spans": torch.from_numpy(target)},
-            {"first": torch.from_numpy(first)},
-        )
+        return {"words": words}, {"spans": target}, {"first": first}
 
     def _list_spans(self, features: Features, items: Ints, width: int) -> NDArray[np.bool_]:
         """Which spans windows have, (B, width, K), by first word and length."""
@@ -216,25 +184,11 @@ class SpanNer:
 
     def _find_golds(self, features: Features, items: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """The gold spans of windows: row, first word in the window, words less one, and label."""
-        source, at = features["source"][items], features["gold_at"]
-        count = at[source + 1] - at[source]
-        row = rows(count)
-        start, end, label = features["gold"][ranges(at[source], count)].T
-        known = {name: place for place, name in enumerate(self.labels)}
-        ids = np.array([known.get(name, IGNORE) for name in features.names["labels"]], np.int64)
-        label = ids[label]
-        begin = start + features["sentence"][source][row]
-        stop = begin + end - start
-        first, last, before = (features[key][items][row] for key in WINDOW)
-        kept = (begin >= first) & (stop > before) & (stop <= last) & (label >= 0)
-        kept &= end - start <= self.max_span
-        begin -= first
-        return row[kept], begin[kept], (end - start - 1)[kept], label[kept]
-
-    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
-        """`spans` (B, L, K, C): by first word, words less one, and label."""
-        found: dict[str, Tensor] = dict(output)
-        return found
+        row, start, end, label = golds_inside(features, items)
+        label = self.label_ids(features)[label]
+        first, before = (features[key][items][row] for key in ("first", "before"))
+        kept = (end > before) & (label >= 0) & (end - start <= self.max_span)
+        return row[kept], (start - first)[kept], (end - start - 1)[kept], label[kept]
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans that are likelier than not: item, start, end, label and logit."""
@@ -251,47 +205,6 @@ class SpanNer:
             "score": found[likely].float().cpu().numpy(),
         }
 
-    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Itself: spans are given where they are likelier than not."""
-        return self
-
-    def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Refuses labels that are not there."""
-        check_named(target, self.labels)
-
-    def operate(
-        self,
-        logits: Logits,
-        features: Features,
-        examples: Sequence[SpanSentence],
-        target: Target | Mapping[str, Target],
-    ) -> tuple[Self, list[Point]]:
-        """Bars for the spans of each label."""
-        units = Units([], [], [], [], [])
-        for item, (one, found) in enumerate(
-            zip(examples, self.decode(logits, features, examples), strict=True)
-        ):
-            units.gold.append([label for _, _, label in one.spans])
-            for (start, end, label), sure in zip(found["spans"], found["confidence"], strict=True):
-                units.add(item, label, sure, right=(start, end, label) in one.spans)
-        bars, points = choose_bars(units, target, self.labels)
-        return replace(self, bars=bars), points
-
-    @property
-    def abstains(self) -> bool:
-        """Whether there are bars."""
-        return bool(self.bars)
-
-    def abstain(self, prediction: Prediction) -> Prediction:
-        """Only the spans that reach the bar of their label."""
-        both = zip(prediction["spans"], prediction["confidence"], strict=True)
-        kept = [(span, sure) for span, sure in both if sure >= self.bars.get(span[2], 0.0)]
-        return prediction | {"spans": [s for s, _ in kept], "confidence": [c for _, c in kept]}
-
-    def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """Nothing is tuned."""
-        return {}
-
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[SpanSentence]
     ) -> list[Prediction]:
@@ -305,22 +218,12 @@ class SpanNer:
             source, zip(*(c.tolist() for c in columns), strict=True), strict=True
         ):
             found[place].append(span)
-        predictions = []
-        for own in found:
-            kept = own if self.nested else keep_flat(own)
-            spans = sorted(((a, b, self.labels[c]), s) for _, c, a, b, s in kept)
-            predictions.append(
-                {"spans": [list(span) for span, _ in spans], "confidence": [s for _, s in spans]}
-            )
-        return predictions
+        kept = found if self.nested else map(keep_flat, found)
+        return [predict_spans(((a, b, self.labels[c]), s) for _, c, a, b, s in own) for own in kept]
 
-    def score(
-        self, predictions: Sequence[Prediction], examples: Iterable[SpanSentence]
-    ) -> dict[str, Any]:
-        """Span scores over all labels."""
-        gold = [set(example.spans) for example in examples]
-        found = [{(a, b, label) for a, b, label in item["spans"]} for item in predictions]
-        return describe_counts(count_span_sets(gold, found))
+    def rule(self) -> str:
+        """How spans are chosen."""
+        return f"of up to {self.max_span} words is given where it is likelier than not."
 
     def show(self, example: SpanSentence) -> dict[str, Any]:
         """The words with the spans."""
@@ -339,49 +242,6 @@ class SpanNer:
         out = np.zeros(len(features), np.int64)
         out[self._find_golds(features, np.arange(len(features)))[0]] = 1
         return out
-
-    def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
-        """Whether no sentence has a span."""
-        return describe_collapse({"span" for one in predictions if one["spans"]}, compete=False)
-
-    def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
-        """What the model card says of this task."""
-        plain = "A span" if self.bars else f"{NOT_TUNED}: a span"
-        decision = [
-            f"{plain} of up to {self.max_span} words is given where it is likelier than not."
-        ]
-        decision += [describe_bars(self.bars)] if self.bars else []
-        return CardText(decision, pipeline="token-classification", limits=[SEEN_ONLY])
-
-    def count_line(self, line: Mapping[str, Any]) -> LineCounts:
-        """Counts of the spans of one sentence."""
-        gold, given = ({tuple(span) for span in line[key]} for key in ("gold", "spans"))
-        return {"counts": count_span_sets([gold], [given])}
-
-    def headroom(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        logits: Logits | None = None,  # noqa: ARG002 - lines have the spans and how sure they are
-        features: Features | None = None,  # noqa: ARG002
-        examples: Sequence[Any] = (),  # noqa: ARG002
-    ) -> Headroom:
-        """A stricter threshold, the ranking of found spans, labels and boundaries."""
-        sentences = [
-            Sentence(
-                line,
-                {(a, b, label) for a, b, label in line["gold"]},
-                {
-                    (a, b, label): sure
-                    for (a, b, label), sure in zip(line["spans"], line["confidence"], strict=True)
-                },
-            )
-            for line in lines
-        ]
-        best, then = sweep_confidence(sentences)
-        missing = "a looser threshold: spans that are less likely than not are not kept"
-        return measure_spans(
-            sentences, best, what="One threshold for found spans", then=then, missing=[missing]
-        )
 
     def fit_majority(self, train: Sequence[SpanSentence]) -> Predict:  # noqa: ARG002 - protocol
         """No span in any sentence."""

@@ -16,7 +16,7 @@ from softf1.errors import InputError
 from softf1.metrics.operating import F1, Target, choose_bars
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
-from softf1.models.encoders import Head, build_model, find_output
+from softf1.models.encoders import Head, find_output
 from softf1.options import look_up
 from softf1.tasks.base import (
     DIGITS,
@@ -25,21 +25,22 @@ from softf1.tasks.base import (
     Features,
     Logits,
     Prediction,
+    check_named,
     describe_collapse,
     describe_unseen,
-    read_examples,
     to_probabilities,
 )
 from softf1.tasks.card import NOT_TUNED, SEEN_ONLY, CardText, describe_bars, describe_biases
 from softf1.tasks.headroom import (
     NO_LOGITS,
     Headroom,
+    list_units,
     measure_spans,
     measure_tags,
     sweep_tags,
 )
-from softf1.tasks.labels import check_named, tune_classes
-from softf1.tasks.rows import assemble, model_inputs, offsets, room
+from softf1.tasks.labels import tune_classes
+from softf1.tasks.rows import TextTask, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
@@ -50,10 +51,8 @@ from softf1.tasks.tags import (
     decode_sequences,
     find_tag_scheme,
     list_entities,
-    list_units,
     read_sentence,
     score_tags,
-    sequence_logits,
     span_labels,
     split_characters,
     tune_spans,
@@ -66,10 +65,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.data.problems import Problems
     from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
+    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 NO_TAG = ""
 """Stands in for the tags of a file that has none."""
@@ -88,7 +87,7 @@ OF_CRF = (
 
 
 @dataclass(frozen=True)
-class Tagging:
+class Tagging(TextTask):
     """Named entities, parts of speech, segmentation.
 
     Attributes:
@@ -129,6 +128,7 @@ class Tagging:
     transitions: tuple[tuple[float, ...], ...] = field(default=(), metadata={"learned": True})
 
     kind = file_kind = "tagging"
+    reads = TaggedSentence
     summary = "a tag for each word or character: names, parts of speech, segmentation"
     reads_words = True
     primary_metric = "f1"
@@ -146,10 +146,6 @@ class Tagging:
                 if not scheme.has(label):
                     wanted = scheme.describe()
                     raise InputError(f"labels of task tagging: wanted {wanted}, got {label!r}")
-
-    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
-        """The sentences of a file, one at a time."""
-        return read_examples(self, path, TaggedSentence, problems)
 
     @property
     def target_scheme(self) -> str | None:
@@ -200,9 +196,7 @@ class Tagging:
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a linear layer over every token."""
-        model: nn.Module = build_model(
-            encoder, head=self.head, labels=self.labels, tokenizer=tokenizer, **options
-        )
+        model = super().build_model(encoder, tokenizer, **options)
         if self.decoder != "argmax":
             size = len(self.labels) + 1
             start = torch.tensor(self.transitions)
@@ -231,35 +225,16 @@ class Tagging:
             own = None if name == "train" else scheme
             check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
 
-    def collate(
-        self,
-        features: Features,
-        items: Sequence[int],
-        tokenizer: Tokenizer,
-        *,
-        width: int | None = None,
-        epoch: int = 0,  # noqa: ARG002 - nothing is chosen at random
-    ) -> Batch:
-        """Windows as tensors; a target stands at the first piece of each owned word."""
-        index = np.asarray(items, np.int64)
-        laid = assemble(
-            tokenizer, tokenizer.layout(pair=False), window_tokens(features, index), width=width
-        )
+    def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
+        """The pieces of windows."""
+        return (window_tokens(features, index),)
+
+    def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
+        """A target stands at the first piece of each owned word."""
         word, row, column = word_places(features, index, laid.first, owned=True)
         target = np.full(laid.ids.shape, IGNORE, np.int64)
         target[row, column] = self.label_ids(features)[features["tag"][word]]
-        places = {"word": word, "row": row, "column": column}
-        return Batch(
-            index,
-            model_inputs(tokenizer, laid, features),
-            {"tags": torch.from_numpy(target)},
-            {name: torch.from_numpy(place) for name, place in places.items()},
-        )
-
-    def label_ids(self, features: Features) -> NDArray[np.int64]:
-        """The label of each tag of a file; −100 for a tag that training never saw."""
-        ids = {label: i for i, label in enumerate(self.labels)}
-        return np.array([ids.get(tag, IGNORE) for tag in features.names["tags"]], np.int64)
+        return {}, {"tags": target}, {"word": word, "row": row, "column": column}
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
         """`tags` (B, L, C), which losses take; a CRF decodes by what it is made of."""
@@ -329,15 +304,11 @@ class Tagging:
         """A bias of O for F-beta and cost; else bars for the spans of each label."""
         if isinstance(target, Target) and not target.guarantees:
             return self._tune(logits, features, target), []
-        gold = [self.units(example)[1] for example in examples]
-        units = list_units(self.decode(logits, features), gold, scheme=str(self.spans))
-        bars, points = choose_bars(units, target, span_labels(self.labels))
+        given = zip(examples, self.decode(logits, features), strict=True)
+        lines = [self.show(example) | found for example, found in given]
+        sentences = [read_sentence(line, line["tags"], str(self.spans)) for line in lines]
+        bars, points = choose_bars(list_units(sentences), target, span_labels(self.labels))
         return replace(self, bars=bars), points
-
-    @property
-    def abstains(self) -> bool:
-        """Whether a least confidence was chosen for some label."""
-        return bool(self.bars)
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Tags the words of spans below their bar as O."""
@@ -358,27 +329,29 @@ class Tagging:
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The best tag of every word, or the best tags of every sentence, with probabilities."""
-        at = features["sentence"].tolist()
-        if self.decoder != "argmax":
-            emissions = by_word(logits["logits"], logits, features)
-            return decode_sequences(emissions, logits["transitions"][0], at, self.labels)
-        scores = logits["logits"] + np.array(self.biases or 0.0)
-        best = by_word(scores.argmax(-1), logits, features)
-        sure = by_word(
-            to_probabilities(scores, multi_label=False).max(-1, initial=0), logits, features
-        )
+        if self.decoder == "argmax":
+            scores = logits["logits"] + np.array(self.biases or 0.0)
+            chance = to_probabilities(scores, multi_label=False).max(-1, initial=0)
+            best, sure = (by_word(x, logits, features) for x in (scores.argmax(-1), chance))
+        else:
+            best, rows = self._decode_sequences(logits, features)
+            chances = to_probabilities(rows.astype(np.float64), multi_label=False)
+            sure = np.take_along_axis(chances, best[:, None], axis=1)[:, 0]
         tags, sure = [self.labels[i] for i in best.tolist()], sure.round(DIGITS).tolist()
-        return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in pairwise(at)]
+        at = pairwise(features["sentence"].tolist())
+        return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in at]
+
+    def _decode_sequences(self, logits: Logits, features: Features) -> tuple[Ints, NDArray[Any]]:
+        """The best tags by the CRF, and logits over all sequences."""
+        rows = by_word(logits["logits"], logits, features)
+        return decode_sequences(rows, logits["transitions"][0], features["sentence"])
 
     def details(self, prediction: Prediction) -> dict[str, Any]:
         """The spans of the tags, as a line of predictions has them."""
         if self.spans is None:
             return {}
-        return {
-            "entities": list_entities(
-                prediction["tags"], prediction["confidence"], scheme=self.spans
-            )
-        }
+        tags, sure = prediction["tags"], prediction["confidence"]
+        return {"entities": list_entities(tags, sure, scheme=self.spans)}
 
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[TaggedSentence]
@@ -450,22 +423,21 @@ class Tagging:
         scheme = self.spans
         sentences = [read_sentence(line, line["tags"], scheme) for line in lines]
         what = f"One bias, for {OUTSIDE}"
-        if rows is None:
-            missing = [NO_LOGITS] if self.decoder == "argmax" else ["no bias: a CRF has none"]
-            return measure_spans(sentences, None, what=what, missing=missing)
-        if OUTSIDE not in self.labels:
-            missing = [f"no bias: every word is in a span, none is {OUTSIDE}"]
-            return measure_spans(sentences, None, what=what, missing=missing)
+        if rows is None or OUTSIDE not in self.labels:
+            reason = f"no bias: every word is in a span, none is {OUTSIDE}"
+            if rows is None:
+                reason = NO_LOGITS if self.decoder == "argmax" else "no bias: a CRF has none"
+            return measure_spans(sentences, None, what=what, missing=[reason])
         best, tags = sweep_tags(lines, rows, labels=self.labels, outside=OUTSIDE, scheme=scheme)
         then = [read_sentence(line, own, scheme) for line, own in zip(lines, tags, strict=True)]
         return measure_spans(sentences, best, what=what, then=then)
 
     def find_suspects(self, logits: Logits, features: Features) -> Suspects:
         """Spans, or words where tags make up none, whose given tags the model finds unlikely."""
-        rows = by_word(logits["logits"], logits, features)
-        if self.decoder != "argmax":
-            at = features["sentence"].tolist()
-            rows = sequence_logits(rows, logits["transitions"][0], at)
+        if self.decoder == "argmax":
+            rows = by_word(logits["logits"], logits, features)
+        else:
+            _, rows = self._decode_sequences(logits, features)
         chance = to_probabilities(rows, multi_label=False)
         gold = self.label_ids(features)[features["tag"]]
         whole = self.spans is not None

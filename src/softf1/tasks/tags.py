@@ -15,11 +15,10 @@ from softf1.data.tags import to_characters
 from softf1.errors import InputError
 from softf1.metrics.biases import tune_biases
 from softf1.metrics.classification import accuracy, count_classes
-from softf1.metrics.operating import F1, Units
+from softf1.metrics.operating import F1
 from softf1.metrics.schemes import (
     ALLOWED,
     OUTSIDE,
-    SCHEMES,
     decode_lenient,
     decode_strict,
     detect_scheme,
@@ -31,18 +30,18 @@ from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict
 from softf1.models.crf import FORBIDDEN, best_tags, marginal_logits
 from softf1.tasks.base import DIGITS, describe_counts
 from softf1.tasks.headroom import Sentence
-from softf1.tasks.rows import offsets
+from softf1.tasks.rows import offsets, ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from softf1.data.examples import TaggedSentence
     from softf1.metrics.operating import Target
-    from softf1.tasks.base import Features, LineCounts, Logits, Prediction
+    from softf1.tasks.base import Features, LineCounts, Logits
+    from softf1.tasks.rows import Ints
 
 CHUNK = 256
 """Sentences that a CRF decodes at once, those of about one length together."""
@@ -55,11 +54,8 @@ def find_tag_scheme(features: Features) -> str | None:
     judged by, so that this takes no time on a large file.
     """
     names, tag = features.names["tags"], features["tag"]
-    starts, ends = features["sentence"][:-1], features["sentence"][1:]
-    starts, ends = starts[starts < ends], ends[starts < ends]
     edge = len(names)
-    before = np.concatenate([[edge], tag[:-1]]).astype(np.int64)[: len(tag)]
-    before[starts] = edge
+    before, starts, ends = _look_back(tag, features["sentence"], edge)
     seen = np.full((edge + 1) ** 2, -1)
     seen[before * (edge + 1) + tag] = np.arange(len(tag))
     seen[tag[ends - 1].astype(np.int64) * (edge + 1) + edge] = ends - 1
@@ -69,6 +65,17 @@ def find_tag_scheme(features: Features) -> str | None:
         return detect_scheme(sample).name
     except ValueError:
         return None
+
+
+def _look_back(tag: Ints, at: Ints, edge: int) -> tuple[Ints, Ints, Ints]:
+    """The tag before each word, `edge` for the first of a sentence; where sentences start and end.
+
+    Sentences without a word are left out.
+    """
+    starts, ends = at[:-1][np.diff(at) > 0], at[1:][np.diff(at) > 0]
+    before = np.concatenate([[edge], tag[:-1]]).astype(np.int64)[: len(tag)]
+    before[starts] = edge
+    return before, starts, ends
 
 
 def check_tags(
@@ -82,28 +89,17 @@ def check_tags(
         path: The file, for the error.
     """
     known: set[str] = set()
+    wanted = None if scheme is None else get_scheme(scheme)
     for line, tags in tagged:
         if not tags:
             raise InputError(
                 "wanted tags to score by, got a sentence without", path=path, line=line
             )
-        for tag in tags if scheme else ():
-            if tag not in known and not fits_scheme(tag, scheme or ""):
-                letters = ", ".join(f"{x}-" for x in SCHEMES[scheme or ""].prefixes if x != OUTSIDE)
-                message = f"wanted O or a tag of {scheme} ({letters}), as the training data has"
-                raise InputError(f"{message}; got {tag!r}", path=path, line=line)
+        for tag in tags:
+            if wanted and tag not in known and not wanted.has(tag):
+                message = f"wanted {wanted.describe()}, as the training data has; got {tag!r}"
+                raise InputError(message, path=path, line=line)
             known.add(tag)
-
-
-def fits_scheme(tag: str, scheme: str) -> bool:
-    """Whether a tag is one of a scheme.
-
-    >>> fits_scheme("B-ORG", "BIO"), fits_scheme("E-ORG", "BIO"), fits_scheme("O", "BIO")
-    (True, False, True)
-    """
-    letter = tag.partition("-")[0]
-    letters = SCHEMES[scheme].prefixes
-    return tag == OUTSIDE or (len(letter) == 1 and letter != OUTSIDE and letter in letters)
 
 
 def by_word(values: NDArray[Any], logits: Logits, features: Features) -> NDArray[Any]:
@@ -150,20 +146,6 @@ def read_sentence(line: Mapping[str, Any], tags: Sequence[str], scheme: str) -> 
         set(decode_strict(line["gold"], scheme)),
         {(one["start"], one["end"], one["label"]): one["confidence"] for one in entities},
     )
-
-
-def list_units(
-    predictions: Sequence[Prediction], gold: Sequence[Sequence[str]], *, scheme: str
-) -> Units:
-    """The spans that were given, each right or not, and the labels of those that should be."""
-    units = Units([], [], [], [], [])
-    for item, (one, tags) in enumerate(zip(predictions, gold, strict=True)):
-        wanted = set(decode_strict(tags, scheme))
-        units.gold.append([label for _, _, label in wanted])
-        for span in list_entities(one["tags"], one["confidence"], scheme=scheme):
-            right = (span["start"], span["end"], span["label"]) in wanted
-            units.add(item, span["label"], span["confidence"], right=right)
-    return units
 
 
 def span_labels(tags: Iterable[str]) -> list[str]:
@@ -270,9 +252,7 @@ def count_transitions(
     True
     """
     edge = len(labels)
-    starts, ends = at[:-1][np.diff(at) > 0], at[1:][np.diff(at) > 0]
-    before = np.concatenate([[edge], ids[:-1]])[: len(ids)]
-    before[starts] = edge
+    before, _, ends = _look_back(ids, at, edge)
     counts = np.zeros((edge + 1, edge + 1))
     np.add.at(counts, (before, ids), 1)
     np.add.at(counts, (ids[ends - 1], np.full(len(ends), edge)), 1)
@@ -287,52 +267,27 @@ def count_transitions(
 
 
 def decode_sequences(
-    emissions: NDArray[Any], transitions: NDArray[Any], at: list[int], labels: Sequence[str]
-) -> list[Prediction]:
-    """The best sequence of each sentence, and the probability of each of its tags.
+    emissions: NDArray[Any], transitions: NDArray[Any], at: Ints
+) -> tuple[Ints, NDArray[Any]]:
+    """The tag of each word in the best sequence of its sentence, and logits over all sequences.
 
     Args:
         emissions: (words, C), sentence after sentence.
         transitions: (C + 1, C + 1).
         at: Where sentences begin; one more for the end.
-        labels: The C tags.
+
+    Returns:
+        (words,), and (words, C) whose softmax is the probability of a tag over all sequences.
     """
-    made: list[Prediction] = [{"tags": [], "confidence": []} for _ in at[:-1]]
-    moves = torch.from_numpy(transitions)
-    for some, padded, lengths in _pad_sentences(emissions, at):
-        best = best_tags(padded, moves, lengths)
-        inside = torch.arange(padded.shape[1]) < lengths[:, None]
-        shares = marginal_logits(padded, moves, inside).double().softmax(-1)
-        sure = shares.gather(2, best.unsqueeze(2)).squeeze(2)
-        for n, tags, own, size in zip(some, best.tolist(), sure.tolist(), lengths, strict=True):
-            made[n] = {
-                "tags": [labels[i] for i in tags[:size]],
-                "confidence": [round(share, DIGITS) for share in own[:size]],
-            }
-    return made
-
-
-def sequence_logits(
-    emissions: NDArray[Any], transitions: NDArray[Any], at: list[int]
-) -> NDArray[Any]:
-    """(words, C): logits whose softmax is the probability of a tag over all sequences."""
-    made, moves = np.empty_like(emissions), torch.from_numpy(transitions)
-    for some, padded, lengths in _pad_sentences(emissions, at):
-        inside = torch.arange(padded.shape[1]) < lengths[:, None]
-        logits = marginal_logits(padded, moves, inside).numpy()
-        for n, own, size in zip(some, logits, lengths.tolist(), strict=True):
-            made[at[n] : at[n + 1]] = own[:size]
-    return made
-
-
-def _pad_sentences(
-    emissions: NDArray[Any], at: list[int]
-) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Sentences of about one length side by side: which they are, their logits and lengths."""
-    full = [n for n in range(len(at) - 1) if at[n + 1] > at[n]]
-    full.sort(key=lambda n: at[n + 1] - at[n])
-    for first in range(0, len(full), CHUNK):
-        some = full[first : first + CHUNK]
-        rows = [torch.from_numpy(emissions[at[n] : at[n + 1]]) for n in some]
-        lengths = torch.tensor([len(row) for row in rows])
-        yield some, torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), lengths
+    best, made = np.zeros(len(emissions), np.int64), np.empty_like(emissions)
+    moves, sizes = torch.from_numpy(transitions), np.diff(at)
+    order = np.argsort(sizes, kind="stable")[(sizes == 0).sum() :]
+    for first in range(0, len(order), CHUNK):
+        some = order[first : first + CHUNK]
+        lengths, place = torch.from_numpy(sizes[some]), ranges(at[some], sizes[some])
+        inside = torch.arange(int(lengths[-1])) < lengths[:, None]
+        padded = torch.zeros(*inside.shape, emissions.shape[1])
+        padded[inside] = torch.from_numpy(emissions[place])
+        best[place] = best_tags(padded, moves, lengths)[inside].numpy()
+        made[place] = marginal_logits(padded, moves, inside)[inside].numpy()
+    return best, made

@@ -1,0 +1,147 @@
+"""Names as labelled spans of words, each with a confidence: what tasks that give them do alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from softf1.metrics.operating import choose_bars
+from softf1.metrics.spans import count_span_sets
+from softf1.tasks.base import describe_collapse, describe_counts
+from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
+from softf1.tasks.headroom import Headroom, Sentence, list_units, measure_spans, sweep_confidence
+from softf1.tasks.rows import TextTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from torch import Tensor
+
+    from softf1.metrics.operating import Point, Target
+    from softf1.metrics.schemes import LabelledSpan
+    from softf1.tasks.base import Batch, Features, LineCounts, Logits, Prediction
+
+    Line = Mapping[str, Any]
+    Scored = tuple[float, int, int, int, float]
+    """(score, example or label, start, end, confidence)."""
+
+
+class SpanTask(TextTask):
+    """Spans of words that a model finds likelier than not; they may overlap.
+
+    Attributes:
+        not_kept: Which spans a looser threshold would need, and predictions do not have.
+        limits: Sentences of the model card.
+    """
+
+    not_kept: ClassVar[str]
+    limits: ClassVar[tuple[str, ...]] = ()
+
+    primary_metric = "f1"
+    reads_words = True
+    head = "none"
+    softmax = False
+
+    def rule(self) -> str:
+        """How spans are chosen, after the words "A span", for the model card."""
+        raise NotImplementedError
+
+    def list_spans(self, line: Line, key: str) -> list[LabelledSpan]:
+        """The spans of a line of predictions with their labels: key `gold` or `spans`."""
+        return [(start, end, label) for start, end, label in line[key]]
+
+    def list_sentences(self, lines: Iterable[Line]) -> list[Sentence]:
+        """The gold spans of each sentence, and the found ones with their confidence."""
+        sentences = []
+        for line in lines:
+            sure = line.get("confidence") or [1.0] * len(line["spans"])
+            found = dict(zip(self.list_spans(line, "spans"), sure, strict=True))
+            sentences.append(Sentence(line, set(self.list_spans(line, "gold")), found))
+        return sentences
+
+    def texts(self, examples: Iterable[Any]) -> Iterator[Sequence[str]]:
+        """The words of each example."""
+        return (example.words for example in examples)
+
+    def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
+        """What the model returns: logits by key."""
+        return dict(output)
+
+    def operate(
+        self: Any,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Any, list[Point]]:
+        """Bars for the spans of each label."""
+        given = zip(examples, self.decode(logits, features, examples), strict=True)
+        sentences = self.list_sentences(self.show(one) | found for one, found in given)
+        bars, points = choose_bars(list_units(sentences), target, self.labels)
+        return self.changed(bars=bars), points
+
+    def abstain(self, prediction: Prediction) -> Prediction:
+        """Only the spans that reach the bar of their label."""
+        labels = (label for _, _, label in self.list_spans(prediction, "spans"))
+        given = zip(labels, prediction["spans"], prediction["confidence"], strict=True)
+        kept = [(span, sure) for label, span, sure in given if sure >= self.bars.get(label, 0.0)]
+        return prediction | predict_spans(kept)
+
+    def score(
+        self: Any, predictions: Sequence[Prediction], examples: Iterable[Any]
+    ) -> dict[str, Any]:
+        """Span scores over all labels."""
+        gold = [self.list_spans(self.show(example), "gold") for example in examples]
+        found = [self.list_spans(prediction, "spans") for prediction in predictions]
+        return describe_counts(count_span_sets(gold, found))
+
+    def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
+        """Whether no example has a span."""
+        return describe_collapse({"span" for one in predictions if one["spans"]}, compete=False)
+
+    def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
+        """Returns the text of the model card for this task."""
+        decision = [f"{'A' if self.bars else f'{NOT_TUNED}: a'} span {self.rule()}"]
+        decision += [describe_bars(self.bars)] if self.bars else []
+        return CardText(decision, pipeline="token-classification", limits=self.limits)
+
+    def count_line(self, line: Line) -> LineCounts:
+        """Counts of the spans of one line of predictions."""
+        gold, found = (self.list_spans(line, key) for key in ("gold", "spans"))
+        return {"counts": count_span_sets([gold], [found])}
+
+    def headroom(
+        self,
+        lines: Sequence[Line],
+        logits: Logits | None = None,  # noqa: ARG002 - lines have the spans and how sure they are
+        features: Features | None = None,  # noqa: ARG002
+        examples: Sequence[Any] = (),  # noqa: ARG002
+    ) -> Headroom:
+        """A stricter threshold, the ranking of found spans, labels and boundaries."""
+        sentences = self.list_sentences(lines)
+        best, then = sweep_confidence(sentences)
+        missing = [f"a looser threshold: spans that {self.not_kept}"]
+        what = "One threshold for found spans"
+        return measure_spans(sentences, best, what=what, then=then, missing=missing)
+
+
+def predict_spans(found: Iterable[tuple[Any, float]]) -> Prediction:
+    """The spans of a prediction in order, and their confidence.
+
+    >>> predict_spans([((2, 3, "LOC"), 0.7), ((0, 1, "PER"), 0.9)])
+    {'spans': [[0, 1, 'PER'], [2, 3, 'LOC']], 'confidence': [0.9, 0.7]}
+    """
+    own = sorted(found)
+    return {"spans": [list(span) for span, _ in own], "confidence": [sure for _, sure in own]}
+
+
+def keep_flat(spans: Iterable[Scored]) -> list[Scored]:
+    """The best spans that do not overlap a better one.
+
+    >>> keep_flat([(1.0, 0, 0, 2, 0.6), (3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)])
+    [(3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)]
+    """
+    kept: list[Scored] = []
+    for span in sorted(spans, key=lambda s: (-s[0], s[2], s[3], s[1])):
+        if all(span[3] <= other[2] or span[2] >= other[3] for other in kept):
+            kept.append(span)
+    return kept
