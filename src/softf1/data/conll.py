@@ -61,17 +61,19 @@ class Columns:
             return [cell for cell in line.split(" ") if cell]
         return line.split(self.separator)
 
-    def check(self, cells: list[str], path: Path | str, line: int) -> list[str]:
-        """Returns the cells; raises if there are not `width` of them, or word or tag is empty."""
-        if len(cells) != self.width:
-            wanted = f"wanted {self.width} columns separated by {self.separator!r}"
-            got = f"got {len(cells)}: {short(self.separator.join(cells))}"
-            raise RecordError("ragged row", f"{wanted}, {got}", path=path, line=line)
-        if not cells[self.word] or (self.tag is not None and not cells[self.tag]):
-            got = short(self.separator.join(cells))
-            message = f"wanted a word and a tag, got an empty cell: {got}"
-            raise RecordError("empty cell", message, path=path, line=line)
-        return cells
+    def split_rows(self, rows: list[str], line: int) -> list[list[str]]:
+        """Splits lines; raises if one has not `width` cells, or if its word or tag is empty."""
+        table = [self.split_line(row) for row in rows]
+        for number, cells in enumerate(table, line):
+            ragged = len(cells) != self.width
+            if ragged or not cells[self.word] or (self.tag is not None and not cells[self.tag]):
+                columns = f"{self.width} columns separated by {self.separator!r}, got {len(cells)}"
+                empty = "a word and a tag, got an empty cell"
+                message = (
+                    f"wanted {columns if ragged else empty}: {short(self.separator.join(cells))}"
+                )
+                raise RecordError("ragged row" if ragged else "empty cell", message, line=number)
+        return table
 
 
 def iterate(
@@ -142,19 +144,13 @@ def read_block(
         tags = () if layout.tag is None else tuple(map(intern, cells[layout.tag :: stride]))
         yield TaggedSentence(tuple(cells[layout.word :: stride]), tags, line)
         return
-    for start, rows in _paragraphs(block, line):
-        try:
-            yield _read_rows(rows, path, start, layout)
-        except RecordError as error:
-            problems.add(error)
 
+    def read(rows: list[str], line: int) -> TaggedSentence:
+        table = layout.split_rows(rows, line)
+        tags = () if layout.tag is None else tuple(intern(cells[layout.tag]) for cells in table)
+        return TaggedSentence(tuple(cells[layout.word] for cells in table), tags, line)
 
-def _read_rows(rows: list[str], path: Path | str, line: int, layout: Columns) -> TaggedSentence:
-    table = [
-        layout.check(layout.split_line(row), path, number) for number, row in enumerate(rows, line)
-    ]
-    tags = () if layout.tag is None else tuple(intern(cells[layout.tag]) for cells in table)
-    return TaggedSentence(tuple(cells[layout.word] for cells in table), tags, line)
+    yield from problems.read_each(_paragraphs(block, line), read, path)
 
 
 def _paragraphs(block: str, line: int) -> Iterator[tuple[int, list[str]]]:

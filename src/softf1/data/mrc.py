@@ -32,16 +32,13 @@ def iterate(path: Path | str, *, problems: Problems | None = None) -> Iterator[M
     """Reads the items of a file; spans become (start, end) with exclusive end."""
     problems = problems or Problems()
     ids: set[str] = set()
-    for index, node in enumerate(stream(path, problems)):
-        try:
-            example = _read_item(node, str(index))
-            if example.id in ids:
-                raise node.error("duplicate id", f"wanted a new id, got {example.id!r} again")
-        except RecordError as error:
-            problems.add(error)
-        else:
-            problems.remember(ids, example.id)
-            yield example
+
+    def read(node: Node, index: int) -> MrcExample:
+        example = _read_item(node, str(index))
+        problems.remember(ids, example.id, node.error)
+        return example
+
+    return problems.read_each(enumerate(stream(path, problems)), read, path)
 
 
 def write(path: Path | str, examples: Iterable[MrcExample]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+Record = TypeVar("Record")
+Made = TypeVar("Made")
 
 OnError = Literal["raise", "skip"]
 MAX_LINE = 1 << 24
@@ -27,8 +31,11 @@ def short(text: str, limit: int = 50) -> str:
 class RecordError(InputError):
     """One record (row, sentence, question) that cannot be used; the next one may be fine.
 
+    Without a path, `Problems.read_each` adds the path and, where there is none, the line.
+
     Attributes:
         reason: A short reason that groups such records in the report, such as "ragged row".
+        message: What was wanted and what was got, without the place.
     """
 
     def __init__(
@@ -39,7 +46,7 @@ class RecordError(InputError):
         path: Path | str | None = None,
         line: int | None = None,
     ) -> None:
-        self.reason = reason
+        self.reason, self.message = reason, message
         super().__init__(message, path=path, line=line)
 
 
@@ -85,6 +92,28 @@ class Problems:
         self.first: dict[str, list[str]] = {}
         self.notes: list[str] = []
 
+    def read_each(
+        self,
+        records: Iterable[tuple[int, Record]],
+        read: Callable[[Record, int], Made | None],
+        path: Path | str,
+    ) -> Iterator[Made]:
+        """Yields what `read` makes of each record and its line; None is left out.
+
+        A record for which it raises a `RecordError` is a problem at this line of the file.
+        """
+        for line, record in records:
+            try:
+                made = read(record, line)
+            except RecordError as error:
+                if error.path is None:
+                    place = error.line or line
+                    error = RecordError(error.reason, error.message, path=path, line=place)
+                self.add(error)
+            else:
+                if made is not None:
+                    yield made
+
     def add(self, error: RecordError) -> None:
         """Raises the error, or counts its record as skipped."""
         if self.on_error == "raise":
@@ -102,8 +131,15 @@ class Problems:
         if text not in self.notes:
             self.notes.append(text)
 
-    def remember(self, ids: set[str], name: str) -> None:
-        """Remembers an id to find duplicates, up to a maximum number of ids."""
+    def remember(
+        self,
+        ids: set[str],
+        name: str,
+        error: Callable[[str, str], RecordError] = RecordError,
+    ) -> None:
+        """Remembers an id, up to a maximum number of ids; raises if it comes twice."""
+        if name in ids:
+            raise error("duplicate id", f"wanted a new id, got {name!r} again")
         if self.most_ids is not None and len(ids) >= self.most_ids:
             self.note(f"ids were compared with the first {self.most_ids:,} only")
         else:
