@@ -152,7 +152,7 @@ def _questions(
         _choose(dataset, path, column, (), "")
 
     def make(row: Row, line: int) -> QAExample:
-        node = Node(row, Document("", path, one_line=True, line=line))
+        node = Node(row, Document("", path, line=line))
         context, question = node.get("context", str), node.get("question", str)
         answers = read_answers(node, context, several=several, offsets=offsets, problems=problems)
         name, title = str(row.get("id") or line), str(row.get("title") or "")

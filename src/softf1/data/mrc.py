@@ -51,7 +51,7 @@ def read_queries(path: Path | str) -> dict[str, str]:
     """Reads the query of each label, at the top level or under "default"."""
     document = load_document(path)
     node = document.child("default") if document.find("default", object) is not None else document
-    queries = {label: node.get(label, str) for label in node.names()}
+    queries = {label: node.get(label, str) for label in node.fields()}
     if not queries:
         raise node.error("no query", "wanted a query for each label, got none")
     return queries
