@@ -212,9 +212,9 @@ class _Spans(Tally):
 
     def finish(self) -> LabelCounts:
         negatives = self.labels[OUTSIDE]
-        counted = (negatives, self.words - negatives, self.labels, self.examples, "BIO")
-        more = {"spans": self.spans, "nested": self.nested}
-        return LabelCounts("words", "words in no span", *counted, **more)
+        counted = (negatives, self.words - negatives, self.labels, self.examples)
+        both = ("words", "words in no span", *counted, "BIO")
+        return LabelCounts(*both, spans=self.spans, nested=self.nested)
 
 
 class _Questions(Tally):
