@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from softf1.data._json import parse_json, stream
-from softf1.data._text import EncodingErrors, lines
+from softf1.data._text import lines
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
@@ -102,16 +102,15 @@ def read_rows(
     *,
     header: bool | None = None,
     delimiter: str | None = None,
-    encoding_errors: EncodingErrors = "strict",
 ) -> Iterator[tuple[int, Row]]:
     """Yields (line number, row); raises for options that the kind does not use."""
-    if kind in ("json", "jsonl"):
-        _refuse(kind, header=header, delimiter=delimiter)
+    for name, value in (("header", header), ("delimiter", delimiter)):
+        if value is not None and kind in ("json", "jsonl"):
+            raise InputError(f"wanted no {name}, which {kind} has no use for, got {value!r}")
     if kind == "json":
-        _refuse(kind, encoding_errors=None if encoding_errors == "strict" else encoding_errors)
         nodes = enumerate(stream(path, problems))
         return problems.read_each(nodes, lambda node, _: (node.line, node.fields()), path)
-    numbered = lines(path, problems, errors=encoding_errors)
+    numbered = lines(path, problems)
     if kind == "jsonl":
         return problems.read_each(numbered, partial(_parse_object, path=path), path)
     if kind == "tsv":
@@ -122,12 +121,6 @@ def read_rows(
     if len(between) != 1 or between in '"\r\n':
         raise InputError(f"wanted a delimiter of one character, got {between!r}")
     return _named(_split_quoted(numbered, between, path, problems), path, problems, header=header)
-
-
-def _refuse(kind: str, **options: object) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise InputError(f"wanted no {name}, which {kind} has no use for, got {value!r}")
 
 
 def _parse_object(text: str, line: int, path: Path | str) -> tuple[int, Row] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sys import intern
 from typing import TYPE_CHECKING
 
-from softf1.data._text import EncodingErrors, blocks
+from softf1.data._text import blocks
 from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
@@ -84,7 +84,6 @@ def iterate(
     separator: str | None = None,
     comment: str | None = None,
     brackets: bool = False,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
     """Reads sentences from columns; `-DOCSTART-` lines are no words.
@@ -99,12 +98,11 @@ def iterate(
             because "#" begins many a tweet.
         brackets: The tag column has the brackets of CoNLL-2012, such as `(ORG*`, `*`, `*)`; the
             tags become BIO. Lines may then have another number of cells in each sentence.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad sentences; None raises at the first.
     """
     problems = problems or Problems()
     layout: Columns | None = None
-    for line, block in blocks(path, problems, errors=encoding_errors):
+    for line, block in blocks(path, problems):
         start, text = _drop_marks(line, block, comment)
         if not text:
             continue

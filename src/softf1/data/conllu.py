@@ -10,7 +10,7 @@ from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Literal
 
-from softf1.data._text import EncodingErrors, blocks
+from softf1.data._text import blocks
 from softf1.data.conll import Columns
 from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError
@@ -30,7 +30,6 @@ def iterate(
     path: Path | str,
     *,
     tag: Field = "upos",
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
     """Reads words and one of their fields as tags.
@@ -38,7 +37,6 @@ def iterate(
     Args:
         path: The file.
         tag: "upos" (universal part of speech), "xpos" (the treebank's own) or "deprel".
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad sentences; None raises at the first.
     """
     if tag not in _COLUMNS:
@@ -46,7 +44,7 @@ def iterate(
     problems = problems or Problems()
     layout = Columns("\t", _WIDTH, 1, _COLUMNS[tag])
     read = partial(_read_block, layout=layout, tag=tag)
-    return problems.read_each(blocks(path, problems, errors=encoding_errors), read, path)
+    return problems.read_each(blocks(path, problems), read, path)
 
 
 def _read_block(block: str, line: int, *, layout: Columns, tag: str) -> TaggedSentence | None:

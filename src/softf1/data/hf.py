@@ -67,6 +67,7 @@ def iterate(
         problems: Decides about bad rows; None raises at the first.
     """
     problems = problems or Problems()
+    problems.refuse_replacing(path)
     dataset = load_dataset(str(path))
     problems.note(f"{path}: split {dataset.split or 'not named'}, {len(dataset)} rows")
     make: Callable[[Row, int], Example]

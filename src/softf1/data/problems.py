@@ -15,6 +15,7 @@ Record = TypeVar("Record")
 Made = TypeVar("Made")
 
 OnError = Literal["raise", "skip"]
+EncodingErrors = Literal["strict", "replace"]
 MAX_LINE = 1 << 24
 """16 MiB, longer than any novel: a line is held in memory as a whole."""
 MAX_UNPACKED = 1 << 34
@@ -71,6 +72,8 @@ class Problems:
         most_ids: How many ids are remembered to find one that comes twice; None is all.
         max_line: Bytes of a line at most, of a sentence in columns, and of a value in JSON.
         max_unpacked: Bytes that a gzip file may unpack to.
+        encoding_errors: In formats of lines, "replace" keeps lines that are not UTF-8, with U+FFFD
+            in them, and counts them as changes.
     """
 
     def __init__(
@@ -81,12 +84,17 @@ class Problems:
         most_ids: int | None = None,
         max_line: int = MAX_LINE,
         max_unpacked: int = MAX_UNPACKED,
+        encoding_errors: EncodingErrors = "strict",
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise InputError(f'wanted on_error "raise" or "skip", got {on_error!r}')
+        if encoding_errors not in ("strict", "replace"):
+            got = repr(encoding_errors)
+            raise InputError(f'wanted encoding_errors "strict" or "replace", got {got}')
         self.on_error = on_error
         self.unique, self.most_ids = unique, most_ids
         self.max_line, self.max_unpacked = max_line, max_unpacked
+        self.encoding_errors = encoding_errors
         self.counts: Counter[str] = Counter()
         self.changes: Counter[str] = Counter()
         self.first: dict[str, list[str]] = {}
@@ -130,6 +138,12 @@ class Problems:
         """Adds a note for the user; each note is kept once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def refuse_replacing(self, path: Path | str) -> None:
+        """Raises for `encoding_errors="replace"` in a format that does not consist of lines."""
+        if self.encoding_errors != "strict":
+            message = "wanted no encoding_errors, which only formats of lines have a use for"
+            raise InputError(f"{message}, got {self.encoding_errors!r}", path=path)
 
     def remember(
         self,

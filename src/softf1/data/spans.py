@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from softf1.data._text import EncodingErrors
     from softf1.data.examples import Span
     from softf1.metrics.schemes import LabelledSpan
 
@@ -45,7 +44,6 @@ def iterate(
     *,
     kind: Literal["jsonl", "json"] = "jsonl",
     inclusive: bool | None = None,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
     """Reads sentences with their spans; one that has no key of spans has no labels.
@@ -55,11 +53,10 @@ def iterate(
         kind: "jsonl" (one object per line) or "json" (a list of objects).
         inclusive: Whether the end of a span is its last word (or character), not the one behind
             it. None says so for spans under "ner", as GLiNER's files have them.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad objects; None raises at the first.
     """
     problems = problems or Problems()
-    rows = read_rows(path, kind, problems, encoding_errors=encoding_errors)
+    rows = read_rows(path, kind, problems)
     return problems.read_each(rows, partial(_read, inclusive=inclusive), path)
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from softf1.data._text import EncodingErrors
-
 
 def iterate(
     path: Path | str,
@@ -28,7 +26,6 @@ def iterate(
     header: bool | None = None,
     delimiter: str | None = None,
     label_separator: str | None = None,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TextExample | PairExample]:
     """Reads one example per row.
@@ -49,7 +46,6 @@ def iterate(
         delimiter: The character between cells; by default a tab or a comma.
         label_separator: The text between several labels in a cell. Lists in JSON are several
             labels anyway.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad rows; None raises at the first.
     """
     problems = problems or Problems()
@@ -65,9 +61,7 @@ def iterate(
         reader = reader or RowReader(list(row), asked, path, line, label_separator, problems)
         return reader.read(row, line)
 
-    rows = read_rows(
-        path, kind, problems, header=header, delimiter=delimiter, encoding_errors=encoding_errors
-    )
+    rows = read_rows(path, kind, problems, header=header, delimiter=delimiter)
     return problems.read_each(rows, read, path)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING
 
-from softf1.data._text import EncodingErrors, lines
+from softf1.data._text import lines
 from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError
 
@@ -27,7 +27,6 @@ def iterate(
     path: Path | str,
     *,
     separator: str = "_",
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
     """Reads one sentence per line; the tag follows the last separator of each word.
@@ -35,11 +34,10 @@ def iterate(
     Args:
         path: The file.
         separator: What stands between word and tag: "_" in CTB, "/" in WSJ.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad sentences; None raises at the first.
     """
     problems = problems or Problems()
-    numbered = lines(path, problems, errors=encoding_errors)
+    numbered = lines(path, problems)
     return problems.read_each(numbered, partial(_read_line, separator=separator), path)
 
 
