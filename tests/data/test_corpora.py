@@ -3,8 +3,7 @@
 import pytest
 
 from softf1.data import Problems, read, tags
-from softf1.data.counts import describe_new_labels
-from softf1.data.stats import describe
+from softf1.data.stats import describe, describe_new_labels
 
 NEAREST = {"offsets": "nearest"}
 REPLACE = {"encoding_errors": "replace"}

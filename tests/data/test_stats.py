@@ -15,8 +15,8 @@ from softf1.data import (
     TextExample,
     read,
 )
-from softf1.data.counts import _count_edges, describe_new_labels, unseen_labels
-from softf1.data.stats import describe, share_without
+from softf1.data.counts import _count_edges
+from softf1.data.stats import describe, describe_new_labels, share_without
 from softf1.errors import InputError
 
 
@@ -177,7 +177,6 @@ def test_labels_that_only_dev_has_are_said_once():
     )
     assert describe_new_labels(dev, train) is None
     assert describe_new_labels(train, corpus("pairs", *pairs("10"))) is None
-    assert unseen_labels("ab", "ab") == ()
 
 
 def test_edges_of_answers_are_counted_alike_in_any_script():

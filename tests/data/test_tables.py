@@ -112,13 +112,17 @@ def test_list_of_objects_knows_its_lines(write):
     [
         ("jsonl", {"delimiter": ";"}, "wanted no delimiter, which jsonl has no use for, got ';'"),
         ("json", {"header": True}, "wanted no header"),
-        ("json", {"encoding_errors": "replace"}, "wanted no encoding_errors"),
         ("xml", {}, "wanted kind tsv, csv, jsonl or json, got 'xml'"),
     ],
 )
 def test_options_without_a_use_are_refused(write, kind, options, message):
     with pytest.raises(InputError, match=message):
         texts(write('{"text": "a"}'), kind=kind, **options)
+
+
+def test_only_lines_can_be_kept_with_replaced_bytes(write):
+    with pytest.raises(InputError, match="wanted no encoding_errors, which only formats of lines"):
+        read(write('[{"text": "a", "label": 1}]'), encoding_errors="replace")
 
 
 def test_rows_without_labels(write):

@@ -7,8 +7,8 @@ from softf1.errors import InputError
 
 
 def read_lines(path, on_error="raise", errors="strict"):
-    problems = Problems(on_error)
-    return list(_text.lines(path, problems, errors=errors)), problems
+    problems = Problems(on_error, encoding_errors=errors)
+    return list(_text.lines(path, problems)), problems
 
 
 @pytest.mark.parametrize(

@@ -42,14 +42,18 @@ def folds_of(*rows):
     return [Counts.from_dict({"x": row}) for row in rows]
 
 
+def micro(counts):
+    return counts.micro().f
+
+
 def test_a_rule_has_to_be_clearly_better_than_a_simpler_one():
     simple = folds_of((5, 5, 5), (6, 4, 4), (5, 5, 5))
     same = folds_of((5, 5, 5), (6, 4, 4), (5, 5, 5))
     lucky = folds_of((9, 1, 1), (4, 6, 6), (4, 6, 6))  # one more found in all, in one fold
     better = folds_of((7, 3, 3), (8, 2, 2), (7, 3, 3))
     rules = {"simple": simple, "same": same, "lucky": lucky}
-    rule, honest = pick_rule(rules, average="micro")
+    rule, honest = pick_rule(rules, score=micro)
     assert rule == "simple"
     assert honest["lucky"] > honest["simple"] == honest["same"]
-    assert pick_rule({**rules, "better": better}, average="micro")[0] == "better"
-    assert pick_rule({"better": better, "simple": simple}, average="micro")[0] == "better"
+    assert pick_rule({**rules, "better": better}, score=micro)[0] == "better"
+    assert pick_rule({"better": better, "simple": simple}, score=micro)[0] == "better"

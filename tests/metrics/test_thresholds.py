@@ -7,7 +7,7 @@ import pytest
 
 from softf1.metrics.classification import count_label_matrix
 from softf1.metrics.counts import ratios_of
-from softf1.metrics.thresholds import _choose_micro, tune_thresholds
+from softf1.metrics.thresholds import choose_micro, tune_thresholds
 
 
 def scores_of(gold, rng, shift, noise=0.15):
@@ -89,7 +89,7 @@ def test_micro_choice_is_the_best_of_all_combinations():
         table[..., 0] = np.minimum(table[..., 0], gold)
         table[..., 2] = gold - table[..., 0]
         for beta in (0.0, 0.5, 1.0, 2.0):
-            chosen = _choose_micro(table, beta)
+            chosen = choose_micro(table, beta)
             every = (
                 ratios_of(table[list(k), range(3)].sum(axis=0), beta=beta)[2]
                 for k in product(range(4), repeat=3)
@@ -101,7 +101,7 @@ def test_micro_choice_is_the_best_of_all_combinations():
 def test_precision_alone_does_not_choose_to_predict_nothing():
     # Candidates of one label: nothing predicted (0/0), and 1 right of 2, which is better.
     table = np.array([[[0, 0, 1]], [[1, 1, 0]]])
-    assert _choose_micro(table, beta=0.0).tolist() == [1]
+    assert choose_micro(table, beta=0.0).tolist() == [1]
 
 
 def test_labels_without_positives_and_no_items_keep_the_default():

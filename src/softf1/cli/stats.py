@@ -32,9 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reads each file once, prints its table, and compares labels and texts of the files."""
-    from softf1.data.counts import describe_new_labels
     from softf1.data.splits import find_overlaps
-    from softf1.data.stats import describe, look_over
+    from softf1.data.stats import describe, describe_new_labels, look_over
 
     extra = read_settings(options.set, options.encoding)
     corpora = [

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from softf1.data._text import read_text
@@ -79,59 +80,41 @@ def _check_surrogates(value: object, text: str, path: Path | str, line: int) -> 
         raise RecordError("not Unicode", message, path=path, line=line) from None
 
 
-@dataclass(frozen=True, slots=True)
 class Document:
     """A JSON text and the positions that were looked up in it.
 
     Attributes:
         text: The text.
         path: The file that it is in.
-        one_line: Whether it is on one line.
         line: The line of the file where it begins.
         at: The keys and indices that lead to it in the file.
-        reached: Positions found so far.
     """
 
-    text: str
-    path: Path | str
-    one_line: bool
-    line: int = 1
-    at: tuple[Step, ...] = ()
-    reached: dict[tuple[Step, ...], tuple[int, int]] = field(default_factory=dict)
+    def __init__(
+        self, text: str, path: Path | str, *, line: int = 1, at: tuple[Step, ...] = ()
+    ) -> None:
+        self.text, self.path, self.line, self.at = text, path, line, at
+        self.one_line = "\n" not in text
+        self.members: dict[tuple[Step, ...], dict[Step, int]] = {}
+        self.counted = 0, line  # a position, and its line
 
     def line_of(self, steps: tuple[Step, ...]) -> int:
         """Finds the line of a value by scanning the text again.
 
-        So the parser need not keep positions, and files of one line are not scanned. Positions are
-        cached, so the lines of many values take one scan together.
+        So the parser need not keep positions, and texts of one line are not scanned. Each object or
+        list on the way is scanned once, and each line is counted once where values are in order.
         """
         if self.one_line:
             return self.line
         place = _skip(self.text, 0)
         for depth, step in enumerate(steps):
-            if isinstance(step, str):
-                place = self._key(steps[: depth + 1], place, step)
-            else:
-                place = self._index(steps[:depth], place, step)
-        known, line = self.reached.get((), (0, 1))
-        known, line = (known, line) if known <= place else (0, 1)
-        line += self.text.count("\n", known, place)
-        self.reached[()] = (place, line)
-        return self.line + line - 1
-
-    def _key(self, steps: tuple[Step, ...], place: int, key: str) -> int:
-        if steps not in self.reached:
-            self.reached[steps] = (_find_key(self.text, _skip(self.text, place + 1), key), 0)
-        return self.reached[steps][0]
-
-    def _index(self, steps: tuple[Step, ...], place: int, index: int) -> int:
-        steps = (*steps, -1)  # the last element of a list, not the list itself
-        known, last = self.reached.get(steps, (_skip(self.text, place + 1), 0))
-        if last > index:
-            known, last = _skip(self.text, place + 1), 0
-        element = _find_index(self.text, known, index - last)
-        self.reached[steps] = (element, index)
-        return element
+            holder = steps[:depth]
+            if holder not in self.members:
+                self.members[holder] = _find_members(self.text, place)
+            place = self.members[holder][step]
+        known, line = self.counted if self.counted[0] <= place else (0, self.line)
+        self.counted = place, line + self.text.count("\n", known, place)
+        return self.counted[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +149,8 @@ class Node:
 
     def items(self, key: str) -> Iterator[Node]:
         """The elements of the list under a key."""
-        return Node(self.get(key, list), self.document, (*self.steps, key)).elements()
-
-    def elements(self) -> Iterator[Node]:
-        """The elements of this list."""
-        if not isinstance(self.value, list):
-            raise self.error("wrong type", f"wanted a list, got {_show(self.value)}")
-        for index, value in enumerate(self.value):
-            yield Node(value, self.document, (*self.steps, index))
-
-    def names(self) -> tuple[str, ...]:
-        """The keys of this object."""
-        return tuple(self.fields())
+        for index, value in enumerate(self.get(key, list)):
+            yield Node(value, self.document, (*self.steps, key, index))
 
     def numbers(self, key: str) -> list[int]:
         """The whole numbers of the list under a key."""
@@ -206,12 +179,12 @@ class Node:
         return self.value
 
 
-def load_document(path: Path | str, problems: Problems | None = None) -> Node:
+def load_document(path: Path | str) -> Node:
     """Reads a whole JSON file; an invalid file cannot be skipped in part."""
-    text = "".join(read_text(path, problems or Problems()))
+    text = "".join(read_text(path, Problems()))
     if not text.strip():
         raise InputError("wanted JSON, got an empty file", path=path)
-    return Node(parse_json(text, path), Document(text, path, one_line="\n" not in text.rstrip()))
+    return Node(parse_json(text, path), Document(text.rstrip(), path))
 
 
 def stream(
@@ -231,7 +204,8 @@ def stream(
         raise InputError("wanted JSON, got an empty file", path=path)
     if key is None or (rows and window.peek() == "["):
         if window.peek() != "[":
-            yield from window.read(()).elements()  # raises
+            node = window.read(())
+            raise node.error("wrong type", f"wanted a list, got {_show(node.value)}")
         yield from window.elements(())
     else:
         yield from _elements_under(window, key, rows)
@@ -251,13 +225,13 @@ def _elements_under(window: _Window, key: str, rows: str) -> Iterator[Node]:
             yield from window.elements((key,))
         else:
             others[name] = window.read((name,)).value
-    own = Node(others, Document("", window.path, one_line=True))
+    own = Node(others, Document("", window.path))
     if rows and rows in others:
         yield own
         while window.peek():
             yield window.read(())
     elif not listed:
-        own.items(key)  # raises
+        own.get(key, list)  # raises
 
 
 class _Window:
@@ -289,30 +263,26 @@ class _Window:
 
     def names(self) -> Iterator[str]:
         """Yields the keys of an object; read the value after each key."""
-        self.take("{", "Expecting value")
-        if self.peek() == "}":
-            self.at += 1
-            return
-        while True:
+        for _ in self._members("}"):
             if self.peek() != '"':
                 self.refuse("Expecting property name enclosed in double quotes")
             name = self.read(()).value
             self.take(":", "Expecting ':' delimiter")
             yield str(name)
-            if self.take(",}", "Expecting ',' delimiter") == "}":
-                return
 
     def elements(self, steps: tuple[Step, ...]) -> Iterator[Node]:
         """Yields the elements of a list."""
-        self.take("[", "Expecting value")
-        if self.peek() == "]":
+        return (self.read((*steps, index)) for index in self._members("]"))
+
+    def _members(self, end: str) -> Iterator[int]:
+        """Yields the number of each member of the object or list that begins here."""
+        self.at += 1
+        if self.peek() == end:
             self.at += 1
             return
-        index = 0
-        while True:
-            yield self.read((*steps, index))
-            index += 1
-            if self.take(",]", "Expecting ',' delimiter") == "]":
+        for index in count():
+            yield index
+            if self.take(f",{end}", "Expecting ',' delimiter") == end:
                 return
 
     def read(self, steps: tuple[Step, ...]) -> Node:
@@ -337,7 +307,7 @@ class _Window:
         own, line = self.text[self.at : end], self.where().line
         _check_surrogates(value, own, self.path, line)
         self.at = end
-        return Node(value, Document(own, self.path, "\n" not in own, line, steps))
+        return Node(value, Document(own, self.path, line=line, at=steps))
 
     def refuse(self, message: str, position: int | None = None) -> NoReturn:
         """Raises the error for the given position of the text, or the next one."""
@@ -375,24 +345,19 @@ def _show(value: object) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-def _find_key(text: str, place: int, wanted: str) -> int:
-    """The value of a key in the object whose content begins at `place` (the last, as in dict)."""
-    value = place
-    while text[place] != "}":
-        key, place = _DECODER.raw_decode(text, place)
-        place = _skip(text, place)
-        value = place if key == wanted else value
+def _find_members(text: str, place: int) -> dict[Step, int]:
+    """The positions of all values in the object or list at `place`, by key or index."""
+    members: dict[Step, int] = {}
+    keyed, place = text[place] == "{", _skip(text, place + 1)
+    while text[place] not in "}]":
+        step: Step = len(members)
+        if keyed:
+            step, place = _DECODER.raw_decode(text, place)
+            place = _skip(text, place)
+        members[step] = place
         _, place = _DECODER.raw_decode(text, place)
         place = _skip(text, place)
-    return value
-
-
-def _find_index(text: str, place: int, count: int) -> int:
-    """The element that comes `count` after the one at `place`."""
-    for _ in range(count):
-        _, place = _DECODER.raw_decode(text, place)
-        place = _skip(text, place)
-    return place
+    return members
 
 
 def _skip(text: str, place: int) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from softf1.data._json import parse_json, stream
-from softf1.data._text import EncodingErrors, lines
+from softf1.data._text import lines
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
@@ -101,17 +102,17 @@ def read_rows(
     *,
     header: bool | None = None,
     delimiter: str | None = None,
-    encoding_errors: EncodingErrors = "strict",
 ) -> Iterator[tuple[int, Row]]:
     """Yields (line number, row); raises for options that the kind does not use."""
-    if kind in ("json", "jsonl"):
-        _refuse(kind, header=header, delimiter=delimiter)
+    for name, value in (("header", header), ("delimiter", delimiter)):
+        if value is not None and kind in ("json", "jsonl"):
+            raise InputError(f"wanted no {name}, which {kind} has no use for, got {value!r}")
     if kind == "json":
-        _refuse(kind, encoding_errors=None if encoding_errors == "strict" else encoding_errors)
-        return _members(path, problems)
-    numbered = lines(path, problems, errors=encoding_errors)
+        nodes = enumerate(stream(path, problems))
+        return problems.read_each(nodes, lambda node, _: (node.line, node.fields()), path)
+    numbered = lines(path, problems)
     if kind == "jsonl":
-        return _objects(numbered, path, problems)
+        return problems.read_each(numbered, partial(_parse_object, path=path), path)
     if kind == "tsv":
         return _named(_split(numbered, delimiter or "\t"), path, problems, header=header)
     if kind != "csv":
@@ -122,38 +123,13 @@ def read_rows(
     return _named(_split_quoted(numbered, between, path, problems), path, problems, header=header)
 
 
-def _refuse(kind: str, **options: object) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise InputError(f"wanted no {name}, which {kind} has no use for, got {value!r}")
-
-
-def _members(path: Path | str, problems: Problems) -> Iterator[tuple[int, Row]]:
-    """Yields the objects of a JSON list, with the lines where they begin."""
-    for node in stream(path, problems):
-        try:
-            row = node.fields()
-        except RecordError as error:
-            problems.add(error)
-        else:
-            yield node.line, row
-
-
-def _objects(
-    numbered: Iterator[tuple[int, str]], path: Path | str, problems: Problems
-) -> Iterator[tuple[int, Row]]:
-    for number, line in numbered:
-        if not line.strip():
-            continue
-        try:
-            value = parse_json(line, path, line=number)
-            if not isinstance(value, dict):
-                message = f"wanted an object, got {short(line)}"
-                raise RecordError("not an object", message, path=path, line=number)
-        except RecordError as error:
-            problems.add(error)
-        else:
-            yield number, value
+def _parse_object(text: str, line: int, path: Path | str) -> tuple[int, Row] | None:
+    if not text.strip():
+        return None
+    value = parse_json(text, path, line=line)
+    if not isinstance(value, dict):
+        raise RecordError("not an object", f"wanted an object, got {short(text)}")
+    return line, value
 
 
 def _named(

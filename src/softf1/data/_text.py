@@ -12,7 +12,7 @@ import zlib
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from softf1.data.problems import Problems, RecordError
 from softf1.errors import InputError
@@ -20,7 +20,6 @@ from softf1.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EncodingErrors = Literal["strict", "replace"]
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _WIDE_BOMS = {
@@ -113,6 +112,7 @@ def read_chunks(path: Path | str, problems: Problems) -> Iterator[bytes]:
 
 def read_text(path: Path | str, problems: Problems) -> Iterator[str]:
     """Yields chunks of text, regardless of lines."""
+    problems.refuse_replacing(path)
     decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
     for data in chain(read_chunks(path, problems), [b""]):
         try:
@@ -134,34 +134,23 @@ def read_start(path: Path | str, size: int = 1 << 16) -> str:
     return _plain_newlines(_drop_bom(data, path)).decode(errors="replace")
 
 
-def lines(
-    path: Path | str, problems: Problems, *, errors: EncodingErrors = "strict"
-) -> Iterator[tuple[int, str]]:
+def lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str]]:
     """Yields (line number, line without its end); skips lines that cannot be decoded."""
-    _check_errors(errors)
     number = 1
     for piece in _pieces(path, problems):
-        yield from _decode(piece, b"\n", number, path, problems, errors)
+        yield from _decode(piece, b"\n", number, path, problems)
         number += piece.count(b"\n")
 
 
-def blocks(
-    path: Path | str, problems: Problems, *, errors: EncodingErrors = "strict"
-) -> Iterator[tuple[int, str]]:
+def blocks(path: Path | str, problems: Problems) -> Iterator[tuple[int, str]]:
     """Yields (first line number, text) of blocks between empty lines."""
-    _check_errors(errors)
     number = 1
     for piece in _whole_blocks(path, problems):
-        for start, part in _decode(piece, b"\n\n", number, path, problems, errors):
+        for start, part in _decode(piece, b"\n\n", number, path, problems):
             body = part.strip("\n")
             if body:
                 yield start if part[0] != "\n" else start + part.index(body), body
         number += piece.count(b"\n")
-
-
-def _check_errors(errors: str) -> None:
-    if errors not in ("strict", "replace"):
-        raise InputError(f'wanted encoding_errors "strict" or "replace", got {errors!r}')
 
 
 def _whole_blocks(path: Path | str, problems: Problems) -> Iterator[bytes]:
@@ -226,44 +215,33 @@ def _plain_newlines(data: bytes) -> bytes:
 
 
 def _decode(
-    data: bytes,
-    separator: bytes,
-    number: int,
-    path: Path | str,
-    problems: Problems,
-    errors: EncodingErrors,
+    data: bytes, separator: bytes, number: int, path: Path | str, problems: Problems
 ) -> Iterator[tuple[int, str]]:
     """Yields (line number, text) of the parts of `data`, which starts at line `number`."""
-    step = len(separator)
     try:
         parts = data.decode().split(separator.decode())
     except UnicodeDecodeError:
-        yield from _decode_each(data.split(separator), step, number, path, problems, errors)
+        yield from _decode_each(data.split(separator), len(separator), number, path, problems)
         return
     if not parts[-1]:
         parts.pop()
-    if step == 1:
+    if len(separator) == 1:
         yield from enumerate(parts, number)
         return
     for part in parts:
         yield number, part
-        number += part.count("\n") + step
+        number += part.count("\n") + len(separator)
 
 
 def _decode_each(
-    parts: list[bytes],
-    step: int,
-    number: int,
-    path: Path | str,
-    problems: Problems,
-    errors: EncodingErrors,
+    parts: list[bytes], step: int, number: int, path: Path | str, problems: Problems
 ) -> Iterator[tuple[int, str]]:
     for part in parts[: -1 if not parts[-1] else None]:
         try:
             yield number, part.decode()
         except UnicodeDecodeError as error:
             wrong = _not_utf8(error, path, number, hint=", or --set encoding_errors=replace")
-            if errors == "replace":
+            if problems.encoding_errors == "replace":
                 problems.change("bytes that are not UTF-8 replaced", str(wrong))
                 yield number, part.decode(errors="replace")
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.data._text import EncodingErrors, blocks
+from softf1.data._text import blocks
 from softf1.data.conll import Columns, read_block
 from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems
@@ -23,7 +23,6 @@ def iterate(
     *,
     separator: str | None = None,
     tagged: bool = True,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
     """Reads sentences from lines of one character and its tag.
@@ -33,12 +32,11 @@ def iterate(
         separator: What stands before the tag; None takes a tab if the first line has one, else a
             space.
         tagged: False reads characters without tags.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad sentences; None raises at the first.
     """
     problems = problems or Problems()
     layout: Columns | None = None
-    for line, block in blocks(path, problems, errors=encoding_errors):
+    for line, block in blocks(path, problems):
         if layout is None:
             row = block.partition("\n")[0]
             between = separator or ("\t" if "\t" in row else " ")

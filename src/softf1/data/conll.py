@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sys import intern
 from typing import TYPE_CHECKING
 
-from softf1.data._text import EncodingErrors, blocks
+from softf1.data._text import blocks
 from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
@@ -61,17 +61,19 @@ class Columns:
             return [cell for cell in line.split(" ") if cell]
         return line.split(self.separator)
 
-    def check(self, cells: list[str], path: Path | str, line: int) -> list[str]:
-        """Returns the cells; raises if there are not `width` of them, or word or tag is empty."""
-        if len(cells) != self.width:
-            wanted = f"wanted {self.width} columns separated by {self.separator!r}"
-            got = f"got {len(cells)}: {short(self.separator.join(cells))}"
-            raise RecordError("ragged row", f"{wanted}, {got}", path=path, line=line)
-        if not cells[self.word] or (self.tag is not None and not cells[self.tag]):
-            got = short(self.separator.join(cells))
-            message = f"wanted a word and a tag, got an empty cell: {got}"
-            raise RecordError("empty cell", message, path=path, line=line)
-        return cells
+    def split_rows(self, rows: list[str], line: int) -> list[list[str]]:
+        """Splits lines; raises if one has not `width` cells, or if its word or tag is empty."""
+        table = [self.split_line(row) for row in rows]
+        for number, cells in enumerate(table, line):
+            ragged = len(cells) != self.width
+            if ragged or not cells[self.word] or (self.tag is not None and not cells[self.tag]):
+                columns = f"{self.width} columns separated by {self.separator!r}, got {len(cells)}"
+                empty = "a word and a tag, got an empty cell"
+                message = (
+                    f"wanted {columns if ragged else empty}: {short(self.separator.join(cells))}"
+                )
+                raise RecordError("ragged row" if ragged else "empty cell", message, line=number)
+        return table
 
 
 def iterate(
@@ -82,7 +84,6 @@ def iterate(
     separator: str | None = None,
     comment: str | None = None,
     brackets: bool = False,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
     """Reads sentences from columns; `-DOCSTART-` lines are no words.
@@ -97,12 +98,11 @@ def iterate(
             because "#" begins many a tweet.
         brackets: The tag column has the brackets of CoNLL-2012, such as `(ORG*`, `*`, `*)`; the
             tags become BIO. Lines may then have another number of cells in each sentence.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad sentences; None raises at the first.
     """
     problems = problems or Problems()
     layout: Columns | None = None
-    for line, block in blocks(path, problems, errors=encoding_errors):
+    for line, block in blocks(path, problems):
         start, text = _drop_marks(line, block, comment)
         if not text:
             continue
@@ -142,19 +142,13 @@ def read_block(
         tags = () if layout.tag is None else tuple(map(intern, cells[layout.tag :: stride]))
         yield TaggedSentence(tuple(cells[layout.word :: stride]), tags, line)
         return
-    for start, rows in _paragraphs(block, line):
-        try:
-            yield _read_rows(rows, path, start, layout)
-        except RecordError as error:
-            problems.add(error)
 
+    def read(rows: list[str], line: int) -> TaggedSentence:
+        table = layout.split_rows(rows, line)
+        tags = () if layout.tag is None else tuple(intern(cells[layout.tag]) for cells in table)
+        return TaggedSentence(tuple(cells[layout.word] for cells in table), tags, line)
 
-def _read_rows(rows: list[str], path: Path | str, line: int, layout: Columns) -> TaggedSentence:
-    table = [
-        layout.check(layout.split_line(row), path, number) for number, row in enumerate(rows, line)
-    ]
-    tags = () if layout.tag is None else tuple(intern(cells[layout.tag]) for cells in table)
-    return TaggedSentence(tuple(cells[layout.word] for cells in table), tags, line)
+    yield from problems.read_each(_paragraphs(block, line), read, path)
 
 
 def _paragraphs(block: str, line: int) -> Iterator[tuple[int, list[str]]]:

@@ -6,11 +6,11 @@ Words are the syntactic words: of a multiword token (`3-4`) its parts are read, 
 
 from __future__ import annotations
 
-from itertools import count
+from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Literal
 
-from softf1.data._text import EncodingErrors, blocks
+from softf1.data._text import blocks
 from softf1.data.conll import Columns
 from softf1.data.examples import Format, TaggedSentence
 from softf1.data.problems import Problems, RecordError
@@ -30,7 +30,6 @@ def iterate(
     path: Path | str,
     *,
     tag: Field = "upos",
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
     """Reads words and one of their fields as tags.
@@ -38,51 +37,36 @@ def iterate(
     Args:
         path: The file.
         tag: "upos" (universal part of speech), "xpos" (the treebank's own) or "deprel".
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad sentences; None raises at the first.
     """
     if tag not in _COLUMNS:
         raise InputError(f"wanted tag {', '.join(_COLUMNS)}, got {tag!r}")
     problems = problems or Problems()
     layout = Columns("\t", _WIDTH, 1, _COLUMNS[tag])
-    for line, block in blocks(path, problems, errors=encoding_errors):
-        try:
-            sentence = _read_block(block, path, line, layout, tag)
-        except RecordError as error:
-            problems.add(error)
-        else:
-            if sentence.words:
-                yield sentence
+    read = partial(_read_block, layout=layout, tag=tag)
+    return problems.read_each(blocks(path, problems), read, path)
 
 
-def _read_block(
-    block: str, path: Path | str, line: int, layout: Columns, tag: str
-) -> TaggedSentence:
+def _read_block(block: str, line: int, *, layout: Columns, tag: str) -> TaggedSentence | None:
     name = ""
     while block.startswith("#"):
         comment, _, block = block.partition("\n")
         name = comment.removeprefix(_SENT_ID) if comment.startswith(_SENT_ID) else name
         line += 1
-    if not block:
-        return TaggedSentence((), (), line, name)
-    rows = [
-        layout.check(layout.split_line(row), path, number)
-        for number, row in enumerate(block.split("\n"), line)
-    ]
     words: list[str] = []
     tags: list[str] = []
-    for number, cells in zip(count(line), rows):
+    rows = layout.split_rows(block.split("\n") if block else [], line)
+    for number, cells in enumerate(rows, line):
         if "-" in cells[0] or "." in cells[0]:
             continue
         if cells[0] != str(len(words) + 1):
             message = f"wanted word id {len(words) + 1}, got {cells[0]!r}"
-            raise RecordError("word ids not in order", message, path=path, line=number)
+            raise RecordError("word ids not in order", message, line=number)
         if cells[layout.tag or 0] == "_" != cells[layout.word]:
-            message = f"wanted a value of {tag}, got _"
-            raise RecordError(f"no {tag}", message, path=path, line=number)
+            raise RecordError(f"no {tag}", f"wanted a value of {tag}, got _", line=number)
         words.append(cells[layout.word])
         tags.append(intern(cells[layout.tag or 0]))
-    return TaggedSentence(tuple(words), tuple(tags), line, name)
+    return TaggedSentence(tuple(words), tuple(tags), line, name) if words else None
 
 
 FORMATS = {

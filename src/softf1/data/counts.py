@@ -20,10 +20,10 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from softf1.data.examples import (
     Example,
@@ -38,7 +38,7 @@ from softf1.errors import InputError
 from softf1.metrics.schemes import OUTSIDE, count_nested, find_odd_tag, scheme_of, split_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from softf1.metrics.schemes import LabelledSpan
@@ -99,79 +99,65 @@ class LabelCounts:
         return self.negatives + self.positives
 
 
-class Counted(Protocol):
-    """A corpus that was counted."""
+class Tally:
+    """Counts examples one at a time, in constant memory; the path is for error messages."""
 
-    @property
-    def path(self) -> str:
-        """Its file."""
+    kind: ClassVar[type[Any]]
 
-    @property
-    def task(self) -> str:
-        """Its task."""
-
-    @property
-    def counts(self) -> LabelCounts:
-        """Its labels."""
-
-
-class Tally(Protocol):
-    """Counts examples one at a time, in constant memory."""
+    def __init__(self, path: Path | str) -> None:
+        self.path = path
+        self.labels: Counter[str] = Counter()
+        self.examples: Counter[str] = Counter()
 
     def add(self, example: Any) -> None:
-        """Counts one example."""
+        """Counts one example; raises for another type, and for far too many labels."""
+        if not isinstance(example, self.kind):
+            message = f"wanted examples of type {self.kind.__name__}, got {type(example).__name__}"
+            raise InputError(message, path=self.path)
+        self.count(example)
+        if len(self.examples) > MOST_LABELS:
+            message = f"wanted at most {MOST_LABELS:,} different labels, got more"
+            raise InputError(f"{message}: is it the right column?", path=self.path)
+
+    def count(self, example: Any) -> None:
+        """Counts an example of the right type."""
+        raise NotImplementedError
 
     def finish(self) -> LabelCounts:
         """Returns the counts of all."""
+        raise NotImplementedError
 
 
 def start_tally(task: str, path: Path | str) -> Tally:
-    """Returns the counter for a task; the path is for error messages."""
-    if task == TaggedSentence.task:
-        return _Tags(path)
-    if task == QAExample.task:
-        return _Questions()
-    if task == MrcExample.task:
-        return _Queries()
-    return _Rows(path, PairExample if task == PairExample.task else TextExample)
+    """Returns the counter for a task."""
+    own = (_Tags, _Questions, _Queries, _Pairs)
+    return next((tally for tally in own if tally.kind.task == task), _Texts)(path)
 
 
-def _check(example: Any, kind: type, path: Path | str | None = None) -> None:
-    if not isinstance(example, kind):
-        got = type(example).__name__
-        raise InputError(f"wanted examples of type {kind.__name__}, got {got}", path=path)
+class _Tags(Tally):
+    kind = TaggedSentence
 
-
-def _check_number(labels: Counter[str], path: Path | str) -> None:
-    if len(labels) > MOST_LABELS:
-        message = f"wanted at most {MOST_LABELS:,} different labels, got more"
-        raise InputError(f"{message}: is it the right column?", path=path)
-
-
-class _Tags:
     def __init__(self, path: Path | str) -> None:
-        self.path, self.sentences = path, 0
+        super().__init__(path)
+        self.sentences = 0
         self.pairs: Counter[tuple[str, str]] = Counter()
-        self.plain: Counter[str] = Counter()
         self.joined: Counter[str] = Counter()
         self.label_of: dict[str, str] = {}
         self.first_line: dict[str, int] = {}
-        self.spans = _Spans()
+        self.spans = _Spans(path)
 
-    def add(self, example: Any) -> None:
-        _check(example, TaggedSentence, self.path)
+    def count(self, example: Any) -> None:
         if isinstance(example, SpanSentence):
-            self.spans.add(example)
+            self.spans.count(example)
             return
         tags, label_of = example.tags, self.label_of
         self.sentences += 1
         self.pairs.update(pairwise((OUTSIDE, *tags, OUTSIDE)))
         present = set(tags)
-        self.plain.update(present)
+        self.examples.update(present)
         if not label_of.keys() >= present:
             label_of.update({tag: split_tag(tag)[1] or tag for tag in present})
             self.first_line = {**dict.fromkeys(present, example.line), **self.first_line}
-            _check_number(self.plain, self.path)
         self.joined.update({label_of[tag] for tag in present})
 
     def finish(self) -> LabelCounts:
@@ -188,37 +174,33 @@ class _Tags:
             scheme = scheme_of(self.pairs).name
         except ValueError:
             scheme = None
-        labels: Counter[str] = Counter()
         for tag, number in tags.items():
-            labels[tag if scheme is None else self.label_of[tag]] += number
-        examples = self.plain if scheme is None else self.joined
-        background = OUTSIDE in labels and scheme is not None
-        negative = OUTSIDE if background else labels.most_common(1)[0][0]
-        said = "tag O" if negative == OUTSIDE else f"the most frequent tag {negative}"
-        negatives = labels[negative]
-        positives = tags.total() - negatives
-        counted = (negatives, positives, labels, examples)
-        return LabelCounts("words", said, *counted, scheme=scheme, note=self._describe_odd())
+            self.labels[tag if scheme is None else self.label_of[tag]] += number
+        background = OUTSIDE in self.labels and scheme is not None
+        negative = OUTSIDE if background else self.labels.most_common(1)[0][0]
+        negatives, note = self.labels[negative], ""
+        if odd := find_odd_tag(self.pairs):  # training refuses it
+            where = f"{self.path}:{self.first_line[odd[0]]}"
+            note = f"{where}: wanted {odd[1].describe()}, as the other tags are; got {odd[0]!r}"
+        return LabelCounts(
+            unit="words",
+            negative="tag O" if negative == OUTSIDE else f"the most frequent tag {negative}",
+            negatives=negatives,
+            positives=tags.total() - negatives,
+            labels=self.labels,
+            examples=self.examples if scheme is None else self.joined,
+            scheme=scheme,
+            note=note,
+        )
 
-    def _describe_odd(self) -> str:
-        """A sentence about a tag of another scheme than the others, which training refuses."""
-        odd = find_odd_tag(self.pairs)
-        if odd is None:
-            return ""
-        tag, scheme = odd
-        where = f"{self.path}:{self.first_line[tag]}"
-        return f"{where}: wanted {scheme.describe()}, as the other tags are; got {tag!r}"
 
-
-class _Spans:
+class _Spans(Tally):
     """Words by the labels of all spans that they are in, so that a word may count for several."""
 
-    def __init__(self) -> None:
-        self.labels: Counter[str] = Counter()
-        self.examples: Counter[str] = Counter()
-        self.words = self.spans = self.nested = 0
+    kind = SpanSentence
+    words = spans = nested = 0
 
-    def add(self, example: SpanSentence) -> None:
+    def count(self, example: SpanSentence) -> None:
         inside = {(place, label) for a, b, label in example.spans for place in range(a, b)}
         outside = len(example.words) - len({place for place, _ in inside})
         own = Counter(label for _, label in inside) + Counter({OUTSIDE: outside})
@@ -231,18 +213,15 @@ class _Spans:
     def finish(self) -> LabelCounts:
         negatives = self.labels[OUTSIDE]
         counted = (negatives, self.words - negatives, self.labels, self.examples)
-        both = LabelCounts("words", "words in no span", *counted, scheme="BIO")
-        return replace(both, spans=self.spans, nested=self.nested)
+        both = ("words", "words in no span", *counted, "BIO")
+        return LabelCounts(*both, spans=self.spans, nested=self.nested)
 
 
-class _Questions:
-    def __init__(self) -> None:
-        self.labels: Counter[str] = Counter()
-        self.examples: Counter[str] = Counter()
-        self.negatives, self.several = 0, False
+class _Questions(Tally):
+    kind = QAExample
+    negatives, several = 0, False
 
-    def add(self, example: Any) -> None:
-        _check(example, QAExample)
+    def count(self, example: QAExample) -> None:
         self.negatives += _count(example.context)
         if not example.answers:
             self.labels[NO_ANSWER] += 1
@@ -258,10 +237,8 @@ class _Questions:
     def finish(self) -> LabelCounts:
         positives = self.labels["start"] + self.labels["end"]
         said = "words of the context that neither start nor end the first answer"
-        return LabelCounts(
-            *("words", said, self.negatives, positives, self.labels, self.examples),
-            several=self.several,
-        )
+        counted = (self.negatives, positives, self.labels, self.examples)
+        return LabelCounts("words", said, *counted, several=self.several)
 
 
 def _count_edges(context: str, spans: Sequence[tuple[int, int]]) -> int:
@@ -281,16 +258,16 @@ def _count_edges(context: str, spans: Sequence[tuple[int, int]]) -> int:
     return len({index for index, place in before if index >= 0 and place < words[index][1]})
 
 
-class _Queries:
-    def __init__(self) -> None:
-        self.labels: Counter[str] = Counter()
-        self.examples: Counter[str] = Counter()
-        self.negatives = self.spans = self.nested = 0
-        self.words: tuple[str, ...] = ()
+class _Queries(Tally):
+    kind = MrcExample
+    negatives = spans = nested = 0
+    words: tuple[str, ...] = ()
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
         self.asked: dict[str, list[LabelledSpan]] = {}
 
-    def add(self, example: Any) -> None:
-        _check(example, MrcExample)
+    def count(self, example: MrcExample) -> None:
         if example.words != self.words or example.label in self.asked:
             self._close_sentence()
         self.words = example.words
@@ -315,25 +292,19 @@ class _Queries:
         return LabelCounts("words", said, *counted, spans=self.spans, nested=self.nested)
 
 
-class _Rows:
-    def __init__(self, path: Path | str, kind: type[PairExample | TextExample]) -> None:
-        self.path, self.kind = path, kind
-        self.unit = kind.task if kind is PairExample else "texts"
-        self.labels: Counter[str] = Counter()
-        self.rows, self.most, self.least = 0, 0, 1
+class _Texts(Tally):
+    kind: ClassVar[type[Any]] = TextExample
+    unit = "texts"
+    rows, most, least = 0, 0, 1
 
-    def add(self, example: Any) -> None:
-        _check(example, self.kind, self.path)
-        labels = example.labels
-        if self.kind is PairExample and not labels:
-            return
+    def count(self, example: TextExample | PairExample) -> None:
         self.rows += 1
-        self.labels.update(labels)
-        self.most, self.least = max(self.most, len(labels)), min(self.least, len(labels))
-        _check_number(self.labels, self.path)
+        own = len(example.labels)
+        self.examples.update(example.labels)
+        self.most, self.least = max(self.most, own), min(self.least, own)
 
     def finish(self) -> LabelCounts:
-        labels = self.labels
+        labels = self.examples
         if not labels:
             message = "wanted labels to count, got rows without any; name their column with"
             raise InputError(f"{message} --set label=NAME", path=self.path)
@@ -347,6 +318,14 @@ class _Rows:
             negatives = labels[negative_label(labels)]
             positives = labels.total() - negatives
         return LabelCounts(unit, said, negatives, positives, labels, labels, several=several)
+
+
+class _Pairs(_Texts):
+    kind, unit = PairExample, PairExample.task
+
+    def count(self, example: TextExample | PairExample) -> None:
+        if example.labels:
+            super().count(example)
 
 
 def count_words(example: Example) -> int:
@@ -373,28 +352,3 @@ def negative_label(labels: Counter[str]) -> str:
     if len(labels) == 2 and len(named_yes) == 1:
         return next(label for label in labels if label not in named_yes)
     return max(labels, key=lambda label: (labels[label], label))
-
-
-def unseen_labels(train: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
-    """Labels of another split that are not in train: scored, but never predicted.
-
-    >>> unseen_labels(["PER", "LOC"], ["LOC", "ORG"])
-    ('ORG',)
-    """
-    return tuple(sorted(set(other) - set(train)))
-
-
-def describe_new_labels(train: Counted, other: Counted) -> str | None:
-    """Describes labels that occur only in `other`; None if there are none.
-
-    Corpora of different tasks are not compared.
-    """
-    if train.task != other.task:
-        return None
-    unseen = unseen_labels(train.counts.labels, other.counts.labels)
-    if not unseen:
-        return None
-    return (
-        f"{other.path}: {', '.join(unseen)} {'is' if len(unseen) == 1 else 'are'} not in "
-        f"{train.path}: scored, never predicted"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, cast
 
 from softf1.data import tables
-from softf1.data._text import EncodingErrors, read_start
+from softf1.data._text import read_start
 from softf1.data.examples import Format, PairExample
 from softf1.errors import InputError
 
@@ -25,7 +25,6 @@ def iterate(
     path: Path | str,
     *,
     layout: Literal["mrpc", "qqp"] = "mrpc",
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[PairExample]:
     """Reads the pairs of train, dev and test files; the tests of GLUE have no labels.
@@ -33,7 +32,6 @@ def iterate(
     Args:
         path: The file.
         layout: "mrpc" or "qqp".
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad rows; None raises at the first.
     """
     if layout not in LAYOUTS:
@@ -51,7 +49,6 @@ def iterate(
         task=PairExample.task,
         **columns,
         header=True,
-        encoding_errors=encoding_errors,
         problems=problems,
     )
     return cast("Iterator[PairExample]", rows)

@@ -10,6 +10,7 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
+from softf1.data._json import Document, Node
 from softf1.data._rows import USUAL, Column
 from softf1.data.examples import (
     Example,
@@ -20,7 +21,7 @@ from softf1.data.examples import (
     TextExample,
 )
 from softf1.data.problems import Problems, RecordError, short
-from softf1.data.squad import Offsets, join_answers, make_answer
+from softf1.data.squad import Offsets, read_answers
 from softf1.data.tables import RowReader
 from softf1.errors import InputError
 
@@ -66,6 +67,7 @@ def iterate(
         problems: Decides about bad rows; None raises at the first.
     """
     problems = problems or Problems()
+    problems.refuse_replacing(path)
     dataset = load_dataset(str(path))
     problems.note(f"{path}: split {dataset.split or 'not named'}, {len(dataset)} rows")
     make: Callable[[Row, int], Example]
@@ -76,13 +78,10 @@ def iterate(
     else:
         roles = {"text": text} if task == TextExample.task else {"first": first, "second": second}
         asked: dict[str, Column] = {**roles, "label": label, "id": id}
-        make = RowReader.start(dataset.column_names, asked, path, 1, None, problems).read
+        make = RowReader(dataset.column_names, asked, path, 1, None, problems).read
     names = {column: _label_names(feature) for column, feature in dataset.features.items()}
-    for line, row in enumerate(dataset, 1):
-        try:
-            yield make({key: _to_names(value, names[key]) for key, value in row.items()}, line)
-        except RecordError as error:
-            problems.add(error)
+    rows = ({key: _to_names(value, names[key]) for key, value in row.items()} for row in dataset)
+    return problems.read_each(enumerate(rows, 1), make, path)
 
 
 def detect_task(path: str) -> str:
@@ -141,7 +140,7 @@ def _sentences(
         tags: Any = row[tag]
         if not _texts(own) or not _texts(tags) or len(own) != len(tags):
             message = f"wanted as many tags as words, got {short(repr(own))}, {short(repr(tags))}"
-            raise RecordError("words and tags differ", message, path=path, line=line)
+            raise RecordError("words and tags differ", message)
         return TaggedSentence(tuple(own), tuple(map(intern, tags)), line, str(row.get("id") or ""))
 
     return make
@@ -154,24 +153,11 @@ def _questions(
         _choose(dataset, path, column, (), "")
 
     def make(row: Row, line: int) -> QAExample:
-        def error(reason: str, message: str) -> RecordError:
-            return RecordError(reason, message, path=path, line=line)
-
-        context: Any = row["context"]
-        if not _texts([context, row["question"]]):
-            raise error("no text", "wanted a context and a question, got null")
-        answers: Any = row.get("answers") or {"text": [], "answer_start": []}
-        texts, starts = answers.get("text"), answers.get("answer_start")
-        if not _texts(texts) or not isinstance(starts, list) or len(texts) != len(starts):
-            message = f"wanted as many answer_start as text, got {short(repr(answers))}"
-            raise error("texts and offsets differ", message)
-        read = [
-            make_answer(text, start, context, offsets=offsets, problems=problems, error=error)
-            for text, start in zip(texts, starts, strict=True)
-        ]
+        node = Node(row, Document("", path, line=line))
+        context, question = node.get("context", str), node.get("question", str)
+        answers = read_answers(node, context, several=several, offsets=offsets, problems=problems)
         name, title = str(row.get("id") or line), str(row.get("title") or "")
-        gold = join_answers(read) if several else tuple(read)
-        return QAExample(name, str(row["question"]), context, gold, title, line)
+        return QAExample(name, question, context, answers, title, line)
 
     return make
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.data._text import EncodingErrors, lines
+from softf1.data._text import lines
 from softf1.data.examples import Format, TextExample
 from softf1.data.problems import Problems, RecordError, short
 
@@ -18,7 +18,6 @@ def iterate(
     *,
     separator: str | None = None,
     label_separator: str | None = None,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TextExample]:
     """Reads one text per line; the label ends at the first separator.
@@ -27,11 +26,10 @@ def iterate(
         path: The file.
         separator: What ends the label; None takes a tab if the first line has one, else a space.
         label_separator: What stands between several labels, such as "," in `sport,money text`.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad lines; None raises at the first.
     """
     problems = problems or Problems()
-    for number, line in lines(path, problems, errors=encoding_errors):
+    for number, line in lines(path, problems):
         if not line.strip():
             continue
         separator = separator or ("\t" if "\t" in line else " ")

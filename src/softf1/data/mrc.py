@@ -32,16 +32,13 @@ def iterate(path: Path | str, *, problems: Problems | None = None) -> Iterator[M
     """Reads the items of a file; spans become (start, end) with exclusive end."""
     problems = problems or Problems()
     ids: set[str] = set()
-    for index, node in enumerate(stream(path, problems)):
-        try:
-            example = _read_item(node, str(index))
-            if example.id in ids:
-                raise node.error("duplicate id", f"wanted a new id, got {example.id!r} again")
-        except RecordError as error:
-            problems.add(error)
-        else:
-            problems.remember(ids, example.id)
-            yield example
+
+    def read(node: Node, index: int) -> MrcExample:
+        example = _read_item(node, str(index))
+        problems.remember(ids, example.id, node.error)
+        return example
+
+    return problems.read_each(enumerate(stream(path, problems)), read, path)
 
 
 def write(path: Path | str, examples: Iterable[MrcExample]) -> None:
@@ -54,7 +51,7 @@ def read_queries(path: Path | str) -> dict[str, str]:
     """Reads the query of each label, at the top level or under "default"."""
     document = load_document(path)
     node = document.child("default") if document.find("default", object) is not None else document
-    queries = {label: node.get(label, str) for label in node.names()}
+    queries = {label: node.get(label, str) for label in node.fields()}
     if not queries:
         raise node.error("no query", "wanted a query for each label, got none")
     return queries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softf1.data._text import EncodingErrors, lines
+from softf1.data._text import lines
 from softf1.data.examples import Format, PairExample, TaggedSentence, TextExample
 from softf1.data.problems import Problems, RecordError, short
 
@@ -18,7 +18,6 @@ def iterate(
     *,
     task: str = TextExample.task,
     characters: bool = False,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence | TextExample | PairExample]:
     """Reads one example per line; skips empty lines.
@@ -28,11 +27,10 @@ def iterate(
         task: "classification" takes the line, "tagging" its words, separated by spaces as in the
             training data, "pairs" two texts separated by a tab.
         characters: Every character of the line is a word (Chinese, one tag per character).
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad lines; None raises at the first.
     """
     problems = problems or Problems()
-    for number, line in lines(path, problems, errors=encoding_errors):
+    for number, line in lines(path, problems):
         if not line.strip():
             continue
         if task == TaggedSentence.task:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+Record = TypeVar("Record")
+Made = TypeVar("Made")
+
 OnError = Literal["raise", "skip"]
+EncodingErrors = Literal["strict", "replace"]
 MAX_LINE = 1 << 24
 """16 MiB, longer than any novel: a line is held in memory as a whole."""
 MAX_UNPACKED = 1 << 34
@@ -27,8 +32,11 @@ def short(text: str, limit: int = 50) -> str:
 class RecordError(InputError):
     """One record (row, sentence, question) that cannot be used; the next one may be fine.
 
+    Without a path, `Problems.read_each` adds the path and, where there is none, the line.
+
     Attributes:
         reason: A short reason that groups such records in the report, such as "ragged row".
+        message: What was wanted and what was got, without the place.
     """
 
     def __init__(
@@ -39,7 +47,7 @@ class RecordError(InputError):
         path: Path | str | None = None,
         line: int | None = None,
     ) -> None:
-        self.reason = reason
+        self.reason, self.message = reason, message
         super().__init__(message, path=path, line=line)
 
 
@@ -64,6 +72,8 @@ class Problems:
         most_ids: How many ids are remembered to find one that comes twice; None is all.
         max_line: Bytes of a line at most, of a sentence in columns, and of a value in JSON.
         max_unpacked: Bytes that a gzip file may unpack to.
+        encoding_errors: In formats of lines, "replace" keeps lines that are not UTF-8, with U+FFFD
+            in them, and counts them as changes.
     """
 
     def __init__(
@@ -74,16 +84,43 @@ class Problems:
         most_ids: int | None = None,
         max_line: int = MAX_LINE,
         max_unpacked: int = MAX_UNPACKED,
+        encoding_errors: EncodingErrors = "strict",
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise InputError(f'wanted on_error "raise" or "skip", got {on_error!r}')
+        if encoding_errors not in ("strict", "replace"):
+            got = repr(encoding_errors)
+            raise InputError(f'wanted encoding_errors "strict" or "replace", got {got}')
         self.on_error = on_error
         self.unique, self.most_ids = unique, most_ids
         self.max_line, self.max_unpacked = max_line, max_unpacked
+        self.encoding_errors = encoding_errors
         self.counts: Counter[str] = Counter()
         self.changes: Counter[str] = Counter()
         self.first: dict[str, list[str]] = {}
         self.notes: list[str] = []
+
+    def read_each(
+        self,
+        records: Iterable[tuple[int, Record]],
+        read: Callable[[Record, int], Made | None],
+        path: Path | str,
+    ) -> Iterator[Made]:
+        """Yields what `read` makes of each record and its line; None is left out.
+
+        A record for which it raises a `RecordError` is a problem at this line of the file.
+        """
+        for line, record in records:
+            try:
+                made = read(record, line)
+            except RecordError as error:
+                if error.path is None:
+                    place = error.line or line
+                    error = RecordError(error.reason, error.message, path=path, line=place)
+                self.add(error)
+            else:
+                if made is not None:
+                    yield made
 
     def add(self, error: RecordError) -> None:
         """Raises the error, or counts its record as skipped."""
@@ -102,8 +139,21 @@ class Problems:
         if text not in self.notes:
             self.notes.append(text)
 
-    def remember(self, ids: set[str], name: str) -> None:
-        """Remembers an id to find duplicates, up to a maximum number of ids."""
+    def refuse_replacing(self, path: Path | str) -> None:
+        """Raises for `encoding_errors="replace"` in a format that does not consist of lines."""
+        if self.encoding_errors != "strict":
+            message = "wanted no encoding_errors, which only formats of lines have a use for"
+            raise InputError(f"{message}, got {self.encoding_errors!r}", path=path)
+
+    def remember(
+        self,
+        ids: set[str],
+        name: str,
+        error: Callable[[str, str], RecordError] = RecordError,
+    ) -> None:
+        """Remembers an id, up to a maximum number of ids; raises if it comes twice."""
+        if name in ids:
+            raise error("duplicate id", f"wanted a new id, got {name!r} again")
         if self.most_ids is not None and len(ids) >= self.most_ids:
             self.note(f"ids were compared with the first {self.most_ids:,} only")
         else:

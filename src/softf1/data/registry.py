@@ -36,23 +36,13 @@ if TYPE_CHECKING:
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")
 """Parameters of readers that follow from file, format and task, so users cannot set them."""
-_BOUNDS = ("max_line", "max_unpacked")
+_SHARED = ("max_line", "max_unpacked", "encoding_errors")
 """Options of every format, handled by `Problems`."""
 
+_READERS = (conll, chars, conllu, tagged, spans, mrc, squad, glue, tables, lines, plain, hf)
 
 FORMATS: dict[str, Format] = {
-    **conll.FORMATS,
-    **chars.FORMATS,
-    **conllu.FORMATS,
-    **tagged.FORMATS,
-    **spans.FORMATS,
-    **mrc.FORMATS,
-    **squad.FORMATS,
-    **glue.FORMATS,
-    **tables.FORMATS,
-    **lines.FORMATS,
-    **plain.FORMATS,
-    **hf.FORMATS,
+    name: one for reader in _READERS for name, one in reader.FORMATS.items()
 }
 """Our own formats; each reader declares those that it reads."""
 
@@ -172,11 +162,10 @@ def choose_reader(
     task = _settle_task(name, spec, task)
     parameters = option_types(spec.read)
     allowed = {key: one for key, one in parameters.items() if key not in _SETTLED}
-    allowed |= {key: option_types(Problems)[key] for key in _BOUNDS}
+    allowed |= {key: option_types(Problems)[key] for key in _SHARED}
     options = check_options(options, allowed, owner=f"format {name}")
-    for bound in {*_BOUNDS} & {*options}:
-        setattr(problems, bound, options[bound])
-    options = {option: value for option, value in options.items() if option not in _BOUNDS}
+    for key in {*_SHARED} & {*options}:
+        setattr(problems, key, options.pop(key))
     fixed = {"task": task} if "task" in parameters else {}
     read_all = partial(spec.read, path, problems=problems, **{**spec.options, **options, **fixed})
     return name, task, partial(_at_least_one, read_all, path, problems)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from softf1.data._text import EncodingErrors
     from softf1.data.examples import Span
     from softf1.metrics.schemes import LabelledSpan
 
@@ -45,7 +44,6 @@ def iterate(
     *,
     kind: Literal["jsonl", "json"] = "jsonl",
     inclusive: bool | None = None,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
     """Reads sentences with their spans; one that has no key of spans has no labels.
@@ -55,15 +53,11 @@ def iterate(
         kind: "jsonl" (one object per line) or "json" (a list of objects).
         inclusive: Whether the end of a span is its last word (or character), not the one behind
             it. None says so for spans under "ner", as GLiNER's files have them.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad objects; None raises at the first.
     """
     problems = problems or Problems()
-    for line, row in read_rows(path, kind, problems, encoding_errors=encoding_errors):
-        try:
-            yield _Object(row, path, line).read(inclusive=inclusive)
-        except RecordError as error:
-            problems.add(error)
+    rows = read_rows(path, kind, problems)
+    return problems.read_each(rows, partial(_read, inclusive=inclusive), path)
 
 
 def has_spans(row: Any) -> bool:
@@ -107,83 +101,69 @@ def split_text(text: str) -> list[Span]:
     return words
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
-    """One object of a file, and where it is."""
+def _read(row: Row, line: int, *, inclusive: bool | None) -> TaggedSentence:
+    """The sentence of an object, with tags where its spans do not overlap."""
+    words, text, places = _words(row)
+    name = "" if row.get("id") is None else str(row["id"])
+    key = next((key for key in SPANS if row.get(key) is not None), None)
+    if key is None:
+        return TaggedSentence(words, (), line, name)
+    given = row[key]
+    if not isinstance(given, list):
+        raise RecordError("no spans", f'wanted a list in "{key}", got {short(repr(given))}')
+    more = key == INCLUSIVE if inclusive is None else inclusive
+    taken = {_span(one, len(words), text, places, more=more) for one in given}
+    spans = tuple(sorted(taken))
+    tags: Sequence[str] = ()
+    if not count_nested(spans):
+        tags = encode_spans(spans, length=len(words), scheme="BIO")
+    return SpanSentence(words, tuple(map(intern, tags)), line, name, spans)
 
-    row: Row
-    path: Path | str
-    line: int
 
-    def read(self, *, inclusive: bool | None) -> TaggedSentence:
-        """The sentence, with tags where its spans do not overlap."""
-        words, places = self._words()
-        name = "" if self.row.get("id") is None else str(self.row["id"])
-        key = next((key for key in SPANS if self.row.get(key) is not None), None)
-        if key is None:
-            return TaggedSentence(words, (), self.line, name)
-        given = self.row[key]
-        if not isinstance(given, list):
-            raise self._error("no spans", f'wanted a list in "{key}", got {short(repr(given))}')
-        more = key == INCLUSIVE if inclusive is None else inclusive
-        spans = tuple(sorted({self._span(one, words, places, more=more) for one in given}))
-        tags: Sequence[str] = ()
-        if not count_nested(spans):
-            tags = encode_spans(spans, length=len(words), scheme="BIO")
-        return SpanSentence(words, tuple(map(intern, tags)), self.line, name, spans)
+def _words(row: Row) -> tuple[tuple[str, ...], str, list[Span]]:
+    """The words; of a text also the text and where they are."""
+    key = next((key for key in (*WORDS, *TEXT) if key in row), None)
+    if key is None:
+        there = ", ".join(row) or "none"
+        raise RecordError("no words", f'wanted "words" or "text", got the keys {there}')
+    value = row[key]
+    if isinstance(value, str) and key in TEXT and (places := split_text(value)):
+        return tuple(value[start:end] for start, end in places), value, places
+    words = value if isinstance(value, list) and key in WORDS else []
+    if words and all(isinstance(word, str) and word.strip() for word in words):
+        return tuple(words), "", []
+    wanted = "a text" if key in TEXT else "a list of words"
+    raise RecordError("no words", f'wanted {wanted} in "{key}", got {short(repr(value))}')
 
-    def _words(self) -> tuple[tuple[str, ...], list[Span] | None]:
-        """The words; of a text also where they are."""
-        key = next((key for key in (*WORDS, *TEXT) if key in self.row), None)
-        if key is None:
-            there = ", ".join(self.row) or "none"
-            raise self._error("no words", f'wanted "words" or "text", got the keys {there}')
-        value = self.row[key]
-        if key in TEXT:
-            places = split_text(value) if isinstance(value, str) else []
-            if not places:
-                message = f'wanted a text in "{key}", got {short(repr(value))}'
-                raise self._error("no words", message)
-            return tuple(str(value)[start:end] for start, end in places), places
-        words = value if isinstance(value, list) else []
-        if not words or not all(isinstance(word, str) and word.strip() for word in words):
-            message = f'wanted a list of words in "{key}", got {short(repr(value))}'
-            raise self._error("no words", message)
-        return tuple(words), None
 
-    def _span(
-        self, value: object, words: Sequence[str], places: list[Span] | None, *, more: bool
-    ) -> LabelledSpan:
-        start, end, label = _take_apart(value)
-        if type(start) is not int or type(end) is not int:
-            message = f'wanted a span as {{"start", "end", "label"}}, got {short(repr(value))}'
-            raise self._error("wrong span", message)
-        if not isinstance(label, str) or not label.strip():
-            raise self._error("no label", f"wanted a label of the span, got {short(repr(value))}")
-        end += more
-        if places is not None:
-            start, end = self._find_words(start, end, words, places)
-        if not 0 <= start < end <= len(words):
-            message = f"wanted a span within {len(words)} words, got {short(repr(value))}"
-            raise self._error("span outside", message)
-        return start, end, label.strip()
+def _span(value: object, words: int, text: str, places: list[Span], *, more: bool) -> LabelledSpan:
+    start, end, label = _take_apart(value)
+    if type(start) is not int or type(end) is not int:
+        message = f'wanted a span as {{"start", "end", "label"}}, got {short(repr(value))}'
+        raise RecordError("wrong span", message)
+    if not isinstance(label, str) or not label.strip():
+        raise RecordError("no label", f"wanted a label of the span, got {short(repr(value))}")
+    end += more
+    if places:
+        start, end = _find_words(start, end, text, places)
+    if not 0 <= start < end <= words:
+        message = f"wanted a span within {words} words, got {short(repr(value))}"
+        raise RecordError("span outside", message)
+    return start, end, label.strip()
 
-    def _find_words(self, start: int, end: int, words: Sequence[str], places: list[Span]) -> Span:
-        """The words of a span of characters; white space at its ends is in no word."""
-        size = len(next(str(self.row[key]) for key in TEXT if key in self.row))
-        first = bisect_right(places, start, key=itemgetter(1))
-        last = bisect_left(places, end, key=itemgetter(0))
-        if not (0 <= start < end <= size and first < last):
-            message = f"wanted a span within {size} characters, with a word in it"
-            raise self._error("span outside", f"{message}, got {start} to {end}")
-        for place in (first, last - 1):
-            if places[place][0] < start or places[place][1] > end:
-                message = f"wanted a span of whole words, got {start} to {end}"
-                raise self._error("word cut", f"{message}, which cuts {short(words[place])}")
-        return first, last
 
-    def _error(self, reason: str, message: str) -> RecordError:
-        return RecordError(reason, message, path=self.path, line=self.line)
+def _find_words(start: int, end: int, text: str, places: list[Span]) -> Span:
+    """The words of a span of characters; white space at its ends is in no word."""
+    first = bisect_right(places, start, key=itemgetter(1))
+    last = bisect_left(places, end, key=itemgetter(0))
+    if not (0 <= start < end <= len(text) and first < last):
+        message = f"wanted a span within {len(text)} characters, with a word in it"
+        raise RecordError("span outside", f"{message}, got {start} to {end}")
+    for begins, ends in (places[first], places[last - 1]):
+        if begins < start or ends > end:
+            message = f"wanted a span of whole words, got {start} to {end}"
+            raise RecordError("word cut", f"{message}, which cuts {short(text[begins:ends])}")
+    return first, last
 
 
 def _take_apart(value: object) -> tuple[object, object, object]:

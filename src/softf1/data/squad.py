@@ -43,45 +43,52 @@ def iterate(
         raise InputError(f'wanted offsets "check" or "nearest", got {offsets!r}')
     problems = problems or Problems()
     ids: set[str] = set()
-    for title, context, node in _questions(path, problems):
-        try:
-            name, question = node.get("id", str), node.get("question", str)
-            if name in ids:
-                raise node.error("duplicate id", f"wanted a new id, got {name!r} again")
-            read = [
-                _read_answer(item, context, offsets=offsets, problems=problems)
-                for item in _answers(node)
-            ]
-        except RecordError as error:
-            problems.add(error)
-        else:
-            problems.remember(ids, name)
-            read.sort(key=lambda answer: not answer.spans)
-            answers = join_answers(read) if several else tuple(read)
-            yield QAExample(name, question, context, answers, title, node.line)
+
+    def read(asked: tuple[str, str, Node], _: int) -> QAExample:
+        title, context, node = asked
+        name, question = node.get("id", str), node.get("question", str)
+        answers = read_answers(node, context, several=several, offsets=offsets, problems=problems)
+        problems.remember(ids, name, node.error)
+        return QAExample(name, question, context, answers, title, node.line)
+
+    return problems.read_each(enumerate(_questions(path, problems)), read, path)
 
 
 def _questions(path: Path | str, problems: Problems) -> Iterator[tuple[str, str, Node]]:
     """Yields (title, context, question); a bad article or paragraph counts as one problem."""
-    for article in stream(path, problems, key="data", rows="question"):
-        try:
-            title = article.find("title", str) or ""
-            if "question" in article.fields():
-                yield title, article.get("context", str), article
-                continue
-            paragraphs = list(article.items("paragraphs"))
-        except RecordError as error:
-            problems.add(error)
-            continue
-        for paragraph in paragraphs:
-            try:
-                context = paragraph.get("context", str)
-                questions = list(paragraph.items("qas"))
-            except RecordError as error:
-                problems.add(error)
-                continue
+
+    def open_article(node: Node, _: int) -> tuple[str, list[Node]]:
+        title = node.find("title", str) or ""
+        return title, [node] if _is_row(node) else list(node.items("paragraphs"))
+
+    def open_paragraph(node: Node, _: int) -> tuple[str, list[Node]]:
+        return node.get("context", str), [node] if _is_row(node) else list(node.items("qas"))
+
+    articles = enumerate(stream(path, problems, key="data", rows="question"))
+    for title, paragraphs in problems.read_each(articles, open_article, path):
+        for context, questions in problems.read_each(enumerate(paragraphs), open_paragraph, path):
             for question in questions:
                 yield title, context, question
+
+
+def _is_row(node: Node) -> bool:
+    """Whether an element of the file is a question itself, with its context."""
+    return not node.steps and "question" in node.fields()
+
+
+def read_answers(
+    node: Node, context: str, *, several: bool, offsets: Offsets, problems: Problems
+) -> tuple[Answer, ...]:
+    """Reads the answers of a question; those without a place come last."""
+    read = []
+    for item in _answers(node):
+        text, start = item.get("text", str), item.get("answer_start", int)
+        read.append(_make_answer(text, start, context, offsets, problems, item.error))
+    read.sort(key=lambda answer: (not answer.spans, answer.spans if several else ()))
+    if not several or not read:
+        return tuple(read)
+    spans = tuple(span for answer in read for span in answer.spans)
+    return (Answer(spans, tuple(text for answer in read for text in answer.texts)),)
 
 
 def _answers(node: Node) -> list[Node]:
@@ -114,16 +121,10 @@ def _pair_answers(node: Node) -> list[Node]:
     ]
 
 
-def _read_answer(item: Node, context: str, *, offsets: Offsets, problems: Problems) -> Answer:
-    text, start = item.get("text", str), item.get("answer_start", int)
-    return make_answer(text, start, context, offsets=offsets, problems=problems, error=item.error)
-
-
-def make_answer(
+def _make_answer(
     text: str,
     start: int,
     context: str,
-    *,
     offsets: Offsets,
     problems: Problems,
     error: Callable[[str, str], RecordError],
@@ -146,15 +147,6 @@ def make_answer(
         return Answer((), (text,))
     problems.change("answer moved to where its text is", str(wrong))
     return Answer(((place, place + len(text)),), (text,))
-
-
-def join_answers(answers: list[Answer]) -> tuple[Answer, ...]:
-    """Joins several spans to one answer, in the order of the context."""
-    if not answers:
-        return ()
-    answers.sort(key=lambda answer: (not answer.spans, answer.spans))
-    spans = tuple(span for answer in answers for span in answer.spans)
-    return (Answer(spans, tuple(text for answer in answers for text in answer.texts)),)
 
 
 def _nearest(context: str, text: str, start: int) -> int:

@@ -241,6 +241,22 @@ def describe(corpus: Corpus | Overview, *, batch_size: int = 32) -> Stats:
     )
 
 
+def describe_new_labels(train: Corpus | Overview, other: Corpus | Overview) -> str | None:
+    """Describes labels that occur only in `other`; None if there are none.
+
+    Corpora of different tasks are not compared.
+    """
+    if train.task != other.task:
+        return None
+    unseen = sorted({*other.counts.labels} - {*train.counts.labels})
+    if not unseen:
+        return None
+    return (
+        f"{other.path}: {', '.join(unseen)} {'is' if len(unseen) == 1 else 'are'} not in "
+        f"{train.path}: scored, never predicted"
+    )
+
+
 def find_quantile(counts: Counter[int], share: float) -> int:
     """The quantile: the least value that this share of all values does not exceed.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from softf1.data._rows import Column, Kind, Row, find_columns, read_rows
@@ -12,8 +11,6 @@ from softf1.data.problems import Problems, RecordError, short
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from softf1.data._text import EncodingErrors
 
 
 def iterate(
@@ -29,7 +26,6 @@ def iterate(
     header: bool | None = None,
     delimiter: str | None = None,
     label_separator: str | None = None,
-    encoding_errors: EncodingErrors = "strict",
     problems: Problems | None = None,
 ) -> Iterator[TextExample | PairExample]:
     """Reads one example per row.
@@ -50,7 +46,6 @@ def iterate(
         delimiter: The character between cells; by default a tab or a comma.
         label_separator: The text between several labels in a cell. Lists in JSON are several
             labels anyway.
-        encoding_errors: "replace" keeps lines that are not UTF-8, with U+FFFD in them.
         problems: Decides about bad rows; None raises at the first.
     """
     problems = problems or Problems()
@@ -59,113 +54,88 @@ def iterate(
     named = any(isinstance(column, str) and not column.isdecimal() for column in asked.values())
     if header is None and named and kind in ("tsv", "csv"):
         header = True
-    rows = read_rows(
-        path, kind, problems, header=header, delimiter=delimiter, encoding_errors=encoding_errors
-    )
     reader: RowReader | None = None
-    for line, row in rows:
-        try:
-            reader = reader or RowReader.start(
-                list(row), asked, path, line, label_separator, problems
-            )
-            yield reader.read(row, line)
-        except RecordError as error:
-            problems.add(error)
+
+    def read(row: Row, line: int) -> TextExample | PairExample:
+        nonlocal reader
+        reader = reader or RowReader(list(row), asked, path, line, label_separator, problems)
+        return reader.read(row, line)
+
+    rows = read_rows(path, kind, problems, header=header, delimiter=delimiter)
+    return problems.read_each(rows, read, path)
 
 
-@dataclass(frozen=True, slots=True)
 class RowReader:
-    """Makes examples from rows, once the columns are known."""
+    """Finds the columns by name, with a note about them, and makes examples from rows."""
 
-    columns: dict[str, str]
-    path: Path | str
-    label_separator: str | None
-    problems: Problems
-    ids: set[str] = field(default_factory=set)
-
-    @classmethod
-    def start(
-        cls,
+    def __init__(
+        self,
         names: Sequence[str],
         asked: Mapping[str, Column],
         path: Path | str,
         line: int,
         label_separator: str | None,
         problems: Problems,
-    ) -> RowReader:
-        """Finds the columns by name, and adds a note about them."""
-        columns = find_columns(names, asked, path, line)
-        if any(asked[role] is None for role in columns):
-            took = ", ".join(f"{name!r} as {role}" for role, name in columns.items())
+    ) -> None:
+        self.columns = find_columns(names, asked, path, line)
+        self.label_separator, self.problems = label_separator, problems
+        self.ids: set[str] = set()
+        if any(asked[role] is None for role in self.columns):
+            took = ", ".join(f"{name!r} as {role}" for role, name in self.columns.items())
             problems.note(f"{path}: took the columns {took}")
-        if "label" not in columns:
+        if "label" not in self.columns:
             problems.note(
                 f"{path}: no column of labels among {', '.join(names)}: read as unlabelled"
             )
-        return cls(columns, path, label_separator, problems)
 
     def read(self, row: Row, line: int) -> TextExample | PairExample:
         """Makes the example of one row."""
-        labels = self._labels(row, line)
-        name = self._id(row, line)
+        labels = self._labels(row)
+        value = self._cell(row, "id")
+        name = "" if value is None else str(value)
+        if name and self.problems.unique:
+            self.problems.remember(self.ids, name)
         if "text" in self.columns:
-            return TextExample(self._text(row, "text", line), labels, line, name)
+            return TextExample(self._text(row, "text"), labels, line, name)
         if len(labels) > 1:
-            raise self._error("several labels", f"wanted one label of a pair, got {labels}", line)
-        first, second = self._text(row, "first", line), self._text(row, "second", line)
+            raise RecordError("several labels", f"wanted one label of a pair, got {labels}")
+        first, second = self._text(row, "first"), self._text(row, "second")
         return PairExample(first, second, labels[0] if labels else None, line, name)
 
-    def _text(self, row: Row, role: str, line: int) -> str:
-        value = self._cell(row, role, line)
+    def _text(self, row: Row, role: str) -> str:
+        value = self._cell(row, role)
         if not isinstance(value, str) or not value.strip():
             message = f"wanted a text in {self.columns[role]!r}, got {value!r}"
-            raise self._error("no text", message, line)
+            raise RecordError("no text", message)
         return value
 
-    def _labels(self, row: Row, line: int) -> tuple[str, ...]:
-        value = self._cell(row, "label", line)
+    def _labels(self, row: Row) -> tuple[str, ...]:
+        value = self._cell(row, "label")
         several = isinstance(value, list) or self.label_separator is not None
         values = value if isinstance(value, list) else [value]
         if self.label_separator is not None and isinstance(value, str):
             values = [part.strip() for part in value.split(self.label_separator)]
-        labels = tuple(
-            dict.fromkeys(self._label(one, line) for one in values if one not in ("", None))
-        )
+        labels = dict.fromkeys(self._label(one) for one in values if one not in ("", None))
         if not labels and not several and value is not None:
-            raise self._error(
-                "no label", f"wanted a label in {self.columns['label']!r}, got none", line
-            )
-        return labels
+            raise RecordError("no label", f"wanted a label in {self.columns['label']!r}, got none")
+        return tuple(labels)
 
-    def _label(self, value: object, line: int) -> str:
+    def _label(self, value: object) -> str:
         if isinstance(value, str) and value.strip():
             return value.strip()
         if isinstance(value, bool | int | float):
             return str(value).lower()
         message = f"wanted a label in {self.columns['label']!r}, got {short(repr(value))}"
-        raise self._error("no label", message, line)
+        raise RecordError("no label", message)
 
-    def _id(self, row: Row, line: int) -> str:
-        value = self._cell(row, "id", line)
-        name = "" if value is None else str(value)
-        if not name or not self.problems.unique:
-            return name
-        if name in self.ids:
-            raise self._error("duplicate id", f"wanted a new id, got {name!r} again", line)
-        self.problems.remember(self.ids, name)
-        return name
-
-    def _cell(self, row: Row, role: str, line: int) -> object:
+    def _cell(self, row: Row, role: str) -> object:
         column = self.columns.get(role)
         if column is None:
             return None
         if column not in row:
             message = f"wanted {column!r}, got the columns {', '.join(row) or 'none'}"
-            raise self._error("missing column", message, line)
+            raise RecordError("missing column", message)
         return row[column]
-
-    def _error(self, reason: str, message: str, line: int) -> RecordError:
-        return RecordError(reason, message, path=self.path, line=line)
 
 
 TASKS = (TextExample.task, PairExample.task)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from softf1.metrics.counts import check_numbers
 from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule, thin_out
 
 if TYPE_CHECKING:
@@ -111,10 +112,6 @@ class _Part:
     gold: Ints
     lengths: Ints
 
-    def decide(self, biases: Floats) -> Ints:
-        chosen: Ints = np.argmax(self.logits + biases, axis=1)
-        return chosen
-
     def error_margins(self, biases: Floats, index: int) -> Floats:
         """How much the bias of a class would have to change to mend each error about it."""
         scores = self.logits + biases
@@ -135,11 +132,10 @@ class _Tuner:
 
     def count_fold(self, biases: Floats, fold: int) -> Counts:
         part = self.parts[fold]
-        return self.count(part.gold, part.decide(biases), part.lengths)
+        return self.count(part.gold, np.argmax(part.logits + biases, axis=1), part.lengths)
 
     def score(self, biases: Floats, folds: list[int]) -> float:
-        counts = reduce(add, (self.count_fold(biases, fold) for fold in folds))
-        return self.value(counts)
+        return self.value(reduce(add, (self.count_fold(biases, fold) for fold in folds)))
 
     def fit(self, classes: Sequence[int], folds: list[int]) -> Floats:
         """Better biases class after class, twice over where there are several."""
@@ -165,8 +161,7 @@ def _cut(
     if scores.ndim != 2 or not len(scores) == right.size == sizes.sum():
         got = f"{scores.shape}, {right.shape} and lengths of {sizes.sum()} tokens"
         raise ValueError(f"wanted logits (tokens, classes), gold (tokens,) and lengths, got {got}")
-    if np.isnan(scores).any():
-        raise ValueError(f"wanted numbers as logits, got {np.isnan(scores).sum()} NaN")
+    check_numbers(scores, "logits")
     fold = assign_folds(len(sizes), folds=folds, seed=seed)
     owner = np.repeat(fold, sizes)
     return [_Part(scores[owner == k], right[owner == k], sizes[fold == k]) for k in range(folds)]

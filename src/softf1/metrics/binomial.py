@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import lru_cache
 
 import numpy as np
@@ -76,11 +77,8 @@ def first_size(least: float, level: float) -> int:
 
 def fewest_right(trials: int, least: float, level: float) -> int:
     """How many of `trials` must be right to pass; one more than all where none can."""
-    low, high = 0, trials + 1
-    while low < high:
-        middle = (low + high) // 2
-        if binomial_tail(middle, trials, least) <= level:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def passes(right: int) -> bool:
+        return binomial_tail(right, trials, least) <= level
+
+    return bisect_left(range(trials + 1), x=True, key=passes)

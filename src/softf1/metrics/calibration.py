@@ -33,11 +33,6 @@ class CalibrationBins:
             raise ValueError(f"wanted {len(self.table)} bins, got {len(other.table)}")
         return CalibrationBins(self.table + other.table)
 
-    def to_list(self) -> list[list[float]]:
-        """The rows, ready for JSON; `CalibrationBins(np.array(rows))` reads them back."""
-        rows: list[list[float]] = self.table.tolist()
-        return rows
-
     @property
     def gaps(self) -> NDArray[np.float64]:
         """Mean confidence minus share of right items, for each bin; 0 for an empty one."""

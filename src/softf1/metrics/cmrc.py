@@ -10,6 +10,7 @@ evaluator lists is left out. F1 counts the longest *contiguous* run of tokens th
 from __future__ import annotations
 
 import re
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from softf1.metrics.squad import QAScores, check_questions, score_each
@@ -51,21 +52,12 @@ def segment(text: str, *, words: Callable[[str], list[str]] = split_words) -> li
 
 
 def common_run(first: Sequence[str], second: Sequence[str]) -> int:
-    """The length of the longest contiguous run of tokens that is in both, O(n·m).
+    """The length of the longest contiguous run of tokens that is in both.
 
     >>> common_run(list("xabcy"), list("abxbcy"))
     3
     """
-    longest = 0
-    ending_here = [0] * (len(second) + 1)
-    for token in first:
-        before = ending_here
-        ending_here = [0] * (len(second) + 1)
-        for place, other in enumerate(second, start=1):
-            if token == other:
-                ending_here[place] = before[place - 1] + 1
-        longest = max(longest, *ending_here)
-    return longest
+    return SequenceMatcher(None, first, second, autojunk=False).find_longest_match().size
 
 
 def score_cmrc(

@@ -193,6 +193,12 @@ def divide(above: ArrayLike, below: ArrayLike) -> NDArray[np.float64]:
     return ratio
 
 
+def check_numbers(values: NDArray[np.float64], name: str) -> None:
+    """Raises if one of the values is not a number."""
+    if np.isnan(values).any():
+        raise ValueError(f"wanted numbers as {name}, got {np.isnan(values).sum()} NaN")
+
+
 def ratios_of(table: NDArray[np.int64], *, beta: float = 1.0) -> NDArray[np.float64]:
     """Precision, recall and F-beta `(..., 3)` of counts `(..., 3)`; 0/0 is 0.
 

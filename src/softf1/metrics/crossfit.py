@@ -69,35 +69,25 @@ def crossfit(
         count: Takes a choice and a fold and gives the counts of that fold.
         folds: Their number.
     """
-    parts = []
-    for fold in range(folds):
-        choice = fit([other for other in range(folds) if other != fold])
-        parts.append(count(choice, fold))
-    return parts
+    every = range(folds)
+    return [count(fit([other for other in every if other != fold]), fold) for fold in every]
 
 
 def pick_rule(
-    parts: Mapping[str, list[Counts]],
-    *,
-    average: Average = "micro",
-    beta: float = 1.0,
-    score: Callable[[Counts], float] | None = None,
+    parts: Mapping[str, list[Counts]], *, score: Callable[[Counts], float]
 ) -> tuple[str, dict[str, float]]:
-    """The rule to use, and the honest F-beta (or `score`) of each.
+    """The rule to use, and the honest score of each.
 
     Rules come in order of simplicity. One replaces a simpler one if it is better by more than a
     standard error of the difference: among several rules the best by chance is often not the best.
 
     Args:
         parts: For each rule the counts of the folds, from `crossfit`.
-        average: The F that counts.
-        beta: Of the F.
-        score: What counts in place of an F.
+        score: The score of counts, the higher the better.
     """
 
     def judge(counts: list[Counts]) -> float:
-        total = reduce(add, counts)
-        return total.average(average, beta=beta).f if score is None else score(total)
+        return score(reduce(add, counts))
 
     def is_better(rule: str, simpler: str) -> bool:
         pair = parts[rule], parts[simpler]

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.counts import divide, ratios_of
+from softf1.metrics.counts import check_numbers, divide, ratios_of
+from softf1.metrics.crossfit import average_f
 from softf1.metrics.spans import count_each_strict_ids
+from softf1.metrics.thresholds import choose_micro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -222,8 +224,7 @@ def sweep_bias(
 def _against(logits: ArrayLike, index: int) -> tuple[Floats, Floats, Ints]:
     """Logits, the bias beyond which a class wins, and the class that is best without it."""
     values = np.asarray(logits, float)
-    if np.isnan(values).any():
-        raise ValueError(f"wanted numbers as logits, got {np.isnan(values).sum()} NaN")
+    check_numbers(values, "logits")
     rest = values.copy()
     rest[:, index] = -np.inf
     other = np.argmax(rest, axis=1)
@@ -329,33 +330,27 @@ def best_thresholds(
     (1.0, array([0.9, 0.3]))
     """
     values, right = np.asarray(scores, float), np.asarray(gold, bool)
-    lost = np.asarray(never, float)
+    lost, wanted = np.asarray(never, np.int64), right.sum(axis=0)
     order = np.argsort(-values, axis=0, kind="stable")
     ranked = np.take_along_axis(values, order, axis=0)
-    hits = np.cumsum(np.take_along_axis(right, order, axis=0), axis=0, dtype=float)
-    given = np.arange(1, len(values) + 1, dtype=float)[:, None] + np.zeros(values.shape[1])
-    # A place that is not the last of equal scores gives more than it says.
-    usable = np.ones(values.shape, bool)
-    usable[:-1] = ranked[1:] != ranked[:-1]
-    hits, given, ranked = (
-        np.concatenate([np.full((1, values.shape[1]), fill), part])
-        for fill, part in ((0.0, hits), (0.0, given), (np.inf, ranked))
-    )
-    usable = np.concatenate([np.ones((1, values.shape[1]), bool), usable])
-    wanted, columns = right.sum(axis=0), np.arange(values.shape[1])
+    # Counts for every number of items given, from none; labels without scores are the last one.
+    table = np.zeros((len(values) + 1, len(wanted) + 1, 3), np.int64)
+    table[1:, :-1, 0] = np.cumsum(np.take_along_axis(right, order, axis=0), axis=0)
+    table[1:, :-1, 1] = np.arange(1, len(table))[:, None] - table[1:, :-1, 0]
+    # Equal scores are given together: all but the last of them count as giving nothing.
+    table[1:-1, :-1][ranked[1:] == ranked[:-1]] = 0
+    table[..., 2] = np.append(wanted, lost.sum()) - table[..., 0]
+    ranked = np.concatenate([np.full((1, len(wanted)), np.inf), ranked])
+    columns = np.arange(len(wanted) + 1)
     if macro:
-        f = np.where(usable, divide(2 * hits, given + wanted), -1)
+        f = ratios_of(table)[..., 2]
         choice = np.argmax(f, axis=0)
         occurs = np.count_nonzero(wanted) + np.count_nonzero(lost)
-        return float(divide(f[choice, columns].sum(), occurs)), ranked[choice, columns]
-    guess, choice = 0.0, np.zeros_like(columns)
-    while True:
-        better = np.argmax(np.where(usable, 2 * hits - guess * given, -np.inf), axis=0)
-        above, below = 2 * hits[better, columns].sum(), given[better, columns].sum()
-        reached = float(divide(above, below + wanted.sum() + lost.sum()))
-        if reached <= guess:
-            return guess, ranked[choice, columns]
-        guess, choice = reached, better
+        best = divide(f[choice, columns].sum(), occurs)
+    else:
+        choice = choose_micro(table, 1.0)
+        best = average_f(table[choice, columns], average="micro")
+    return float(best), ranked[choice[:-1], columns[:-1]]
 
 
 class SpanMatches(NamedTuple):

@@ -37,8 +37,9 @@ from softf1.metrics.binomial import (
     first_size,
     lower_bound,
 )
-from softf1.metrics.counts import Counts, ratios_of
+from softf1.metrics.counts import Counts, check_numbers, ratios_of
 from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule
+from softf1.metrics.ranking import rank_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -173,8 +174,7 @@ class Pool:
         if not scores.shape == correct.shape == owner.shape or scores.ndim != 1:
             shapes = f"{scores.shape}, {correct.shape} and {owner.shape}"
             raise ValueError(f"wanted scores, right and items of one length, got {shapes}")
-        if np.isnan(scores).any():
-            raise ValueError(f"wanted numbers as scores, got {np.isnan(scores).sum()} NaN")
+        check_numbers(scores, "scores")
         return cls(scores, correct, owner, wanted)
 
     def only(self, items: Mask) -> Pool:
@@ -365,7 +365,7 @@ def choose_bars(
 
 def best_threshold(pool: Pool, *, target: Target) -> float:
     """Finds the threshold with the best F-beta or the lowest cost; ties go to the strictest."""
-    score, given, right = _ends(pool)
+    _, score, given, right = rank_steps(pool.score, pool.right)
     gold = int(pool.gold.sum())
     table = np.stack([right, given - right, gold - right], axis=1)
     place = int(np.argmax(target.values(np.concatenate([[[0, 0, gold]], table]))))
@@ -374,7 +374,7 @@ def best_threshold(pool: Pool, *, target: Target) -> float:
 
 def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
     """Returns the last threshold that passes its test; if none does, the one nearest to it."""
-    score, given, right = _ends(pool)
+    _, score, given, right = rank_steps(pool.score, pool.right)
     if not len(score):
         return 0.0, False
     level, least = 1 - confidence, target.least
@@ -401,16 +401,8 @@ def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
     return float(score[places[int(np.argmin(p_values))]]), False
 
 
-def _ends(pool: Pool) -> tuple[Floats, Ints, Ints]:
-    """Returns the distinct scores, highest first, with the number of candidates and right ones."""
-    order = np.argsort(-pool.score, kind="stable")
-    score, right = pool.score[order], np.cumsum(pool.right[order])
-    last = np.append(np.diff(score) != 0, True)[: len(score)]  # equal scores go together
-    return score[last], np.arange(1, len(score) + 1)[last], right[last]
-
-
 def _curve(pool: Pool) -> list[tuple[float, float, float]]:
-    score, given, right = _ends(pool)
+    _, score, given, right = rank_steps(pool.score, pool.right)
     gold = max(1, int(pool.gold.sum()))
     place = np.unique(np.linspace(0, max(0, len(score) - 1), POINTS).round().astype(int))
     rows = np.stack([score, right / np.maximum(given, 1), right / gold], axis=1)

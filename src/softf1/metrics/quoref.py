@@ -82,51 +82,33 @@ def assign(table: NDArray[np.float64]) -> list[tuple[int, int]]:
     """The pairs (row, column), each row and column used at most once, with the largest sum.
 
     The Hungarian method: rows enter one by one, each along the cheapest path that moves earlier
-    rows to other columns, with potentials that keep all reduced costs at 0 or above.
+    rows to other columns, with prices of rows and columns that keep reduced costs at 0 or above.
 
     >>> assign(np.array([[0.9, 0.8], [0.7, 0.0]]))
     [(0, 1), (1, 0)]
     """
     if table.shape[0] > table.shape[1]:
         return sorted((row, column) for column, row in assign(table.T))
-    rows, columns = table.shape
-    # One column more, the last, from which the row that enters starts.
-    cost = np.concatenate([-table, np.zeros((rows, 1))], axis=1)
-    row_of = np.full(columns + 1, -1)
-    for row in range(rows):
-        row_of[columns] = row
-        cost, path = _shortest_path(cost, row_of)
-        for here, before in path:
-            row_of[here] = row_of[before]
-    return sorted((int(row), column) for column, row in enumerate(row_of[:columns]) if row >= 0)
-
-
-def _shortest_path(
-    cost: NDArray[np.float64], row_of: NDArray[np.int_]
-) -> tuple[NDArray[np.float64], list[tuple[int, int]]]:
-    """Reduced costs, and the steps (column, column before) from a free column to the start."""
-    columns = cost.shape[1] - 1
-    distance, before = np.full(columns + 1, np.inf), np.full(columns + 1, columns)
-    done = np.zeros(columns + 1, dtype=bool)
-    here, reached = columns, 0.0
-    distance[here] = 0.0
-    while row_of[here] >= 0:
-        done[here] = True
-        step = reached + cost[row_of[here]]
-        nearer = ~done & (step < distance)
-        distance[nearer], before[nearer] = step[nearer], here
-        here = int(np.argmin(np.where(done, np.inf, distance)))
-        reached = distance[here]
-    cost = cost.copy()
-    for column in np.flatnonzero(done):
-        shift = reached - distance[column]
-        cost[row_of[column]] -= shift
-        cost[:, column] += shift
-    path = []
-    while here != columns:
-        path.append((here, int(before[here])))
-        here = int(before[here])
-    return cost, path
+    # Rows and columns count from 1; column 0 is where the row that enters starts.
+    cost = np.pad(-table, ((1, 0), (1, 0)))
+    of_row, of_column = (np.zeros(size) for size in cost.shape)
+    row_of, before = np.zeros((2, cost.shape[1]), dtype=int)
+    for row in range(1, len(cost)):
+        row_of[0], here = row, 0
+        distance, done = np.full(cost.shape[1], np.inf), np.zeros(cost.shape[1], dtype=bool)
+        while row_of[here]:
+            done[here] = True
+            reduced = cost[row_of[here]] - of_row[row_of[here]] - of_column
+            nearer = ~done & (reduced < distance)
+            distance[nearer], before[nearer] = reduced[nearer], here
+            here = int(np.argmin(np.where(done, np.inf, distance)))
+            step = distance[here]
+            of_row[row_of[done]] += step
+            of_column[done] -= step
+            distance[~done] -= step
+        while here:  # back along the path, each column takes the row of the one before it
+            row_of[here], here = row_of[before[here]], before[here]
+    return sorted((int(row) - 1, column) for column, row in enumerate(row_of[1:]) if row)
 
 
 def _normalize_word(word: str) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from softf1.metrics.counts import check_numbers, divide
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
@@ -27,7 +29,7 @@ def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) ->
     wanted = int(right.sum()) + missed
     if not wanted or not right.any():
         return 0.0
-    _, hits, taken = _steps(values, right)
+    _, _, taken, hits = rank_steps(values, right)
     return float(np.sum(np.diff(hits, prepend=0) * hits / taken) / wanted)
 
 
@@ -66,12 +68,12 @@ def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
         own = right[:, column]
         total += _leave_one_out(given[:, column], own)
         labels += own.sum() - own > 0  # a label that no item has is not counted
-    return np.divide(total, labels, out=np.zeros(len(given)), where=labels > 0)
+    return divide(total, labels)
 
 
 def _leave_one_out(values: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Average precision of one label without each item; 0 without the only right one."""
-    step, hits, taken = _steps(values, right)
+    step, _, taken, hits = rank_steps(values, right)
     new = np.diff(hits, prepend=0)
     fewer = np.maximum(taken - 1, 1)  # the first step of one item alone: its terms are 0 anyway
     before = np.cumsum(new * hits / taken) - new * hits / taken
@@ -79,21 +81,23 @@ def _leave_one_out(values: NDArray[np.float64], right: NDArray[np.bool_]) -> NDA
     later = new * (hits - 1) / fewer
     right_out = np.cumsum(later[::-1])[::-1] - later + (new - 1) * (hits - 1) / fewer
     rest = before[step] + np.where(right, right_out[step], wrong_out[step])
-    wanted = right.sum() - right
-    means = np.zeros(len(rest))
-    np.divide(rest, wanted, out=means, where=wanted > 0)
-    return means
+    return divide(rest, right.sum() - right)
 
 
-def _steps(
+def rank_steps(
     values: NDArray[np.float64], right: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The step of each item from the highest score down, right and all items up to each step."""
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Ranks items by score, the highest first; equal scores are one step.
+
+    Returns:
+        The step of each item, the score of each step, and all items and right ones up to it.
+    """
     order = np.argsort(-values, kind="stable")
-    last = np.append(values[order][1:] != values[order][:-1], True)
+    last = np.append(values[order][1:] != values[order][:-1], True)[: len(values)]
     step = np.empty(len(values), np.int64)
     step[order] = np.cumsum(last) - last
-    return step, np.cumsum(right[order])[last], np.flatnonzero(last) + 1
+    hits = np.cumsum(right[order])[last]
+    return step, values[order][last], np.flatnonzero(last) + 1, hits
 
 
 def check_scores(
@@ -104,6 +108,5 @@ def check_scores(
     if values.ndim != axes or values.shape != right.shape:
         wanted = "(items,)" if axes == 1 else "(items, labels)"
         raise ValueError(f"wanted scores and gold {wanted}, got {values.shape} and {right.shape}")
-    if np.isnan(values).any():
-        raise ValueError(f"wanted numbers as scores, got {np.isnan(values).sum()} NaN")
+    check_numbers(values, "scores")
     return values, right

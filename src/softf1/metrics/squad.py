@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.counts import Mean
+from softf1.metrics.counts import Mean, check_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -38,16 +38,6 @@ class QAScores:
     def __add__(self, other: QAScores) -> QAScores:
         """The scores over both sets of questions."""
         return QAScores(self.exact + other.exact, self.f1 + other.f1)
-
-    def to_dict(self) -> dict[str, list[float]]:
-        """Plain [total, count] of each, ready for JSON."""
-        return {name: [m.total, m.count] for name, m in (("exact", self.exact), ("f1", self.f1))}
-
-    @classmethod
-    def from_dict(cls, scores: Mapping[str, Sequence[float]]) -> QAScores:
-        """The inverse of `to_dict`."""
-        exact, f1 = (Mean(scores[name][0], int(scores[name][1])) for name in ("exact", "f1"))
-        return cls(exact, f1)
 
     @classmethod
     def from_arrays(cls, exact: NDArray[np.float64], f1: NDArray[np.float64]) -> QAScores:
@@ -142,8 +132,7 @@ def score_squad2(
     null = np.zeros(len(predicted)) if null_scores is None else np.asarray(null_scores, float)
     if null.shape != has_answer.shape:
         raise ValueError(f"wanted {has_answer.size} null scores, got shape {null.shape}")
-    if np.isnan(null).any():
-        raise ValueError(f"wanted numbers as null scores, got {np.isnan(null).sum()} NaN")
+    check_numbers(null, "null scores")
     raw = [score_each(score, predicted, golds) for score in (exact_match, token_f1_v2)]
     exact, f1 = (np.where(null > threshold, ~has_answer, scores) for scores in raw)
     answered = np.array([bool(text) for text in predicted], dtype=bool)

@@ -93,7 +93,7 @@ def tune_thresholds(
         fit = partial(_fit, table, choose=choose, average=average, beta=beta)
         parts[rule] = crossfit(fit, partial(_count_fold, table), folds=folds)
         thresholds[rule] = [tried[c][k] for c, k in enumerate(fit(list(range(folds))))]
-    rule, honest = pick_rule(parts, average=average, beta=beta)
+    rule, honest = pick_rule(parts, score=lambda counts: counts.average(average, beta=beta).f)
     return TunedThresholds(rule, tuple(map(float, thresholds[rule])), honest)
 
 
@@ -111,18 +111,14 @@ def _count(values: Floats, right: Mask, fold: Ints, folds: int, tried: list[Floa
     for label, part in np.ndindex(len(tried), folds):
         rows = fold == part
         scores, positive = values[rows, label], right[rows, label]
-        thresholds = tried[label]
-        predicted, tp = (_at_least(x, thresholds) for x in (scores, scores[positive]))
+        # How many of all and of the right items reach each threshold.
+        predicted, tp = (
+            len(x) - np.searchsorted(np.sort(x), tried[label]) for x in (scores, scores[positive])
+        )
         cell = np.stack([tp, predicted - tp, positive.sum() - tp], axis=-1)
         table[:, part, label] = cell[0]
         table[: len(cell), part, label] = cell
     return table
-
-
-def _at_least(scores: Floats, thresholds: Floats) -> Ints:
-    """How many scores reach each threshold."""
-    below: Ints = np.searchsorted(np.sort(scores), thresholds)
-    return len(scores) - below
 
 
 def _fit(table: Ints, parts: list[int], *, choose: Choose, average: Average, beta: float) -> Ints:
@@ -143,13 +139,13 @@ def _choose_shared(table: Ints, average: Average, beta: float) -> Ints:
 def _choose_each(table: Ints, average: Average, beta: float) -> Ints:
     """The candidate of each label that together give the best F."""
     if average == "micro":
-        return _choose_micro(table, beta)
+        return choose_micro(table, beta)
     labels = table[:, :, None, :]  # each label on its own
     best: Ints = np.argmax(average_f(labels, average="micro", beta=beta), axis=0)
     return best
 
 
-def _choose_micro(table: Ints, beta: float) -> Ints:
+def choose_micro(table: Ints, beta: float) -> Ints:
     """The candidates with the best micro F-beta, exactly, by Dinkelbach's method.
 
     F = (1 + b²)·Σtp / (Σpredicted + b²·Σgold) is a ratio of sums over labels. For a guess x of its

@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from softf1.data._text import Encoded
-from softf1.data.counts import describe_new_labels
 from softf1.data.detect import Detected, detect
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.language import Language, guess_language
 from softf1.data.problems import Problems
 from softf1.data.registry import iterate
 from softf1.data.splits import find_overlaps
-from softf1.data.stats import Overview, Stats, describe, find_quantile, look_over
+from softf1.data.stats import (
+    Overview,
+    Stats,
+    describe,
+    describe_new_labels,
+    find_quantile,
+    look_over,
+)
 from softf1.errors import InputError
 from softf1.options import look_up
 from softf1.tasks.registry import find_task, list_tasks
