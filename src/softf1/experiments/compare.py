@@ -8,12 +8,11 @@ adversarial step, is a variant like any other: `search.add_noise`.)
 
 from __future__ import annotations
 
-import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from softf1.experiments.comparison import find_differences, write_comparison
-from softf1.experiments.grid import RUNS, TRIALS, Grid, RunSpec, lock_grid, make_run, name_run
+from softf1.experiments.grid import Execute, Grid, RunSpec, lock_grid, make_run, name_run
 from softf1.experiments.meter import Meter
 from softf1.experiments.references import add_reference
 from softf1.experiments.search import (
@@ -24,27 +23,25 @@ from softf1.experiments.search import (
     SHARES,
     TUNED,
     Level,
+    Trial,
     Values,
     add_noise,
-    count_cost,
-    halve_together,
+    halve,
     list_settings,
+    list_trials,
     raise_equals,
+    rank_score,
     read_trial,
     same_start,
     split_variant,
     stretch,
 )
 from softf1.experiments.statistics import plan_seeds
-from softf1.recipe import with_values
+from softf1.recipe import Recipe, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-
-    from softf1.experiments.grid import Execute
-    from softf1.experiments.search import Trial
-    from softf1.recipe import Recipe
 
 
 CHOICE = "first within a standard error of the best on dev"
@@ -122,17 +119,11 @@ def _size(
     settings: dict[str, list[Values]], seeds: Sequence[int], tune: Level
 ) -> tuple[float, int]:
     """The cost and the number of all runs."""
-    cost, runs = 0.0, 0
+    costs = [1.0] * len(seeds) * len(settings)
     for variant, own in settings.items():
-        left = len(own)
-        cost += count_cost(left, SHARES[tune], keep=KEEP[tune]) + len(seeds)
-        runs += len(seeds)
-        for _ in SHARES[tune]:
-            runs += left if left > 1 else 0
-            left = -(-left // KEEP[tune])
-        epochs = _epochs(variant, tune)
-        cost, runs = cost + sum(epochs), runs + len(epochs)
-    return cost, runs
+        costs += list_trials(len(own), SHARES[tune], keep=KEEP[tune])
+        costs += _epochs(variant, tune)
+    return sum(costs), len(costs)
 
 
 def _epochs(variant: str, tune: Level) -> tuple[float, ...]:
@@ -231,7 +222,7 @@ def choose_settings(
 
     def measure(trials: list[tuple[str, int, float]]) -> list[Trial]:
         runs = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
-        results = grid.run(runs, meter, trials=True)
+        results = grid.run(runs, meter)
         measured = [read_trial(grid.folder / run.folder, results.get(run.id)) for run in runs]
         known = {trial["folder"] for trial in grid.content["tuning"]}
         grid.content["tuning"] += [
@@ -249,7 +240,7 @@ def choose_settings(
         return [score for _, own in variants for score in raise_equals([trial for _, trial in own])]
 
     numbers = {loss: range(len(own)) for loss, own in settings.items()}
-    best = halve_together(numbers, SHARES[tune], score, keep=KEEP[tune])
+    best = halve(numbers, SHARES[tune], score, keep=KEEP[tune])
     trials = [
         (variant, number, by) for variant, number in best.items() for by in _epochs(variant, tune)
     ]
@@ -267,9 +258,8 @@ def choose_settings(
 
 def choose_epochs(trials: Sequence[tuple[float, Trial]]) -> float:
     """Chooses the first epoch factor whose dev score is as good as the best."""
-    raised = raise_equals([trial for _, trial in trials])
-    scores = [-1.0 if score is None or math.isnan(score) else score for score in raised]
-    return trials[scores.index(max(scores))][0]
+    ranks = list(map(rank_score, raise_equals([trial for _, trial in trials])))
+    return trials[ranks.index(max(ranks))][0]
 
 
 def make_trial(variant: str, number: int, values: Values, share: float, grid: Grid) -> RunSpec:
@@ -289,7 +279,7 @@ def make_trial(variant: str, number: int, values: Values, share: float, grid: Gr
             "train.seed": TUNING_SEED,
             "eval.tune": False,
         },
-        folder=f"{TRIALS}/{name}",
+        trial=True,
         cost=share,
     )
 
@@ -339,7 +329,7 @@ def _fastest(grid: Grid, variant: str) -> float | None:
     times = [
         grid.results[run.id].get("seconds", {})
         for run in grid.runs.values()
-        if run.label == variant and run.folder.startswith(f"{RUNS}/") and run.id in grid.results
+        if run.label == variant and not run.trial and run.id in grid.results
     ]
     spent = [own["train"] - own.get("warmup", 0.0) for own in times if "train" in own]
     return min(spent, default=None)

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import FILE, split_of
-from softf1.experiments.per_example import RunScores, calibration_error, count_run, read_predictions
+from softf1.experiments.grid import FILE, Grid, split_of
+from softf1.experiments.per_example import (
+    ExampleCounts,
+    RunScores,
+    calibration_error,
+    count_run,
+    read_predictions,
+)
 from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference, narrowest
 from softf1.experiments.verdicts import (
@@ -29,9 +35,6 @@ from softf1.tasks.registry import load_task
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-
-    from softf1.experiments.grid import Grid
-    from softf1.experiments.per_example import ExampleCounts
 
 
 GROUPS = ("head", "mid", "tail")

@@ -17,18 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import lock_grid
+from softf1.experiments.grid import Execute, lock_grid
 from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.files import write_text
-from softf1.recipe import build_recipe
+from softf1.recipe import Recipe, build_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from softf1.experiments.grid import Execute
-    from softf1.recipe import Recipe
-
 
 ADVERSARIAL = 0.5
 """The size of the adversarial step, in units of the average row of the word embeddings."""

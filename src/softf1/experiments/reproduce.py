@@ -15,6 +15,8 @@ from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.experiments.tables import (
     CITED,
+    PaperTable,
+    Rows,
     TablePart,
     compare_counts,
     derive_figure,
@@ -25,7 +27,7 @@ from softf1.experiments.tables import (
     write_rebalanced,
 )
 from softf1.files import finite, write_json
-from softf1.recipe import with_values
+from softf1.recipe import Recipe, with_values
 from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from softf1.experiments.grid import Execute
-    from softf1.experiments.tables import PaperTable, Rows
-    from softf1.recipe import Recipe
-
 
 SHARED = ("over", "exclude", "smooth")
 """Options that the paper's dice losses share."""

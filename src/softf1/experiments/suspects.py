@@ -18,10 +18,10 @@ import torch
 
 from softf1.data.problems import Problems
 from softf1.errors import InputError, RunError
-from softf1.experiments.grid import RUNS, Grid, RunSpec, lock_grid
+from softf1.experiments.grid import Execute, Grid, RunSpec, lock_grid
 from softf1.experiments.meter import Meter
 from softf1.files import finite, write_json, write_text
-from softf1.recipe import with_values
+from softf1.recipe import Recipe, with_values
 from softf1.tasks.registry import make_task
 from softf1.training.datasets import check_gold, find_folds, load_datasets
 from softf1.training.evaluation import predict_logits
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from softf1.experiments.grid import Execute
-    from softf1.recipe import Recipe
     from softf1.tasks.base import Features, Logits, Task
     from softf1.tasks.suspects import Mark, Suspect
 
@@ -148,7 +146,6 @@ def train_folds(grid: Grid, folds: int, *, quiet: bool) -> list[RunSpec]:
             loss=recipe.loss.name,
             seed=recipe.train.seed,
             values={"task.folds": folds, "task.fold": number},
-            folder=f"{RUNS}/fold-{number}",
         )
         for number in range(folds)
     ]

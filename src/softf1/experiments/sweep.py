@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.experiments.comparison import write_comparison
-from softf1.experiments.grid import Grid, lock_grid, make_run
+from softf1.experiments.grid import Execute, Grid, lock_grid, make_run
 from softf1.experiments.meter import Meter
-from softf1.recipe import check_recipe, with_values
+from softf1.recipe import Recipe, check_recipe, with_values
 from softf1.recipe.loading import parse_override, split_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from softf1.experiments.grid import Execute
-    from softf1.recipe import Recipe
 
 
 def run_variants(

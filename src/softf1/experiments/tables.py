@@ -17,16 +17,15 @@ from softf1.data.rebalance import rebalance
 from softf1.errors import InputError
 from softf1.files import new_file
 from softf1.options import nearest
-from softf1.recipe import read_recipe, with_values
+from softf1.recipe import Recipe, read_recipe, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from softf1.data.examples import PairExample
     from softf1.data.stats import Stats
-    from softf1.recipe import Recipe
 
-    Rows = list[list[Any]]
+Rows = list[list[Any]]
 
 LOSSES = "losses"
 """The key of the file that is not a table: options of the losses."""
