@@ -128,11 +128,8 @@ def _size(
 
 def _epochs(variant: str, tune: Level) -> tuple[float, ...]:
     """The epoch factors to try; none for a variant that fixes its epochs."""
-    return (
-        ()
-        if split_variant(variant)[1].keys() & {"train.epochs", "train.max_steps"}
-        else EPOCHS[tune]
-    )
+    fixed = split_variant(variant)[1].keys() & {"train.epochs", "train.max_steps"}
+    return () if fixed else EPOCHS[tune]
 
 
 class Runs:
@@ -311,42 +308,30 @@ ALIKE = 0.1
 """Keep the ratio that was measured before unless it moved by more than this."""
 
 
-def measure_ratio(grid: Grid, variants: Iterable[str]) -> tuple[str, float] | None:
-    """Returns the slowest variant and its training time relative to cross entropy.
+def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
+    """Returns the control for `grid.json`: the slowest variant and its time relative to ce.
 
-    The fastest run of each variant counts: others may have shared the machine. None if cross
-    entropy or the seconds are missing.
+    None if no variant is slow, or cross entropy or the seconds are missing. The fastest run of each
+    variant counts: others may have shared the machine. An earlier ratio is kept, since its runs
+    exist, unless it clearly changed.
     """
     fastest = {variant: _fastest(grid, variant) for variant in variants}
     known = {variant: seconds for variant, seconds in fastest.items() if seconds}
-    if BASELINE not in known:
+    slowest = max(known, key=lambda variant: known[variant], default=BASELINE)
+    ratio = known[slowest] / known[BASELINE] if BASELINE in known else 1.0
+    if ratio < DEAR:
         return None
-    dearest = max(known, key=lambda variant: known[variant])
-    return dearest, known[dearest] / known[BASELINE]
+    earlier = grid.content["matched"]
+    if earlier and abs(ratio / earlier["ratio"] - 1) <= ALIKE:
+        return dict(earlier)
+    return {"row": slowest, "ratio": float(f"{ratio:.2g}")}
 
 
 def _fastest(grid: Grid, variant: str) -> float | None:
-    times = [
-        grid.results[run.id].get("seconds", {})
-        for run in grid.runs.values()
-        if run.label == variant and not run.trial and run.id in grid.results
-    ]
-    spent = [own["train"] - own.get("warmup", 0.0) for own in times if "train" in own]
+    own = [run.id for run in grid.runs.values() if run.label == variant and not run.trial]
+    times = [grid.results[run].get("seconds", {}) for run in own if run in grid.results]
+    spent = [time["train"] - time.get("warmup", 0.0) for time in times if "train" in time]
     return min(spent, default=None)
-
-
-def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
-    """Returns the control for `grid.json`: the slowest variant and the ratio; None without one.
-
-    An earlier ratio is kept, since its runs exist, unless it clearly changed.
-    """
-    measured, earlier = measure_ratio(grid, variants), grid.content.get("matched")
-    if measured is None or measured[1] < DEAR:
-        return None
-    variant, ratio = measured
-    if earlier and abs(ratio / earlier["ratio"] - 1) <= ALIKE:
-        return dict(earlier)
-    return {"row": variant, "ratio": float(f"{ratio:.2g}")}
 
 
 def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:

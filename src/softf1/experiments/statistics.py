@@ -129,10 +129,16 @@ def estimate_difference(differences: ArrayLike, pseudo: ArrayLike | None = None)
     spread = math.fsum(part**2 / df for part, df in parts if part)
     df = min(variance**2 / spread, 1e9) if spread else float(seeds - 1)
     size = seeds * max(examples, 1)
-    return _interval(
-        mean,
-        math.sqrt(variance / size),
-        df,
+    se = math.sqrt(variance / size)
+    half = t_quantile((1 + LEVEL) / 2, df) * se
+    t = mean / se if se else math.copysign(math.inf, mean) if mean else 0.0
+    return Difference(
+        mean=mean,
+        low=mean - half,
+        high=mean + half,
+        p=float(2 * stdtr(df, -abs(t))),
+        probability=float(stdtr(df, t)),
+        df=df,
         sd_seeds=math.sqrt(max(over_seeds, rest) / max(examples, 1)),
         sd_examples=math.sqrt(max(over_examples - rest, 0.0) / size),
         seeds=seeds,
@@ -151,32 +157,6 @@ def _mean_squares(d: Floats, values: Floats | None) -> tuple[float, float, float
         examples * float(d.var(ddof=1)),
         seeds * float(by_example.var(ddof=1)),
         float(np.square(rest).sum()) / ((seeds - 1) * (examples - 1)),
-    )
-
-
-def _interval(
-    mean: float,
-    se: float,
-    df: float,
-    *,
-    sd_seeds: float,
-    sd_examples: float,
-    seeds: int,
-    examples: int,
-) -> Difference:
-    half = t_quantile((1 + LEVEL) / 2, df) * se
-    t = mean / se if se else math.copysign(math.inf, mean) if mean else 0.0
-    return Difference(
-        mean=mean,
-        low=mean - half,
-        high=mean + half,
-        p=float(2 * stdtr(df, -abs(t))),
-        probability=float(stdtr(df, t)),
-        df=df,
-        sd_seeds=sd_seeds,
-        sd_examples=sd_examples,
-        seeds=seeds,
-        examples=examples,
     )
 
 
