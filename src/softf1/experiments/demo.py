@@ -66,22 +66,20 @@ def run_demo(
         folder: The grid folder.
         execute: Executes the runs.
         seeds: How many seeds.
-        rows: A subset of `ROWS`.
+        rows: A subset of `ROWS`; the first is the baseline.
         force: Delete what an earlier grid left in the folder, and start again.
         quiet: Show no progress.
         values: Changes to `[train]`, for a shorter run.
     """
-    variants = {row: ROWS[row] for row in rows}
     with lock_grid(folder, force=force):
         recipe = demo_recipe(folder, **values)
     return run_variants(
         recipe,
         folder,
-        variants=variants,
+        variants={row: ROWS[row] for row in rows},
         seeds=range(seeds),
         execute=execute,
         about={"kind": "compare", "axis": ["loss"], "tune": "none"},
-        baseline=BASELINE,
         keep_models=False,
         quiet=quiet,
     )

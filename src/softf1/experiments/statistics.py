@@ -26,6 +26,7 @@ seeds that count alone, those are 4; where the examples decide, they are about N
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -241,13 +242,9 @@ def _error(sd_seeds: float, sd_examples: float, seeds: int) -> tuple[float, floa
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
     """The fewest seeds that are enough; None if even the largest number is not."""
-    if not enough(MOST_SEEDS):
-        return None
-    low, high = 1, MOST_SEEDS  # one seed has no variance
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    counts = range(2, MOST_SEEDS + 1)  # one seed has no variance
+    place = bisect_left(counts, True, key=enough)  # noqa: FBT003 - what is looked for
+    return counts[place] if place < len(counts) else None
 
 
 def examples_needed(sd_examples: float, examples: int, gain: float) -> int:
