@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from softf1.errors import printable
+
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
@@ -41,7 +43,6 @@ def print_scores(folder: str, exported: Path) -> None:
 
     A model folder names no data.
     """
-    from softf1.errors import printable
     from softf1.training.predict import find_recipe, rescore
 
     if find_recipe(folder) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the page and prints where it is."""
-    from pathlib import Path
-
     from softf1.reports import write_report
 
     out = options.out or Path(options.folders[0]) / "report.html"

@@ -149,8 +149,9 @@ class Reproduction:
                 encoder=encoder,
                 remark="cited from another publication" if loss == CITED else remark,
             )
-            runs = measured is not None and loss != CITED
-            lines.append(add_ours(line, str(loss), measured, part, table) if runs else line)
+            if measured is not None and loss != CITED:
+                line = add_ours(line, str(loss), measured, part, table)
+            lines.append(line)
         return lines
 
     def measure(self, part: TablePart, recipe: Recipe) -> dict[str, Any]:
