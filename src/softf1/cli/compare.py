@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from softf1.cli.options import add_grid_options, check_grid_options, run_grid
 from softf1.errors import InputError
-
-if TYPE_CHECKING:
-    import argparse
 
 MOST_SEEDS = 20
 """Where adding seeds ends if nothing is said."""

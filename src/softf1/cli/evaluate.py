@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from softf1.cli.options import add_places, add_scored, read_scored
 from softf1.cli.show import format_labels, format_scores, print_json, print_notes
 from softf1.errors import InputError, printable
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

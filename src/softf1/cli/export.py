@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+from pathlib import Path
 
 from softf1.errors import printable
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from softf1.cli.options import add_places, add_scored, read_scored
 from softf1.cli.show import format_table, print_json
 from softf1.errors import printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

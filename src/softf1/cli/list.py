@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softf1.cli.show import print_json
 from softf1.options import find_plugins
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 KINDS = ("losses", "tasks", "formats", "encoders", "recipes")
 OF_THE_HUB = {

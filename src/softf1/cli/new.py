@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from softf1.cli.options import add_settings, read_settings
 from softf1.cli.show import print_notes
 from softf1.errors import printable
-
-if TYPE_CHECKING:
-    import argparse
 
 STDOUT = "-"
 

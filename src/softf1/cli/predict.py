@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from softf1.cli.options import (
     add_on_error,
@@ -16,10 +17,6 @@ from softf1.cli.options import (
 )
 from softf1.cli.show import print_problems
 from softf1.errors import InputError, printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from softf1.cli.options import add_grid_options, check_grid_options, choose_executor
 from softf1.cli.show import print_table, report_failed
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

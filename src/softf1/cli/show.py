@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from softf1.data.problems import Problems
-
 
 SPARE = ("better?", "ECE", "seeds", "± sd", "R", "P", "p")
 """Columns of a comparison that a narrow terminal leaves out, the first of them first."""

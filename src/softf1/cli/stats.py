@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from softf1.cli.options import add_on_error, add_settings, read_settings
@@ -9,8 +10,6 @@ from softf1.cli.show import print_json, print_problems, print_table
 from softf1.errors import printable
 
 if TYPE_CHECKING:
-    import argparse
-
     from softf1.data.splits import Overlap
     from softf1.data.stats import Overview, Stats
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from softf1.cli.show import points, print_table
 from softf1.errors import InputError, printable
 
 if TYPE_CHECKING:
-    import argparse
-
     from softf1.recipe import Recipe
 
 

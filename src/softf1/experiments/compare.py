@@ -8,8 +8,10 @@ adversarial step, is a variant like any other: `search.add_noise`.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from softf1.experiments.comparison import find_differences, write_comparison
 from softf1.experiments.grid import Execute, Grid, RunSpec, lock_grid, make_run, name_run
@@ -38,11 +40,6 @@ from softf1.experiments.search import (
 )
 from softf1.experiments.statistics import plan_seeds
 from softf1.recipe import Recipe, with_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
 
 CHOICE = "first within a standard error of the best on dev"
 """How settings are chosen; a text in `grid.json`."""

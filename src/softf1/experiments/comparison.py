@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +33,6 @@ from softf1.experiments.verdicts import (
 from softf1.files import finite, read_json, write_json, write_text
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, split_tag
 from softf1.tasks.registry import load_task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
 
 GROUPS = ("head", "mid", "tail")
 SURE = ("helps", "hurts", "significantly above", "significantly below")

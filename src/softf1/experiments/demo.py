@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,6 @@ from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.files import write_text
 from softf1.recipe import Recipe, build_recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 ADVERSARIAL = 0.5
 """The size of the adversarial step, in units of the average row of the word embeddings."""

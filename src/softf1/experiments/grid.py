@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from softf1.errors import InputError
 from softf1.experiments.meter import Meter, format_seconds
@@ -39,9 +40,6 @@ from softf1.training.run_folder import (
     list_changes,
     say_changes,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRAIN = "softf1.training.run:CachingTrainer"
 """The function that a worker calls for a run."""

@@ -9,6 +9,7 @@ their counts are summed.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -26,8 +27,6 @@ from softf1.metrics.ranking import leave_one_out, macro_average_precision
 from softf1.metrics.squad import normalize_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from softf1.tasks.base import LineCounts, Ranked, Task

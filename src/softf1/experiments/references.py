@@ -8,6 +8,7 @@ dev. Both are scored by the task and have one run, since nothing is random.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain
@@ -24,8 +25,6 @@ from softf1.training.evaluation import write_predictions
 from softf1.training.run_folder import finish_run, identify, list_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from softf1.recipe import Recipe
     from softf1.tasks.base import Predict, Prediction
     from softf1.tasks.classification import Classification

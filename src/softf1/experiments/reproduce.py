@@ -8,7 +8,9 @@ training are in `tables.py`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
@@ -32,9 +34,6 @@ from softf1.recipe import Recipe, with_values
 from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from softf1.experiments.grid import Execute
 
 SHARED = ("over", "exclude", "smooth")

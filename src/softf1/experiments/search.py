@@ -8,6 +8,8 @@ by less than a standard error count as equal.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,13 +25,9 @@ from softf1.recipe.sections import SECTIONS
 from softf1.tasks.registry import load_task, make_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from softf1.losses.registry import LossFacts
-
 
 Level = Literal["none", "small", "full"]
 Values = dict[str, Any]

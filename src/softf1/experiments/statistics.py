@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,6 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]

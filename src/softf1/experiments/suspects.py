@@ -10,7 +10,9 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,9 +31,6 @@ from softf1.training.publish import load_model
 from softf1.training.run_folder import SPLITS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from softf1.tasks.base import Task
     from softf1.tasks.suspects import Mark, Suspect
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from softf1.errors import InputError
 from softf1.experiments.comparison import write_comparison
@@ -11,10 +13,6 @@ from softf1.experiments.grid import Execute, Grid, lock_grid, make_run
 from softf1.experiments.meter import Meter
 from softf1.recipe import Recipe, check_recipe, with_values
 from softf1.recipe.loading import parse_override, split_values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 
 def run_variants(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -21,8 +22,6 @@ from softf1.recipe import Recipe, read_recipe, with_values
 from softf1.recipe.loading import parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from softf1.data.examples import PairExample
     from softf1.data.stats import Stats
 

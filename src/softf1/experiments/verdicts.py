@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,6 @@ from softf1.experiments.statistics import LEVEL, Difference, examples_needed, se
 from softf1.metrics.counts import name_score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from softf1.experiments.per_example import RunScores
 
 ALPHA = 1 - LEVEL
