@@ -5,6 +5,7 @@ import pytest
 
 from softf1.cli import options
 from softf1.cli.main import main
+from softf1.cli.show import report_failed
 from softf1.recipe import format_recipe
 from tests.experiments import fake
 from tests.experiments.fake import run_inline
@@ -132,3 +133,9 @@ def test_sweep_prints_a_row_for_every_value(recipe, capsys):
 def test_a_sweep_over_nothing_is_refused(recipe, capsys):
     assert main(["sweep", recipe(), "loss.gamma=2"]) == 2
     assert "wanted key=a,b,… with two values or more" in capsys.readouterr().err
+
+
+def test_errors_of_failed_runs_are_escaped_whatever_verb_prints_them(capsys):
+    assert report_failed({"ce-s0": "no \x1b[2Jmemory"}) == 1
+    assert capsys.readouterr().err == "failed: ce-s0: no \\x1b[2Jmemory\n"
+    assert report_failed({}) == 0

@@ -52,15 +52,15 @@ def test_spans_are_counted_by_the_tags_that_begin_them():
     counts = {"tags": {"O": 90, "B-PER": 4, "I-PER": 6, "E-PER": 2, "S-PER": 3, "S-LOC": 1}}
     task = make_task("tagging", scheme="BIOES")
     fitted = task.__class__(spans="BIOES")
-    assert train_support(counts, [fitted], ["PER", "LOC"]) == {"PER": 7, "LOC": 1}
+    assert train_support(counts, fitted, ["PER", "LOC"]) == {"PER": 7, "LOC": 1}
     iob1 = task.__class__(spans="IOB1")  # an I may begin a span or not: tokens are counted
-    assert train_support({"tags": {"I-PER": 6, "B-PER": 1}}, [iob1], ["PER"]) == {"PER": 7}
+    assert train_support({"tags": {"I-PER": 6, "B-PER": 1}}, iob1, ["PER"]) == {"PER": 7}
 
 
 def test_labels_of_several_outputs():
     counts = {"labels": {"a": [90, 10], "b": [99, 1]}}  # (negative, positive)
-    assert train_support(counts, [], ["a", "b"]) == {"a": 10, "b": 1}
-    assert train_support({"start": [[9, 1]]}, [], ["PER"]) == {"PER": None}
+    assert train_support(counts, None, ["a", "b"]) == {"a": 10, "b": 1}
+    assert train_support({"start": [[9, 1]]}, None, ["PER"]) == {"PER": None}
 
 
 def test_groups_are_thirds():

@@ -7,11 +7,10 @@ from softf1.experiments.search import (
     Trial,
     add_noise,
     check_losses,
-    count_cost,
     default_losses,
     halve,
-    halve_together,
     list_settings,
+    list_trials,
     raise_equals,
     read_trial,
     same_start,
@@ -187,15 +186,13 @@ def test_rows_that_cannot_be_are_refused(row, message):
 
 
 def search(settings, shares, score, **options):
-    rounds = halve(settings, shares, **options)
-    trials = next(rounds)
     asked = []
-    while True:
-        asked.append(trials)
-        try:
-            trials = rounds.send([score(setting) for setting, _ in trials])
-        except StopIteration as found:
-            return found.value, asked
+
+    def measure(trials):
+        asked.append([trial[1:] for trial in trials])
+        return [score(setting) for _, setting, _ in trials]
+
+    return halve({"one": settings}, shares, measure, **options)["one"], asked
 
 
 def test_the_best_of_the_last_round_is_chosen():
@@ -213,11 +210,7 @@ def test_of_equals_the_first_wins_and_failures_lose():
 
 
 def test_one_setting_needs_no_trial():
-    with pytest.raises(StopIteration) as found:
-        next(halve(["only"], [0.1, 0.3]))
-    assert found.value.value == "only"
-    with pytest.raises(ValueError, match="settings to choose from"):
-        next(halve([], [0.1]))
+    assert search(["only"], [0.1, 0.3], float) == ("only", [])
 
 
 def test_several_searches_share_their_rounds():
@@ -227,25 +220,24 @@ def test_several_searches_share_their_rounds():
         rounds.append([(key, setting) for key, setting, _ in trials])
         return [-abs(setting - {"x": 3, "y": 1}[key]) for key, setting, _ in trials]
 
-    chosen = halve_together({"x": range(4), "y": range(4), "z": [7]}, [0.1, 0.3], measure)
+    chosen = halve({"x": range(4), "y": range(4), "z": [7]}, [0.1, 0.3], measure)
     assert chosen == {"x": 3, "y": 1, "z": 7}
     assert [len(one) for one in rounds] == [8, 4]
 
 
 def test_cost_is_that_of_the_trials():
     _, asked = search(list(range(9)), [1 / 3, 1.0], float, keep=3)
-    assert sum(share for one in asked for _, share in one) == pytest.approx(6)
-    assert count_cost(9, [1 / 3, 1.0], keep=3) == pytest.approx(6)
-    assert count_cost(1, [1 / 3]) == 0
+    costs = list_trials(9, [1 / 3, 1.0], keep=3)
+    assert costs == [share for one in asked for _, share in one]
+    assert sum(costs) == pytest.approx(6)
+    assert list_trials(1, [1 / 3]) == []
 
 
 def test_the_order_of_settings_decides_between_equals_in_every_round():
-    rounds = halve(["usual", "a", "b", "c"], [0.3, 1.0])
-    next(rounds)
-    assert rounds.send([0.80, 0.85, 0.1, 0.1]) == [("usual", 1.0), ("a", 1.0)]
-    with pytest.raises(StopIteration) as found:
-        rounds.send([0.9, 0.9])
-    assert found.value.value == "usual"
+    scores = iter([0.80, 0.85, 0.1, 0.1, 0.9, 0.9])
+    best, asked = search(["usual", "a", "b", "c"], [0.3, 1.0], lambda _: next(scores))
+    assert asked[1] == [("usual", 1.0), ("a", 1.0)]
+    assert best == "usual"
 
 
 def trial(right):

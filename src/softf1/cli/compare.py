@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from softf1.cli.options import add_grid_options, check_grid_options, run_grid
-
-if TYPE_CHECKING:
-    import argparse
+from softf1.errors import InputError
 
 MOST_SEEDS = 20
 """Where adding seeds ends if nothing is said."""
@@ -79,8 +77,6 @@ def run(options: argparse.Namespace) -> int:
 
 def check_seeds(options: argparse.Namespace) -> None:
     """Refuses bounds of the seeds that make no sense; a width alone allows up to 20 of them."""
-    from softf1.errors import InputError
-
     if options.width is not None:
         if not 0 < options.width < 100:
             raise InputError(f"wanted --width between 0 and 100 points, got {options.width:g}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from softf1.cli.options import add_places, add_scored, read_scored
-
-if TYPE_CHECKING:
-    import argparse
+from softf1.cli.show import format_labels, format_scores, print_json, print_notes
+from softf1.errors import InputError, printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +22,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluates and prints; nothing is written."""
-    import json
-    import sys
-
-    from softf1.cli.show import format_labels, format_scores
-    from softf1.errors import InputError, printable
     from softf1.files import finite
     from softf1.training.predict import as_json, rescore
 
@@ -36,13 +30,12 @@ def run(options: argparse.Namespace) -> int:
     how = read_scored(options)
     scored = rescore(options.folder, abstain=options.abstain, onnx=options.onnx, **how)
     if options.json:
-        print(json.dumps(finite(as_json(options.folder, scored)), ensure_ascii=False, indent=1))
+        print_json(finite(as_json(options.folder, scored)))
         return 0
     name = scored.split or "scores"
     print(f"{printable(scored.data)}: {scored.examples:,} examples\n")
     print(format_scores({"headline": scored.headline, "scores": {name: scored.scores}}))
     if scored.scores.get("labels"):
         print(f"\n{format_labels(scored.scores['labels'])}")
-    for note in scored.notes:
-        print(f"note: {printable(note)}", file=sys.stderr)
+    print_notes(scored.notes)
     return 0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+from pathlib import Path
 
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
+from softf1.errors import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +40,6 @@ def print_scores(folder: str, exported: Path) -> None:
 
     A model folder names no data.
     """
-    from softf1.errors import printable
     from softf1.training.predict import find_recipe, rescore
 
     if find_recipe(folder) is None:

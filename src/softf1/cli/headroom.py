@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from softf1.cli.options import add_places, add_scored, read_scored
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
+from softf1.cli.show import format_table, print_json
+from softf1.errors import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,24 +21,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Finds or computes the headroom and prints it."""
-    import json
-
     from softf1.files import finite
     from softf1.training.headroom import find_headroom
 
     headroom = find_headroom(options.folder, **read_scored(options))
     if options.json:
-        print(json.dumps(finite(headroom), ensure_ascii=False, indent=1))
-        return 0
-    print_headroom(headroom, examples=options.examples)
+        print_json(finite(headroom))
+    else:
+        print_headroom(headroom, examples=options.examples)
     return 0
 
 
 def print_headroom(headroom: Mapping[str, Any], *, examples: bool) -> None:
     """Prints the table of parts, the sentence, and what is missing."""
-    from softf1.cli.show import format_table
-    from softf1.errors import printable
-
     where = headroom["split"] or "this file"
     print(printable(f"{headroom['metric']} on {where}, {headroom['examples']:,} examples") + "\n")
     rows = [

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from softf1.cli.show import print_json
 from softf1.options import find_plugins
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 KINDS = ("losses", "tasks", "formats", "encoders", "recipes")
 OF_THE_HUB = {
@@ -30,11 +29,9 @@ def run(options: argparse.Namespace) -> int:
     """Prints the entries that were asked for."""
     listed = {kind: list_entries(kind) for kind in ([options.what] if options.what else KINDS)}
     if options.json:
-        import json
-
-        print(json.dumps({"version": 1, **listed}, ensure_ascii=False, indent=1))
-        return 0
-    print("\n\n".join("\n".join(_lines(kind, entries)) for kind, entries in listed.items()))
+        print_json({"version": 1, **listed})
+    else:
+        print("\n\n".join("\n".join(_lines(kind, entries)) for kind, entries in listed.items()))
     return 0
 
 

@@ -7,15 +7,13 @@ import importlib
 import io
 import os
 import sys
+from collections.abc import Container, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 from softf1 import __version__
 from softf1.errors import InputError, RunError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
 
 # verb → one line of help. The module softf1.cli.<verb> offers add_options(parser) and run(options),
 # and imports what it needs inside run, so that --help answers at once.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+from pathlib import Path
 
 from softf1.cli.options import add_settings, read_settings
-
-if TYPE_CHECKING:
-    import argparse
+from softf1.cli.show import print_notes
+from softf1.errors import printable
 
 STDOUT = "-"
 
@@ -36,10 +36,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Looks, writes, prints the commands that come next, and estimates what a run takes."""
-    import sys
-    from pathlib import Path
-
-    from softf1.errors import printable
     from softf1.scaffold import propose_recipe, write_new
     from softf1.training.dry_run import describe_cost
 
@@ -60,6 +56,5 @@ def run(options: argparse.Namespace) -> int:
     print(f"{printable(options.out)}: {printable(made.summary())}\n")
     print("\n".join(map(printable, made.commands(options.out))), flush=True)
     print(f"\na run: {printable(describe_cost(made.recipe, made.examples))}")
-    for note in made.survey.notes:
-        print(f"note: {printable(note)}", file=sys.stderr)
+    print_notes(made.survey.notes)
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +11,8 @@ from typing import TYPE_CHECKING, Any
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator, Sequence
-
     from softf1.experiments.grid import Execute
     from softf1.recipe import Recipe
-
 
 _OWN_OPTIONS = ("path", "format", "task", "on_error")
 """What commands have options of their own for."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 from softf1.cli.options import (
     add_on_error,
@@ -11,11 +15,8 @@ from softf1.cli.options import (
     choose_places,
     read_settings,
 )
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable
-    from pathlib import Path
+from softf1.cli.show import print_problems
+from softf1.errors import InputError, printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reads, predicts and writes, some examples at a time."""
-    import os
-    import sys
-    from pathlib import Path
-
     from softf1.data.problems import Problems
-    from softf1.errors import InputError, printable
     from softf1.files import new_file
     from softf1.training.predict import BELOW, abstention, predict_lines, read_input
     from softf1.training.publish import load_model
@@ -69,20 +65,14 @@ def run(options: argparse.Namespace) -> int:
         print(f"{printable(options.out)}: {count:,} predictions", file=sys.stderr)
     else:
         _write(lines, sys.stdout.buffer)
-    below = [BELOW] if getattr(loaded.task, "bars", {}) and not options.abstain else []
-    for note in [*problems.notes, *below]:
-        print(f"note: {printable(note)}", file=sys.stderr)
-    if problems.skipped or problems.changes:
-        print(printable(f"{options.input}: {problems}"), file=sys.stderr)
+    if getattr(loaded.task, "bars", {}) and not options.abstain:
+        problems.note(BELOW)
+    print_problems(options.input, problems)
     return 0
 
 
 def _check_out(out: Path, source: str) -> None:
     """Refuses to write over what is read."""
-    from pathlib import Path
-
-    from softf1.errors import InputError
-
     if out.is_dir():
         raise InputError("wanted a file to write to, got a folder", path=out)
     if out.exists() and Path(source).exists() and out.samefile(source):

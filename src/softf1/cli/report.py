@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import argparse
+import argparse
+from pathlib import Path
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +21,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the page and prints where it is."""
-    from pathlib import Path
-
     from softf1.reports import write_report
 
     out = options.out or Path(options.folders[0]) / "report.html"

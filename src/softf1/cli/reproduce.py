@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from softf1.cli.options import add_grid_options, check_grid_options, choose_executor
-
-if TYPE_CHECKING:
-    import argparse
-
-    from softf1.experiments.grid import Execute
-    from softf1.experiments.reproduce import Reproduction
-    from softf1.experiments.tables import PaperTable
+from softf1.cli.show import print_table, report_failed
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Lists the tables, or runs one with the data that is available and prints it."""
-    from softf1.cli.show import print_table
     from softf1.experiments.grid import lock_grid
+    from softf1.experiments.reproduce import Reproduction
     from softf1.experiments.tables import find_table, list_ready
 
     check_grid_options(options)
@@ -44,35 +39,22 @@ def run(options: argparse.Namespace) -> int:
     table = find_table(options.table)
     print(f"{table.title}\n{table.source}")
     folder = options.out or Path("runs") / "reproduce"
-    if options.dry_run or not table.trains:
-        return _print(table, _make(options, folder, None))
-    with lock_grid(folder), choose_executor(options, folder) as execute:
-        return _print(table, _make(options, folder, execute))
-
-
-def _make(options: argparse.Namespace, folder: Path, execute: Execute | None) -> Reproduction:
-    from softf1.experiments.reproduce import Reproduction
-
-    return Reproduction(
-        folder,
-        seeds=options.seeds,
-        execute=execute,
-        overrides=options.values,
-        data=options.data,
-        keep_models=not options.no_models,
-        force=options.force,
-        quiet=options.quiet,
-    )
-
-
-def _print(table: PaperTable, reproduction: Reproduction) -> int:
-    import sys
-
-    from softf1.cli.show import print_table
-
-    print_table(*reproduction.tabulate(table))
+    with ExitStack() as held:
+        execute = None
+        if table.trains and not options.dry_run:
+            held.enter_context(lock_grid(folder))
+            execute = held.enter_context(choose_executor(options, folder))
+        reproduction = Reproduction(
+            folder,
+            seeds=options.seeds,
+            execute=execute,
+            overrides=options.values,
+            data=options.data,
+            keep_models=not options.no_models,
+            force=options.force,
+            quiet=options.quiet,
+        )
+        print_table(*reproduction.tabulate(table))
     if reproduction.written is not None:
         print(reproduction.written)
-    for name, error in reproduction.failed.items():
-        print(f"failed: {name}: {error}", file=sys.stderr)
-    return 1 if reproduction.failed else 0
+    return report_failed(reproduction.failed)

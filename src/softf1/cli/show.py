@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
+    from softf1.data.problems import Problems
 
 SPARE = ("better?", "ECE", "seeds", "± sd", "R", "P", "p")
 """Columns of a comparison that a narrow terminal leaves out, the first of them first."""
@@ -113,6 +114,24 @@ def format_table(head: list[str], lines: list[list[str]]) -> str:
         ).rstrip()
         for line in [head, *lines]
     )
+
+
+def print_json(content: Any) -> None:
+    """Prints a result as JSON."""
+    print(json.dumps(content, ensure_ascii=False, indent=1))
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Prints notes for the reader beside the output."""
+    for note in notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+
+
+def print_problems(path: str, problems: Problems) -> None:
+    """Prints the notes of a reader, and how many records it skipped or changed."""
+    print_notes(problems.notes)
+    if problems.counts or problems.changes:
+        print(printable(f"{path}: {problems}"), file=sys.stderr)
 
 
 def show_comparison(comparison: Mapping[str, Any]) -> None:
@@ -275,6 +294,11 @@ def show_and_exit(comparison: Mapping[str, Any], folder: Path) -> int:
     """Prints the comparison, and what failed; gives the exit code."""
     show_comparison(comparison)
     print(printable(f"{folder}/comparison.json, {folder}/comparison.csv"))
-    for name, error in comparison["failed"].items():
+    return report_failed(comparison["failed"])
+
+
+def report_failed(failed: Mapping[str, str]) -> int:
+    """Prints the errors of failed runs; gives the exit code."""
+    for name, error in failed.items():
         print(f"failed: {name}: {one_line(error)}", file=sys.stderr)
-    return 1 if comparison["failed"] else 0
+    return 1 if failed else 0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from softf1.cli.options import add_on_error, add_settings, read_settings
-from softf1.cli.show import print_table
+from softf1.cli.show import print_json, print_problems, print_table
 from softf1.errors import printable
 
 if TYPE_CHECKING:
-    import argparse
-
     from softf1.data.splits import Overlap
     from softf1.data.stats import Overview, Stats
 
@@ -62,7 +61,6 @@ def _name_files(paths: list[str]) -> list[str]:
 def _print_json(
     stats: list[Stats], corpora: list[Overview], unseen: list[str], overlaps: list[Overlap]
 ) -> None:
-    import json
     from dataclasses import asdict
 
     files = [
@@ -74,20 +72,13 @@ def _print_json(
         }
         for one, corpus in zip(stats, corpora, strict=True)
     ]
-    content = {
-        "version": 1,
-        "files": files,
-        "unseen": unseen,
-        "overlaps": [asdict(overlap) for overlap in overlaps],
-    }
-    print(json.dumps(content, ensure_ascii=False, indent=1))
+    shared = [asdict(overlap) for overlap in overlaps]
+    print_json({"version": 1, "files": files, "unseen": unseen, "overlaps": shared})
 
 
 def _print_tables(
     stats: list[Stats], corpora: list[Overview], unseen: list[str], overlaps: list[Overlap]
 ) -> None:
-    import sys
-
     for one, corpus in zip(stats, corpora, strict=True):
         print(f"{printable(one.path)}: {one.examples:,} examples, {one.format}, {one.task}")
         ratio = "no positives" if one.ratio is None else f"ratio {one.ratio:.2f}"
@@ -103,10 +94,7 @@ def _print_tables(
             f"longest {lengths.longest:,} (line {lengths.line:,})"
         )
         _print_labels(one)
-        for note in corpus.problems.notes:
-            print(f"note: {printable(note)}", file=sys.stderr)
-        if corpus.problems.counts or corpus.problems.changes:
-            print(printable(f"{one.path}: {corpus.problems}"), file=sys.stderr)
+        print_problems(one.path, corpus.problems)
     for note in [*unseen, *map(str, overlaps)]:
         print(printable(note))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.cli.options import add_on, add_settings, check_least, choose_executor, read_settings
+from softf1.cli.show import points, print_table
+from softf1.errors import InputError, printable
 
 if TYPE_CHECKING:
-    import argparse
-
     from softf1.recipe import Recipe
 
 
@@ -58,7 +59,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Trains the folds, writes the page and the file to review, prints the first suspects."""
-    from softf1.errors import printable
     from softf1.experiments.suspects import REVIEW, find_suspects
     from softf1.reports.suspects import check_extra, write_suspects
 
@@ -82,7 +82,6 @@ def make_recipe(options: argparse.Namespace) -> Recipe:
 
     Probabilities are what suspects are ranked by, and cross entropy is what makes them honest.
     """
-    from softf1.errors import InputError
     from softf1.experiments.search import BASELINE
     from softf1.recipe import check_recipe, read_recipe, with_values
     from softf1.recipe.loading import list_recipes
@@ -119,7 +118,6 @@ SHOWN = 10
 
 def print_suspects(content: dict[str, Any]) -> None:
     """Prints the most likely errors and how many there are of each kind."""
-    from softf1.cli.show import points, print_table
     from softf1.experiments.suspects import say_marks
 
     score = f"{content['headline']} {points(content['score'])} on texts unseen in training"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from softf1.cli.options import add_grid_options, check_grid_options, run_grid
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -8,12 +8,13 @@ adversarial step, is a variant like any other: `search.add_noise`.)
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from softf1.experiments.comparison import find_differences, write_comparison
-from softf1.experiments.grid import RUNS, TRIALS, Grid, RunSpec, lock_grid, make_run, name_run
+from softf1.experiments.grid import Execute, Grid, RunSpec, lock_grid, make_run, name_run
 from softf1.experiments.meter import Meter
 from softf1.experiments.references import add_reference
 from softf1.experiments.search import (
@@ -24,28 +25,21 @@ from softf1.experiments.search import (
     SHARES,
     TUNED,
     Level,
+    Trial,
     Values,
     add_noise,
-    count_cost,
-    halve_together,
+    halve,
     list_settings,
+    list_trials,
     raise_equals,
+    rank_score,
     read_trial,
     same_start,
     split_variant,
     stretch,
 )
 from softf1.experiments.statistics import plan_seeds
-from softf1.recipe import with_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from softf1.experiments.grid import Execute
-    from softf1.experiments.search import Trial
-    from softf1.recipe import Recipe
-
+from softf1.recipe import Recipe, with_values
 
 CHOICE = "first within a standard error of the best on dev"
 """How settings are chosen; a text in `grid.json`."""
@@ -122,26 +116,17 @@ def _size(
     settings: dict[str, list[Values]], seeds: Sequence[int], tune: Level
 ) -> tuple[float, int]:
     """The cost and the number of all runs."""
-    cost, runs = 0.0, 0
+    costs = [1.0] * len(seeds) * len(settings)
     for variant, own in settings.items():
-        left = len(own)
-        cost += count_cost(left, SHARES[tune], keep=KEEP[tune]) + len(seeds)
-        runs += len(seeds)
-        for _ in SHARES[tune]:
-            runs += left if left > 1 else 0
-            left = -(-left // KEEP[tune])
-        epochs = _epochs(variant, tune)
-        cost, runs = cost + sum(epochs), runs + len(epochs)
-    return cost, runs
+        costs += list_trials(len(own), SHARES[tune], keep=KEEP[tune])
+        costs += _epochs(variant, tune)
+    return sum(costs), len(costs)
 
 
 def _epochs(variant: str, tune: Level) -> tuple[float, ...]:
     """The epoch factors to try; none for a variant that fixes its epochs."""
-    return (
-        ()
-        if split_variant(variant)[1].keys() & {"train.epochs", "train.max_steps"}
-        else EPOCHS[tune]
-    )
+    fixed = split_variant(variant)[1].keys() & {"train.epochs", "train.max_steps"}
+    return () if fixed else EPOCHS[tune]
 
 
 class Runs:
@@ -231,7 +216,7 @@ def choose_settings(
 
     def measure(trials: list[tuple[str, int, float]]) -> list[Trial]:
         runs = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
-        results = grid.run(runs, meter, trials=True)
+        results = grid.run(runs, meter)
         measured = [read_trial(grid.folder / run.folder, results.get(run.id)) for run in runs]
         known = {trial["folder"] for trial in grid.content["tuning"]}
         grid.content["tuning"] += [
@@ -249,7 +234,7 @@ def choose_settings(
         return [score for _, own in variants for score in raise_equals([trial for _, trial in own])]
 
     numbers = {loss: range(len(own)) for loss, own in settings.items()}
-    best = halve_together(numbers, SHARES[tune], score, keep=KEEP[tune])
+    best = halve(numbers, SHARES[tune], score, keep=KEEP[tune])
     trials = [
         (variant, number, by) for variant, number in best.items() for by in _epochs(variant, tune)
     ]
@@ -267,9 +252,8 @@ def choose_settings(
 
 def choose_epochs(trials: Sequence[tuple[float, Trial]]) -> float:
     """Chooses the first epoch factor whose dev score is as good as the best."""
-    raised = raise_equals([trial for _, trial in trials])
-    scores = [-1.0 if score is None or math.isnan(score) else score for score in raised]
-    return trials[scores.index(max(scores))][0]
+    ranks = list(map(rank_score, raise_equals([trial for _, trial in trials])))
+    return trials[ranks.index(max(ranks))][0]
 
 
 def make_trial(variant: str, number: int, values: Values, share: float, grid: Grid) -> RunSpec:
@@ -289,7 +273,7 @@ def make_trial(variant: str, number: int, values: Values, share: float, grid: Gr
             "train.seed": TUNING_SEED,
             "eval.tune": False,
         },
-        folder=f"{TRIALS}/{name}",
+        trial=True,
         cost=share,
     )
 
@@ -321,42 +305,30 @@ ALIKE = 0.1
 """Keep the ratio that was measured before unless it moved by more than this."""
 
 
-def measure_ratio(grid: Grid, variants: Iterable[str]) -> tuple[str, float] | None:
-    """Returns the slowest variant and its training time relative to cross entropy.
+def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
+    """Returns the control for `grid.json`: the slowest variant and its time relative to ce.
 
-    The fastest run of each variant counts: others may have shared the machine. None if cross
-    entropy or the seconds are missing.
+    None if no variant is slow, or cross entropy or the seconds are missing. The fastest run of each
+    variant counts: others may have shared the machine. An earlier ratio is kept, since its runs
+    exist, unless it clearly changed.
     """
     fastest = {variant: _fastest(grid, variant) for variant in variants}
     known = {variant: seconds for variant, seconds in fastest.items() if seconds}
-    if BASELINE not in known:
+    slowest = max(known, key=lambda variant: known[variant], default=BASELINE)
+    ratio = known[slowest] / known[BASELINE] if BASELINE in known else 1.0
+    if ratio < DEAR:
         return None
-    dearest = max(known, key=lambda variant: known[variant])
-    return dearest, known[dearest] / known[BASELINE]
+    earlier = grid.content["matched"]
+    if earlier and abs(ratio / earlier["ratio"] - 1) <= ALIKE:
+        return dict(earlier)
+    return {"row": slowest, "ratio": float(f"{ratio:.2g}")}
 
 
 def _fastest(grid: Grid, variant: str) -> float | None:
-    times = [
-        grid.results[run.id].get("seconds", {})
-        for run in grid.runs.values()
-        if run.label == variant and run.folder.startswith(f"{RUNS}/") and run.id in grid.results
-    ]
-    spent = [own["train"] - own.get("warmup", 0.0) for own in times if "train" in own]
+    own = [run.id for run in grid.runs.values() if run.label == variant and not run.trial]
+    times = [grid.results[run].get("seconds", {}) for run in own if run in grid.results]
+    spent = [time["train"] - time.get("warmup", 0.0) for time in times if "train" in time]
     return min(spent, default=None)
-
-
-def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
-    """Returns the control for `grid.json`: the slowest variant and the ratio; None without one.
-
-    An earlier ratio is kept, since its runs exist, unless it clearly changed.
-    """
-    measured, earlier = measure_ratio(grid, variants), grid.content.get("matched")
-    if measured is None or measured[1] < DEAR:
-        return None
-    variant, ratio = measured
-    if earlier and abs(ratio / earlier["ratio"] - 1) <= ALIKE:
-        return dict(earlier)
-    return {"row": variant, "ratio": float(f"{ratio:.2g}")}
 
 
 def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:

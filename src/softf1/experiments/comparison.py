@@ -5,14 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import FILE, split_of
-from softf1.experiments.per_example import RunScores, calibration_error, count_run, read_predictions
+from softf1.experiments.grid import FILE, Grid, split_of
+from softf1.experiments.per_example import (
+    ExampleCounts,
+    RunScores,
+    calibration_error,
+    count_run,
+    read_predictions,
+)
 from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference, narrowest
 from softf1.experiments.verdicts import (
@@ -25,14 +33,6 @@ from softf1.experiments.verdicts import (
 from softf1.files import finite, read_json, write_json, write_text
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, split_tag
 from softf1.tasks.registry import load_task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from softf1.experiments.grid import Grid
-    from softf1.experiments.per_example import ExampleCounts
-
 
 GROUPS = ("head", "mid", "tail")
 SURE = ("helps", "hurts", "significantly above", "significantly below")
@@ -55,40 +55,40 @@ def write_comparison(grid: Grid, *, gain: float = 0.005, **more: Any) -> dict[st
         The content of `comparison.json`, and `failed`: errors by run.
     """
     comparison = {**summarize(grid.folder, gain=gain), **more}
-    _write(grid.folder, comparison)
-    return {**comparison, "failed": grid.errors}
-
-
-def _write(folder: Path, comparison: Mapping[str, Any]) -> None:
-    write_json(folder / "comparison.json", finite(dict(comparison)))
+    write_json(grid.folder / "comparison.json", finite(comparison))
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(finite(list(comparison["rows"])))
-    write_text(folder / "comparison.csv", table.getvalue())
+    writer.writerows(finite(comparison["rows"]))
+    write_text(grid.folder / "comparison.csv", table.getvalue())
+    return {**comparison, "failed": grid.errors}
 
 
 def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
     """Returns the content of `comparison.json` from the finished runs."""
     grid = read_json(folder / FILE)
     variants = Variants(folder, grid)
-    baseline, differences = grid["baseline"], variants.differences()
-    _add_notes(variants, differences)
-    judged = correct(
-        differences, [variant for variant in differences if variants.role(variant) == "loss"]
-    )
+    differences = variants.differences()
+    losses = [variant for variant in differences if variants.role(variant) == "loss"]
+    # Controls and references answer another question, so they do not count in the correction.
+    p_holm = {variant: difference.p for variant, difference in differences.items()}
+    p_holm |= zip(losses, correct_holm([p_holm[variant] for variant in losses]), strict=True)
+    judged = {variant: (own, p_holm[variant]) for variant, own in differences.items()}
     return {
         "schema": 1,
         "kind": grid["kind"],
         "headline": variants.metric,
-        "baseline": baseline,
+        "baseline": grid["baseline"],
         "split": variants.split,
         "examples": variants.counted.lines if variants.counted else 0,
         "units": len(variants.counted) if variants.counted else 0,
         "gain": gain,
-        "rows": [_row(name, variants, judged, gain=gain) for name in variants.ordered()],
-        "verdict": _conclude(variants, judged),
-        "notes": variants.notes,
+        "rows": [
+            _row(name, variants, judged.get(name), losses=len(losses), gain=gain)
+            for name in variants.ordered()
+        ],
+        "verdict": _conclude(variants, {variant: judged[variant] for variant in losses}),
+        "notes": list(dict.fromkeys([*variants.notes, *_list_notes(variants, differences)])),
         **describe_labels(variants),
     }
 
@@ -107,7 +107,7 @@ class Variants:
         self.notes: list[str] = []
         self.results: list[dict[str, Any]] = []
         self.split, self.metric = "test", ""
-        self.tasks: list[Any] = []
+        self.task: Any = None
         self.counted: ExampleCounts | None = None
         self.references: dict[str, RunScores] = {}
         for entry in grid["cells"]:
@@ -137,15 +137,15 @@ class Variants:
         score = float(scores[self.metric])
         counted, pseudo, error = None, None, None
         try:
-            self.tasks.append(load_task(folder / "model"))
+            self.task = load_task(folder / "model")
             lines = read_predictions(folder / name)
             error = calibration_error(lines)
             how: dict[str, Any] = {"metric": self.metric, "score": score, "lines": lines}
-            counted = count_run(self.tasks[-1], folder / name, **how)
+            counted = count_run(self.task, folder / name, **how)
             pseudo = counted.pseudo_values(self.metric)
             self.counted = counted
         except InputError as problem:
-            self.note(f"the intervals do not cover the test examples: {problem}")
+            self.notes.append(f"the intervals do not cover the test examples: {problem}")
         labels = scores.get("labels") or (counted.by_label() if counted else {})
         dev = parts.get("dev", {})
         return RunScores(
@@ -158,15 +158,14 @@ class Variants:
             calibration_error=error,
         )
 
-    def note(self, text: str) -> None:
-        """Adds a note for the reader, once."""
-        if text not in self.notes:
-            self.notes.append(text)
-
     def ordered(self) -> list[str]:
         """The variants, in the order of the command line."""
         asked = [*self.grid["losses"], *self.runs]
         return [variant for variant in dict.fromkeys(asked) if variant in self.runs]
+
+    def trained(self) -> dict[str, dict[int, RunScores]]:
+        """The runs of all variants but references."""
+        return {name: own for name, own in self.runs.items() if name not in self.references}
 
     def role(self, variant: str) -> str:
         """The role of a variant: baseline, loss, control, or untrained reference."""
@@ -188,59 +187,36 @@ class Variants:
         }
 
 
-def _conclude(variants: Variants, judged: Mapping[str, tuple[Difference, float]]) -> str:
-    trained = [own for variant, own in variants.runs.items() if variant not in variants.references]
-    runs = [run for own in trained for run in own.values()]
+def _conclude(variants: Variants, losses: Mapping[str, tuple[Difference, float]]) -> str:
+    runs = [run for own in variants.trained().values() for run in own.values()]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
-    losses = {variant: one for variant, one in judged.items() if variants.role(variant) == "loss"}
     return say_which_help(losses, baseline=variants.grid["baseline"], metric=variants.metric)
 
 
-def correct(
-    differences: Mapping[str, Difference], family: Sequence[str]
-) -> dict[str, tuple[Difference, float]]:
-    """Corrects p-values for the number of losses that are compared.
-
-    Controls and references answer another question, so they do not count in the correction.
-    """
-    corrected = correct_holm([differences[variant].p for variant in family])
-    p_holm = dict(zip(family, corrected, strict=True))
-    return {
-        variant: (difference, p_holm.get(variant, difference.p))
-        for variant, difference in differences.items()
-    }
-
-
-def _add_notes(variants: Variants, differences: Mapping[str, Difference]) -> None:
-    """Adds notes for the reader, the most important first."""
+def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> Iterator[str]:
+    """Lists notes for the reader, the most important first."""
     grid, baseline = variants.grid, variants.grid["baseline"]
-    for note in grid.get("notes", ()):
-        variants.note(note)
+    yield from grid.get("notes", ())
     if baseline not in variants.runs:
-        variants.note(f"no run of {baseline} is done: nothing to compare with")
+        yield f"no run of {baseline} is done: nothing to compare with"
     if MATCHED in variants.runs and grid.get("matched"):
-        variants.note(_say_matched(variants))
+        yield _say_matched(grid["matched"], baseline)
     for variant in variants.references:
-        difference = differences.get(variant)
-        if difference and difference.low > 0:
-            variants.note(
+        if variant in differences and differences[variant].low > 0:
+            yield (
                 f"the row {variant}, which trains no encoder, is significantly ahead of {baseline}"
             )
     if variants.split == "dev":
-        variants.note(
+        yield (
             "there is no test file: all scores are from dev, which chose the settings, and too high"
         )
     if any(_may_differ(result) for result in variants.results):
-        variants.note(
+        yield (
             "these runs may not repeat exactly: on a GPU without train.deterministic the same "
             "seed may give another score"
         )
-    trained = {
-        variant: own for variant, own in variants.runs.items() if variant not in variants.references
-    }
-    for caveat in list_caveats(trained, grid.get("tuning", [])):
-        variants.note(caveat)
+    yield from list_caveats(variants.trained(), grid.get("tuning", []))
 
 
 def _may_differ(result: Mapping[str, Any]) -> bool:
@@ -249,10 +225,9 @@ def _may_differ(result: Mapping[str, Any]) -> bool:
     return on_gpu and not result.get("recipe", {}).get("train", {}).get("deterministic", False)
 
 
-def _say_matched(variants: Variants) -> str:
-    matched = variants.grid["matched"]
+def _say_matched(matched: Mapping[str, Any], baseline: str) -> str:
     longer = f"{matched['ratio']:g} times the epochs let ce train for as long as {matched['row']}"
-    if variants.grid["baseline"] == MATCHED:
+    if baseline == MATCHED:
         return f"{longer}; that is better on dev, and so it is the baseline"
     return f"{longer}; that is not better on dev, and so ce is the baseline"
 
@@ -272,32 +247,32 @@ def compare_runs(ours: Mapping[int, RunScores], theirs: Mapping[int, RunScores])
 def _row(
     name: str,
     variants: Variants,
-    judged: Mapping[str, tuple[Difference, float]],
+    judged: tuple[Difference, float] | None,
     *,
+    losses: int,
     gain: float,
 ) -> dict[str, Any]:
-    runs, role = variants.runs[name], variants.role(name)
+    role, runs = variants.role(name), variants.runs[name]
     if role == "reference":
         runs = {0: variants.references[name]}
-    scores = [run.score for run in runs.values()]
+    own = list(runs.values())
+    scores = [run.score for run in own]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"loss": name, "n": len(scores), "mean": float(np.mean(scores)), "role": role}
     row["sd"] = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
-    for key in ("precision", "recall"):
-        row[key] = _mean(run.scores.get(key) for run in runs.values())
-    row["calibration_error"] = _mean(run.calibration_error for run in runs.values())
-    row["means"] = {"dev": mean_scores([run.dev for run in runs.values()])}
-    row["means"][variants.split] = mean_scores([run.scores for run in runs.values()])
+    row |= {key: _mean(run.scores.get(key) for run in own) for key in ("precision", "recall")}
+    row["calibration_error"] = _mean(run.calibration_error for run in own)
+    row["means"] = {"dev": mean_scores([run.dev for run in own])}
+    row["means"][variants.split] = mean_scores([run.scores for run in own])
     row["scores"] = {str(seed): run.score for seed, run in sorted(runs.items())}
     dead = name_collapse({seed: (run.score, run.collapsed) for seed, run in runs.items()})
-    if name not in judged:
+    if judged is None:
         return row | {"verdict": "; ".join(["baseline", *dead])}
-    difference, p_holm = judged[name]
+    difference, p_holm = judged
     row |= {"difference": difference.mean, "p_holm": p_holm, "narrowest": narrowest(difference)}
-    row |= {key: getattr(difference, key) for key in ("low", "high", "p", "probability", "df")}
-    row |= {"sd_seeds": difference.sd_seeds, "sd_examples": difference.sd_examples}
+    keys = ("low", "high", "p", "probability", "df", "sd_seeds", "sd_examples")
+    row |= {key: getattr(difference, key) for key in keys}
     if role == "loss":
-        losses = sum(variants.role(other) == "loss" for other in judged)
         judgement = find_verdict(difference, p_holm, losses=losses, gain=gain)
     else:
         judgement = judge_control(difference)
@@ -329,7 +304,7 @@ def describe_labels(variants: Variants) -> dict[str, Any]:
     )
     if not names:
         return {"labels": [], "groups": []}
-    train = train_support(variants.results[0].get("class_counts", {}), variants.tasks[-1:], names)
+    train = train_support(variants.results[0].get("class_counts", {}), variants.task, names)
     test = {label: _support(variants, label) for label in names}
     group = group_labels({n: train.get(n) or 0 for n in names} if any(train.values()) else test)
     labels = [
@@ -384,7 +359,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def train_support(
-    class_counts: Mapping[str, Any], tasks: Sequence[Any], labels: Sequence[str]
+    class_counts: Mapping[str, Any], task: Any, labels: Sequence[str]
 ) -> dict[str, int | None]:
     """Counts each label in the training data, from the class counts of a result.
 
@@ -392,25 +367,21 @@ def train_support(
     for a task whose outputs are not its labels (BERT-MRC has one query per label).
 
     >>> counts = {"tags": {"O": 90, "B-PER": 4, "I-PER": 6}}
-    >>> train_support(counts, [], ["PER"])  # the scheme is not known: tokens
+    >>> train_support(counts, None, ["PER"])  # the scheme is not known: tokens
     {'PER': 10}
     """
     counts = next((c for c in class_counts.values() if isinstance(c, dict)), {})
-    plain = {name: _positives(count) for name, count in counts.items()}
+    # A count may be a pair: negative and positive.
+    plain = {name: int(n[1] if isinstance(n, list) else n) for name, n in counts.items()}
     if set(labels) <= set(plain):
         return {label: plain[label] for label in labels}
-    letters = _first_letters(getattr(tasks[-1], "spans", None) if tasks else None)
+    letters = _first_letters(getattr(task, "spans", None))
     support: dict[str, int | None] = dict.fromkeys(labels)
     for tag, count in plain.items():
         letter, label = split_tag(tag)
         if label in support and letter != OUTSIDE and (letters is None or letter in letters):
             support[label] = (support[label] or 0) + count
     return support
-
-
-def _positives(count: Any) -> int:
-    """The count of a class; the second of (negative, positive)."""
-    return int(count[1]) if isinstance(count, list) else int(count)
 
 
 def _first_letters(scheme: str | None) -> set[str] | None:
@@ -429,8 +400,5 @@ def group_labels(support: Mapping[str, int]) -> dict[str, str]:
     """
     ranked = sorted(support, key=lambda label: (-support[label], label))
     names = GROUPS if len(ranked) > 2 else ("head", "tail")
-    size, more = divmod(len(ranked), len(names))
-    groups: list[str] = []
-    for place, name in enumerate(names):
-        groups += [name] * (size + (place < more))
-    return dict(zip(ranked, groups, strict=True))
+    parts = np.array_split(np.array(ranked, dtype=object), len(names))
+    return {label: name for name, part in zip(names, parts, strict=True) for label in part}

@@ -11,24 +11,18 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import lock_grid
+from softf1.experiments.grid import Execute, lock_grid
 from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.files import write_text
-from softf1.recipe import build_recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from softf1.experiments.grid import Execute
-    from softf1.recipe import Recipe
-
+from softf1.recipe import Recipe, build_recipe
 
 ADVERSARIAL = 0.5
 """The size of the adversarial step, in units of the average row of the word embeddings."""
@@ -70,22 +64,20 @@ def run_demo(
         folder: The grid folder.
         execute: Executes the runs.
         seeds: How many seeds.
-        rows: A subset of `ROWS`.
+        rows: A subset of `ROWS`; the first is the baseline.
         force: Delete what an earlier grid left in the folder, and start again.
         quiet: Show no progress.
         values: Changes to `[train]`, for a shorter run.
     """
-    variants = {row: ROWS[row] for row in rows}
     with lock_grid(folder, force=force):
         recipe = demo_recipe(folder, **values)
     return run_variants(
         recipe,
         folder,
-        variants=variants,
+        variants={row: ROWS[row] for row in rows},
         seeds=range(seeds),
         execute=execute,
         about={"kind": "compare", "axis": ["loss"], "tune": "none"},
-        baseline=BASELINE,
         keep_models=False,
         quiet=quiet,
     )

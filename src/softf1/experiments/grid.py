@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from softf1.errors import InputError
-from softf1.experiments.meter import format_seconds
+from softf1.experiments.meter import Meter, format_seconds
 from softf1.files import (
     NO_LINKS,
     finite,
@@ -27,7 +29,7 @@ from softf1.files import (
     remove_folder,
     write_json,
 )
-from softf1.recipe import describe_recipe, with_values
+from softf1.recipe import Recipe, describe_recipe, with_values
 from softf1.tasks.registry import FILE as TASK_FILE
 from softf1.training.run_folder import (
     WAYS,
@@ -39,18 +41,11 @@ from softf1.training.run_folder import (
     say_changes,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from softf1.experiments.meter import Meter
-    from softf1.recipe import Recipe
-
-    Execute: TypeAlias = "Callable[[Sequence[Job]], Iterator[Done]]"
-    """Runs jobs, in any order and in parallel; yields each one once when it is done."""
-
 TRAIN = "softf1.training.run:CachingTrainer"
 """The function that a worker calls for a run."""
+
+RUNS, TRIALS = "cells", "tuning"
+"""Folders of the runs that count, and of the trials that chose settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +58,7 @@ class RunSpec:
         loss: Its loss.
         seed: Its seed; None if nothing is random.
         values: Changes to the recipe, by key.
-        folder: The run folder, relative to the grid's.
+        trial: Whether it only helps to choose settings.
         cost: Its length, in units of a full run.
     """
 
@@ -72,19 +67,13 @@ class RunSpec:
     loss: str
     seed: int | None
     values: dict[str, Any] = field(default_factory=dict)
-    folder: str
+    trial: bool = False
     cost: float = 1.0
 
-    def describe(self, state: str, error: str | None = None) -> dict[str, Any]:
-        """The entry of `grid.json`."""
-        shown: dict[str, Any] = {
-            "id": self.id,
-            "loss": self.loss,
-            "label": self.label,
-            "seed": self.seed,
-        }
-        shown |= {"values": self.values, "folder": self.folder, "state": state}
-        return shown | ({"error": error} if error else {})
+    @property
+    def folder(self) -> str:
+        """The run folder, relative to the grid's."""
+        return f"{TRIALS if self.trial else RUNS}/{self.id}"
 
 
 class Job(NamedTuple):
@@ -104,10 +93,8 @@ class Done(NamedTuple):
     seconds: float = 0.0
 
 
-def make_job(run: RunSpec, recipe: Recipe, grid: Path) -> Job:
-    """Makes the job of a run, with its whole recipe."""
-    own = with_values(recipe, run.values)
-    return Job(run.id, describe_recipe(own), str(grid / run.folder))
+Execute = Callable[[Sequence[Job]], Iterator[Done]]
+"""Runs jobs, in any order and in parallel; yields each one once when it is done."""
 
 
 def name_run(variant: str, rest: str) -> str:
@@ -141,21 +128,8 @@ def make_run(
         loss=loss,
         seed=seed,
         values={**values, "train.seed": seed},
-        folder=f"{RUNS}/{name}",
         cost=cost,
     )
-
-
-def read_done(run: RunSpec, identity: Mapping[str, Any], grid: Path) -> dict[str, Any] | None:
-    """Reads the result of a finished run; raises if its recipe or files differ."""
-    path = grid / run.folder / "result.json"
-    if not path.is_file():
-        return None
-    result = read_json(path)
-    changes = list_changes(result, identity)
-    if changes:
-        raise InputError(f"holds a finished run, but {say_changes(changes)}", path=path.parent)
-    return result
 
 
 def drop_weights(folder: Path) -> None:
@@ -172,9 +146,6 @@ SCHEMA = 1
 FILE, LOCK = "grid.json", ".lock"
 MARK = b"softf1\n"
 """The content of the lock file, which marks a folder as ours."""
-
-RUNS, TRIALS = "cells", "tuning"
-"""Folders of the runs that count, and of the trials that chose settings."""
 
 
 class Grid:
@@ -220,14 +191,31 @@ class Grid:
 
     def write(self) -> None:
         """Writes `grid.json`, completely or not at all."""
-        runs = [run.describe(self._state(run), self.errors.get(run.id)) for run in self._own()]
+        runs = [self._describe(run) for run in self.runs.values() if not run.trial]
         metric = min((result["headline"] for result in self.results.values()), default=None)
         self.content |= {"cells": runs, "headline": metric}
         write_json(self.folder / FILE, finite(self.content))
 
-    def run(
-        self, runs: Sequence[RunSpec], meter: Meter, *, trials: bool = False
-    ) -> dict[str, dict[str, Any]]:
+    def _describe(self, run: RunSpec) -> dict[str, Any]:
+        keys = ("id", "loss", "label", "seed", "values", "folder")
+        shown = {key: getattr(run, key) for key in keys}
+        if run.id in self.results:
+            return shown | {"state": "done"}
+        if run.id in self.errors:
+            return shown | {"state": "failed", "error": self.errors[run.id]}
+        return shown | {"state": "missing"}
+
+    def read_done(self, run: RunSpec) -> dict[str, Any] | None:
+        """Reads the result of a finished run; raises if its recipe or files differ."""
+        path = self.folder / run.folder / "result.json"
+        if not path.is_file():
+            return None
+        result = read_json(path)
+        if changes := list_changes(result, self.identify(run)):
+            raise InputError(f"holds a finished run, but {say_changes(changes)}", path=path.parent)
+        return result
+
+    def run(self, runs: Sequence[RunSpec], meter: Meter) -> dict[str, dict[str, Any]]:
         """Runs what is not done yet; returns the results by run id.
 
         A failed run is in `errors` and has no result.
@@ -235,22 +223,23 @@ class Grid:
         self.runs |= {run.id: run for run in runs}
         jobs = []
         for run in runs:
-            result = read_done(run, self.identify(run), self.folder)
+            result = self.read_done(run)
             if result is None:
-                jobs.append(make_job(run, self.recipe, self.folder))
+                recipe = describe_recipe(with_values(self.recipe, run.values))
+                jobs.append(Job(run.id, recipe, str(self.folder / run.folder)))
             else:
                 self.results[run.id] = result
                 meter.skip(run.cost)
         self.write()
-        if runs and not jobs and not trials:
+        if runs and not jobs and not runs[0].trial:
             last = max(finished_on(self.folder / c.folder, self.results[c.id]) for c in runs)
             meter.say(f"all {len(runs)} runs were finished before, the last on {last}")
         for done in self.execute(jobs) if jobs else ():
-            self._take(self.runs[done.id], done, meter, trials=trials)
+            self._take(self.runs[done.id], done, meter)
             self.write()
         return {run.id: self.results[run.id] for run in runs if run.id in self.results}
 
-    def _take(self, run: RunSpec, done: Done, meter: Meter, *, trials: bool) -> None:
+    def _take(self, run: RunSpec, done: Done, meter: Meter) -> None:
         took = format_seconds(done.seconds)
         changes = list_changes(done.result, self.identify(run)) if done.result else []
         if done.result is None or changes:
@@ -259,21 +248,12 @@ class Grid:
             meter.advance(run.cost, f"{run.id} failed after {took}: {self.errors[run.id]}")
             return
         self.results[run.id] = done.result
-        if trials or not self.keep_models:
+        if run.trial or not self.keep_models:
             drop_weights(self.folder / run.folder)
-        split = "dev" if trials else split_of(done.result)
+        split = "dev" if run.trial else split_of(done.result)
         metric = done.result["headline"]
         score = done.result["scores"][split][metric]
         meter.advance(run.cost, f"{run.id} {split} {metric} {100 * score:.2f} ({took})")
-
-    def _own(self) -> list[RunSpec]:
-        """The runs of the grid, without trials."""
-        return [run for run in self.runs.values() if run.folder.startswith(f"{RUNS}/")]
-
-    def _state(self, run: RunSpec) -> str:
-        if run.id in self.results:
-            return "done"
-        return "failed" if run.id in self.errors else "missing"
 
 
 def split_of(result: dict[str, Any]) -> str:

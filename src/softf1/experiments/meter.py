@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import Any, Self
 
 
 def format_seconds(seconds: float) -> str:
@@ -54,12 +51,7 @@ class Meter:
             self.bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Removes the bar."""
         if self.bar is not None:
             self.bar.stop()
@@ -77,15 +69,16 @@ class Meter:
         self.count += 1
 
     def advance(self, cost: float, said: str) -> None:
-        """Counts a finished run."""
+        """Counts a finished run, prints what is said of it, and estimates the time left."""
         self.skip(cost)
         self.worked += cost
-        self._show(f"[{self.count}/{self.runs}] {said}")
-
-    @property
-    def left(self) -> float:
-        """The estimated seconds left."""
-        return (monotonic() - self.start) / self.worked * max(0.0, self.total - self.done)
+        said, left = f"[{self.count}/{self.runs}] {said}", "done"
+        if self.total - self.done > 1e-9:
+            seconds = (monotonic() - self.start) / self.worked * (self.total - self.done)
+            left = f"about {format_seconds(seconds)} left"
+        self.say(said if self.bar is not None else f"{said}, {left}")
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, left=left)
 
     def say(self, said: str) -> None:
         """Prints a line."""
@@ -93,11 +86,3 @@ class Meter:
             self.bar.print(said, markup=False, highlight=False)
         elif not self.quiet:
             print(said, file=sys.stderr, flush=True)
-
-    def _show(self, said: str) -> None:
-        left = (
-            f"about {format_seconds(self.left)} left" if self.total - self.done > 1e-9 else "done"
-        )
-        self.say(said if self.bar is not None else f"{said}, {left}")
-        if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, left=left)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softf1.errors import InputError
 from softf1.experiments.grid import TRAIN, Done, Job
 from softf1.experiments.workers import find_target, run_job
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 RETRIES = 3
 """Retries of a run whose worker or node was lost; it continues from its checkpoint."""

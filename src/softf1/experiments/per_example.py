@@ -9,7 +9,8 @@ their counts are summed.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,8 +27,6 @@ from softf1.metrics.ranking import leave_one_out, macro_average_precision
 from softf1.metrics.squad import normalize_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from softf1.tasks.base import LineCounts, Ranked, Task
@@ -77,10 +76,6 @@ class ExampleCounts:
         part, ratio = self._ratio(name)
         return jackknife(self.parts[part], ratio)
 
-    def knows(self, name: str) -> bool:
-        """Whether the score can be made of these examples."""
-        return (name == RANKED and self.ranked is not None) or self._find(name) is not None
-
     def by_label(self) -> dict[str, dict[str, float]]:
         """Computes precision, recall, F1 and support of each label; empty without labels."""
         if "counts" not in self.parts:
@@ -92,39 +87,25 @@ class ExampleCounts:
         }
 
     def _ratio(self, name: str) -> tuple[str, Callable[[Floats], Floats]]:
-        ratio = self._find(name)
-        if ratio is None:
-            raise InputError(f"wanted a score that examples can be left out of, got {name!r}")
-        return ratio
-
-    def _find(self, name: str) -> tuple[str, Callable[[Floats], Floats]] | None:
-        if name in self.parts and name not in self.labels:
-            return name, _mean
-        if "counts" not in self.parts:
-            return None
-        if name in MICRO and self.positive is not None:
-            names = self.labels["counts"]
-            row = names.index(self.positive) if self.positive in names else None
-            return "counts", partial(_of_label, row=row, column=MICRO[name])
+        """Returns the part that a score is made of, and its ratio of sums."""
+        names = self.labels.get("counts", ())
+        positive = [row for row, label in enumerate(names) if label == self.positive]
+        rows = slice(None) if self.positive is None else positive
         ways: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
-            **{name: ("counts", partial(_micro, column=column)) for name, column in MICRO.items()},
+            **{n: ("counts", partial(_micro, column=c, rows=rows)) for n, c in MICRO.items()},
             "macro_f1": ("counts", macro_f),
             "accuracy": ("counts", partial(_micro, column=RECALL)),
             "conlleval_f1": ("lenient", partial(_micro, column=F1)),
+            **{part: (part, _mean) for part in self.parts if part not in self.labels},
         }
         way = ways.get(name)
-        return way if way and way[0] in self.parts else None
+        if way is None or way[0] not in self.parts:
+            raise InputError(f"wanted a score that examples can be left out of, got {name!r}")
+        return way
 
 
-def _micro(sums: Floats, *, column: int) -> Floats:
-    ratio: Floats = ratios_of(sums.sum(axis=-2))[..., column]
-    return ratio
-
-
-def _of_label(sums: Floats, *, row: int | None, column: int) -> Floats:
-    if row is None:
-        return np.zeros(sums.shape[:-2])
-    ratio: Floats = ratios_of(sums[..., row, :])[..., column]  # type: ignore[arg-type]
+def _micro(sums: Floats, *, column: int, rows: slice | list[int] = slice(None)) -> Floats:
+    ratio: Floats = ratios_of(sums[..., rows, :].sum(axis=-2))[..., column]
     return ratio
 
 
@@ -196,57 +177,43 @@ def count_run(
 
 
 def count_examples(task: Task, lines: Sequence[Line]) -> ExampleCounts:
-    """Counts every example of a predictions file, by the rules of its task."""
-    count, group = getattr(task, "count_line", None), getattr(task, "line_group", None)
+    """Counts every example of a predictions file, by the rules of its task.
+
+    The counts of lines that belong to one group, such as questions about one context, are summed.
+    """
+    count, find_group = getattr(task, "count_line", None), getattr(task, "line_group", None)
     if count is None:
         raise InputError(f"wanted a task whose examples can be counted one by one, got {task.kind}")
-    groups = [group(line) for line in lines] if group else None
-    rank = getattr(task, "rank_lines", None)
-    counted = _stack(
-        list(map(count, lines)), groups, positive=getattr(task, "positive_label", None)
-    )
-    return replace(counted, ranked=rank(lines)) if rank else counted
-
-
-def _stack(
-    lines: Sequence[LineCounts], groups: Sequence[Any] | None = None, *, positive: str | None = None
-) -> ExampleCounts:
-    """Stacks the counts of all lines into arrays; sums lines of one group."""
     if not lines:
         raise InputError("wanted predictions to count, got none")
-    group, units = _number(groups, len(lines))
+    numbers: dict[Any, int] = {}
+    groups = map(find_group, lines) if find_group else range(len(lines))
+    units = [numbers.setdefault(group, len(numbers)) for group in groups]
+    counted: list[LineCounts] = list(map(count, lines))
     tables: dict[str, NDArray[Any]] = {}
     labels = {}
-    for name, first in lines[0].items():
+    for name, first in counted[0].items():
+        own: list[Any] = [part[name] for part in counted]
         if isinstance(first, Mean):
-            rows = np.array([[part[name].total, part[name].count] for part in lines])  # type: ignore[union-attr]
-            tables[name] = np.zeros((units, 2))
-            np.add.at(tables[name], group, rows)
+            tables[name] = np.zeros((len(numbers), 2))
+            np.add.at(tables[name], units, [[one.total, one.count] for one in own])
         else:
-            labels[name], tables[name] = _table((part[name] for part in lines), group, units)
-    return ExampleCounts(tables, labels, positive, len(lines))
+            labels[name] = tuple(sorted({label for one in own for label in one.labels}))
+            tables[name] = _sum_counts(own, units, labels[name])
+    rank = getattr(task, "rank_lines", None)
+    positive = getattr(task, "positive_label", None)
+    return ExampleCounts(tables, labels, positive, len(lines), rank(lines) if rank else None)
 
 
-def _number(groups: Sequence[Any] | None, size: int) -> tuple[NDArray[np.int64], int]:
-    if groups is None:
-        return np.arange(size), size
-    number: dict[Any, int] = {}
-    index = [number.setdefault(group, len(number)) for group in groups]
-    return np.array(index, np.int64), len(number)
-
-
-def _table(
-    own: Iterator[Any], group: NDArray[np.int64], units: int
-) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Counts as an array (units, labels, 3), with labels in order."""
-    counts = list(own)
-    names = tuple(sorted({label for one in counts for label in one.labels}))
-    index = {label: row for row, label in enumerate(names)}
-    table = np.zeros((units, len(names), 3), np.int32)
-    for unit, one in zip(group.tolist(), counts, strict=True):
-        for label, row in zip(one.labels, one.table, strict=True):
-            table[unit, index[label]] += row.astype(np.int32)
-    return names, table
+def _sum_counts(
+    counts: Sequence[Counts], units: Sequence[int], labels: Sequence[str]
+) -> NDArray[np.int32]:
+    """Returns the counts of each unit as an array (units, labels, 3)."""
+    index = {label: row for row, label in enumerate(labels)}
+    table = np.zeros((max(units) + 1, len(labels), 3), np.int32)
+    for unit, one in zip(units, counts, strict=True):
+        table[unit, [index[label] for label in one.labels]] += one.table
+    return table
 
 
 def calibration_error(lines: Sequence[Line]) -> float | None:

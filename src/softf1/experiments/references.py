@@ -8,6 +8,7 @@ dev. Both are scored by the task and have one run, since nothing is random.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain
@@ -17,16 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import RUNS, RunSpec, read_done
+from softf1.experiments.grid import Grid, RunSpec
 from softf1.tasks.registry import list_tasks, load_task, make_task, save_task
 from softf1.training.datasets import read_parts
 from softf1.training.evaluation import write_predictions
 from softf1.training.run_folder import finish_run, identify, list_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from softf1.experiments.grid import Grid
     from softf1.recipe import Recipe
     from softf1.tasks.base import Predict, Prediction
     from softf1.tasks.classification import Classification
@@ -65,14 +63,14 @@ def list_references(recipe: Recipe) -> tuple[str, ...]:
 
 def add_reference(name: str, grid: Grid) -> None:
     """Adds a reference to a grid with trained models; if it fails, the notes say why."""
-    run = RunSpec(id=name, label=name, loss=name, seed=None, folder=f"{RUNS}/{name}")
+    run = RunSpec(id=name, label=name, loss=name, seed=None)
     grid.content["losses"] = list(dict.fromkeys([*grid.content["losses"], name]))
-    if (result := read_done(run, grid.identify(run), grid.folder)) is not None:
+    if (result := grid.read_done(run)) is not None:
         grid.runs[name], grid.results[name] = run, result
         return
-    trained = [one for one in grid.runs.values() if one.seed is not None and one.id in grid.results]
-    own = next((one for one in trained if one.folder.startswith(f"{RUNS}/")), None)
-    if own is None:
+    own = [one for one in grid.runs.values() if not one.trial and one.id in grid.results]
+    trained = next((one for one in own if one.seed is not None), None)
+    if trained is None:
         return
     if name == TFIDF and find_spec("sklearn") is None:
         grid.content.setdefault("notes", []).append(
@@ -81,26 +79,26 @@ def add_reference(name: str, grid: Grid) -> None:
         return
     grid.runs[name] = run
     try:
-        grid.results[name] = fit_reference(name, grid, own)
+        grid.results[name] = fit_reference(run, grid, trained)
     except (InputError, ValueError) as error:
         grid.errors[name] = str(error)
 
 
-def fit_reference(name: str, grid: Grid, beside: RunSpec) -> dict[str, Any]:
+def fit_reference(run: RunSpec, grid: Grid, beside: RunSpec) -> dict[str, Any]:
     """Fits, predicts, scores and writes the run folder; returns the content of `result.json`.
 
     Args:
-        name: The variant.
+        run: The reference.
         grid: The grid, for files and folder.
         beside: A finished run, for the labels of its task.
     """
-    start, folder = monotonic(), grid.folder / RUNS / name
+    start, folder = monotonic(), grid.folder / run.folder
     task, examples = load_task(grid.folder / beside.folder / "model"), read_parts(grid.recipe)
     if changes := list_changes(grid.identify(), identify(grid.recipe)):
         raise InputError(f"{changes[0]} since this command began")
     result = {k: v for k, v in grid.results[beside.id].items() if k not in TRAINED}
     plain = untuned(task)
-    if name == MAJORITY:
+    if run.id == MAJORITY:
         predict = plain.fit_majority(examples["train"])
     else:
         predict = fit_tfidf(plain, examples, result["headline"])
@@ -112,7 +110,13 @@ def fit_reference(name: str, grid: Grid, beside: RunSpec) -> dict[str, Any]:
     (folder / "model").mkdir(exist_ok=True)
     save_task(plain, folder / "model")
     seconds = round(monotonic() - start, 3)
-    result |= {**grid.identify(), "loss": name, "encoder": "none", "seed": None, "scores": scores}
+    result |= {
+        **grid.identify(),
+        "loss": run.loss,
+        "encoder": "none",
+        "seed": None,
+        "scores": scores,
+    }
     result["seconds"] = {"total": seconds, "train": seconds}
     return finish_run(folder, result, grid.identify())
 

@@ -7,7 +7,10 @@ training are in `tables.py`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
@@ -15,6 +18,8 @@ from softf1.experiments.search import BASELINE
 from softf1.experiments.sweep import run_variants
 from softf1.experiments.tables import (
     CITED,
+    PaperTable,
+    Rows,
     TablePart,
     compare_counts,
     derive_figure,
@@ -25,17 +30,11 @@ from softf1.experiments.tables import (
     write_rebalanced,
 )
 from softf1.files import finite, write_json
-from softf1.recipe import with_values
+from softf1.recipe import Recipe, with_values
 from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from softf1.experiments.grid import Execute
-    from softf1.experiments.tables import PaperTable, Rows
-    from softf1.recipe import Recipe
-
 
 SHARED = ("over", "exclude", "smooth")
 """Options that the paper's dice losses share."""
@@ -127,14 +126,32 @@ class Reproduction:
 
     def run_part(self, part: TablePart, table: PaperTable) -> list[TableLine]:
         """Runs the rows of one dataset."""
+        measured, encoder, remark = None, part.encoder, part.note
         try:
             recipe = load_present(part.recipe, self.overrides, self.data, part.values)
         except InputError as error:
-            return self._lines(part, table, remark=str(error))
-        if self.execute is None:
-            return self._lines(part, table, remark="can be run", recipe=recipe)
-        comparison = self.measure(part, recipe)
-        return self._lines(part, table, comparison=comparison, recipe=recipe)
+            remark = str(error)
+        else:
+            encoder += f"; ours {recipe.encoder.name}"
+            if self.execute is None:
+                remark = "can be run"
+            else:
+                measured = self.measure(part, recipe)
+        lines = []
+        for model, loss, *figures in part.rows:
+            line = TableLine(
+                dataset=part.dataset,
+                model=model,
+                loss=loss if isinstance(loss, str) else f"tversky, alpha {loss:g}",
+                printed=[x if is_printed(x) else None for x in figures],
+                printed_gain=_gain(figures[-1], loss, part),
+                encoder=encoder,
+                remark="cited from another publication" if loss == CITED else remark,
+            )
+            if measured is not None and loss != CITED:
+                line = add_ours(line, str(loss), measured, part, table)
+            lines.append(line)
+        return lines
 
     def measure(self, part: TablePart, recipe: Recipe) -> dict[str, Any]:
         """Runs the rows of a part that are not done yet."""
@@ -166,38 +183,6 @@ class Reproduction:
         }
         return comparison
 
-    def _lines(
-        self,
-        part: TablePart,
-        table: PaperTable,
-        *,
-        comparison: Mapping[str, Any] | None = None,
-        remark: str = "",
-        recipe: Recipe | None = None,
-    ) -> list[TableLine]:
-        rows = {row["loss"]: row for row in comparison["rows"]} if comparison else {}
-        start = next((row[-1] for row in part.rows if row[1] == BASELINE), None)
-        lines = []
-        for model, loss, *figures in part.rows:
-            ours = rows.get(str(loss))
-            lines.append(
-                TableLine(
-                    dataset=part.dataset,
-                    model=model,
-                    loss=_name(loss),
-                    printed=[x if is_printed(x) else None for x in figures],
-                    ours=_ours(ours, table, comparison),
-                    printed_gain=_gain(figures[-1], start)
-                    if loss not in (CITED, BASELINE)
-                    else None,
-                    gain=_measured_gain(ours) if start is not None else None,
-                    seeds=ours["n"] if ours else 0,
-                    encoder=_encoders(part, recipe),
-                    remark=_remark(loss, ours, comparison, remark or part.note),
-                )
-            )
-        return lines
-
 
 def loss_values(loss: str | float, recipe: Recipe, *, study: str = "paper") -> dict[str, Any]:
     """Recipe values for a loss of the paper, or of the study on news.
@@ -218,53 +203,28 @@ def loss_values(loss: str | float, recipe: Recipe, *, study: str = "paper") -> d
     return values | ({"task.positions": "softmax"} if loss == BASELINE and one_span else {})
 
 
-def _name(loss: str | float) -> str:
-    return loss if isinstance(loss, str) else f"tversky, alpha {loss:g}"
+def _gain(figure: float, loss: str | float, part: TablePart) -> float | None:
+    """The printed gain of a loss over cross entropy, if both figures are printed."""
+    start = next((row[-1] for row in part.rows if row[1] == BASELINE), math.nan)
+    printed = is_printed(start) and is_printed(figure) and loss not in (CITED, BASELINE)
+    return round(figure - start, 2) if printed else None
 
 
-def _ours(
-    row: Mapping[str, Any] | None, table: PaperTable, comparison: Mapping[str, Any] | None
-) -> list[float | None]:
-    if row is None or comparison is None:
-        return []
-    means = row["means"].get(table.split or comparison["split"], {})
-    return [100 * means[name] if name in means else None for name in table.scores]
-
-
-def _gain(figure: float, start: float | None) -> float | None:
-    if start is None or not is_printed(start) or not is_printed(figure):
-        return None
-    return round(figure - start, 2)
-
-
-def _measured_gain(
-    row: Mapping[str, Any] | None,
-) -> tuple[float, float | None, float | None] | None:
-    if row is None or row["difference"] is None:
-        return None
-    low, high = (100 * row[key] if row[key] == row[key] else None for key in ("low", "high"))
-    return 100 * row["difference"], low, high
-
-
-def _encoders(part: TablePart, recipe: Recipe | None) -> str:
-    """The printed encoder, and ours if the recipe could be read."""
-    return part.encoder if recipe is None else f"{part.encoder}; ours {recipe.encoder.name}"
-
-
-def _remark(
-    loss: str | float,
-    ours: Mapping[str, Any] | None,
-    comparison: Mapping[str, Any] | None,
-    remark: str,
-) -> str:
-    if loss == CITED:
-        return "cited from another publication"
-    if comparison is not None and ours is None:
-        failed = [
-            error for run, error in comparison["failed"].items() if run.startswith(f"{loss}-s")
-        ]
-        return f"failed: {failed[0]}" if failed else "not run"
-    return remark
+def add_ours(
+    line: TableLine, loss: str, measured: Mapping[str, Any], part: TablePart, table: PaperTable
+) -> TableLine:
+    """Adds our figures to a row, or why there are none."""
+    row = next((row for row in measured["rows"] if row["loss"] == loss), None)
+    if row is None:
+        failed = [why for run, why in measured["failed"].items() if run.startswith(f"{loss}-s")]
+        return replace(line, remark=f"failed: {failed[0]}" if failed else "not run")
+    means = row["means"].get(table.split or measured["split"], {})
+    ours = [100 * means[name] if name in means else None for name in table.scores]
+    gain = None
+    if row["difference"] is not None and any(own[1] == BASELINE for own in part.rows):
+        low, high = (100 * row[key] if row[key] == row[key] else None for key in ("low", "high"))
+        gain = 100 * row["difference"], low, high
+    return replace(line, ours=ours, gain=gain, seeds=row["n"])
 
 
 def format_lines(

@@ -8,6 +8,8 @@ by less than a standard error count as equal.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,21 +18,16 @@ from softf1.errors import InputError
 from softf1.experiments.grid import name_run
 from softf1.experiments.per_example import count_run
 from softf1.losses import compared_losses, loss_facts
-from softf1.recipe import check_recipe, with_values
+from softf1.recipe import Recipe, check_recipe, with_values
 from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import parse_override, split_values
 from softf1.recipe.sections import SECTIONS
 from softf1.tasks.registry import load_task, make_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from softf1.losses.registry import LossFacts
-    from softf1.recipe import Recipe
-
 
 Level = Literal["none", "small", "full"]
 Values = dict[str, Any]
@@ -249,90 +246,53 @@ Key = TypeVar("Key", bound="Hashable")
 
 
 def halve(
-    settings: Sequence[Setting], shares: Sequence[float], *, keep: int = 2
-) -> Generator[list[tuple[Setting, float]], Sequence[float | None], Setting]:
-    """Finds the best setting by successive halving.
-
-    A generator: it yields the trials of a round and receives their scores, None for a failed trial.
-    The earlier one wins a tie, so put the default setting first.
-
-    Args:
-        settings: The settings to choose from.
-        shares: The length of each round, as a fraction of a full run.
-        keep: One in this many settings reaches the next round.
-
-    >>> rounds = halve(["a", "b", "c", "d"], [0.1, 0.3])
-    >>> next(rounds)
-    [('a', 0.1), ('b', 0.1), ('c', 0.1), ('d', 0.1)]
-    >>> rounds.send([0.5, 0.7, None, 0.6])
-    [('b', 0.3), ('d', 0.3)]
-    """
-    if not settings:
-        raise ValueError("wanted settings to choose from, got none")
-    left = list(settings)
-    for number, share in enumerate(shares):
-        if len(left) == 1:
-            break
-        scores = yield [(setting, share) for setting in left]
-        ranked = sorted(range(len(left)), key=lambda i: (-_rank(scores[i]), i))
-        last = number == len(shares) - 1
-        kept = ranked[: 1 if last else math.ceil(len(left) / keep)]
-        left = [left[i] for i in sorted(kept)]  # in their order, which breaks ties
-    return left[0]
-
-
-def _rank(score: float | None) -> float:
-    return -math.inf if score is None or math.isnan(score) else score
-
-
-def halve_together(
     settings: Mapping[Key, Sequence[Setting]],
     shares: Sequence[float],
     measure: Callable[[list[tuple[Key, Setting, float]]], Sequence[float | None]],
     *,
     keep: int = 2,
 ) -> dict[Key, Setting]:
-    """Runs `halve` for several searches; their rounds are measured together.
+    """Finds the best setting of several searches by successive halving, in the same rounds.
+
+    The earlier one wins a tie, so put the default setting first.
 
     Args:
-        settings: The settings of each search.
-        shares: As in `halve`.
-        measure: Returns the scores of trials `(key, setting, share)`; may run them in parallel.
-        keep: As in `halve`.
+        settings: The settings of each search, one or more.
+        shares: The length of each round, as a fraction of a full run.
+        measure: Returns the scores of trials `(key, setting, share)`, None for a failed trial; may
+            run them in parallel.
+        keep: One in this many settings reaches the next round; of the last round, the best.
     """
-    searches = {key: halve(own, shares, keep=keep) for key, own in settings.items()}
-    chosen: dict[Key, Setting] = {}
-    asked: dict[Key, list[tuple[Setting, float]]] = {}
-
-    def ask(key: Key, scores: Sequence[float | None] | None) -> None:
-        try:
-            asked[key] = next(searches[key]) if scores is None else searches[key].send(scores)
-        except StopIteration as end:
-            chosen[key] = end.value
-
-    for key in searches:
-        ask(key, None)
-    while asked:
-        now, asked = asked, {}
-        trials = [(key, *trial) for key, own in now.items() for trial in own]
-        scores = iter(measure(trials))
-        for key, own in now.items():
-            ask(key, [next(scores) for _ in own])
-    return chosen
+    left = {key: list(own) for key, own in settings.items()}
+    for number, share in enumerate(shares, 1):
+        searches = {key: own for key, own in left.items() if len(own) > 1}
+        if not searches:
+            break
+        scores = iter(measure([(key, one, share) for key, own in searches.items() for one in own]))
+        for key, own in searches.items():
+            count = 1 if number == len(shares) else math.ceil(len(own) / keep)
+            ranks = [rank_score(next(scores)) for _ in own]
+            best = sorted(range(len(own)), key=lambda i: -ranks[i])[:count]
+            left[key] = [own[i] for i in sorted(best)]  # in their order, which breaks ties
+    return {key: own[0] for key, own in left.items()}
 
 
-def count_cost(settings: int, shares: Sequence[float], *, keep: int = 2) -> float:
-    """The cost of a search, in full runs.
+def rank_score(score: float | None) -> float:
+    """The score to sort by: a failed run comes last."""
+    return -math.inf if score is None or math.isnan(score) else score
 
-    >>> round(count_cost(4, [1 / 9, 1 / 3]), 3)  # 4/9 + 2/3
-    1.111
+
+def list_trials(settings: int, shares: Sequence[float], *, keep: int = 2) -> list[float]:
+    """The length of each trial of a search, as a fraction of a full run.
+
+    >>> list_trials(4, [0.1, 0.3])
+    [0.1, 0.1, 0.1, 0.1, 0.3, 0.3]
     """
-    cost, left = 0.0, settings
+    trials: list[float] = []
     for share in shares:
-        if left > 1:
-            cost += left * share
-        left = math.ceil(left / keep)
-    return cost
+        trials += [share] * (settings if settings > 1 else 0)
+        settings = math.ceil(settings / keep)
+    return trials
 
 
 class Trial(NamedTuple):
@@ -372,10 +332,7 @@ def raise_equals(trials: Sequence[Trial]) -> list[float | None]:
     >>> raise_equals([Trial(0.80), Trial(0.81), Trial(None)])
     [0.8, 0.81, None]
     """
-    known = [t for t in trials if t.score is not None and not math.isnan(t.score)]
-    if not known:
-        return [trial.score for trial in trials]
-    best = max(known, key=lambda trial: trial.score or 0.0)
+    best = max(trials, key=lambda trial: rank_score(trial.score))
     return [best.score if _is_equal(trial, best) else trial.score for trial in trials]
 
 

@@ -26,6 +26,8 @@ seeds that count alone, those are 4; where the examples decide, they are about N
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +35,6 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]
@@ -129,10 +129,16 @@ def estimate_difference(differences: ArrayLike, pseudo: ArrayLike | None = None)
     spread = math.fsum(part**2 / df for part, df in parts if part)
     df = min(variance**2 / spread, 1e9) if spread else float(seeds - 1)
     size = seeds * max(examples, 1)
-    return _interval(
-        mean,
-        math.sqrt(variance / size),
-        df,
+    se = math.sqrt(variance / size)
+    half = t_quantile((1 + LEVEL) / 2, df) * se
+    t = mean / se if se else math.copysign(math.inf, mean) if mean else 0.0
+    return Difference(
+        mean=mean,
+        low=mean - half,
+        high=mean + half,
+        p=float(2 * stdtr(df, -abs(t))),
+        probability=float(stdtr(df, t)),
+        df=df,
         sd_seeds=math.sqrt(max(over_seeds, rest) / max(examples, 1)),
         sd_examples=math.sqrt(max(over_examples - rest, 0.0) / size),
         seeds=seeds,
@@ -151,32 +157,6 @@ def _mean_squares(d: Floats, values: Floats | None) -> tuple[float, float, float
         examples * float(d.var(ddof=1)),
         seeds * float(by_example.var(ddof=1)),
         float(np.square(rest).sum()) / ((seeds - 1) * (examples - 1)),
-    )
-
-
-def _interval(
-    mean: float,
-    se: float,
-    df: float,
-    *,
-    sd_seeds: float,
-    sd_examples: float,
-    seeds: int,
-    examples: int,
-) -> Difference:
-    half = t_quantile((1 + LEVEL) / 2, df) * se
-    t = mean / se if se else math.copysign(math.inf, mean) if mean else 0.0
-    return Difference(
-        mean=mean,
-        low=mean - half,
-        high=mean + half,
-        p=float(2 * stdtr(df, -abs(t))),
-        probability=float(stdtr(df, t)),
-        df=df,
-        sd_seeds=sd_seeds,
-        sd_examples=sd_examples,
-        seeds=seeds,
-        examples=examples,
     )
 
 
@@ -261,13 +241,9 @@ def _error(sd_seeds: float, sd_examples: float, seeds: int) -> tuple[float, floa
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
     """The fewest seeds that are enough; None if even the largest number is not."""
-    if not enough(MOST_SEEDS):
-        return None
-    low, high = 1, MOST_SEEDS  # one seed has no variance
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    counts = range(2, MOST_SEEDS + 1)  # one seed has no variance
+    place = bisect_left(counts, True, key=enough)  # noqa: FBT003 - what is looked for
+    return counts[place] if place < len(counts) else None
 
 
 def examples_needed(sd_examples: float, examples: int, gain: float) -> int:

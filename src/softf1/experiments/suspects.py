@@ -10,18 +10,20 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from softf1.data.problems import Problems
 from softf1.errors import InputError, RunError
-from softf1.experiments.grid import RUNS, Grid, RunSpec, lock_grid
+from softf1.experiments.grid import Execute, Grid, RunSpec, lock_grid
 from softf1.experiments.meter import Meter
 from softf1.files import finite, write_json, write_text
-from softf1.recipe import with_values
+from softf1.recipe import Recipe, with_values
 from softf1.tasks.registry import make_task
 from softf1.training.datasets import check_gold, find_folds, load_datasets
 from softf1.training.evaluation import predict_logits
@@ -29,12 +31,7 @@ from softf1.training.publish import load_model
 from softf1.training.run_folder import SPLITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from softf1.experiments.grid import Execute
-    from softf1.recipe import Recipe
-    from softf1.tasks.base import Features, Logits, Task
+    from softf1.tasks.base import Task
     from softf1.tasks.suspects import Mark, Suspect
 
 FEW = 1000
@@ -47,22 +44,6 @@ COLUMNS = ("file", "line", "kind", "given", "suggested", "score", "text", "decis
 
 RISKY = ("=", "+", "-", "@", "\t", "\r")
 """First characters by which a spreadsheet takes a text for a formula."""
-
-
-class Held(NamedTuple):
-    """A fold with the predictions of the model that was trained on the others.
-
-    Attributes:
-        numbers: Positions of its examples in the list of all examples.
-        task: With the labels of the other folds.
-        features: The examples, encoded.
-        logits: Their predicted logits.
-    """
-
-    numbers: list[int]
-    task: Task
-    features: Features
-    logits: Logits
 
 
 def find_suspects(
@@ -94,8 +75,7 @@ def find_suspects(
     grid = Grid(folder, recipe, execute)
     with lock_grid(folder, force=force):
         runs = train_folds(grid, folds, quiet=quiet)
-        parts = predict_folds(grid, runs, whole, [example for _, example in examples])
-        found, unknown = judge(parts)
+        found, unknown = judge_folds(grid, runs, whole, [example for _, example in examples])
         content = make_content(grid, runs, examples, found[:top])
         content |= {"folds": folds, "found": len(found), "unknown": unknown}
         content["kinds"] = dict(Counter(suspect.kind for suspect in found).most_common())
@@ -148,7 +128,6 @@ def train_folds(grid: Grid, folds: int, *, quiet: bool) -> list[RunSpec]:
             loss=recipe.loss.name,
             seed=recipe.train.seed,
             values={"task.folds": folds, "task.fold": number},
-            folder=f"{RUNS}/fold-{number}",
         )
         for number in range(folds)
     ]
@@ -161,34 +140,27 @@ def train_folds(grid: Grid, folds: int, *, quiet: bool) -> list[RunSpec]:
     return runs
 
 
-def predict_folds(
+def judge_folds(
     grid: Grid, runs: Sequence[RunSpec], recipe: Recipe, examples: Sequence[Any]
-) -> Iterator[Held]:
-    """Predicts the examples of each fold with the model that was not trained on them."""
+) -> tuple[list[Suspect], int]:
+    """Predicts each fold with the model that was not trained on it; ranks the suspects of all.
+
+    Returns:
+        The suspects, likeliest errors first, with the number of their example among all, and how
+        many examples have labels that the model of their fold does not know.
+    """
     fold = find_folds(examples, recipe.task, recipe.task.train)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found: list[Suspect] = []
+    unknown = 0
     for number, run in enumerate(runs):
         model, task, tokenizer = load_model(grid.folder / run.folder)
         index = np.flatnonzero(fold == number).tolist()
         features = task.encode([examples[i] for i in index], tokenizer)
-        tokens = recipe.eval.batch_tokens
-        model = model.to(device)
-        logits = predict_logits(
-            model, task, features, tokenizer, device=device, batch_tokens=tokens
-        )
-        yield Held(index, task, features, logits)
-
-
-def judge(parts: Iterator[Held]) -> tuple[list[Suspect], int]:
-    """Ranks the suspects of all folds, likeliest errors first; counts examples of unknown labels.
-
-    A suspect's `example` is its position in the list of all examples.
-    """
-    found: list[Suspect] = []
-    unknown = 0
-    for part in parts:
-        suspects, new = part.task.find_suspects(part.logits, part.features)  # type: ignore[attr-defined]
-        found += [replace(one, example=part.numbers[one.example]) for one in suspects]
+        how: dict[str, Any] = {"device": device, "batch_tokens": recipe.eval.batch_tokens}
+        logits = predict_logits(model.to(device), task, features, tokenizer, **how)
+        suspects, new = task.find_suspects(logits, features)  # type: ignore[attr-defined]
+        found += [replace(one, example=index[one.example]) for one in suspects]
         unknown += new
     return sorted(found, key=lambda one: (-one.score, one.example)), unknown
 
@@ -261,9 +233,7 @@ def write_review(path: Path, suspects: Sequence[dict[str, Any]]) -> None:
         given, suggested = (say_marks(one[key]) for key in ("given", "suggested"))
         text = " ".join(filter(None, one["pieces"]))
         row = [one["file"], one["line"], one["kind"], given, suggested, f"{one['score']:.6f}"]
-        writer.writerow(
-            [defuse(cell) if isinstance(cell, str) else cell for cell in (*row, text, "")]
-        )
+        writer.writerow([defuse(str(cell)) for cell in (*row, text, "")])
     write_text(path, table.getvalue(), errors="replace")
 
 

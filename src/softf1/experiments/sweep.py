@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from softf1.errors import InputError
 from softf1.experiments.comparison import write_comparison
-from softf1.experiments.grid import Grid, lock_grid, make_run
+from softf1.experiments.grid import Execute, Grid, lock_grid, make_run
 from softf1.experiments.meter import Meter
-from softf1.recipe import check_recipe, with_values
+from softf1.recipe import Recipe, check_recipe, with_values
 from softf1.recipe.loading import parse_override, split_values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from softf1.experiments.grid import Execute
-    from softf1.recipe import Recipe
 
 
 def run_variants(
@@ -28,7 +23,6 @@ def run_variants(
     seeds: Sequence[int],
     execute: Execute,
     about: Mapping[str, Any],
-    baseline: str | None = None,
     gain: float = 0.005,
     keep_models: bool = True,
     force: bool = False,
@@ -39,26 +33,23 @@ def run_variants(
     Args:
         recipe: The recipe to train.
         folder: The grid folder.
-        variants: Recipe values that each variant changes.
+        variants: Recipe values that each variant changes; the first is the baseline.
         seeds: The seeds of every variant.
         execute: Executes the runs.
         about: Entries of `grid.json` about the experiment: its `kind` and `axis`.
-        baseline: The variant to compare with; the first by default.
         gain: The smallest gain that matters, as a fraction.
         keep_models: Keep the model of each run.
         force: Delete what an earlier grid left in the folder, and start again.
         quiet: Show no progress.
     """
-    losses = {label: with_values(recipe, own).loss.name for label, own in variants.items()}
-    runs = [
-        make_run(label, own, seed, loss=losses[label])
-        for label, own in variants.items()
-        for seed in seeds
-    ]
+    runs = []
+    for label, own in variants.items():
+        loss = with_values(recipe, own).loss.name
+        runs += [make_run(label, own, seed, loss=loss) for seed in seeds]
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
     with lock_grid(folder, force=force):
-        names = {"baseline": baseline or next(iter(variants)), "losses": list(variants)}
-        grid.open(**about, **names, seeds=list(seeds))
+        names = list(variants)
+        grid.open(**about, baseline=names[0], losses=names, seeds=list(seeds))
         with Meter(len(runs), len(runs), quiet=quiet) as meter:
             grid.run(runs, meter)
         axis = {label: dict(own) for label, own in variants.items()}
@@ -134,13 +125,8 @@ def sweep(
     folder: Path,
     *,
     axes: Axes,
-    seeds: Sequence[int],
-    execute: Execute,
     complements: Mapping[str, str] | None = None,
-    gain: float = 0.005,
-    keep_models: bool = True,
-    force: bool = False,
-    quiet: bool = False,
+    **how: Any,
 ) -> dict[str, Any]:
     """Runs the missing runs of the sweep and writes `comparison.json`.
 
@@ -150,28 +136,13 @@ def sweep(
         recipe: What is trained.
         folder: The grid folder.
         axes: Values by key.
-        seeds: The seeds of every combination.
-        execute: Executes the runs.
         complements: Keys that are 1 − the value of another, such as Tversky's beta and alpha.
-        gain: The smallest gain that matters, as a fraction.
-        keep_models: Keep the model of each run.
-        force: Delete what an earlier grid left in the folder, and start again.
-        quiet: Show no progress.
+        how: `seeds`, `execute`, `gain`, `keep_models`, `force` and `quiet` of `run_variants`.
     """
     check_variants(recipe, axes, complements or {})
     variants = {name_variant(values, axes): values for values in combine(axes, complements or {})}
-    return run_variants(
-        recipe,
-        folder,
-        variants=variants,
-        seeds=seeds,
-        execute=execute,
-        about={"kind": "sweep", "axis": list(axes), "values": axes},
-        gain=gain,
-        keep_models=keep_models,
-        force=force,
-        quiet=quiet,
-    )
+    about = {"kind": "sweep", "axis": list(axes), "values": axes}
+    return run_variants(recipe, folder, variants=variants, about=about, **how)
 
 
 def name_variant(values: Mapping[str, Any], axes: Axes) -> str:

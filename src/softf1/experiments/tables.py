@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -17,16 +18,14 @@ from softf1.data.rebalance import rebalance
 from softf1.errors import InputError
 from softf1.files import new_file
 from softf1.options import nearest
-from softf1.recipe import read_recipe, with_values
+from softf1.recipe import Recipe, read_recipe, with_values
+from softf1.recipe.loading import parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from softf1.data.examples import PairExample
     from softf1.data.stats import Stats
-    from softf1.recipe import Recipe
 
-    Rows = list[list[Any]]
+Rows = list[list[Any]]
 
 LOSSES = "losses"
 """The key of the file that is not a table: options of the losses."""
@@ -156,13 +155,8 @@ def load_table_recipe(
     """
     recipe = with_values(read_recipe(name), values or {})
     if data is not None:
-        moved = {key: _moved(path, data) for key, path in _paths(recipe)}
-        recipe = with_values(recipe, moved)
-    if overrides:
-        from softf1.recipe.loading import parse_override
-
-        recipe = with_values(recipe, dict(map(parse_override, overrides)))
-    return recipe
+        recipe = with_values(recipe, {key: _moved(path, data) for key, path in _paths(recipe)})
+    return with_values(recipe, dict(map(parse_override, overrides)))
 
 
 def load_present(
@@ -177,8 +171,7 @@ def load_present(
 
 def _paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
     for key in ("train", "dev", "test"):
-        path = getattr(recipe.task, key)
-        if path is not None:
+        if (path := getattr(recipe.task, key)) is not None:
             yield f"task.{key}", path
 
 
@@ -254,12 +247,10 @@ def compare_counts(
     rows: Rows = []
     for dataset, name, *printed in table.rest["rows"]:
         ours: list[Any] = ["", "", ""]
-        remark = ""
         try:
             recipe = load_table_recipe(name, overrides, data)
-            missing = [path for path in missing_files(recipe) if path == recipe.task.train]
-            if missing:
-                raise InputError(f"needs {missing[0]}")
+            if recipe.task.train in missing_files(recipe):
+                raise InputError(f"needs {recipe.task.train}")
             stats = _describe_train(recipe)
             ours = [stats.negatives, stats.positives, stats.ratio and round(stats.ratio, 2)]
             remark = f"{stats.unit}; negative: {stats.negative}"
@@ -277,23 +268,18 @@ def weigh_classes(
     from softf1.losses import class_weights
 
     labels, counts, printed = zip(*table.rest["rows"], strict=True)
-    weights = class_weights(counts).tolist()
-    counted, remark = _count_labels(table.rest["recipe"], overrides, data)
-    rows: Rows = []
-    for label, count, theirs, ours in zip(labels, counts, printed, weights, strict=True):
-        rows.append([label, count, theirs, round(ours, 2), counted.get(label, "")])
-    heads = ["label", "texts", "weight", "our weight of that count", "texts in our data"]
-    return heads, [*rows, *([[remark]] if remark else [])]
-
-
-def _count_labels(
-    name: str, overrides: Sequence[str], data: Path | None
-) -> tuple[dict[str, int], str]:
+    weights = [round(weight, 2) for weight in class_weights(counts).tolist()]
+    counted: dict[str, int] = {}
+    remarks: Rows = []
     try:
-        stats = _describe_train(load_present(name, overrides, data))
+        stats = _describe_train(load_present(table.rest["recipe"], overrides, data))
+        counted = {one.label: one.count for one in stats.labels}
     except InputError as error:
-        return {}, str(error)
-    return {one.label: one.count for one in stats.labels}, ""
+        remarks = [[str(error)]]
+    ours = [counted.get(label, "") for label in labels]
+    rows = map(list, zip(labels, counts, printed, weights, ours, strict=True))
+    heads = ["label", "texts", "weight", "our weight of that count", "texts in our data"]
+    return heads, [*rows, *remarks]
 
 
 def _describe_train(recipe: Recipe) -> Stats:
@@ -320,11 +306,8 @@ def derive_figure() -> tuple[list[str], Rows]:
         SelfAdjustingDiceLoss(alpha=1.0, decay="paper", smooth=0.0, reduction="sum"),
     ):
         x = torch.logit(p).unsqueeze(1).requires_grad_()
-        loss(x, torch.ones(len(p))).backward()
-        assert x.grad is not None  # noqa: S101 - backward was run
-        by_p = -x.grad.squeeze(1) / (2 * p * (1 - p))
+        (slope,) = torch.autograd.grad(loss(x, torch.ones(len(p))), x)
+        by_p = -slope.squeeze(1) / (2 * p * (1 - p))
         columns.append([round(value, 3) for value in by_p.tolist()])
-    rows: Rows = [
-        list(row) for row in zip([round(v, 2) for v in p.tolist()], *columns, strict=True)
-    ]
-    return ["p", "p / (1 + p)", "(1 − p)p / (1 + (1 − p)p)"], rows
+    rows = map(list, zip([round(v, 2) for v in p.tolist()], *columns, strict=True))
+    return ["p", "p / (1 + p)", "(1 − p)p / (1 + (1 − p)p)"], list(rows)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from softf1.experiments.statistics import LEVEL, examples_needed, seeds_needed
+from softf1.experiments.statistics import LEVEL, Difference, examples_needed, seeds_needed
 from softf1.metrics.counts import name_score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from softf1.experiments.per_example import RunScores
-    from softf1.experiments.statistics import Difference
-
 
 ALPHA = 1 - LEVEL
 

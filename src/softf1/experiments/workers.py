@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, TextIO
@@ -29,8 +30,6 @@ from softf1.files import write_text
 from softf1.recipe import build_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     Waiting = queue.SimpleQueue[tuple[Job, "Call"] | None]
 
 PATIENCE = 20.0

@@ -15,6 +15,7 @@ I. It is exact if a step is one micro-batch per process; with more, an error is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -26,12 +27,9 @@ from softf1.losses._sums import has_batch_level, take_sums
 from softf1.training.processes import count_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
     from softf1.losses._core import Statistics
-
 
 MIXIN = "SoftF1Trainer, or your Trainer with ExactLossMixin, takes the same compute_loss_func"
 

@@ -6,6 +6,7 @@ model's config.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,12 +22,9 @@ from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.card import DECISION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
     from softf1.metrics.counts import Average, Counts
-
 
 Decision = dict[str, Any]
 """A tuned decision for JSON: `rule`, cross-fitted (`honest`) scores, `biases` or `thresholds`."""

@@ -9,6 +9,7 @@ a training has a first pass, which finds the shape of the model's logits.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,10 @@ from softf1.losses import CompoundLoss, ConsistentLoss, WindowLoss
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from torch import Tensor, nn
 
     Base = Trainer
+
 else:
     Base = object  # the mixin comes before a Trainer among the base classes
 
