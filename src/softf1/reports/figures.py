@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from softf1.reports.study import Group
 
 Kind = Literal[
@@ -176,8 +178,10 @@ class Figure:
         id: Its name in the page.
         title: What it shows.
         summary: What the plot shows, in words, for screen readers.
-        traces: The data; of the first view where there are several.
-        layout: Axes and shapes; fonts, margins and colours are the page's.
+        traces: The data, where there is one view.
+        x: The axis across; fonts, margins and colours are the page's.
+        y: The axis up.
+        more: What else its layout has.
         table: The numbers behind it.
         height: In pixels.
         views: (name, traces) that a reader can choose between.
@@ -188,27 +192,44 @@ class Figure:
     id: str
     title: str
     summary: str
-    traces: list[Trace]
-    layout: dict[str, Any]
+    x: dict[str, Any]
+    y: dict[str, Any]
     table: Table
+    traces: list[Trace] = field(default_factory=list)
     height: int = 380
     views: list[tuple[str, list[Trace]]] = field(default_factory=list)
     chooser: str = ""
     wide: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
 
     def to_data(self) -> dict[str, Any]:
         """What the page's script draws."""
-        views = [{"name": name, "data": traces} for name, traces in self.views]
         return {
-            "data": self.traces,
-            "layout": {**self.layout, "height": self.height},
-            "views": views,
+            "data": self.views[0][1] if self.views else self.traces,
+            "layout": {"xaxis": self.x, "yaxis": self.y, **self.more, "height": self.height},
+            "views": [{"name": name, "data": traces} for name, traces in self.views],
         }
 
 
 def axis(title: str, **options: Any) -> dict[str, Any]:
     """An axis with its title."""
     return {"title": {"text": title}, **options}
+
+
+def scatter(
+    mode: str, x: list[Any], y: list[Any], legend: Trace | None = None, **more: Any
+) -> Trace:
+    """A trace of points or lines; `legend` has the settings of its entry in the legend."""
+    return {"type": "scatter", "mode": mode, **(legend or {}), "x": x, "y": y, **more}
+
+
+def percent(fractions: Iterable[float | None]) -> list[float | None]:
+    """Fractions times 100; None stays None.
+
+    >>> percent([0.5, None])
+    [50.0, None]
+    """
+    return [None if value is None else 100 * value for value in fractions]
 
 
 def name_trace(group: Group) -> Trace:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
@@ -370,24 +370,21 @@ def pick_best(groups: list[Group], metric: str) -> Group | None:
     return max(known, key=lambda g: mean_of(g.scores(split, metric)) or 0.0, default=None)
 
 
-def mean_of(values: Iterable[float]) -> float | None:
-    """The mean; None for no values.
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of the known values; None if none is known.
 
-    >>> mean_of([0.25, 0.75]), mean_of([])
+    >>> mean_of([0.25, None, 0.75]), mean_of([])
     (0.5, None)
     """
-    known = list(values)
-    return math.fsum(known) / len(known) if known else None
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
-def deviation(values: Iterable[float]) -> float | None:
-    """The standard deviation with n − 1; None for fewer than two values.
+def deviation(values: Iterable[float | None]) -> float | None:
+    """The standard deviation with n − 1; None for fewer than two known values.
 
-    >>> deviation([1.0, 3.0]), deviation([1.0])
+    >>> deviation([1.0, None, 3.0]), deviation([1.0])
     (1.4142135623730951, None)
     """
-    known = list(values)
-    if len(known) < 2:
-        return None
-    middle = math.fsum(known) / len(known)
-    return math.sqrt(math.fsum((x - middle) ** 2 for x in known) / (len(known) - 1))
+    known = [value for value in values if value is not None]
+    return stdev(known) if len(known) > 1 else None
