@@ -24,7 +24,7 @@ from softf1.reports.figures import (
     percent,
     scatter,
 )
-from softf1.reports.reading import Item, items_of, number, read_lines, section
+from softf1.reports.reading import Item, items_of, number, objects_of, read_lines, section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -235,11 +235,13 @@ def _seed(curve: Curve, group: Group, scale: float) -> Trace:
 def draw_recall(groups: list[Group], ranked: dict[str, list[Ranked]], split: str) -> Figure | None:
     """Draws a view per label (all together first) with a curve per loss, averaged over seeds."""
     known = [group for group in groups if ranked.get(group.label)]
-    if not known:
+    every = [run for group in known for run in ranked[group.label]]
+    names = [name for name in every[0] if all(name in run for run in every)] if every else []
+    if not names:
         return None
     views: dict[str, list[Trace]] = {}
     rows: list[list[Any]] = []
-    for name in ranked[known[0].label][0]:
+    for name in names:
         for group in known:
             runs = [run[name] for run in ranked[group.label]]
             area = float(np.mean([run.area for run in runs]))
@@ -287,8 +289,8 @@ def draw_operating(groups: list[Group]) -> Figure | None:
             if run.folder in seen:
                 continue
             seen.add(run.folder)
-            for point in items_of(run.result.get("operating_points")):
-                name = str(section(point).get("label") or ALL)
+            for point in objects_of(run.result.get("operating_points")):
+                name = str(point.get("label") or ALL)
                 views.setdefault(name, []).extend(_point_traces(group, point))
                 rows.append([name, group.label, *_point_row(point)])
     if not rows:
