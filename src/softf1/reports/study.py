@@ -321,11 +321,6 @@ class Group:
         scores = (run.score(split, name) for run in self.runs)
         return [value for value in scores if value is not None]
 
-    def mean(self, split: str, name: str, *, row: str | None = None) -> float | None:
-        """The mean over seeds, from the comparison (key `row`) or else from the runs."""
-        own = number(self.row.get(row or name))
-        return own if own is not None else mean_of(self.scores(split, name))
-
 
 def group_runs(study: Study) -> list[Group]:
     """Groups runs: baseline first, then in the order of the comparison or of appearance."""
