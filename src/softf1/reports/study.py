@@ -111,11 +111,13 @@ def _read_grid(folder: Path) -> Study:
     for cell in need(grid, "cells", list, path):
         if not isinstance(cell, dict):
             raise InputError(f"wanted objects in cells, got {type(cell).__name__}", path=path)
-        run = _read_cell(folder, cell, path)
-        if run is None:
-            unfinished.append((str(cell.get("id")), str(cell.get("state", "missing"))))
+        place = folder / need(cell, "folder", str, path)
+        if not place.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"wanted cells inside the grid, got {cell['folder']!r}", path=path)
+        if (place / "result.json").is_file():
+            runs.append(_read_run(place, cell))
         else:
-            runs.append(run)
+            unfinished.append((str(cell.get("id")), str(cell.get("state", "missing"))))
     if not runs:
         raise InputError("wanted at least one finished run, got none", path=path)
     file = folder / "comparison.json"
@@ -146,22 +148,20 @@ def _check_comparison(comparison: dict[str, Any], path: Path) -> dict[str, Any]:
     return comparison
 
 
-def _read_cell(folder: Path, cell: dict[str, Any], path: Path) -> Run | None:
-    """Reads one run of a grid (a cell of grid.json); None if it is not finished."""
-    place = folder / need(cell, "folder", str, path)
-    if not place.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"wanted cells inside the grid, got {cell['folder']!r}", path=path)
-    if not (place / "result.json").is_file():
-        return None
-    result = _read_result(place / "result.json")
+def _read_run(folder: Path, cell: dict[str, Any] | None = None) -> Run:
+    """Reads a finished run; of a grid, with its cell of grid.json."""
+    path = folder / "result.json"
+    result = read_object(path)
+    need(result, "scores", dict, path)
+    own = cell or {"label": result.get("loss") or "?", "seed": result.get("seed")}
     return Run(
-        id=str(cell.get("id") or place.name),
-        label=str(cell.get("label") or cell.get("loss") or result.get("loss")),
-        seed=int(number(cell.get("seed")) or 0),
-        folder=place,
+        id=str(own.get("id") or folder.resolve().name),
+        label=str(own.get("label") or own.get("loss") or result.get("loss")),
+        seed=int(number(own.get("seed")) or 0),
+        folder=folder,
         result=result,
-        values=section(cell, "values"),
-        reference="seed" in cell and cell["seed"] is None,
+        values=section(own, "values"),
+        reference=cell is not None and "seed" in cell and cell["seed"] is None,
     )
 
 
@@ -186,7 +186,10 @@ def _tuned(runs: Iterable[Run], *, only: set[str] | None = None) -> list[Run]:
     ]
 
 
-def _read_runs(paths: Iterable[Path]) -> Study:
+def _read_runs(paths: Sequence[Path]) -> Study:
+    for path in paths:
+        if not (path / "result.json").is_file():
+            raise InputError("wanted a finished run with a result.json, got none", path=path)
     runs = name_runs([_read_run(path) for path in dict.fromkeys(paths)])
     labels = [run.label for run in runs]
     return Study(
@@ -196,26 +199,6 @@ def _read_runs(paths: Iterable[Path]) -> Study:
         metric=str(runs[0].result.get("headline") or "f1"),
         split=_common_split(runs),
     )
-
-
-def _read_run(folder: Path) -> Run:
-    path = folder / "result.json"
-    if not path.is_file():
-        raise InputError("wanted a finished run with a result.json, got none", path=folder)
-    result = _read_result(path)
-    return Run(
-        id=folder.resolve().name,
-        label=str(result.get("loss") or "?"),
-        seed=int(number(result.get("seed")) or 0),
-        folder=folder,
-        result=result,
-    )
-
-
-def _read_result(path: Path) -> dict[str, Any]:
-    result = read_object(path)
-    need(result, "scores", dict, path)
-    return result
 
 
 def name_runs(runs: list[Run]) -> list[Run]:
