@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from softf1.metrics.counts import name_score
-from softf1.reports.figures import (
-    NAMED,
-    Column,
-    Figure,
-    Table,
-    Trace,
-    axis,
-    columns,
-    name_trace,
-    percent,
-    scatter,
-)
+from softf1.reports.figures import Column, Figure, Table, Trace, axis, columns, percent, scatter
 from softf1.reports.reading import Item, items_of, number, objects_of, read_lines, section
 
 if TYPE_CHECKING:
@@ -194,10 +183,10 @@ def _draw(
                 "lines+markers" if len(middle.x) < 15 else "lines",
                 middle.x.tolist(),
                 (scale * middle.y).tolist(),
-                name_trace(group),
+                group.legend,
                 line={"color": group.color, "width": 2, "dash": group.dash},
                 marker={"color": group.color, "symbol": group.symbol, "size": 7},
-                hovertemplate=f"{x} %{{x:.4~g}}: %{{y:.4~g}}" + NAMED,
+                hover=f"{x} %{{x:.4~g}}: %{{y:.4~g}}",
             )
         )
         rows += [[group.label, *point] for point in np.transpose(middle).tolist()]
@@ -228,7 +217,6 @@ def _seed(curve: Curve, group: Group, scale: float) -> Trace:
         {"legendgroup": group.key},
         line={"color": group.color, "width": 1},
         opacity=0.25,
-        hoverinfo="skip",
     )
 
 
@@ -250,9 +238,9 @@ def draw_recall(groups: list[Group], ranked: dict[str, list[Ranked]], split: str
                 "lines",
                 (100 * RECALLS).round(1).tolist(),
                 (100 * precision).round(2).tolist(),
-                name_trace(group) | {"meta": f"{group.label} · {100 * area:.1f}"},
+                group.legend | {"meta": f"{group.label} · {100 * area:.1f}"},
                 line={"color": group.color, "width": 2, "dash": group.dash},
-                hovertemplate="recall %{x:.0f}: precision %{y:.1f}" + NAMED,
+                hover="recall %{x:.0f}: precision %{y:.1f}",
             )
             views.setdefault(name, []).append(trace)
             rows.append([name, group.label, area])
@@ -341,9 +329,9 @@ def _point_traces(group: Group, point: Mapping[str, Any]) -> list[Trace]:
             "lines",
             percent(row[2] for row in curve),
             percent(row[1] for row in curve),
-            name_trace(group),
+            group.legend,
             line={"color": group.color, "width": 2, "dash": group.dash},
-            hovertemplate="recall %{x:.1f}: precision %{y:.1f}" + NAMED,
+            hover="recall %{x:.1f}: precision %{y:.1f}",
         ),
         scatter(
             "markers",
@@ -351,6 +339,6 @@ def _point_traces(group: Group, point: Mapping[str, Any]) -> list[Trace]:
             percent(precision),
             {"showlegend": False, "legendgroup": group.key},
             marker={"color": group.color, "symbol": "star", "size": 14},
-            hovertemplate=f"{said}: recall %{{x:.1f}}, precision %{{y:.1f}}<extra></extra>",
+            hover=f"{said}: recall %{{x:.1f}}, precision %{{y:.1f}}",
         ),
     ]

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from softf1.reports.study import Group
-
 Kind = Literal[
     "text", "verdict", "int", "score", "points", "number", "p", "share", "chance", "seconds"
 ]
@@ -162,10 +160,6 @@ def _finite(value: Any) -> Any:
 
 Trace = dict[str, Any]
 
-NAMED = "<extra>%{fullData.name}</extra>"
-"""Ends a hover text with the name of its trace."""
-
-
 ENDS = 12
 """How many last characters of a long name to keep: names with options often start alike."""
 
@@ -217,10 +211,29 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
 
 
 def scatter(
-    mode: str, x: list[Any], y: list[Any], legend: Trace | None = None, **more: Any
+    mode: str,
+    x: list[Any],
+    y: list[Any],
+    legend: Trace | None = None,
+    *,
+    hover: str = "",
+    **more: Any,
 ) -> Trace:
-    """A trace of points or lines; `legend` has the settings of its entry in the legend."""
-    return {"type": "scatter", "mode": mode, **(legend or {}), "x": x, "y": y, **more}
+    """A trace of points or lines.
+
+    Args:
+        mode: What Plotly draws, such as `markers`.
+        x: Places across.
+        y: Places up.
+        legend: Settings of its entry in the legend.
+        hover: What a point says; after it comes the name of the trace, if it has one.
+        more: Other settings.
+    """
+    trace = {"type": "scatter", "mode": mode, **(legend or {}), "x": x, "y": y, **more}
+    if not hover:
+        return {**trace, "hoverinfo": "skip"}
+    name = "%{fullData.name}" if "name" in trace else ""
+    return {**trace, "hovertemplate": f"{hover}<extra>{name}</extra>"}
 
 
 def percent(fractions: Iterable[float | None]) -> list[float | None]:
@@ -230,12 +243,6 @@ def percent(fractions: Iterable[float | None]) -> list[float | None]:
     [50.0, None]
     """
     return [None if value is None else 100 * value for value in fractions]
-
-
-def name_trace(group: Group) -> Trace:
-    """Trace settings for the entry of a group in the legend."""
-    name = plain(group.label, end=ENDS)
-    return {"name": name, "legendgroup": group.key, "meta": group.label}
 
 
 def rows_of(names: list[str], *, limit: int = 32) -> dict[str, Any]:

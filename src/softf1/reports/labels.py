@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from softf1.reports.figures import (
-    NAMED,
     Column,
     Figure,
     Table,
     Trace,
     axis,
     columns,
-    name_trace,
     percent,
     plain,
     rows_of,
@@ -157,7 +155,7 @@ def draw_frequency(
         known = [label for label in labels if group.label in label.f1 and label.count(part)]
         counts = [label.count(part) for label in known]
         scores = percent(label.f1[group.label] for label in known)
-        hover = "%{customdata}<br>%{x:,} in " + part + ": F1 %{y:.1f}" + NAMED
+        hover = "%{customdata}<br>%{x:,} in " + part + ": F1 %{y:.1f}"
         traces.append(_points(group, known, counts, scores, hover, shown))
     return Figure(
         id="plot-frequency",
@@ -178,7 +176,7 @@ def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, pa
     traces = []
     for group in groups:
         scores = percent(label.f1.get(group.label) for label in top)
-        hover = "%{customdata}: F1 %{x:.1f}" + NAMED
+        hover = "%{customdata}: F1 %{x:.1f}"
         traces.append(_points(group, top, scores, list(range(len(top))), hover, shown))
     more = f", the {ROWS} most frequent of {len(labels)}" if len(labels) > ROWS else ""
     rows = [
@@ -239,11 +237,11 @@ def _points(
         "markers",
         x,
         y,
-        name_trace(group),
+        group.legend,
         customdata=[plain(label.name) for label in labels],
         marker={"color": group.color, "symbol": group.symbol, "size": 10},
         visible=group.label in shown,
-        hovertemplate=hover,
+        hover=hover,
     )
 
 

@@ -13,8 +13,8 @@ from softf1.errors import InputError
 from softf1.files import write_text
 from softf1.metrics.counts import name_score
 from softf1.reports.curves import draw_learning, draw_operating, draw_recall
-from softf1.reports.evidence import make_changes_table, read_evidence
-from softf1.reports.figures import clean, policy_hash, raw, show, to_script_json
+from softf1.reports.evidence import Evidence, make_changes_table, read_evidence
+from softf1.reports.figures import Figure, Table, clean, policy_hash, raw, show, to_script_json
 from softf1.reports.headroom import draw_headroom, make_examples, read_run_headroom, say_summary
 from softf1.reports.labels import (
     draw_confusion,
@@ -37,14 +37,10 @@ from softf1.reports.overview import (
 )
 from softf1.reports.reading import section
 from softf1.reports.scores import draw_differences, draw_scores, draw_sweep, draw_trade
-from softf1.reports.study import Study, chosen_on, group_runs, pick_best, read_study
+from softf1.reports.study import Group, Study, chosen_on, group_runs, pick_best, read_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from softf1.reports.evidence import Evidence
-    from softf1.reports.figures import Figure, Table
-    from softf1.reports.study import Group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

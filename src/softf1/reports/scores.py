@@ -9,14 +9,12 @@ import numpy as np
 from softf1.files import flatten
 from softf1.metrics.counts import name_score
 from softf1.reports.figures import (
-    NAMED,
     Column,
     Figure,
     Table,
     Trace,
     axis,
     columns,
-    name_trace,
     percent,
     plain,
     rows_of,
@@ -45,7 +43,7 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
                 [place] * len(known),
                 customdata=[[name, seed] for seed, _ in known],
                 marker={"color": group.color, "size": 8, "opacity": 0.45},
-                hovertemplate="%{customdata[0]}<br>seed %{customdata[1]}: %{x:.2f}<extra></extra>",
+                hover="%{customdata[0]}<br>seed %{customdata[1]}: %{x:.2f}",
             ),
             scatter(
                 "markers",
@@ -58,7 +56,7 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
                     "line": {"width": 3, "color": group.color},
                     "color": group.color,
                 },
-                hovertemplate="%{customdata}<br>mean %{x:.2f}<extra></extra>",
+                hover="%{customdata}<br>mean %{x:.2f}",
             ),
         ]
         rows += [[group.label, seed, score] for seed, score in known]
@@ -142,8 +140,7 @@ def _interval_trace(place: int, group: Group, middle: float, low: float, high: f
             "color": group.color,
             "line": {"width": 2, "color": group.color},
         },
-        hovertemplate="%{customdata[0]}<br>%{x:+.2f} "
-        "[%{customdata[1]:+.2f}, %{customdata[2]:+.2f}]<extra></extra>",
+        hover="%{customdata[0]}<br>%{x:+.2f} [%{customdata[1]:+.2f}, %{customdata[2]:+.2f}]",
     )
 
 
@@ -209,15 +206,15 @@ def _traces(group: Group, recall: list[float | None], precision: list[float | No
             legendgroup=group.key,
             customdata=[run.seed for run in group.runs],
             marker={**look, "size": 6, "opacity": 0.4},
-            hovertemplate=f"seed %{{customdata}}<br>{hover}{NAMED}",
+            hover=f"seed %{{customdata}}<br>{hover}",
         ),
         scatter(
             "markers",
             percent([mean_of(recall)]),
             percent([mean_of(precision)]),
-            name_trace(group),
+            group.legend,
             marker={**look, "size": 14, "line": {"width": 1.5, "color": "var(--paper)"}},
-            hovertemplate=f"mean<br>{hover}{NAMED}",
+            hover=f"mean<br>{hover}",
         ),
     ]
 
@@ -254,7 +251,6 @@ def _equal_f1(low: list[float], high: list[float]) -> list[Trace]:
                 cliponaxis=False,
                 textfont={"color": "var(--ink-3)", "size": 10},
                 line={"color": "var(--ink-3)", "width": 0.8, "dash": "dot"},
-                hoverinfo="skip",
             )
         )
     return traces
@@ -324,7 +320,7 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
                 },
                 line={"color": color, "width": 2, "dash": dash},
                 marker={"color": color, "symbol": symbol, "size": 8},
-                hovertemplate="%{x}: %{y:.2f}" + NAMED,
+                hover="%{x}: %{y:.2f}",
             )
         )
     return Figure(

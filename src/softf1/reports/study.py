@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.files import flatten
+from softf1.reports.figures import ENDS, plain
 from softf1.reports.reading import items_of, need, number, read_object, section
 
 if TYPE_CHECKING:
@@ -283,6 +284,12 @@ class Group:
     def key(self) -> str:
         """A unique name for its traces."""
         return f"g{self.rank}"
+
+    @property
+    def legend(self) -> dict[str, Any]:
+        """The settings of its entry in a legend."""
+        name = plain(self.label, end=ENDS)
+        return {"name": name, "legendgroup": self.key, "meta": self.label}
 
     @property
     def color(self) -> str:
