@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,12 +10,17 @@ from softf1.reports.curves import (
     POINTS,
     RECALLS,
     Curve,
+    Ranking,
+    draw_operating,
+    draw_recall,
     precision_recall,
     rank,
     read_learning,
     thin,
 )
+from softf1.reports.evidence import read_evidence
 from softf1.reports.reading import Item
+from softf1.reports.study import group_runs, read_study
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -56,6 +62,25 @@ def test_of_more_labels_all_together_come_first():
     ]
     assert list(rank(items)) == [ALL, "a", "b"]  # c is never right: no curve
     assert rank([]) == {}
+
+
+def test_runs_that_rank_other_labels_share_the_curves_of_those_in_all(texts, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(texts[2], other)
+    path = other / "predictions.test.jsonl"
+    path.write_text(path.read_text("utf-8").replace("complaint", "grumble"), "utf-8")
+    study = read_study([texts[0], other])
+    groups = group_runs(study)
+    figure = draw_recall(groups, read_evidence(study, groups, None).ranked, "test")
+    assert [name for name, _ in figure.views] == [ALL, "praise", "<script>alert(1)</script>"]
+    only = [{"dice": Ranking(RECALLS, 1.0)}, {"ce": Ranking(RECALLS, 1.0)}]
+    assert draw_recall(groups, {"ce": only[:1], "dice": only[1:]}, "test") is None
+
+
+def test_operating_points_of_another_form_are_left_out(texts):
+    study = read_study(texts[:1])
+    study.runs[0].result["operating_points"] = [5, "x", None]
+    assert draw_operating(group_runs(study)) is None
 
 
 def test_a_long_curve_gets_short_and_keeps_its_mean():

@@ -66,7 +66,7 @@ def test_a_grid_has_the_figures_that_its_files_allow(compared, swept, ranked):
 def test_the_forest_shows_every_interval_filled_where_it_is_sure(compared):
     figure = compared["plot-differences"]
     rows = {row[0]: row[1:] for row in figure.table.rows}
-    names = figure.layout["yaxis"]["ticktext"]
+    names = figure.y["ticktext"]
     assert len(figure.traces) == len(rows) == 8
     assert set(names) == {*rows, "ce"}
     symbols = set()
@@ -124,7 +124,7 @@ def test_a_sweep_of_alpha_trades_recall_for_precision(swept):
 
 
 def test_a_label_is_text_for_plotly(compared):
-    names = compared["plot-confusion-left"].layout["yaxis"]["ticktext"]
+    names = compared["plot-confusion-left"].y["ticktext"]
     assert any(name.startswith("&lt;script&gt;") for name in names)
     assert not any("<" in name for name in names)
 
@@ -134,12 +134,12 @@ def test_confusion_shows_the_baseline_beside_the_best(compared):
     assert left.views[0][0] == "ce"
     assert right.views[0][0] != "ce"
     assert {name for name, _ in left.views} == {name for name, _ in right.views}
-    for row in left.traces[0]["z"]:
+    for row in left.views[0][1][0]["z"]:
         known = [share for share in row if share is not None]
         assert not known or sum(known) == pytest.approx(100)
 
 
 def test_what_was_tuned_has_scores_but_no_curve_of_its_own(compared):
-    assert "ce+tuned" in compared["plot-scores"].layout["yaxis"]["ticktext"]
+    assert "ce+tuned" in compared["plot-scores"].y["ticktext"]
     assert "ce+tuned" in {name for name, _ in compared["plot-confusion-left"].views}
     assert "ce+tuned" not in {row[0] for row in compared["plot-progress"].table.rows}

@@ -48,7 +48,7 @@ def test_bars_stand_one_on_the_other_and_are_means_over_seeds(runs):
     study, found = read(runs)
     figure = draw_headroom(study, found)
     assert [name for name, _ in figure.views] == ["ce", "dice"]
-    bars = figure.traces[0]
+    bars = figure.views[0][1][0]
     assert bars["base"] == pytest.approx([0, 60, 65])
     assert bars["x"] == pytest.approx([60, 5, 35])
     assert bars["text"] == ["60.0", "+5.0", "+35.0"]

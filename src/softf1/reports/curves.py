@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from softf1.metrics.counts import name_score
-from softf1.reports.figures import NAMED, Column, Figure, Table, axis, columns, name_trace
-from softf1.reports.reading import items_of, number, read_lines, section
+from softf1.reports.figures import Column, Figure, Table, Trace, axis, columns, percent, scatter
+from softf1.reports.reading import Item, items_of, number, objects_of, read_lines, section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from softf1.reports.figures import Trace
-    from softf1.reports.reading import Item
     from softf1.reports.study import Group
 
     Floats = NDArray[np.float64]
@@ -40,26 +38,26 @@ class Curve(NamedTuple):
 
 def read_learning(path: Path, metric: str) -> tuple[Curve, Curve]:
     """Reads (epoch, score on dev) and (step, training loss) from a run's metrics.jsonl."""
-    scores: list[tuple[float, float]] = []
-    losses: list[tuple[float, float]] = []
+    scores: dict[float, float] = {}
+    losses: dict[float, float] = {}
     for line in read_lines(path, unfinished=True):
         if line.get("event") == "eval" and line.get("split", "dev") == "dev":
             _add(scores, line.get("epoch"), section(line, "scores").get(metric))
         elif line.get("event") == "step":
             _add(losses, line.get("step"), line.get("loss"))
-    return thin(_curve(scores)), thin(_curve(losses))
+    return _curve(scores), _curve(losses)
 
 
-def _add(points: list[tuple[float, float]], x: object, y: object) -> None:
+def _add(points: dict[float, float], x: object, y: object) -> None:
+    """Adds a point; of two at the same x (after a resume) the later counts."""
     place, value = number(x), number(y)
     if place is not None and value is not None:
-        points.append((place, value))
+        points[place] = value
 
 
-def _curve(points: list[tuple[float, float]]) -> Curve:
-    """Sorts points by x; of two at the same x (after a resume) the later counts."""
-    table = np.array(sorted(dict(points).items()), dtype=np.float64).reshape(-1, 2)
-    return Curve(table[:, 0], table[:, 1])
+def _curve(points: dict[float, float]) -> Curve:
+    table = np.array(sorted(points.items()), dtype=np.float64).reshape(-1, 2)
+    return thin(Curve(*table.T))
 
 
 def thin(curve: Curve, *, points: int = POINTS) -> Curve:
@@ -82,17 +80,25 @@ def average(curves: Sequence[Curve]) -> Curve:
     ...          Curve(np.array([0.0, 1.0]), np.array([2.0, 2.0]))])
     Curve(x=array([0., 1.]), y=array([1. , 1.5]))
     """
-    known = [curve for curve in curves if len(curve.x)]
-    if not known:
+    if not curves:
         return Curve(np.zeros(0), np.zeros(0))
-    start, end = max(c.x[0] for c in known), min(c.x[-1] for c in known)
-    grid = np.unique(np.concatenate([c.x for c in known]))
+    start, end = max(c.x[0] for c in curves), min(c.x[-1] for c in curves)
+    grid = np.unique(np.concatenate([c.x for c in curves]))
     grid = grid[(grid >= start) & (grid <= end)]
-    rows = [np.interp(grid, *curve) for curve in known]
-    return thin(Curve(grid, np.mean(rows, axis=0) if len(grid) else grid))
+    return thin(Curve(grid, np.mean([np.interp(grid, *curve) for curve in curves], axis=0)))
 
 
-def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> tuple[Floats, float]:
+class Ranking(NamedTuple):
+    """Precision at `RECALLS`, and average precision."""
+
+    precision: Floats
+    area: float
+
+
+Ranked = dict[str, Ranking]
+
+
+def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> Ranking:
     """Precision at each of `RECALLS` (the best at that recall or above), and average precision.
 
     >>> at, ap = precision_recall(np.array([0.9, 0.8, 0.1]), np.array([True, False, True]))
@@ -107,21 +113,11 @@ def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> tuple[Floats, 
     area = float(np.sum(np.diff(recall, prepend=0.0) * precision))
     best_after = np.maximum.accumulate(precision[::-1])[::-1]
     place = np.searchsorted(recall, RECALLS - 1e-9)
-    return best_after[np.minimum(place, len(best_after) - 1)], area
+    return Ranking(best_after[np.minimum(place, len(best_after) - 1)], area)
 
 
 ALL = "all labels"
 SHOWN = 12
-
-
-class Ranking(NamedTuple):
-    """Precision at `curves.RECALLS`, and average precision."""
-
-    precision: NDArray[np.float64]
-    area: float
-
-
-Ranked = dict[str, Ranking]
 
 
 def rank(items: list[Item]) -> Ranked:
@@ -137,149 +133,125 @@ def rank(items: list[Item]) -> Ranked:
     right = np.array([[label in item.gold for label in labels] for item in scored])
     counts = right.sum(0)
     order = [i for i in np.argsort(-counts, kind="stable").tolist() if counts[i]]
-    if len(labels) == 2 and (right.sum(1) == 1).all():
-        return _rankings(scores, right, {labels[order[-1]]: [order[-1]]})
     named = {ALL: order} | {labels[i]: [i] for i in order[:SHOWN]}
-    return _rankings(scores, right, named)
-
-
-def _rankings(
-    scores: NDArray[np.float64], right: NDArray[np.bool_], named: dict[str, list[int]]
-) -> Ranked:
+    if len(labels) == 2 and (right.sum(1) == 1).all():
+        named = {labels[order[-1]]: order[-1:]}
     return {
-        name: Ranking(*precision_recall(scores[:, columns].ravel(), right[:, columns].ravel()))
+        name: precision_recall(scores[:, columns].ravel(), right[:, columns].ravel())
         for name, columns in named.items()
         if right[:, columns].any()
     }
 
 
-def draw_progress(
-    groups: list[Group], curves: Mapping[str, Sequence[Curve]], metric: str
-) -> Figure | None:
-    """Draws dev scores: runs as thin lines, the mean of each loss as a thick line."""
-    return _draw(
-        groups,
-        curves,
-        id="plot-progress",
-        title=f"{name_score(metric)} on dev by epoch",
-        x=("epoch", "epoch"),
-        y=(metric, f"{name_score(metric)} on dev (×100)"),
-        scale=100.0,
-        seeds=True,
-    )
+def draw_learning(groups: list[Group], metric: str) -> list[Figure | None]:
+    """Draws the scores on dev by epoch, and the training loss by step.
 
-
-def draw_loss(groups: list[Group], curves: Mapping[str, Sequence[Curve]]) -> Figure | None:
-    """Draws the mean training loss; values of different losses are not comparable."""
-    return _draw(
-        groups,
-        curves,
-        id="plot-loss",
-        title="Training loss by step",
-        x=("step", "step"),
-        y=("loss", "training loss"),
-        scale=1.0,
-        seeds=False,
+    Thick lines are means. Runs are thin lines, of scores only.
+    """
+    read = [
+        (group, [read_learning(run.folder / "metrics.jsonl", metric) for run in group.runs])
+        for group in groups
+        if not group.tuned
+    ]
+    scores, losses = (
+        [(group, [pair[i] for pair in pairs if len(pair[i].x)]) for group, pairs in read]
+        for i in (0, 1)
     )
+    score = name_score(metric)
+    y = Column(metric, score, "score"), f"{score} on dev (×100)"
+    loss = Column("loss", "loss", "number"), "training loss"
+    return [
+        _draw("plot-progress", f"{score} on dev by epoch", scores, "epoch", *y),
+        _draw("plot-loss", "Training loss by step", losses, "step", *loss),
+    ]
 
 
 def _draw(
-    groups: list[Group],
-    curves: Mapping[str, Sequence[Curve]],
-    *,
-    id: str,  # noqa: A002 - the figure's
-    title: str,
-    x: tuple[str, str],
-    y: tuple[str, str],
-    scale: float,
-    seeds: bool,
+    name: str, title: str, curves: list[tuple[Group, list[Curve]]], x: str, y: Column, y_title: str
 ) -> Figure | None:
+    scale = 100.0 if y.kind == "score" else 1.0
     traces: list[Trace] = []
     rows: list[list[object]] = []
-    for group in groups:
-        middle = average(curves[group.label])
+    for group, runs in curves:
+        middle = average(runs)
         if not len(middle.x):
             continue
-        if seeds and len(curves[group.label]) > 1:
-            traces += [_seed(curve, group, scale) for curve in curves[group.label]]
-        mode = "lines+markers" if len(middle.x) < 15 else "lines"
+        if y.kind == "score" and len(runs) > 1:
+            traces += [_seed(curve, group, scale) for curve in runs]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": mode,
-                **name_trace(group),
-                "x": middle.x.tolist(),
-                "y": (scale * middle.y).tolist(),
-                "line": {"color": group.color, "width": 2, "dash": group.dash},
-                "marker": {"color": group.color, "symbol": group.symbol, "size": 7},
-                "hovertemplate": f"{x[1]} %{{x:.4~g}}: %{{y:.4~g}}" + NAMED,
-            }
+            scatter(
+                "lines+markers" if len(middle.x) < 15 else "lines",
+                middle.x.tolist(),
+                (scale * middle.y).tolist(),
+                group.legend,
+                line={"color": group.color, "width": 2, "dash": group.dash},
+                marker={"color": group.color, "symbol": group.symbol, "size": 7},
+                hover=f"{x} %{{x:.4~g}}: %{{y:.4~g}}",
+            )
         )
-        rows += [
-            [group.label, a, b] for a, b in zip(middle.x.tolist(), middle.y.tolist(), strict=True)
-        ]
+        rows += [[group.label, *point] for point in np.transpose(middle).tolist()]
     if not traces:
         return None
     return Figure(
-        id=id,
+        id=name,
         title=title,
         summary=f"{title} for {len({row[0] for row in rows})} rows, means over seeds.",
         traces=traces,
-        layout={"xaxis": axis(x[1], rangemode="tozero"), "yaxis": axis(y[1])},
+        x=axis(x, rangemode="tozero"),
+        y=axis(y_title),
         height=400,
         table=Table(
-            id=id.replace("plot", "curve"),
+            id=name.replace("plot", "curve"),
             caption=f"{title}, means over seeds",
-            columns=columns(
-                "loss",
-                Column(x[0], x[0].capitalize(), "number"),
-                Column(y[0], name_score(y[0]), "score" if seeds else "number"),
-            ),
+            columns=columns("loss", f"{x}:number", y),
             rows=rows,
         ),
     )
 
 
 def _seed(curve: Curve, group: Group, scale: float) -> Trace:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "legendgroup": group.key,
-        "x": curve.x.tolist(),
-        "y": (scale * curve.y).tolist(),
-        "line": {"color": group.color, "width": 1},
-        "opacity": 0.25,
-        "hoverinfo": "skip",
-    }
+    return scatter(
+        "lines",
+        curve.x.tolist(),
+        (scale * curve.y).tolist(),
+        {"legendgroup": group.key},
+        line={"color": group.color, "width": 1},
+        opacity=0.25,
+    )
 
 
 def draw_recall(groups: list[Group], ranked: dict[str, list[Ranked]], split: str) -> Figure | None:
     """Draws a view per label (all together first) with a curve per loss, averaged over seeds."""
     known = [group for group in groups if ranked.get(group.label)]
-    if not known:
+    every = [run for group in known for run in ranked[group.label]]
+    names = [name for name in every[0] if all(name in run for run in every)] if every else []
+    if not names:
         return None
-    names = list(ranked[known[0].label][0])
-    views = [
-        (name, [_recall_curve(group, ranked[group.label], name) for group in known])
-        for name in names
-    ]
-    rows: list[list[Any]] = [
-        [name, group.label, float(np.mean([run[name].area for run in ranked[group.label]]))]
-        for name in names
-        for group in known
-    ]
-    first = [row for row in rows if row[0] == names[0]]
-    top = max(first, key=lambda row: row[2])
+    views: dict[str, list[Trace]] = {}
+    rows: list[list[Any]] = []
+    for name in names:
+        for group in known:
+            runs = [run[name] for run in ranked[group.label]]
+            area = float(np.mean([run.area for run in runs]))
+            precision = np.mean([run.precision for run in runs], axis=0)
+            trace = scatter(
+                "lines",
+                (100 * RECALLS).round(1).tolist(),
+                (100 * precision).round(2).tolist(),
+                group.legend | {"meta": f"{group.label} · {100 * area:.1f}"},
+                line={"color": group.color, "width": 2, "dash": group.dash},
+                hover="recall %{x:.0f}: precision %{y:.1f}",
+            )
+            views.setdefault(name, []).append(trace)
+            rows.append([name, group.label, area])
+    top = max(rows[: len(known)], key=lambda row: row[2])
     return Figure(
         id="plot-recall",
         title="Precision at every recall, for",
         summary=f"Average precision is highest for {top[1]}, {100 * top[2]:.2f}.",
-        traces=views[0][1],
-        layout={
-            "xaxis": axis("recall (×100)", range=[0, 101]),
-            "yaxis": axis("precision (×100)", range=[0, 101]),
-        },
-        views=views,
+        views=list(views.items()),
+        x=axis("recall (×100)", range=[0, 101]),
+        y=axis("precision (×100)", range=[0, 101]),
         chooser="Label",
         height=440,
         wide=True,
@@ -290,21 +262,6 @@ def draw_recall(groups: list[Group], ranked: dict[str, list[Ranked]], split: str
             rows=rows,
         ),
     )
-
-
-def _recall_curve(group: Group, runs: list[Ranked], name: str) -> Trace:
-    precision = np.mean([run[name].precision for run in runs], axis=0)
-    area = float(np.mean([run[name].area for run in runs]))
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        **name_trace(group),
-        "meta": f"{group.label} · {100 * area:.1f}",
-        "x": (100 * RECALLS).round(1).tolist(),
-        "y": (100 * precision).round(2).tolist(),
-        "line": {"color": group.color, "width": 2, "dash": group.dash},
-        "hovertemplate": "recall %{x:.0f}: precision %{y:.1f}" + NAMED,
-    }
 
 
 def draw_operating(groups: list[Group]) -> Figure | None:
@@ -320,8 +277,8 @@ def draw_operating(groups: list[Group]) -> Figure | None:
             if run.folder in seen:
                 continue
             seen.add(run.folder)
-            for point in items_of(run.result.get("operating_points")):
-                name = str(section({"point": point}, "point").get("label") or ALL)
+            for point in objects_of(run.result.get("operating_points")):
+                name = str(point.get("label") or ALL)
                 views.setdefault(name, []).extend(_point_traces(group, point))
                 rows.append([name, group.label, *_point_row(point)])
     if not rows:
@@ -331,12 +288,9 @@ def draw_operating(groups: list[Group]) -> Figure | None:
         id="plot-operating",
         title="Precision and recall on dev, and the operating point, for",
         summary=f"{kept} of {len(rows)} operating points reach what was asked for.",
-        traces=next(iter(views.values())),
-        layout={
-            "xaxis": axis("recall on dev (×100)", range=[0, 101]),
-            "yaxis": axis("precision on dev (×100)", range=[0, 101]),
-        },
         views=list(views.items()),
+        x=axis("recall on dev (×100)", range=[0, 101]),
+        y=axis("precision on dev (×100)", range=[0, 101]),
         chooser="Label",
         height=440,
         wide=True,
@@ -348,7 +302,9 @@ def draw_operating(groups: list[Group]) -> Figure | None:
                 "loss",
                 "target",
                 "threshold:number",
-                *(Column(x, x.capitalize(), "score") for x in ("precision", "recall", "bound")),
+                "precision:score",
+                "recall:score",
+                "bound:score",
                 "reached",
             ),
             rows=rows,
@@ -366,26 +322,23 @@ def _point_row(point: Mapping[str, Any]) -> list[Any]:
 def _point_traces(group: Group, point: Mapping[str, Any]) -> list[Trace]:
     curve = [[number(x) for x in items_of(row)] for row in items_of(point.get("curve"))]
     curve = [row for row in curve if len(row) == 3 and None not in row]
-    place = [[100 * (number(point.get(key)) or 0.0)] for key in ("recall", "precision")]
+    recall, precision = ([number(point.get(key)) or 0.0] for key in ("recall", "precision"))
     said = str(point.get("target", "")).replace("<", "")
     return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            **name_trace(group),
-            "x": [100 * (row[2] or 0.0) for row in curve],
-            "y": [100 * (row[1] or 0.0) for row in curve],
-            "line": {"color": group.color, "width": 2, "dash": group.dash},
-            "hovertemplate": "recall %{x:.1f}: precision %{y:.1f}" + NAMED,
-        },
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "showlegend": False,
-            "legendgroup": group.key,
-            "x": place[0],
-            "y": place[1],
-            "marker": {"color": group.color, "symbol": "star", "size": 14},
-            "hovertemplate": f"{said}: recall %{{x:.1f}}, precision %{{y:.1f}}<extra></extra>",
-        },
+        scatter(
+            "lines",
+            percent(row[2] for row in curve),
+            percent(row[1] for row in curve),
+            group.legend,
+            line={"color": group.color, "width": 2, "dash": group.dash},
+            hover="recall %{x:.1f}: precision %{y:.1f}",
+        ),
+        scatter(
+            "markers",
+            percent(recall),
+            percent(precision),
+            {"showlegend": False, "legendgroup": group.key},
+            marker={"color": group.color, "symbol": "star", "size": 14},
+            hover=f"{said}: recall %{{x:.1f}}, precision %{{y:.1f}}",
+        ),
     ]

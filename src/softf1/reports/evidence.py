@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from softf1.reports.curves import rank
+from softf1.reports.curves import Ranked, rank
 from softf1.reports.figures import Column, Table, columns, shorten
-from softf1.reports.reading import confuse, detect_gold_scheme, read_items
+from softf1.reports.reading import (
+    Item,
+    Pair,
+    Span,
+    Unit,
+    confuse,
+    detect_gold_scheme,
+    read_items,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable
 
-    from softf1.reports.curves import Ranked
-    from softf1.reports.reading import Item, Pair, Unit
     from softf1.reports.study import Group, Study
 
 
@@ -50,8 +55,7 @@ class Record:
         self.right |= item.predicted & item.gold
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Find:
+class Find(NamedTuple):
     """A unit that one loss predicts more often than the other."""
 
     text: str
@@ -104,21 +108,20 @@ class Changes:
 
 def collect(records: list[Record], items: Iterable[Item]) -> bool:
     """Adds the items of one run to the records; False if the examples differ."""
-    first = not records
-    count = 0
-    for item in items:
-        if first:
-            records.append(Record(item))
-        if count == len(records) or not same(records[count].item, item):
-            return False
-        records[count].add(item)
-        count += 1
-    return count == len(records)
+    given = list(items)
+    if not records:
+        records.extend(map(Record, given))
+    if not same((record.item for record in records), given):
+        return False
+    for record, item in zip(records, given, strict=True):
+        record.add(item)
+    return True
 
 
-def same(one: Item, other: Item) -> bool:
-    """Whether two items are the same example."""
-    return (one.id, one.words, one.text) == (other.id, other.words, other.text)
+def same(some: Iterable[Item], others: Iterable[Item]) -> bool:
+    """Whether these are the same examples."""
+    one, other = ([(item.id, item.words, item.text) for item in items] for items in (some, others))
+    return one == other
 
 
 def rank_changes(
@@ -137,29 +140,21 @@ def rank_changes(
 
 def _describe(old: Record, new: Record, gain: float, runs: tuple[int, int]) -> Change:
     item = old.item
-    units = sorted(set(old.votes) | set(new.votes), key=_unit_order)
-    finds = [
-        Find(
-            text=shorten(_text_of(item, unit), 80),
-            label=unit if isinstance(unit, str) else unit[2],
-            right=unit in old.right | new.right,
-            before=old.votes[unit],
-            after=new.votes[unit],
-        )
-        for unit in units
-        if old.votes[unit] * runs[1] != new.votes[unit] * runs[0]
-    ]
+    finds = []
+    for unit in sorted(old.votes | new.votes, key=_as_span):
+        before, after = old.votes[unit], new.votes[unit]
+        if before * runs[1] != after * runs[0]:
+            start, end, label = _as_span(unit)
+            text = shorten(" ".join(item.words[start:end]), 80)
+            finds.append(Find(text, label, unit in old.right | new.right, before, after))
     gold = sorted(unit for unit in item.gold if isinstance(unit, str))
     pieces = mark_spans(item)
     return Change(id=item.id, pieces=pieces, gold=tuple(gold), gain=gain, finds=tuple(finds))
 
 
-def _unit_order(unit: Unit) -> tuple[int, int, str]:
+def _as_span(unit: Unit) -> Span:
+    """The span; a label of a text has no words."""
     return (0, 0, unit) if isinstance(unit, str) else unit
-
-
-def _text_of(item: Item, unit: Unit) -> str:
-    return "" if isinstance(unit, str) else " ".join(item.words[unit[0] : unit[1]])
 
 
 def mark_spans(item: Item) -> tuple[tuple[str, str], ...]:
@@ -194,16 +189,7 @@ def mark_spans(item: Item) -> tuple[tuple[str, str], ...]:
 def make_changes_table(changes: Changes, names: tuple[str, str]) -> Table:
     """The changes for CSV, one row per changed unit."""
     rows = [
-        [
-            change.id,
-            change.text,
-            change.gain,
-            find.text,
-            find.label,
-            find.right,
-            find.before,
-            find.after,
-        ]
+        [change.id, change.text, change.gain, *find]
         for change in changes.kept
         for find in change.finds
     ]
@@ -250,76 +236,42 @@ class Evidence:
 def read_evidence(study: Study, groups: list[Group], best: Group | None) -> Evidence:
     """Reads the predictions of every run."""
     evidence = Evidence()
-    files = [run.predictions(study.split) for group in groups for run in group.runs]
-    present = next((path for path in files if path.is_file()), None)
+    files = {
+        group.label: [
+            path for run in group.runs if (path := run.predictions(study.split)).is_file()
+        ]
+        for group in groups
+    }
+    present = next((path for paths in files.values() for path in paths), None)
     if present is None:
         evidence.why_no_changes = f"no run has predictions.{study.split}.jsonl"
         return evidence
     scheme = detect_gold_scheme(present)
-    records: dict[str, tuple[list[Record], int]] = {}
+    records: dict[str, list[Record]] = {}
     for group in groups:
-        kept = group.rank == 0 or group is best
-        paths = [run.predictions(study.split) for run in group.runs]
-        read = [path for path in paths if path.is_file()]
-        read_records, right = _read_group(evidence, group.label, read, scheme=scheme, keep=kept)
-        if kept and read:
-            records[group.label] = read_records, len(read)
-        if not right:
-            evidence.why_no_changes = DIFFERENT
-    _compare(evidence, groups[0], best, records, study)
-    return evidence
-
-
-def _read_group(
-    evidence: Evidence, label: str, paths: list[Path], *, scheme: str | None, keep: bool
-) -> tuple[list[Record], bool]:
-    """Reads the runs of one loss; returns its records, and whether all have the same examples."""
-    pairs: Counter[Pair] = Counter()
-    records: list[Record] = []
-    same = True
-    for path in paths:
-        scored: list[Item] = []
-        items = _watch(read_items(path, scheme=scheme), evidence, pairs, scored)
-        if keep:
-            same = collect(records, items) and same
-        for _ in items:  # the rest of the file, or all of it if no records are kept
-            pass
-        ranking = rank(scored)
-        if ranking:
-            evidence.ranked.setdefault(label, []).append(ranking)
-    evidence.pairs[label] = {pair: count / len(paths) for pair, count in pairs.items()}
-    return records, same
-
-
-def _watch(
-    items: Iterable[Item], evidence: Evidence, pairs: Counter[Pair], scored: list[Item]
-) -> Iterator[Item]:
-    for item in items:
-        pairs.update(confuse(item))
-        evidence.words = evidence.words or bool(item.words)
-        if item.scores:
-            scored.append(item)
-        yield item
-
-
-def _compare(
-    evidence: Evidence,
-    base: Group,
-    best: Group | None,
-    records: dict[str, tuple[list[Record], int]],
-    study: Study,
-) -> None:
+        pairs: Counter[Pair] = Counter()
+        paths = files[group.label]
+        for path in paths:
+            items = list(read_items(path, scheme=scheme))
+            pairs.update(pair for item in items for pair in confuse(item))
+            evidence.words = evidence.words or any(item.words for item in items)
+            if ranking := rank(items):
+                evidence.ranked.setdefault(group.label, []).append(ranking)
+            compared = group.rank == 0 or group is best
+            if compared and not collect(records.setdefault(group.label, []), items):
+                evidence.why_no_changes = DIFFERENT
+        evidence.pairs[group.label] = {pair: count / len(paths) for pair, count in pairs.items()}
+    base = groups[0].label
     if best is None:
-        evidence.why_no_changes = f"there is nothing beside {base.label} to compare with"
-    if evidence.why_no_changes or best is None:
-        return
-    if base.label not in records or best.label not in records:
+        evidence.why_no_changes = f"there is nothing beside {base} to compare with"
+    elif not evidence.why_no_changes and not (files[base] and files[best.label]):
         evidence.why_no_changes = f"predictions.{study.split}.jsonl is missing"
-        return
-    (before, runs_before), (after, runs_after) = records[base.label], records[best.label]
-    pairs = zip(before, after, strict=False)
-    if len(before) != len(after) or not all(same(a.item, b.item) for a, b in pairs):
-        evidence.why_no_changes = DIFFERENT
-        return
-    changes = rank_changes(before, after, runs=(runs_before, runs_after))
-    evidence.changes = changes if changes.kept else None
+    elif not evidence.why_no_changes:
+        before, after = records[base], records[best.label]
+        if same((record.item for record in before), (record.item for record in after)):
+            runs = len(files[base]), len(files[best.label])
+            changes = rank_changes(before, after, runs=runs)
+            evidence.changes = changes if changes.kept else None
+        else:
+            evidence.why_no_changes = DIFFERENT
+    return evidence

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
-    from softf1.reports.study import Group
+    from collections.abc import Iterable
 
 Kind = Literal[
     "text", "verdict", "int", "score", "points", "number", "p", "share", "chance", "seconds"
@@ -160,10 +160,6 @@ def _finite(value: Any) -> Any:
 
 Trace = dict[str, Any]
 
-NAMED = "<extra>%{fullData.name}</extra>"
-"""Ends a hover text with the name of its trace."""
-
-
 ENDS = 12
 """How many last characters of a long name to keep: names with options often start alike."""
 
@@ -176,8 +172,10 @@ class Figure:
         id: Its name in the page.
         title: What it shows.
         summary: What the plot shows, in words, for screen readers.
-        traces: The data; of the first view where there are several.
-        layout: Axes and shapes; fonts, margins and colours are the page's.
+        traces: The data, where there is one view.
+        x: The axis across; fonts, margins and colours are the page's.
+        y: The axis up.
+        more: What else its layout has.
         table: The numbers behind it.
         height: In pixels.
         views: (name, traces) that a reader can choose between.
@@ -188,21 +186,22 @@ class Figure:
     id: str
     title: str
     summary: str
-    traces: list[Trace]
-    layout: dict[str, Any]
+    x: dict[str, Any]
+    y: dict[str, Any]
     table: Table
+    traces: list[Trace] = field(default_factory=list)
     height: int = 380
     views: list[tuple[str, list[Trace]]] = field(default_factory=list)
     chooser: str = ""
     wide: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
 
     def to_data(self) -> dict[str, Any]:
         """What the page's script draws."""
-        views = [{"name": name, "data": traces} for name, traces in self.views]
         return {
-            "data": self.traces,
-            "layout": {**self.layout, "height": self.height},
-            "views": views,
+            "data": self.views[0][1] if self.views else self.traces,
+            "layout": {"xaxis": self.x, "yaxis": self.y, **self.more, "height": self.height},
+            "views": [{"name": name, "data": traces} for name, traces in self.views],
         }
 
 
@@ -211,10 +210,39 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **options}
 
 
-def name_trace(group: Group) -> Trace:
-    """Trace settings for the entry of a group in the legend."""
-    name = plain(group.label, end=ENDS)
-    return {"name": name, "legendgroup": group.key, "meta": group.label}
+def scatter(
+    mode: str,
+    x: list[Any],
+    y: list[Any],
+    legend: Trace | None = None,
+    *,
+    hover: str = "",
+    **more: Any,
+) -> Trace:
+    """A trace of points or lines.
+
+    Args:
+        mode: What Plotly draws, such as `markers`.
+        x: Places across.
+        y: Places up.
+        legend: Settings of its entry in the legend.
+        hover: What a point says; after it comes the name of the trace, if it has one.
+        more: Other settings.
+    """
+    trace = {"type": "scatter", "mode": mode, **(legend or {}), "x": x, "y": y, **more}
+    if not hover:
+        return {**trace, "hoverinfo": "skip"}
+    name = "%{fullData.name}" if "name" in trace else ""
+    return {**trace, "hovertemplate": f"{hover}<extra>{name}</extra>"}
+
+
+def percent(fractions: Iterable[float | None]) -> list[float | None]:
+    """Fractions times 100; None stays None.
+
+    >>> percent([0.5, None])
+    [50.0, None]
+    """
+    return [None if value is None else 100 * value for value in fractions]
 
 
 def rows_of(names: list[str], *, limit: int = 32) -> dict[str, Any]:

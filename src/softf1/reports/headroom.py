@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softf1.metrics.counts import name_score
-from softf1.reports.figures import Column, Figure, Table, axis, columns, plain, rows_of
-from softf1.reports.reading import items_of, number, read_object, section
-from softf1.reports.study import mean_of
-
-if TYPE_CHECKING:
-    from softf1.reports.figures import Trace
-    from softf1.reports.study import Group, Study
+from softf1.reports.figures import Column, Figure, Table, Trace, axis, columns, plain, rows_of
+from softf1.reports.reading import number, objects_of, read_object
+from softf1.reports.study import Group, Study, mean_of
 
 FILE = "headroom.json"
 
@@ -33,15 +29,13 @@ def read_run_headroom(study: Study, groups: list[Group]) -> dict[str, list[Conte
 
 
 def _steps(content: Content) -> list[tuple[str, float]]:
-    pairs = [
-        (str(section(one).get("title")), number(section(one).get("score")))
-        for one in items_of(content.get("steps"))
-    ]
+    steps = objects_of(content.get("steps"))
+    pairs = [(str(step.get("title")), number(step.get("score"))) for step in steps]
     return [(title, score) for title, score in pairs if score is not None]
 
 
 def _parts(content: Content) -> list[Content]:
-    return [section(part) for part in items_of(content.get("parts"))]
+    return objects_of(content.get("parts"))
 
 
 def say_summary(headroom: dict[str, list[Content]]) -> str:
@@ -58,10 +52,9 @@ def say_summary(headroom: dict[str, list[Content]]) -> str:
 
 
 def _mean(runs: list[Content], key: str, name: str, column: str) -> float | None:
-    values = [
+    return mean_of(
         number(part.get(column)) for run in runs for part in _parts(run) if part.get(key) == name
-    ]
-    return mean_of(value for value in values if value is not None)
+    )
 
 
 def draw_headroom(study: Study, headroom: dict[str, list[Content]]) -> Figure | None:
@@ -83,12 +76,9 @@ def draw_headroom(study: Study, headroom: dict[str, list[Content]]) -> Figure | 
         id="plot-headroom",
         title="From the score as decided to 100, with",
         summary=f"{score} of {label} step by step: {reached}.",
-        traces=views[0][1],
-        layout={
-            "xaxis": axis(f"{score} (×100)", range=[0, 108]),
-            "yaxis": {**rows_of(titles, limit=44), "range": [len(titles) - 0.4, -0.6]},
-            "showlegend": False,
-        },
+        x=axis(f"{score} (×100)", range=[0, 108]),
+        y={**rows_of(titles, limit=44), "range": [len(titles) - 0.4, -0.6]},
+        more={"showlegend": False},
         views=views,
         chooser="Loss",
         height=140 + 44 * len(titles),
@@ -98,12 +88,7 @@ def draw_headroom(study: Study, headroom: dict[str, list[Content]]) -> Figure | 
             caption=f"What each part alone would give on {study.split}, means over seeds",
             columns=columns("loss", "part", Column("score", score, "score"), "gain:points"),
             rows=[
-                [
-                    label,
-                    title,
-                    _mean(runs, "title", title, "score"),
-                    _mean(runs, "title", title, "gain"),
-                ]
+                [label, title, *(_mean(runs, "title", title, key) for key in ("score", "gain"))]
                 for label, runs in headroom.items()
                 for title in dict.fromkeys(str(p.get("title")) for run in runs for p in _parts(run))
             ],
@@ -143,22 +128,20 @@ def _bars(runs: list[Content], titles: list[str]) -> Trace:
 
 def make_examples(headroom: dict[str, list[Content]]) -> Table | None:
     """A table with some examples of each part, from the first run of the first loss."""
+    label, runs = next(iter(headroom.items()))
     rows = [
-        [str(part.get("title")), *(str(section(one).get(key, "")) for key in _SHOWN)]
-        for part in _parts(next(iter(headroom.values()))[0])
-        for one in items_of(part.get("examples"))
+        [
+            str(part.get("title")),
+            *(str(one.get(key, "")) for key in ("id", "found", "gold", "text")),
+        ]
+        for part in _parts(runs[0])
+        for one in objects_of(part.get("examples"))
     ]
-    heads = (("id", "Example"), ("found", "Found"), ("gold", "Gold"), ("text", "Text"))
-    return (
-        Table(
-            id="headroom-examples",
-            caption=f"Examples behind the parts, of one run with {next(iter(headroom))}",
-            columns=columns("part", *(Column(*head) for head in heads)),
-            rows=rows,
-        )
-        if rows
-        else None
+    if not rows:
+        return None
+    return Table(
+        id="headroom-examples",
+        caption=f"Examples behind the parts, of one run with {label}",
+        columns=columns("part", Column("id", "Example"), "found", "gold", "text"),
+        rows=rows,
     )
-
-
-_SHOWN = ("id", "found", "gold", "text")

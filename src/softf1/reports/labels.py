@@ -7,25 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from softf1.reports.figures import (
-    NAMED,
     Column,
     Figure,
     Table,
+    Trace,
     axis,
     columns,
-    name_trace,
+    percent,
     plain,
     rows_of,
+    scatter,
     shorten,
 )
-from softf1.reports.reading import NONE, OUTSIDE, Pair, items_of, number, section
-from softf1.reports.study import mean_of
+from softf1.reports.reading import NONE, OUTSIDE, Pair, items_of, number, objects_of, section
+from softf1.reports.study import Group, Study, mean_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from softf1.reports.figures import Trace
-    from softf1.reports.study import Group, Study
+    from collections.abc import Mapping
 
 NAMES = ("precision", "recall", "f1")
 _STARTS = ("B-", "S-", "U-")
@@ -40,7 +38,7 @@ class Label:
     group: str
     train: int | None
     test: int | None
-    scores: dict[str, tuple[float | None, float | None, float | None]]
+    scores: dict[str, list[float | None]]
 
     @property
     def f1(self) -> dict[str, float]:
@@ -54,29 +52,27 @@ class Label:
 
 def read_labels(study: Study, groups: list[Group]) -> list[Label]:
     """Reads the labels, the most frequent first."""
-    listed = items_of(study.comparison.get("labels"))
+    listed = objects_of(study.comparison.get("labels"))
     labels = _compared(listed) if listed else _from_runs(study, groups)
     return sorted(labels, key=lambda label: (-(label.train or label.test or 0), label.name))
 
 
 def make_groups(study: Study, groups: list[Group]) -> Table | None:
     """A table of the mean F1 of head, mid and tail labels, from the comparison."""
-    listed = [one for one in items_of(study.comparison.get("groups")) if isinstance(one, dict)]
-    if not listed:
-        return None
     rows = [
         [
             str(one.get("group")),
             shorten(", ".join(map(str, items_of(one.get("labels")))), 120),
             *(number(section(one, "scores", group.label).get("f1")) for group in groups),
         ]
-        for one in listed
+        for one in objects_of(study.comparison.get("groups"))
     ]
-    heads = (Column("group", "Group"), Column("labels", "Labels"))
+    if not rows:
+        return None
     return Table(
         id="groups",
         caption="Mean F1 of head, mid and tail labels",
-        columns=(*heads, *(Column(g.label, g.label, "score") for g in groups)),
+        columns=columns("group", "labels", *(Column(g.label, g.label, "score") for g in groups)),
         rows=rows,
     )
 
@@ -93,7 +89,10 @@ def _compared(listed: list[dict[str, Any]]) -> list[Label]:
             group=str(one.get("group") or ""),
             train=_whole(one.get("support_train")),
             test=_whole(one.get("support_test")),
-            scores={loss: _triple(section(one, "scores", loss)) for loss in section(one, "scores")},
+            scores={
+                loss: [number(section(one, "scores", loss).get(key)) for key in NAMES]
+                for loss in section(one, "scores")
+            },
         )
         for one in listed
     ]
@@ -115,18 +114,15 @@ def _from_runs(study: Study, groups: list[Group]) -> list[Label]:
             train=counts.get(name),
             test=_whole(section(known, name).get("support")),
             scores={
-                loss: _triple({key: _mean_of(own, name, key) for key in NAMES})
+                loss: [
+                    mean_of(number(section(table, name).get(key)) for table in own) for key in NAMES
+                ]
                 for loss, own in tables.items()
                 if any(name in table for table in own)
             },
         )
         for name in names
     ]
-
-
-def _mean_of(tables: list[dict[str, Any]], name: str, key: str) -> float | None:
-    values = [number(section(table, name).get(key)) for table in tables if name in table]
-    return mean_of(value for value in values if value is not None)
 
 
 def _train_counts(result: dict[str, Any]) -> dict[str, int]:
@@ -139,11 +135,6 @@ def _train_counts(result: dict[str, Any]) -> dict[str, int]:
             if name.startswith(_STARTS):
                 counts[name[2:]] = counts.get(name[2:], 0) + size
     return counts
-
-
-def _triple(scores: dict[str, Any]) -> tuple[float | None, float | None, float | None]:
-    precision, recall, f1 = (number(scores.get(key)) for key in NAMES)
-    return precision, recall, f1
 
 
 def _whole(value: Any) -> int | None:
@@ -163,18 +154,16 @@ def draw_frequency(
     for group in groups:
         known = [label for label in labels if group.label in label.f1 and label.count(part)]
         counts = [label.count(part) for label in known]
-        scores = [100 * label.f1[group.label] for label in known]
-        hover = "%{customdata}<br>%{x:,} in " + part + ": F1 %{y:.1f}" + NAMED
+        scores = percent(label.f1[group.label] for label in known)
+        hover = "%{customdata}<br>%{x:,} in " + part + ": F1 %{y:.1f}"
         traces.append(_points(group, known, counts, scores, hover, shown))
     return Figure(
         id="plot-frequency",
         title="F1 of each label by its frequency",
         summary=_summary(labels, groups, part),
         traces=traces,
-        layout={
-            "xaxis": axis(f"examples of the label in {part} (log scale)", type="log", dtick=1),
-            "yaxis": axis("F1 (×100)", rangemode="tozero"),
-        },
+        x=axis(f"examples of the label in {part} (log scale)", type="log", dtick=1),
+        y=axis("F1 (×100)", rangemode="tozero"),
         table=make_label_table(labels, groups),
         height=400,
     )
@@ -186,10 +175,9 @@ def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, pa
     names = [f"{shorten(label.name, 22)} · {label.count(part):,}" for label in top]
     traces = []
     for group in groups:
-        known = [label.f1.get(group.label) for label in top]
-        scores = [None if f1 is None else 100 * f1 for f1 in known]
-        hover = "%{customdata}: F1 %{x:.1f}" + NAMED
-        traces.append(_points(group, top, scores, range(len(top)), hover, shown))
+        scores = percent(label.f1.get(group.label) for label in top)
+        hover = "%{customdata}: F1 %{x:.1f}"
+        traces.append(_points(group, top, scores, list(range(len(top))), hover, shown))
     more = f", the {ROWS} most frequent of {len(labels)}" if len(labels) > ROWS else ""
     rows = [
         [label.name, label.count(part), *(label.f1.get(group.label) for group in groups)]
@@ -200,10 +188,8 @@ def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, pa
         title=f"The same label by label{more}",
         summary=f"Labels from the most frequent in {part} to the rarest with F1 of each loss.",
         traces=traces,
-        layout={
-            "xaxis": axis("F1 (×100)"),
-            "yaxis": rows_of(names, limit=40),
-        },
+        x=axis("F1 (×100)"),
+        y=rows_of(names, limit=40),
         height=max(400, 150 + 26 * len(names)),
         table=Table(
             id="label-points",
@@ -244,25 +230,19 @@ def make_label_table(labels: list[Label], groups: list[Group]) -> Table:
 
 
 def _points(
-    group: Group,
-    labels: list[Label],
-    x: Iterable[Any],
-    y: Iterable[Any],
-    hover: str,
-    shown: set[str],
+    group: Group, labels: list[Label], x: list[Any], y: list[Any], hover: str, shown: set[str]
 ) -> Trace:
     """One point per label."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        **name_trace(group),
-        "x": list(x),
-        "y": list(y),
-        "customdata": [plain(label.name) for label in labels],
-        "marker": {"color": group.color, "symbol": group.symbol, "size": 10},
-        "visible": group.label in shown,
-        "hovertemplate": hover,
-    }
+    return scatter(
+        "markers",
+        x,
+        y,
+        group.legend,
+        customdata=[plain(label.name) for label in labels],
+        marker={"color": group.color, "symbol": group.symbol, "size": 10},
+        visible=group.label in shown,
+        hover=hover,
+    )
 
 
 def _summary(labels: list[Label], groups: list[Group], part: str) -> str:
@@ -340,11 +320,8 @@ def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str)
         id=f"plot-confusion-{side}",
         title="Labels of" if side == "left" else "beside those of",
         summary=f"Share of each gold label's {unit} that {first} gives each label.{worst}",
-        traces=views[0][1],
-        layout={
-            "xaxis": axis("predicted", **lines, tickangle=-45),
-            "yaxis": axis("gold", **lines | {"range": [len(labels) - 0.5, -0.5]}),
-        },
+        x=axis("predicted", **lines, tickangle=-45),
+        y=axis("gold", **lines | {"range": [len(labels) - 0.5, -0.5]}),
         views=views,
         chooser="Loss",
         height=size,
@@ -367,7 +344,7 @@ def _map(pairs: Pairs, labels: list[str]) -> Trace:
         "type": "heatmap",
         "x": list(range(len(labels))),
         "y": list(range(len(labels))),
-        "z": [[None if s is None else 100 * s for s in row] for row in table],
+        "z": [percent(row) for row in table],
         "customdata": counts,
         "text": [[_cell(s) if few else "" for s in row] for row in table],
         "texttemplate": "%{text}",

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 from softf1.files import flatten
 from softf1.metrics.counts import name_score
 from softf1.reports.figures import Column, Table, columns, shorten, show
-from softf1.reports.reading import items_of, number, section
-from softf1.reports.study import chosen_on, deviation, in_order, mean_of
-
-if TYPE_CHECKING:
-    from softf1.reports.study import Group, Study
+from softf1.reports.reading import items_of, number, objects_of, section
+from softf1.reports.study import Group, Study, chosen_on, deviation, in_order, mean_of
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """A key figure with its label and an explanation."""
 
     name: str
@@ -49,27 +45,23 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
     """The baseline, the best loss, their difference, and the size of the evidence."""
     score, split = name_score(study.metric), chosen_on(groups, study.metric)
     facts = []
-    for group in [groups[0]] + ([best] if best else []):
+    for group in filter(None, (groups[0], best)):
         values = group.scores(study.split, study.metric)
         spread = deviation(values)
-        note = (
-            f"± {show(spread, 'score')} over {len(values)} seeds" if spread is not None else "1 run"
-        )
-        role = (
-            "baseline" if group.rank == 0 and best else f"best other on {split}" if best else score
-        )
+        note = "1 run" if spread is None else f"± {show(spread, 'score')} over {len(values)} seeds"
+        role = f"best other on {split}" if group is best else "baseline" if best else score
         facts.append(Fact(f"{group.label} ({role})", show(mean_of(values), "score"), note))
     if best and number(best.row.get("difference")) is not None:
-        low, high = (show(number(best.row.get(key)), "points") for key in ("low", "high"))
-        value = show(number(best.row.get("difference")), "points")
+        value, low, high = (
+            show(number(best.row.get(key)), "points") for key in ("difference", "low", "high")
+        )
         facts.append(Fact(f"{best.label} − {groups[0].label}", value, f"95%: {low} to {high}"))
         p_holm = number(best.row.get("p_holm"))
         if p_holm is not None:
             losses = sum(group.competes for group in groups[1:])
             among = f" among {losses} losses" if losses > 1 else ""
-            facts.append(
-                Fact("is that more than chance?", _answer(best), f"p {show(p_holm, 'p')}{among}")
-            )
+            note = f"p {show(p_holm, 'p')}{among}"
+            facts.append(Fact("is that more than chance?", _answer(best), note))
     return facts
 
 
@@ -86,9 +78,8 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
     if study.unfinished:
         names = ", ".join(f"{name} ({state})" for name, state in study.unfinished[:8])
         more = f" and {len(study.unfinished) - 8} more" if len(study.unfinished) > 8 else ""
-        missing = (
-            "1 run has" if len(study.unfinished) == 1 else f"{len(study.unfinished)} runs have"
-        )
+        count = len(study.unfinished)
+        missing = "1 run has" if count == 1 else f"{count} runs have"
         notes.append(f"{missing} no result: {names}{more}.")
     parts = find_mismatches(study)
     if parts:
@@ -107,18 +98,15 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
 
 def _say_collapsed(groups: list[Group]) -> list[str]:
     """Notes about rows whose runs collapsed: they predict nothing, or a single class, on dev."""
-    dead = {g.label: sum(run.result.get("collapsed") is True for run in g.runs) for g in groups}
     return [
         f"{count} of {len(group.runs)} runs of {group.label} collapsed: on dev they find nothing, "
         "or one class alone."
         for group in groups
-        if (count := dead[group.label])
+        if (count := sum(run.result.get("collapsed") is True for run in group.runs))
     ]
 
 
-def _say_noise(study: Study, best: Group | None) -> str:
-    if best is None:
-        return ""
+def _say_noise(study: Study, best: Group) -> str:
     seeds, examples = (number(best.row.get(key)) for key in ("sd_seeds", "sd_examples"))
     runs = number(best.row.get("n")) or len(best.runs)
     if seeds is None or examples is None:
@@ -153,11 +141,14 @@ def _say_support(study: Study) -> str:
     )
 
 
+_TESTS = ("difference", "low", "high", "p_holm")
+
+
 def make_comparison(study: Study, groups: list[Group]) -> Table:
     """The table of losses, the best first."""
     score = name_score(study.metric)
     tested = any(group.row for group in groups)
-    ordered = sorted(groups, key=lambda g: -(g.mean(study.split, study.metric, row="mean") or 0.0))
+    ordered = sorted(groups, key=lambda g: -(number(_value(study, g, "mean")) or 0.0))
     if study.kind == "sweep":
         ordered = in_order(study, groups)
     tests = columns(
@@ -194,23 +185,20 @@ def _tells(study: Study, groups: list[Group], key: str) -> bool:
 
 
 def _value(study: Study, group: Group, key: str) -> object:
-    scores = group.scores(study.split, study.metric)
-    own = number(group.row.get(key))
+    """The value of a row in a column: from the comparison, else from its runs."""
     if key == "loss":
         return group.label
+    if key == "verdict":
+        return _explain(group, study.baseline) if group.rank else "baseline"
+    if key in _TESTS and group.rank == 0:
+        return None
+    own = number(group.row.get(key))
     if key == "n":
-        return int(own) if own is not None else len(group.runs)
-    if key == "mean":
-        return own if own is not None else mean_of(scores)
-    if key == "sd":
-        return own if own is not None else deviation(scores)
-    if key in ("precision", "recall"):
-        return own if own is not None else mean_of(group.scores(study.split, key))
-    if key == "calibration_error":
-        return own
-    if group.rank == 0:
-        return "baseline" if key == "verdict" else None
-    return _explain(group, study.baseline) if key == "verdict" else own
+        return len(group.runs) if own is None else int(own)
+    if own is None and key in ("mean", "sd", "precision", "recall"):
+        scores = group.scores(study.split, study.metric if key in ("mean", "sd") else key)
+        return deviation(scores) if key == "sd" else mean_of(scores)
+    return own
 
 
 def _explain(group: Group, baseline: str) -> str:
@@ -269,7 +257,9 @@ def make_runs_table(study: Study) -> Table:
     """The table of runs."""
     score = study.metric
     splits = [
-        s for s in ("dev", study.split) if any(r.score(s, score) is not None for r in study.trained)
+        split
+        for split in dict.fromkeys(("dev", study.split))
+        if any(run.score(split, score) is not None for run in study.trained)
     ]
     return Table(
         id="runs",
@@ -278,10 +268,7 @@ def make_runs_table(study: Study) -> Table:
             "run",
             "loss",
             "seed:int",
-            *(
-                Column(f"{split}_{score}", f"{name_score(score)} {split}", "score")
-                for split in dict.fromkeys(splits)
-            ),
+            *(Column(f"{s}_{score}", f"{name_score(score)} {s}", "score") for s in splits),
             "best_epoch:number",
             "steps:int",
             *(Column(f"seconds_{name}", f"s {name}", "seconds") for name in _SECONDS),
@@ -293,7 +280,7 @@ def make_runs_table(study: Study) -> Table:
                 run.id,
                 run.label,
                 run.seed,
-                *(run.score(split, score) for split in dict.fromkeys(splits)),
+                *(run.score(split, score) for split in splits),
                 number(section(run.result, "best").get("epoch")),
                 number(run.result.get("steps")),
                 *(number(section(run.result, "seconds").get(name)) for name in _SECONDS),
@@ -307,7 +294,7 @@ def make_runs_table(study: Study) -> Table:
 
 def make_tuning(study: Study) -> Table | None:
     """The table of trials that chose settings on dev."""
-    trials = [trial for trial in items_of(study.grid.get("tuning")) if isinstance(trial, dict)]
+    trials = objects_of(study.grid.get("tuning"))
     if not trials:
         return None
     keys = dict.fromkeys(key for trial in trials for key in section(trial, "values"))
@@ -329,7 +316,7 @@ def make_tuning(study: Study) -> Table | None:
                 number(trial.get("score")),
                 number(trial.get("share")),
                 number(trial.get("steps")),
-                *(_given(section(trial, "values"), key) for key in told),
+                *(_write(section(trial, "values").get(key, "")) for key in told),
             ]
             for trial in trials
         ],
@@ -338,21 +325,21 @@ def make_tuning(study: Study) -> Table | None:
 
 def list_warnings(study: Study) -> list[tuple[str, int]]:
     """Lists (warning, runs that gave it), in order of appearance."""
-    counts: dict[str, int] = {}
-    for run in study.trained:
-        for text in dict.fromkeys(map(str, items_of(run.result.get("warnings")))):
-            counts[text] = counts.get(text, 0) + 1
+    counts = Counter(
+        text
+        for run in study.trained
+        for text in dict.fromkeys(map(str, items_of(run.result.get("warnings"))))
+    )
     return list(counts.items())
 
 
 def find_mismatches(study: Study) -> list[str]:
     """Finds data files that differ between runs, whose scores are then not comparable."""
-    out = []
-    for part in ("train", "dev", "test"):
-        hashes = {_write(section(run.result, "data", part).get("sha256")) for run in study.trained}
-        if len(hashes) > 1:
-            out.append(part)
-    return out
+    return [
+        part
+        for part in ("train", "dev", "test")
+        if len({_write(section(r.result, "data", part).get("sha256")) for r in study.trained}) > 1
+    ]
 
 
 def _mib(size: Any) -> float | None:
@@ -364,10 +351,6 @@ def _values(values: Any) -> str:
     """The single value, or all different ones."""
     written = dict.fromkeys(map(_write, values))
     return shorten(" · ".join(written), 400)
-
-
-def _given(values: dict[str, Any], key: str) -> str:
-    return _write(values[key]) if key in values else ""
 
 
 def _write(value: Any) -> str:

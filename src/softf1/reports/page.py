@@ -12,15 +12,9 @@ from typing import TYPE_CHECKING, Any
 from softf1.errors import InputError
 from softf1.files import write_text
 from softf1.metrics.counts import name_score
-from softf1.reports.curves import (
-    draw_loss,
-    draw_operating,
-    draw_progress,
-    draw_recall,
-    read_learning,
-)
-from softf1.reports.evidence import make_changes_table, read_evidence
-from softf1.reports.figures import clean, policy_hash, raw, show, to_script_json
+from softf1.reports.curves import draw_learning, draw_operating, draw_recall
+from softf1.reports.evidence import Evidence, make_changes_table, read_evidence
+from softf1.reports.figures import Figure, Table, clean, policy_hash, raw, show, to_script_json
 from softf1.reports.headroom import draw_headroom, make_examples, read_run_headroom, say_summary
 from softf1.reports.labels import (
     draw_confusion,
@@ -43,14 +37,10 @@ from softf1.reports.overview import (
 )
 from softf1.reports.reading import section
 from softf1.reports.scores import draw_differences, draw_scores, draw_sweep, draw_trade
-from softf1.reports.study import Study, chosen_on, group_runs, pick_best, read_study
+from softf1.reports.study import Group, Study, chosen_on, group_runs, pick_best, read_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from softf1.reports.evidence import Evidence
-    from softf1.reports.figures import Figure, Table
-    from softf1.reports.study import Group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,25 +170,13 @@ def _sweep(study: Study) -> PageSection:
 
 
 def _learning(study: Study, groups: list[Group]) -> PageSection:
-    read = {
-        group.label: [
-            read_learning(run.folder / "metrics.jsonl", study.metric) for run in group.runs
-        ]
-        for group in groups
-        if not group.tuned
-    }
-    groups = [group for group in groups if group.label in read]
-    scores, losses = (
-        {label: [pair[i] for pair in pairs if len(pair[i].x)] for label, pairs in read.items()}
-        for i in (0, 1)
-    )
     return PageSection(
         id="learning",
         title="Learning curves",
         short="Learning",
         text="Thick lines are means over seeds, thin ones single runs. The values of different "
         "losses do not compare with each other, and a lower one is not a better model.",
-        figures=_some(draw_progress(groups, scores, study.metric), draw_loss(groups, losses)),
+        figures=_some(*draw_learning(groups, study.metric)),
         missing="no run has metrics.jsonl",
     )
 

@@ -97,6 +97,11 @@ def items_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def objects_of(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; what is no object is left out."""
+    return [item for item in items_of(value) if isinstance(item, dict)]
+
+
 Span = tuple[int, int, str]
 Unit = Span | str
 

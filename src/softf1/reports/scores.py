@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from softf1.files import flatten
 from softf1.metrics.counts import name_score
 from softf1.reports.figures import (
-    NAMED,
     Column,
     Figure,
     Table,
+    Trace,
     axis,
     columns,
-    name_trace,
+    percent,
     plain,
     rows_of,
+    scatter,
     show,
 )
 from softf1.reports.reading import number, section
-from softf1.reports.study import deviation, in_order, mean_of
-
-if TYPE_CHECKING:
-    from softf1.reports.figures import Trace
-    from softf1.reports.study import Group, Run, Study
-
+from softf1.reports.study import Group, Run, Study, deviation, in_order, mean_of
 
 SURE = 0.05
 """Points are filled below this corrected p-value."""
@@ -37,38 +33,33 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
     shown, score = _ordered(study, groups), name_score(study.metric)
     traces, rows = [], []
     for place, group in enumerate(shown):
-        scores = group.scores(study.split, study.metric)
-        name, middle = plain(group.label), mean_of(scores)
-        seeds = [run.seed for run in group.runs if run.score(study.split, study.metric) is not None]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [100 * score for score in scores],
-                "y": [place] * len(scores),
-                "customdata": [[name, seed] for seed in seeds],
-                "marker": {"color": group.color, "size": 8, "opacity": 0.45},
-                "hovertemplate": "%{customdata[0]}<br>seed %{customdata[1]}: %{x:.2f}"
-                "<extra></extra>",
-            }
-        )
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [None if middle is None else 100 * middle],
-                "y": [place],
-                "customdata": [name],
-                "marker": {
+        seeds = [(run.seed, run.score(study.split, study.metric)) for run in group.runs]
+        known = [(seed, score) for seed, score in seeds if score is not None]
+        name = plain(group.label)
+        traces += [
+            scatter(
+                "markers",
+                percent(score for _, score in known),
+                [place] * len(known),
+                customdata=[[name, seed] for seed, _ in known],
+                marker={"color": group.color, "size": 8, "opacity": 0.45},
+                hover="%{customdata[0]}<br>seed %{customdata[1]}: %{x:.2f}",
+            ),
+            scatter(
+                "markers",
+                percent([mean_of(score for _, score in known)]),
+                [place],
+                customdata=[name],
+                marker={
                     "symbol": "line-ns",
                     "size": 20,
                     "line": {"width": 3, "color": group.color},
                     "color": group.color,
                 },
-                "hovertemplate": "%{customdata}<br>mean %{x:.2f}<extra></extra>",
-            }
-        )
-        rows += [[group.label, seed, score] for seed, score in zip(seeds, scores, strict=True)]
+                hover="%{customdata}<br>mean %{x:.2f}",
+            ),
+        ]
+        rows += [[group.label, seed, score] for seed, score in known]
     top = max(groups, key=lambda group: mean_of(group.scores(study.split, study.metric)) or 0.0)
     best = show(mean_of(top.scores(study.split, study.metric)), "score")
     return Figure(
@@ -76,7 +67,8 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
         title=f"{score} on {study.split}, every seed",
         summary=f"One point a run for {len(groups)} rows. The highest mean is {top.label}, {best}.",
         traces=traces,
-        layout=_layout(shown, f"{score} on {study.split} (×100)"),
+        x=axis(f"{score} on {study.split} (×100)", zeroline=False),
+        y=rows_of([group.label for group in shown]),
         height=_height(shown),
         table=Table(
             id="scores-by-seed",
@@ -90,52 +82,49 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
 def draw_differences(study: Study, groups: list[Group]) -> Figure | None:
     """Draws a forest plot: differences to the baseline with 95% intervals."""
     shown = _ordered(study, groups)  # with the baseline, to line up with the plot of seeds
-    known = [group for group in shown if _interval(group) is not None]
+    known = [(place, group, *own) for place, group in enumerate(shown) if (own := _interval(group))]
     if not known:
         return None
-    traces = [_interval_trace(group, place) for place, group in enumerate(shown) if group in known]
     zero = {
         "type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper",
         "line": {"color": "var(--ink-2)", "width": 1, "dash": "dot"},
     }  # fmt: skip
-    layout = _layout(shown, "difference in points, 95% interval")
-    clear = [g.label for g in known if (_interval(g) or (0, 0, 0))[1] > 0]
-    worse = [g.label for g in known if (_interval(g) or (0, 0, 0))[2] < 0]
+    above = ", ".join(group.label for _, group, _, low, _ in known if low > 0)
+    below = ", ".join(group.label for _, group, _, _, high in known if high < 0)
     return Figure(
         id="plot-differences",
         title=f"Difference to {study.baseline}",
-        summary=f"Intervals wholly above zero: {', '.join(clear) or 'none'}; "
-        f"wholly below: {', '.join(worse) or 'none'}.",
-        traces=traces,
-        layout={**layout, "shapes": [zero]},
+        summary=f"Intervals wholly above zero: {above or 'none'}; wholly below: {below or 'none'}.",
+        traces=[_interval_trace(*one) for one in known],
+        x=axis("difference in points, 95% interval", zeroline=False),
+        y=rows_of([group.label for group in shown]),
+        more={"shapes": [zero]},
         height=_height(shown),
         table=Table(
             id="differences",
             caption=f"Difference to {study.baseline} with its 95% interval",
             columns=columns("loss", "difference:points", "low:points", "high:points"),
-            rows=[[group.label, *(_interval(group) or ())] for group in reversed(known)],
+            rows=[[group.label, *interval] for _, group, *interval in reversed(known)],
         ),
     )
 
 
 def _interval(group: Group) -> tuple[float, float, float] | None:
-    values = [number(group.row.get(key)) for key in ("difference", "low", "high")]
-    if group.rank == 0 or None in values:
+    """The difference to the baseline and both ends of its interval, if all are known."""
+    middle, low, high = (number(group.row.get(key)) for key in ("difference", "low", "high"))
+    if group.rank == 0 or middle is None or low is None or high is None:
         return None
-    middle, low, high = (value for value in values if value is not None)
     return middle, low, high
 
 
-def _interval_trace(group: Group, place: int) -> Trace:
-    middle, low, high = _interval(group) or (0.0, 0.0, 0.0)
+def _interval_trace(place: int, group: Group, middle: float, low: float, high: float) -> Trace:
     p = number(group.row.get("p_holm"))
     sure = p < SURE if p is not None else low > 0 or high < 0
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [100 * middle],
-        "y": [place],
-        "error_x": {
+    return scatter(
+        "markers",
+        [100 * middle],
+        [place],
+        error_x={
             "type": "data",
             "symmetric": False,
             "array": [100 * (high - middle)],
@@ -144,16 +133,15 @@ def _interval_trace(group: Group, place: int) -> Trace:
             "thickness": 2,
             "width": 5,
         },
-        "customdata": [[plain(group.label), 100 * low, 100 * high]],
-        "marker": {
+        customdata=[[plain(group.label), 100 * low, 100 * high]],
+        marker={
             "size": 11,
             "symbol": "circle" if sure else "circle-open",
             "color": group.color,
             "line": {"width": 2, "color": group.color},
         },
-        "hovertemplate": "%{customdata[0]}<br>%{x:+.2f} "
-        "[%{customdata[1]:+.2f}, %{customdata[2]:+.2f}]<extra></extra>",
-    }
+        hover="%{customdata[0]}<br>%{x:+.2f} [%{customdata[1]:+.2f}, %{customdata[2]:+.2f}]",
+    )
 
 
 def _ordered(study: Study, groups: list[Group]) -> list[Group]:
@@ -161,13 +149,6 @@ def _ordered(study: Study, groups: list[Group]) -> list[Group]:
     if study.kind == "sweep":
         return in_order(study, groups)[::-1]
     return sorted(groups, key=lambda g: mean_of(g.scores(study.split, study.metric)) or 0.0)
-
-
-def _layout(groups: list[Group], title: str) -> dict[str, object]:
-    return {
-        "xaxis": axis(title, zeroline=False),
-        "yaxis": rows_of([group.label for group in groups]),
-    }
 
 
 def _height(groups: list[Group]) -> int:
@@ -180,32 +161,28 @@ NAMES = ("recall", "precision")
 def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
     """Draws precision against recall: means as large points, seeds as small ones."""
     traces: list[Trace] = []
-    rows = []
+    rows: list[list[Any]] = []
     for group in groups:
         seeds = [[run.score(study.split, name) for name in NAMES] for run in group.runs]
-        points = [[r, p] for r, p in seeds if r is not None and p is not None]
-        middle = [mean_of(point[i] for point in points) for i in (0, 1)]
-        if not points:
-            continue
-        traces += _traces(group, points, [value or 0.0 for value in middle])
-        rows.append([group.label, middle[1], middle[0], len(points)])
-    if not traces or all(precision == recall for _, precision, recall, _ in rows):
+        points = [point for point in seeds if None not in point]
+        if points:
+            recall, precision = map(list, zip(*points, strict=True))
+            traces += _traces(group, recall, precision)
+            rows.append([group.label, mean_of(precision), mean_of(recall), len(points)])
+    if all(precision == recall for _, precision, recall, _ in rows):
         return None
     low, high = _limits(traces)
-    base = rows[0]
     summary = "; ".join(
-        f"{label}: precision {100 * (precision or 0):.1f}, recall {100 * (recall or 0):.1f}"
+        f"{label}: precision {100 * precision:.1f}, recall {100 * recall:.1f}"
         for label, precision, recall, _ in rows[:12]
     )
     return Figure(
         id="plot-trade",
-        title=f"What {base[0]} and the others trade",
+        title=f"What {rows[0][0]} and the others trade",
         summary=summary + ".",
         traces=_equal_f1(low, high) + traces,
-        layout={
-            "xaxis": axis("recall (×100)", range=[low[0], high[0]]),
-            "yaxis": axis("precision (×100)", range=[low[1], high[1]]),
-        },
+        x=axis("recall (×100)", range=[low[0], high[0]]),
+        y=axis("precision (×100)", range=[low[1], high[1]]),
         height=460,
         wide=True,
         table=Table(
@@ -217,30 +194,28 @@ def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
     )
 
 
-def _traces(group: Group, points: list[list[float]], middle: list[float]) -> list[Trace]:
+def _traces(group: Group, recall: list[float | None], precision: list[float | None]) -> list[Trace]:
     look = {"color": group.color, "symbol": group.symbol}
     hover = "recall %{x:.2f}, precision %{y:.2f}"
     return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [100 * point[0] for point in points],
-            "y": [100 * point[1] for point in points],
-            "name": plain(group.label),
-            "legendgroup": group.key,
-            "customdata": [run.seed for run in group.runs],
-            "marker": {**look, "size": 6, "opacity": 0.4},
-            "hovertemplate": f"seed %{{customdata}}<br>{hover}{NAMED}",
-        },
-        {
-            "type": "scatter",
-            "mode": "markers",
-            **name_trace(group),
-            "x": [100 * middle[0]],
-            "y": [100 * middle[1]],
-            "marker": {**look, "size": 14, "line": {"width": 1.5, "color": "var(--paper)"}},
-            "hovertemplate": f"mean<br>{hover}{NAMED}",
-        },
+        scatter(
+            "markers",
+            percent(recall),
+            percent(precision),
+            name=plain(group.label),
+            legendgroup=group.key,
+            customdata=[run.seed for run in group.runs],
+            marker={**look, "size": 6, "opacity": 0.4},
+            hover=f"seed %{{customdata}}<br>{hover}",
+        ),
+        scatter(
+            "markers",
+            percent([mean_of(recall)]),
+            percent([mean_of(precision)]),
+            group.legend,
+            marker={**look, "size": 14, "line": {"width": 1.5, "color": "var(--paper)"}},
+            hover=f"mean<br>{hover}",
+        ),
     ]
 
 
@@ -267,18 +242,16 @@ def _equal_f1(low: list[float], high: list[float]) -> list[Trace]:
             continue
         recall, precision = recall[inside], precision[inside]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+text",
-                "x": recall.tolist(),
-                "y": precision.tolist(),
-                "text": [f"F1 {f:g}"] + [""] * (len(recall) - 1),
-                "textposition": "top right",
-                "cliponaxis": False,
-                "textfont": {"color": "var(--ink-3)", "size": 10},
-                "line": {"color": "var(--ink-3)", "width": 0.8, "dash": "dot"},
-                "hoverinfo": "skip",
-            }
+            scatter(
+                "lines+text",
+                recall.tolist(),
+                precision.tolist(),
+                text=[f"F1 {f:g}"] + [""] * (len(recall) - 1),
+                textposition="top right",
+                cliponaxis=False,
+                textfont={"color": "var(--ink-3)", "size": 10},
+                line={"color": "var(--ink-3)", "width": 0.8, "dash": "dot"},
+            )
         )
     return traces
 
@@ -295,30 +268,23 @@ _LOOKS = (
 
 def draw_sweep(study: Study) -> Figure | None:
     """Draws scores over the first numeric setting; without a sweep, over an option of one loss."""
-    for key in study.axis:
-        points = _points(study.runs, key)
-        if len(points) >= FEWEST:
-            return _draw(study, key, points)
     of_loss: dict[str, list[Run]] = {}
     for run in study.runs:
         of_loss.setdefault(str(run.result.get("loss")), []).append(run)
-    for runs in of_loss.values():
-        first = runs[0].result
-        for option in {**section(first, "loss_options"), **section(first, "recipe", "loss")}:
-            points = _points(runs, f"loss.{option}")
-            if len(points) >= FEWEST:
-                return _draw(study, f"loss.{option}", points)
+    tried = [(study.runs, key) for key in study.axis]
+    for own in of_loss.values():
+        first = own[0].result
+        options = section(first, "loss_options") | section(first, "recipe", "loss")
+        tried += [(tuple(own), f"loss.{option}") for option in options]
+    for runs, key in tried:
+        by_value: dict[float, list[Run]] = {}
+        for run in runs:
+            value = setting(run, key)
+            if value is not None:
+                by_value.setdefault(value, []).append(run)
+        if len(by_value) >= FEWEST:
+            return _draw(study, key, dict(sorted(by_value.items())))
     return None
-
-
-def _points(runs: list[Run] | tuple[Run, ...], key: str) -> dict[float, list[Run]]:
-    """Runs by value, in order of the value."""
-    by_value: dict[float, list[Run]] = {}
-    for run in runs:
-        value = setting(run, key)
-        if value is not None:
-            by_value.setdefault(value, []).append(run)
-    return dict(sorted(by_value.items()))
 
 
 def setting(run: Run, key: str) -> float | None:
@@ -335,40 +301,35 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
     for role, color, symbol, dash in _LOOKS:
         name = study.metric if role == "primary" else role
         scores = [[run.score(study.split, name) for run in runs] for runs in points.values()]
-        known = [[value for value in column if value is not None] for column in scores]
-        if not any(known):
+        column = [mean_of(values) for values in scores]
+        if not any(value is not None for value in column):
             continue
-        means[name] = [mean_of(values) for values in known]
+        means[name] = column
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": plain(name_score(name)),
-                "legendgroup": role,
-                "meta": name_score(name),
-                "x": list(points),
-                "y": [None if value is None else 100 * value for value in means[name]],
-                "error_y": {
+            scatter(
+                "lines+markers",
+                list(points),
+                percent(column),
+                {"name": plain(name_score(name)), "legendgroup": role, "meta": name_score(name)},
+                error_y={
                     "type": "data",
-                    "array": [100 * (deviation(values) or 0.0) for values in known],
+                    "array": [100 * (deviation(values) or 0.0) for values in scores],
                     "color": color,
                     "thickness": 1,
                     "width": 3,
                 },
-                "line": {"color": color, "width": 2, "dash": dash},
-                "marker": {"color": color, "symbol": symbol, "size": 8},
-                "hovertemplate": "%{x}: %{y:.2f}" + NAMED,
-            }
+                line={"color": color, "width": 2, "dash": dash},
+                marker={"color": color, "symbol": symbol, "size": 8},
+                hover="%{x}: %{y:.2f}",
+            )
         )
     return Figure(
         id="plot-sweep",
         title=f"Scores against {key}",
-        summary=_summary(study, key, list(points), means),
+        summary=_summary(study, key, list(points), means.get(study.metric, [])),
         traces=traces,
-        layout={
-            "xaxis": axis(plain(key), zeroline=False),
-            "yaxis": axis(f"{study.split} (×100), mean ± sd over seeds"),
-        },
+        x=axis(plain(key), zeroline=False),
+        y=axis(f"{study.split} (×100), mean ± sd over seeds"),
         height=420,
         wide=True,
         table=Table(
@@ -387,13 +348,9 @@ def _draw(study: Study, key: str, points: dict[float, list[Run]]) -> Figure:
     )
 
 
-def _summary(
-    study: Study, key: str, values: list[float], means: dict[str, list[float | None]]
-) -> str:
-    column = means.get(study.metric) or []
-    known = [
-        (score, value) for score, value in zip(column, values, strict=False) if score is not None
-    ]
+def _summary(study: Study, key: str, values: list[float], scores: list[float | None]) -> str:
+    pairs = zip(scores, values, strict=False)
+    known = [(score, value) for score, value in pairs if score is not None]
     if not known:
         return f"Scores at {len(values)} values of {key}."
     score, value = max(known)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
 from softf1.files import flatten
+from softf1.reports.figures import ENDS, plain
 from softf1.reports.reading import items_of, need, number, read_object, section
 
 if TYPE_CHECKING:
@@ -111,11 +112,13 @@ def _read_grid(folder: Path) -> Study:
     for cell in need(grid, "cells", list, path):
         if not isinstance(cell, dict):
             raise InputError(f"wanted objects in cells, got {type(cell).__name__}", path=path)
-        run = _read_cell(folder, cell, path)
-        if run is None:
-            unfinished.append((str(cell.get("id")), str(cell.get("state", "missing"))))
+        place = folder / need(cell, "folder", str, path)
+        if not place.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"wanted cells inside the grid, got {cell['folder']!r}", path=path)
+        if (place / "result.json").is_file():
+            runs.append(_read_run(place, cell))
         else:
-            runs.append(run)
+            unfinished.append((str(cell.get("id")), str(cell.get("state", "missing"))))
     if not runs:
         raise InputError("wanted at least one finished run, got none", path=path)
     file = folder / "comparison.json"
@@ -146,22 +149,20 @@ def _check_comparison(comparison: dict[str, Any], path: Path) -> dict[str, Any]:
     return comparison
 
 
-def _read_cell(folder: Path, cell: dict[str, Any], path: Path) -> Run | None:
-    """Reads one run of a grid (a cell of grid.json); None if it is not finished."""
-    place = folder / need(cell, "folder", str, path)
-    if not place.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"wanted cells inside the grid, got {cell['folder']!r}", path=path)
-    if not (place / "result.json").is_file():
-        return None
-    result = _read_result(place / "result.json")
+def _read_run(folder: Path, cell: dict[str, Any] | None = None) -> Run:
+    """Reads a finished run; of a grid, with its cell of grid.json."""
+    path = folder / "result.json"
+    result = read_object(path)
+    need(result, "scores", dict, path)
+    own = cell or {"label": result.get("loss") or "?", "seed": result.get("seed")}
     return Run(
-        id=str(cell.get("id") or place.name),
-        label=str(cell.get("label") or cell.get("loss") or result.get("loss")),
-        seed=int(number(cell.get("seed")) or 0),
-        folder=place,
+        id=str(own.get("id") or folder.resolve().name),
+        label=str(own.get("label") or own.get("loss") or result.get("loss")),
+        seed=int(number(own.get("seed")) or 0),
+        folder=folder,
         result=result,
-        values=section(cell, "values"),
-        reference="seed" in cell and cell["seed"] is None,
+        values=section(own, "values"),
+        reference=cell is not None and "seed" in cell and cell["seed"] is None,
     )
 
 
@@ -186,7 +187,10 @@ def _tuned(runs: Iterable[Run], *, only: set[str] | None = None) -> list[Run]:
     ]
 
 
-def _read_runs(paths: Iterable[Path]) -> Study:
+def _read_runs(paths: Sequence[Path]) -> Study:
+    for path in paths:
+        if not (path / "result.json").is_file():
+            raise InputError("wanted a finished run with a result.json, got none", path=path)
     runs = name_runs([_read_run(path) for path in dict.fromkeys(paths)])
     labels = [run.label for run in runs]
     return Study(
@@ -196,26 +200,6 @@ def _read_runs(paths: Iterable[Path]) -> Study:
         metric=str(runs[0].result.get("headline") or "f1"),
         split=_common_split(runs),
     )
-
-
-def _read_run(folder: Path) -> Run:
-    path = folder / "result.json"
-    if not path.is_file():
-        raise InputError("wanted a finished run with a result.json, got none", path=folder)
-    result = _read_result(path)
-    return Run(
-        id=folder.resolve().name,
-        label=str(result.get("loss") or "?"),
-        seed=int(number(result.get("seed")) or 0),
-        folder=folder,
-        result=result,
-    )
-
-
-def _read_result(path: Path) -> dict[str, Any]:
-    result = read_object(path)
-    need(result, "scores", dict, path)
-    return result
 
 
 def name_runs(runs: list[Run]) -> list[Run]:
@@ -302,6 +286,12 @@ class Group:
         return f"g{self.rank}"
 
     @property
+    def legend(self) -> dict[str, Any]:
+        """The settings of its entry in a legend."""
+        name = plain(self.label, end=ENDS)
+        return {"name": name, "legendgroup": self.key, "meta": self.label}
+
+    @property
     def color(self) -> str:
         """Its CSS colour variable, defined for light and dark; ink for the baseline."""
         return "var(--ink-2)" if self.rank == 0 else f"var(--c{(self.rank - 1) % COLORS + 1})"
@@ -320,11 +310,6 @@ class Group:
         """The scores of all runs that have this metric."""
         scores = (run.score(split, name) for run in self.runs)
         return [value for value in scores if value is not None]
-
-    def mean(self, split: str, name: str, *, row: str | None = None) -> float | None:
-        """The mean over seeds, from the comparison (key `row`) or else from the runs."""
-        own = number(self.row.get(row or name))
-        return own if own is not None else mean_of(self.scores(split, name))
 
 
 def group_runs(study: Study) -> list[Group]:
@@ -370,24 +355,21 @@ def pick_best(groups: list[Group], metric: str) -> Group | None:
     return max(known, key=lambda g: mean_of(g.scores(split, metric)) or 0.0, default=None)
 
 
-def mean_of(values: Iterable[float]) -> float | None:
-    """The mean; None for no values.
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of the known values; None if none is known.
 
-    >>> mean_of([0.25, 0.75]), mean_of([])
+    >>> mean_of([0.25, None, 0.75]), mean_of([])
     (0.5, None)
     """
-    known = list(values)
-    return math.fsum(known) / len(known) if known else None
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
-def deviation(values: Iterable[float]) -> float | None:
-    """The standard deviation with n − 1; None for fewer than two values.
+def deviation(values: Iterable[float | None]) -> float | None:
+    """The standard deviation with n − 1; None for fewer than two known values.
 
-    >>> deviation([1.0, 3.0]), deviation([1.0])
+    >>> deviation([1.0, None, 3.0]), deviation([1.0])
     (1.4142135623730951, None)
     """
-    known = list(values)
-    if len(known) < 2:
-        return None
-    middle = math.fsum(known) / len(known)
-    return math.sqrt(math.fsum((x - middle) ** 2 for x in known) / (len(known) - 1))
+    known = [value for value in values if value is not None]
+    return stdev(known) if len(known) > 1 else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from softf1.errors import InputError
 from softf1.files import write_text
-from softf1.reports.figures import Column, Table, shorten, to_script_json
+from softf1.reports.figures import Column, Table, columns, shorten, to_script_json
 from softf1.reports.page import EXTRA, fill
 
 FILE, PAGE = "suspects.json", "suspects.html"
@@ -79,11 +79,10 @@ def _slug(kind: str) -> str:
 def make_confusions(suspects: list[dict[str, Any]]) -> Table:
     """A table of given and suggested labels, with counts."""
     pairs = Counter((_labels(one["given"]), _labels(one["suggested"])) for one in suspects)
-    columns = (Column("given", "Given"), Column("suggested", "Suggested"))
     return Table(
         id="confusions",
         caption="What is given and what is suggested, in the list below",
-        columns=(*columns, Column("count", "Suspects", "int")),
+        columns=columns("given", "suggested", Column("count", "Suspects", "int")),
         rows=[[*pair, count] for pair, count in pairs.most_common()],
     )
 
@@ -92,16 +91,11 @@ def make_list(suspects: list[dict[str, Any]]) -> Table:
     """A table of all suspects, for the download."""
     names = ("file", "line", "kind", "given", "suggested", "score", "text")
     rows = [
-        [
-            *(one[name] for name in names[:3]),
-            *(_say(one[name]) for name in names[3:5]),
-            one["score"],
-            one["text"],
-        ]
+        [_say(one[name]) if name in ("given", "suggested") else one[name] for name in names]
         for one in suspects
     ]
-    columns = tuple(Column(name, name) for name in names)
-    return Table(id="suspects", caption="Suspects", columns=columns, rows=rows)
+    heads = tuple(Column(name, name) for name in names)
+    return Table(id="suspects", caption="Suspects", columns=heads, rows=rows)
 
 
 def _labels(marks: list[dict[str, Any]]) -> str:
