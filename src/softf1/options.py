@@ -12,7 +12,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
@@ -158,8 +158,9 @@ def convert_value(value: Any, hint: Any, *, key: str) -> Any:
         return _convert_tuple(value, (*parts, ...), key=key)
     if origin is dict:
         return _convert_table(value, parts[1], key=key)
-    if is_dataclass(hint):
-        return _convert_section(value, hint, key=key)
+    if isinstance(hint, type) and is_dataclass(hint):
+        known = isinstance(value, hint)
+        return value if known else build_section(hint, _convert_table(value, Any, key=key), key)
     return _convert_any(value, key=key) if hint is Any else _convert_plain(value, hint, key=key)
 
 
@@ -280,16 +281,24 @@ def _convert_table(value: Any, hint: Any, *, key: str) -> dict[str, Any]:
     return {name: convert_value(one, hint, key=f"{key}.{name}") for name, one in value.items()}
 
 
-def _convert_section(value: Any, section: Any, *, key: str) -> Any:
-    """Converts a table to the dataclass that declares its keys and checks their values."""
-    if isinstance(value, section):
-        return value
-    known = option_types(section)
-    for name in _convert_table(value, Any, key=key):
-        if name not in known:
-            message = f"unknown key{nearest(name, known)}; known: {', '.join(known)}"
-            raise OptionError(f"{key}.{name}", message)
-    return section(**value)
+def build_section(section: Any, values: Mapping[str, Any], where: str) -> Any:
+    """Builds a dataclass from a table; its field `options`, if it has one, takes the other keys."""
+    known = {field.name: field for field in fields(section)}
+    free = known.pop("options", None) is not None
+    options = {key: value for key, value in values.items() if key not in known}
+    names = ", ".join(known)
+    if options and not free:
+        key = next(iter(options))
+        raise OptionError(f"{where}.{key}", f"unknown key{nearest(key, known)}; known: {names}")
+    for name, field in known.items():
+        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            near = get_close_matches(name, options, n=1)
+            if near:
+                message = f"unknown key (did you mean {name}?); known: {names}"
+                raise OptionError(f"{where}.{near[0]}", message)
+            raise OptionError(f"{where}.{name}", f"wanted this key in [{where}], got none")
+    typed = {key: value for key, value in values.items() if key in known}
+    return section(**typed, **({"options": options} if free else {}))
 
 
 def _in_range(value: Any, allowed: Range, *, key: str) -> Any:

@@ -7,15 +7,14 @@ import json
 import re
 import tomllib
 from copy import deepcopy
-from dataclasses import MISSING, asdict, fields, replace
-from difflib import get_close_matches
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import softf1
 from softf1.errors import InputError
 from softf1.models.encoders import MINILM, list_encoders
-from softf1.options import OptionError, nearest, wrong
+from softf1.options import OptionError, build_section, nearest, wrong
 from softf1.recipe.sections import SECTIONS, LossSection, Recipe
 
 if TYPE_CHECKING:
@@ -72,13 +71,17 @@ def build_recipe(values: Mapping[str, Any]) -> Recipe:
     """Builds a recipe from nested tables, as read from TOML."""
     for key in values:
         if key != "name" and key not in SECTIONS:
-            raise OptionError(key, f"unknown section{nearest(key, SECTIONS)}; {_known(SECTIONS)}")
+            known = ", ".join(SECTIONS)
+            raise OptionError(key, f"unknown section{nearest(key, SECTIONS)}; known: {known}")
     name = values.get("name")
     if not isinstance(name, str) or not name:
         raise wrong("name", "a string that is not empty", name)
     if any(mark in name for mark in "/\\\0"):  # the run folder has this name
         raise OptionError("name", f"wanted a name, not a path, got {name!r}")
-    parts = {key: _build_section(key, values.get(key, {})) for key in SECTIONS}
+    for key in SECTIONS:
+        if not isinstance(values.get(key, {}), dict):
+            raise wrong(key, f"a section [{key}]", values[key])
+    parts = {key: build_section(cls, values.get(key, {}), key) for key, cls in SECTIONS.items()}
     return Recipe(name=name, **parts)
 
 
@@ -105,35 +108,10 @@ def hash_recipe(recipe: Recipe) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _build_section(section: str, values: Any) -> Any:
-    if not isinstance(values, dict):
-        raise wrong(section, f"a section [{section}]", values)
-    cls = SECTIONS[section]
-    known = {field.name: field for field in fields(cls)}
-    free = known.pop("options", None) is not None
-    options = {key: value for key, value in values.items() if key not in known}
-    if options and not free:
-        key = next(iter(options))
-        raise OptionError(f"{section}.{key}", f"unknown key{nearest(key, known)}; {_known(known)}")
-    for name, field in known.items():
-        if name not in values and field.default is MISSING and field.default_factory is MISSING:
-            near = get_close_matches(name, options, n=1)
-            if near:
-                message = f"unknown key (did you mean {name}?); {_known(known)}"
-                raise OptionError(f"{section}.{near[0]}", message)
-            raise OptionError(f"{section}.{name}", f"wanted this key in [{section}], got none")
-    typed = {key: value for key, value in values.items() if key in known}
-    return cls(**typed, **({"options": options} if free else {}))
-
-
 def _describe(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _describe(one) for key, one in value.items() if one is not None}
     return list(value) if isinstance(value, tuple) else value
-
-
-def _known(names: Any) -> str:
-    return f"known: {', '.join(names)}"
 
 
 def change(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

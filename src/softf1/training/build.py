@@ -15,8 +15,9 @@ from softf1.errors import InputError
 from softf1.losses import prior_bias
 from softf1.models.encoders import find_encoders, import_encoder, list_encoders
 from softf1.models.lora import add_lora
-from softf1.recipe import Recipe, check_eval_target, with_values
+from softf1.recipe import Recipe, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose_values
+from softf1.recipe.checking import check_eval_target
 from softf1.tasks.registry import make_task
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
 from softf1.training.evaluation import check_metric

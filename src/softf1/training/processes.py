@@ -254,30 +254,19 @@ def gather(value: T) -> list[T]:
     return box
 
 
-@contextmanager
-def _without(variable: str) -> Iterator[None]:
-    """Context in which an environment variable is unset."""
-    value = os.environ.pop(variable, None)
-    try:
-        yield
-    finally:
-        if value is not None:
-            os.environ[variable] = value
-
-
 def _make_accelerator(trackers: tuple[str, ...], folder: Path | None) -> Any:
     from accelerate import Accelerator
 
+    sharded = os.environ.pop(FSDP, None)  # we shard ourselves, and accelerate's FSDP needs GPUs
+    # Without `cpu` it silently treats several CPU processes as separate trainings.
+    cpu, log_with = not torch.accelerator.is_available(), list(trackers) or None
     try:
-        with _without(FSDP):  # we shard ourselves, and accelerate's FSDP needs GPUs
-            # Otherwise it silently treats several CPU processes as separate trainings.
-            return Accelerator(
-                cpu=not torch.accelerator.is_available(),
-                log_with=list(trackers) or None,
-                project_dir=folder,
-            )
+        return Accelerator(cpu=cpu, log_with=log_with, project_dir=folder)
     except (ValueError, ImportError) as error:
         raise InputError(f"train.trackers: {error}") from error
+    finally:
+        if sharded is not None:
+            os.environ[FSDP] = sharded
 
 
 def _check_trackers(names: tuple[str, ...]) -> None:
