@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from softf1.data import rebalance
 from softf1.errors import InputError
-from softf1.training.batching import BatchSampler, eval_batches
-from softf1.training.loading import prefetch
+from softf1.training.batching import BatchSampler, eval_batches, prefetch
 
 MODES = {
     "size": {"batch_size": 16},

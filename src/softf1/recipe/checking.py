@@ -109,10 +109,17 @@ def _check_reader(task: Task) -> None:
 
 def _check_encoder(encoder: EncoderSection, task: Task) -> None:
     from softf1.models.encoders import check_sizes, find_scratch, list_encoders
+    from softf1.models.lora import find_peft
 
     name, options = encoder.name, encoder.options
-    _check_large(encoder, scratch=name in list_encoders())
-    if name not in list_encoders():
+    scratch = name in list_encoders()
+    for key in ("lora", "gradient_checkpointing"):
+        if scratch and getattr(encoder, key):
+            message = f"wanted a pretrained encoder, got {name}, which trains from scratch"
+            raise OptionError(f"encoder.{key}", message)
+    if encoder.lora is not None:
+        find_peft()
+    if not scratch:
         for option in options:
             known = " or ".join(list_encoders())
             raise OptionError(f"encoder.{option}", f"wanted options for {known} only, got one here")
@@ -127,18 +134,6 @@ def _check_encoder(encoder: EncoderSection, task: Task) -> None:
         key = named("encoder", options, str(error))
         said = f"option {key.removeprefix('encoder.')} of encoder {name}: "
         raise OptionError(key, str(error).removeprefix(said)) from error
-
-
-def _check_large(encoder: EncoderSection, *, scratch: bool) -> None:
-    """Checks options of pretrained encoders, and that peft is installed for LoRA."""
-    from softf1.models.lora import find_peft
-
-    for key in ("lora", "gradient_checkpointing"):
-        if scratch and getattr(encoder, key):
-            message = f"wanted a pretrained encoder, got {encoder.name}, which trains from scratch"
-            raise OptionError(f"encoder.{key}", message)
-    if encoder.lora is not None:
-        find_peft()
 
 
 def _check_loss(recipe: Recipe, *, softmax: bool) -> None:

@@ -17,13 +17,17 @@ A task says which stratum an item is in. Of two strata the first three are the p
 +positive and −negative; where `softf1.data.rebalance` edits the copies, these repeat them.
 
 Rows are padded to one of a few widths, the buckets: every shape costs a compilation or a CUDA
-graph. `collate_rows` makes tensors of them, with a constant number of rows.
+graph. `collate_rows` makes tensors of them, with a constant number of rows; `prefetch` makes them
+ahead of time.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -33,13 +37,15 @@ from softf1.errors import InputError
 from softf1.tasks.base import IGNORE, Batch, Features, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
     from softf1.models.tokenizers import Tokenizer
 
     Ints = NDArray[np.int64]
+
+T, U = TypeVar("T"), TypeVar("U")
 
 POOL = 128
 """Steps in a pool: enough that rows of a step differ little, few enough to stay random."""
@@ -277,6 +283,30 @@ def _place(value: Tensor, more: int, *, empty: bool) -> Tensor:
     if value.dtype == torch.bool:
         return repeat_first(value, more)
     return value[:0] if empty else value
+
+
+def prefetch(make: Callable[[T], U], work: Iterable[T], *, depth: int = 2) -> Iterator[U]:
+    """Like `map(make, work)`, with `depth` results and one in progress ahead, made in a thread.
+
+    An exception is raised after the results before it. Closing the iterator, or
+    dropping it, ends the thread as soon as the `make` in progress returns.
+
+    >>> list(prefetch(lambda x: x * x, range(4)))
+    [0, 1, 4, 9]
+    """
+    left = iter(work)
+
+    def make_next() -> list[U]:
+        return [make(one) for one in islice(left, 1)]
+
+    pool = ThreadPoolExecutor(1, "prefetch")
+    try:
+        ahead = deque(pool.submit(make_next) for _ in range(depth + 1))
+        while result := ahead.popleft().result():
+            ahead.append(pool.submit(make_next))
+            yield result.pop()  # no reference here while the caller works with it
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def draw_items(sampler: str, items: int, strata: Ints | None, random: np.random.Generator) -> Ints:

@@ -18,8 +18,7 @@ from torch import Tensor, distributed, nn
 from softf1.errors import InputError
 from softf1.files import finite, new_file, write_json
 from softf1.tasks.base import Batch, Features, Logits, Prediction, Task, format_line, join
-from softf1.training.batching import MicroBatch, eval_batches
-from softf1.training.loading import prefetch
+from softf1.training.batching import MicroBatch, eval_batches, prefetch
 from softf1.training.processes import unwrap
 
 if TYPE_CHECKING:

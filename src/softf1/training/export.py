@@ -83,9 +83,9 @@ def _write(loaded: Loaded, run: Path, out: Path | None, *, int8: bool) -> Export
         raise InputError(f"task {loaded.task.kind} has no ONNX form: {why}", path=run)
     path = out if out is not None else run / ("model.int8.onnx" if int8 else "model.onnx")
     check_target(path)
-    names = list(sample(loaded, 2, 8))
-    outputs = list(_run(loaded.model, sample(loaded, 2, 8)))
-    program = _export(loaded, outputs, find_model(run))
+    inputs = sample(loaded, 2, 8)
+    outputs = list(_run(loaded.model, inputs))
+    program = _export(loaded, inputs, outputs, find_model(run))
     add_metadata(program, loaded)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
     if int8 and weights > LARGEST:
@@ -102,7 +102,7 @@ def _write(loaded: Loaded, run: Path, out: Path | None, *, int8: bool) -> Export
         for part in sorted(folder.iterdir(), reverse=True):  # the file that names others last
             part.replace(path.with_name(part.name))
         sync_folder(path.parent)
-    return Exported(path, names, outputs, difference)
+    return Exported(path, list(inputs), outputs, difference)
 
 
 def quantize(path: Path) -> None:
@@ -161,9 +161,8 @@ def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:
     }
 
 
-def _export(loaded: Loaded, outputs: list[str], folder: Path) -> Any:
+def _export(loaded: Loaded, inputs: dict[str, Tensor], outputs: list[str], folder: Path) -> Any:
     """Exports the model with torch's exporter, without its printed output."""
-    inputs = sample(loaded, 2, 8)
     batch, sequence = torch.export.Dim("batch"), torch.export.Dim("sequence")
     try:
         with torch.no_grad(), quiet():

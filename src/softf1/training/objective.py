@@ -66,10 +66,9 @@ class Objective(nn.Module):
         super().__init__()
         self.expected, self.consistency = expected, consistency
         self.kept: Tensor | None = None
-        self.losses = nn.ModuleDict(losses)
         if consistency:
-            made = {key: ConsistentLoss(loss, consistency) for key, loss in losses.items()}
-            self.losses = nn.ModuleDict(made)
+            losses = {key: ConsistentLoss(loss, consistency) for key, loss in losses.items()}
+        self.losses = nn.ModuleDict(losses)
         self.weights, self.counts, self.statistics = weights, counts, statistics
         self.windows: dict[str, WindowLoss] = {}
 
@@ -292,7 +291,10 @@ def parameter_groups(model: nn.Module, task: Task, train: TrainSection) -> list[
     group. Parameters that no loss reaches are included: they never get a gradient, and so the
     groups do not depend on whether somebody froze them.
     """
-    head = _head_parameters(model, task)
+    inside = {parameter for part in find_encoders(model) for parameter in part.parameters()}
+    head = {p for own in task.heads(model).values() for p in own.layer.parameters()}
+    if inside:
+        head = set(model.parameters()) - inside
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     frozen = list_frozen(model)
     for name, parameter in model.named_parameters():
@@ -363,10 +365,3 @@ def count_steps(train: TrainSection, per_epoch: int) -> int:
     """Counts the optimizer steps of a training without early stopping."""
     steps = max(1, round(train.epochs * per_epoch))
     return min(steps, train.max_steps) if train.max_steps else steps
-
-
-def _head_parameters(model: nn.Module, task: Task) -> set[nn.Parameter]:
-    inside = {parameter for part in find_encoders(model) for parameter in part.parameters()}
-    if inside:
-        return set(model.parameters()) - inside
-    return {p for head in task.heads(model).values() for p in head.layer.parameters()}

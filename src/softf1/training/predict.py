@@ -14,9 +14,9 @@ from softf1.data.registry import FORMATS
 from softf1.errors import InputError
 from softf1.recipe import Recipe, read_recipe
 from softf1.tasks.base import Features, Prediction, Task, format_line
+from softf1.training.batching import prefetch
 from softf1.training.datasets import check_gold, read_parts, take_dev
 from softf1.training.evaluation import evaluate, predict_logits
-from softf1.training.loading import prefetch
 from softf1.training.publish import Loaded, load_model
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from softf1.errors import InputError, RunError
 from softf1.files import finite
 from softf1.models.lora import merge_lora
 from softf1.recipe import Recipe, describe_recipe
-from softf1.training.batching import MicroBatch, collate_rows
+from softf1.training.batching import MicroBatch, collate_rows, prefetch
 from softf1.training.build import (
     make_batch_sampler,
     make_stepper,
@@ -25,7 +25,6 @@ from softf1.training.build import (
 from softf1.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.evaluation import Evaluated, predict_logits, read_score
-from softf1.training.loading import prefetch
 from softf1.training.objective import count_steps, rate_factor, set_rate
 from softf1.training.processes import (
     Processes,
