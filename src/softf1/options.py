@@ -182,7 +182,16 @@ def look_up(name: str, names: Mapping[str, T], what: str) -> T:
     """Returns the entry of that name; the error for an unknown name lists the known ones."""
     if name in names:
         return names[name]
-    raise InputError(f"unknown {what} {name!r}{nearest(name, names)}; known: {', '.join(names)}")
+    raise InputError(say_unknown(f"{what} {name!r}", name, names))
+
+
+def say_unknown(what: str, name: str, names: Iterable[str]) -> str:
+    """The message about an unknown name: the nearest known one, and all of them.
+
+    >>> say_unknown("section", "los", ["loss", "train"])
+    'unknown section (did you mean loss?); known: loss, train'
+    """
+    return f"unknown {what}{nearest(name, names)}; known: {', '.join(names)}"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -286,15 +295,14 @@ def build_section(section: Any, values: Mapping[str, Any], where: str) -> Any:
     known = {field.name: field for field in fields(section)}
     free = known.pop("options", None) is not None
     options = {key: value for key, value in values.items() if key not in known}
-    names = ", ".join(known)
     if options and not free:
         key = next(iter(options))
-        raise OptionError(f"{where}.{key}", f"unknown key{nearest(key, known)}; known: {names}")
+        raise OptionError(f"{where}.{key}", say_unknown("key", key, known))
     for name, field in known.items():
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
             near = get_close_matches(name, options, n=1)
             if near:
-                message = f"unknown key (did you mean {name}?); known: {names}"
+                message = f"unknown key (did you mean {name}?); known: {', '.join(known)}"
                 raise OptionError(f"{where}.{near[0]}", message)
             raise OptionError(f"{where}.{name}", f"wanted this key in [{where}], got none")
     typed = {key: value for key, value in values.items() if key in known}

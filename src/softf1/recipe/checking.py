@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
-from softf1.options import OptionError, convert_value, named, nearest, option_types
+from softf1.options import OptionError, convert_value, named, nearest, option_types, say_unknown
 from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import find_recipe_file, load_toml, locate, parse_override
 
@@ -75,9 +75,7 @@ def _check_task(recipe: Recipe) -> Task:
 
     kind, options = recipe.task.kind, recipe.task.options
     if kind not in list_tasks():
-        known = ", ".join(list_tasks())
-        message = f"unknown task {kind!r}{nearest(kind, list_tasks())}; known: {known}"
-        raise OptionError("task.kind", message)
+        raise OptionError("task.kind", say_unknown(f"task {kind!r}", kind, list_tasks()))
     try:
         task = make_task(kind, **options)
     except InputError as error:
@@ -176,8 +174,7 @@ def _check_names(loss: LossSection) -> None:
     names = (AUTO, *loss_names())
     for part in loss.name.split("+"):
         if part not in names:
-            message = f"unknown loss {part!r}{nearest(part, names)}; known: {', '.join(names)}"
-            raise OptionError("loss.name", message)
+            raise OptionError("loss.name", say_unknown(f"loss {part!r}", part, names))
         if not isinstance(loss.options.get(part, {}), dict):
             raise OptionError(f"loss.{part}", f"wanted a table, got {loss.options[part]!r}")
     for key, value in list_excluded(loss.options):

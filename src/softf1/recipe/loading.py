@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import softf1
 from softf1.errors import InputError
 from softf1.models.encoders import MINILM, list_encoders
-from softf1.options import OptionError, build_section, nearest, wrong
+from softf1.options import OptionError, build_section, nearest, say_unknown, wrong
 from softf1.recipe.sections import SECTIONS, LossSection, Recipe
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def build_recipe(values: Mapping[str, Any]) -> Recipe:
     """Builds a recipe from nested tables, as read from TOML."""
     for key in values:
         if key != "name" and key not in SECTIONS:
-            known = ", ".join(SECTIONS)
-            raise OptionError(key, f"unknown section{nearest(key, SECTIONS)}; known: {known}")
+            raise OptionError(key, say_unknown("section", key, SECTIONS))
     name = values.get("name")
     if not isinstance(name, str) or not name:
         raise wrong("name", "a string that is not empty", name)

@@ -105,16 +105,14 @@ def find_step(
     weight: Tensor, gradient: Tensor, epsilon: float, *, relative: bool, direction: Direction
 ) -> Tensor:
     """Returns r for the rows of the matrix on this process, without synchronising with the GPU."""
-    norm = total_norm(gradient)
-    step = local(gradient)
+    step, norm = local(gradient), total_norm(gradient)
+    length = norm
     if direction == "random":
-        noise = torch.randn_like(step) * step.any(-1, keepdim=True)
-        squares = noise.square().sum()
+        step = torch.randn_like(step) * step.any(-1, keepdim=True)
+        squares = step.square().sum()
         if hasattr(gradient, "full_tensor"):  # other processes hold the rest of the matrix
             distributed.all_reduce(squares)
-        step, length = noise, squares.sqrt()
-    else:
-        length = norm
+        length = squares.sqrt()
     if relative:
         length = length / (total_norm(weight) / weight.shape[0] ** 0.5)
     able = torch.isfinite(norm) & (norm > 0) & torch.isfinite(length) & (length > 0)

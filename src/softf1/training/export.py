@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,8 +26,6 @@ from softf1.training.publish import Loaded, find_model, fold_decision, load_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
     from softf1.tasks.base import Task
 
@@ -95,10 +92,10 @@ def _write(loaded: Loaded, run: Path, out: Path | None, *, int8: bool) -> Export
     with scratch_folder(path.parent) as folder:
         made = folder / path.name
         program.save(made, external_data=weights > LARGEST)
-        difference = compare_outputs(loaded, made)
+        difference = compare_outputs(loaded, made, CLOSE)
         if int8:
             quantize(made)
-            difference = compare_outputs(loaded, made, close=float("inf"))
+            difference = compare_outputs(loaded, made, float("inf"))
         for part in sorted(folder.iterdir(), reverse=True):  # the file that names others last
             part.replace(path.with_name(part.name))
         sync_folder(path.parent)
@@ -189,44 +186,40 @@ def add_metadata(program: Any, loaded: Loaded) -> None:
     program.model.metadata_props.update(about)
 
 
-def start_session(path: Path) -> Any:
-    """The file in onnxruntime, with as many threads as torch."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = torch.get_num_threads()
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def compare_outputs(loaded: Loaded, path: Path, *, close: float | None = None) -> float:
+def compare_outputs(loaded: Loaded, path: Path, close: float) -> float:
     """Returns the largest difference between onnxruntime and torch; raises above `close`."""
-    close = CLOSE if close is None else close
     differences = []
     try:
-        session = start_session(path)
+        exported = OnnxModel(path)
         for rows, width in SHAPES:
             inputs = sample(loaded, rows, min(width, loaded.tokenizer.limit))
-            wanted = _run(loaded.model, inputs)
-            given = {name: value.numpy() for name, value in inputs.items()}
-            got = session.run(list(wanted), given)
-            mask = given["attention_mask"].astype(bool)
-            differences += [_apart(a, b, mask) for a, b in zip(got, wanted.values(), strict=True)]
+            mask, found = inputs["attention_mask"].bool(), exported(**inputs)
+            for name, wanted in _run(loaded.model, inputs).items():
+                apart = (found[name] - wanted).abs()
+                # Kernels may differ in padding.
+                inside = apart[mask] if apart.shape[:2] == mask.shape else apart
+                differences.append(inside.max())
     except Exception as error:
         raise InputError(f"onnxruntime refuses what was exported: {reason(error)}") from error
-    largest = float(np.max(differences))
+    largest = torch.stack(differences).max().item()
     if not largest <= close:  # nor if it is no number
         raise InputError(f"wanted outputs within {close} of torch's, got {largest:.2g} apart")
     return largest
 
 
 class OnnxModel(nn.Module):
-    """An exported file in place of the model that it was made from."""
+    """An exported file in place of the model that it was made from, with as many threads."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__()
         try:
-            self.session = start_session(Path(path))
+            import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 3
+            options.intra_op_num_threads = torch.get_num_threads()
+            here = ["CPUExecutionProvider"]
+            self.session = onnxruntime.InferenceSession(Path(path), options, providers=here)
         except ImportError:
             raise InputError("--onnx needs the packages of softf1[onnx]") from None
         except Exception as error:  # onnxruntime has a class for each of many things
@@ -268,12 +261,6 @@ class OnnxOutput(dict[str, Tensor]):
             return self[name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-def _apart(got: NDArray[Any], wanted: NDArray[Any], mask: NDArray[np.bool_]) -> Any:
-    """Returns the largest difference outside of padding, where kernels may differ."""
-    apart = np.abs(got - wanted)
-    return np.max(apart[mask] if apart.shape[:2] == mask.shape else apart)
 
 
 class Tensors(nn.Module):
@@ -344,10 +331,9 @@ def _gates(lstm: nn.LSTM, name: str) -> Tensor:
     return torch.cat([entry, out, forget, cell])
 
 
-def _run(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Any]:
-    with torch.no_grad():
-        output = Tensors(model, list(inputs))(*inputs.values())
-    return {name: value.numpy() for name, value in output.items()}
+@torch.no_grad()
+def _run(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    return Tensors(model, list(inputs)).forward(*inputs.values())
 
 
 def reason(error: BaseException) -> str:

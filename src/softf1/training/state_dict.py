@@ -78,11 +78,10 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
 def optimizer_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
     """The parameter groups for JSON: parameter names, learning rates and other options."""
     names = _parameters(model)
-    out = []
-    for group in optimizer.param_groups:
-        options = {key: value for key, value in group.items() if key != "params"}
-        out.append({"params": [names[id(p)] for p in group["params"]]} | options)
-    return out
+    return [
+        group | {"params": [names[id(parameter)] for parameter in group["params"]]}
+        for group in optimizer.param_groups
+    ]
 
 
 def load_optimizer_tensors(
