@@ -185,8 +185,8 @@ def compare_exports(options: argparse.Namespace) -> list[dict[str, Any]]:
     return [
         {
             "model": side,
-            "metric": scores[side].headline,
-            "score": round(scores[side].scores[scores[side].headline], 4),
+            "metric": scores[side].metric,
+            "score": round(scores[side].scores[scores[side].metric], 4),
             "examples": scores[side].examples,
             "sentences_per_s": round(len(examples) / clock, 1),
             "sentences_per_cpu_s": round(len(examples) / processor, 1),

@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -185,7 +185,7 @@ def look_up(name: str, names: Mapping[str, T], what: str) -> T:
     raise InputError(say_unknown(f"{what} {name!r}", name, names))
 
 
-def say_unknown(what: str, name: str, names: Iterable[str]) -> str:
+def say_unknown(what: str, name: str, names: Collection[str]) -> str:
     """The message about an unknown name: the nearest known one, and all of them.
 
     >>> say_unknown("section", "los", ["loss", "train"])

@@ -13,20 +13,18 @@ from hypothesis import strategies as st
 import softf1
 from softf1.errors import InputError
 from softf1.recipe import (
-    build_recipe,
-    describe_recipe,
-    format_recipe,
-    hash_recipe,
-    read_recipe,
-    with_values,
-)
-from softf1.recipe.sections import (
     EncoderSection,
     EvalSection,
     LossSection,
     Recipe,
     TaskSection,
     TrainSection,
+    build_recipe,
+    describe_recipe,
+    format_recipe,
+    hash_recipe,
+    read_recipe,
+    with_values,
 )
 
 TEXT = """\

@@ -10,8 +10,9 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 import pytest
 
 from softf1.options import WORDS, option_types
+from softf1.recipe import SECTIONS
 from softf1.recipe.loading import list_recipes, read_header
-from softf1.recipe.sections import SECTIONS, LoraSection
+from softf1.recipe.sections import LoraSection
 
 PAGE = Path(__file__).parents[2] / "docs/recipes.md"
 TABLES = SECTIONS | {"encoder.lora": LoraSection}

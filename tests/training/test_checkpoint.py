@@ -134,8 +134,8 @@ def test_the_newest_two_are_kept(tmp_path):
     for step in (5, 100, 20, 110):  # 20 follows a resume: 100 is of another past
         save(tmp_path, step)
     assert steps(tmp_path) == ["step-00000020", "step-00000110"]
-    save(tmp_path, 120, keep=1)
-    assert steps(tmp_path) == ["step-00000120"]
+    save(tmp_path, 120)
+    assert steps(tmp_path) == ["step-00000110", "step-00000120"]
 
 
 def test_the_same_step_is_replaced(tmp_path):

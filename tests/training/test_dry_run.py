@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from softf1.errors import InputError
-from softf1.recipe import build_recipe, read_recipe, with_values
-from softf1.recipe.sections import EncoderSection
+from softf1.recipe import EncoderSection, build_recipe, read_recipe, with_values
 from softf1.training.dry_run import activation_bytes, describe_cost, describe_run
 from softf1.training.run import train_run
 from tests.training.toys import write_recipe

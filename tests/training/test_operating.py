@@ -8,8 +8,8 @@ from softf1.cli.main import main
 from softf1.cli.show import format_result
 from softf1.errors import InputError
 from softf1.experiments.compare import make_runs
-from softf1.options import OptionError
 from softf1.recipe import (
+    OptionError,
     build_recipe,
     check_recipe,
     describe_recipe,

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     name = scored.split or "scores"
     print(f"{printable(scored.data)}: {scored.examples:,} examples\n")
-    print(format_scores({"headline": scored.headline, "scores": {name: scored.scores}}))
+    print(format_scores({"headline": scored.metric, "scores": {name: scored.scores}}))
     if scored.scores.get("labels"):
         print(f"\n{format_labels(scored.scores['labels'])}")
     print_notes(scored.notes)

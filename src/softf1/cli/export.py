@@ -47,5 +47,5 @@ def print_scores(folder: str, exported: Path) -> None:
         return
     for name, onnx in (("float32", None), ("int8", exported)):
         scored = rescore(folder, onnx=onnx)
-        score = 100 * scored.scores[scored.headline]
-        print(f"{name}: {scored.headline} {score:.2f} on {printable(scored.data)}")
+        score = 100 * scored.scores[scored.metric]
+        print(f"{name}: {scored.metric} {score:.2f} on {printable(scored.data)}")

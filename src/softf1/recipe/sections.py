@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from softf1.options import OptionError, Range, check_fields
+from softf1.options import OptionError, Range, check_fields, option_types
 
 if TYPE_CHECKING:
     from softf1.metrics.operating import Target
@@ -292,13 +292,7 @@ class Recipe:
     eval: EvalSection
 
 
-SECTIONS: dict[str, type] = {
-    "task": TaskSection,
-    "encoder": EncoderSection,
-    "loss": LossSection,
-    "train": TrainSection,
-    "eval": EvalSection,
-}
+SECTIONS: dict[str, type] = {k: cls for k, cls in option_types(Recipe).items() if k != "name"}
 
 
 def _refuse_known(section: Any, where: str) -> None:

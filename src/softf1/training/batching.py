@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-T, U = TypeVar("T"), TypeVar("U")
+T = TypeVar("T")
+U = TypeVar("U")
 
 POOL = 128
 """Steps in a pool: enough that rows of a step differ little, few enough to stay random."""

@@ -90,10 +90,8 @@ def save_checkpoint(
     step: int,
     tensors: Mapping[str, Mapping[str, Tensor]],
     state: Mapping[str, Any],
-    *,
-    keep: int = 2,
 ) -> Path:
-    """Save a checkpoint and remove all but the newest `keep`.
+    """Save a checkpoint and remove all but this one and the one before it.
 
     Args:
         folder: Where checkpoints are.
@@ -101,7 +99,6 @@ def save_checkpoint(
             and removed.
         tensors: One safetensors file per entry; the tensors may be on any device.
         state: What JSON can hold; tuples come back as lists.
-        keep: How many checkpoints to keep, this one included.
 
     Returns:
         Its folder.
@@ -110,12 +107,12 @@ def save_checkpoint(
         OSError: It could not be written, for example on a full disk; other checkpoints are intact.
     """
     final = folder / f"step-{step:08d}"
-    on_rank_0(lambda: _save(final, tensors, state, keep))
+    on_rank_0(lambda: _save(final, tensors, state))
     return final
 
 
 def _save(
-    final: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int
+    final: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]
 ) -> None:
     folder = final.parent
     try:
@@ -126,7 +123,7 @@ def _save(
                 for name, group in tensors.items()
             }
             write_state(made / _STATE, step=_step(final), files=files, state=state)
-        _prune(folder, newest=_step(final), keep=keep)
+        _prune(folder, newest=_step(final))
     except OSError as error:
         reason = error.strerror or str(error)
         raise OSError(error.errno, f"cannot save a checkpoint: {reason}", str(folder)) from error
@@ -204,11 +201,10 @@ def _tidy(folder: Path) -> None:
         restore(folder / path.name.removeprefix(PREFIX).removesuffix(REPLACED))
 
 
-def _prune(folder: Path, *, newest: int, keep: int) -> None:
-    """Removes all but the newest; each folder is renamed first, so that it never looks damaged."""
-    later = [path for path in _list(folder) if _step(path) > newest]
-    earlier = [path for path in _list(folder) if _step(path) <= newest]
-    for path in [*later, *earlier[keep:], *folder.glob(f"{_DAMAGED}*")]:
+def _prune(folder: Path, *, newest: int) -> None:
+    """Removes all but two; each folder is renamed first, so that it never looks damaged."""
+    kept = [path for path in _list(folder) if _step(path) <= newest][:2]
+    for path in {*_list(folder), *folder.glob(f"{_DAMAGED}*")} - {*kept}:
         remove_folder(path)
 
 
@@ -285,7 +281,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     head, digest = _make_header(order, tensors), hashlib.sha256()
     with path.open("xb") as file, ThreadPoolExecutor(1) as pool:
-        for part in chain([head], (view_bytes(tensors[name]) for name in order)):
+        for part in chain([memoryview(head)], (view_bytes(tensors[name]) for name in order)):
             hashed = pool.submit(digest.update, part)  # in another thread, while it is written
             file.write(part)
             hashed.result()

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.models.tokenizers import Tokenizer
-    from softf1.recipe import Recipe
-    from softf1.recipe.sections import TaskSection
+    from softf1.recipe import Recipe, TaskSection
     from softf1.tasks.base import Features, Task
 
 SPLIT_SEED = 2020

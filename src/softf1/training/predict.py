@@ -222,7 +222,7 @@ class Rescored(NamedTuple):
         data: The file.
         split: Which part of the recipe's data it is, if it is one.
         examples: How many it has.
-        headline: The primary metric.
+        metric: The primary metric.
         scores: The scores of the task.
         notes: Remarks for the user, such as labels that training never saw.
     """
@@ -230,7 +230,7 @@ class Rescored(NamedTuple):
     data: str
     split: str | None
     examples: int
-    headline: str
+    metric: str
     scores: dict[str, Any]
     notes: list[str]
 
@@ -336,4 +336,5 @@ def read_part(
 
 def as_json(run: Path | str, scored: Rescored) -> dict[str, Any]:
     """The output of `softf1 evaluate --json`."""
-    return {"schema": SCHEMA, "run": str(run), **scored._asdict()}
+    values = {"headline" if k == "metric" else k: v for k, v in scored._asdict().items()}
+    return {"schema": SCHEMA, "run": str(run), **values}

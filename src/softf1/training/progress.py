@@ -22,7 +22,7 @@ from softf1.losses.registry import loss_facts
 from softf1.tasks.base import NOTHING, ONE_CLASS, Prediction, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from softf1.recipe import LossSection
@@ -165,9 +165,7 @@ def format_values(values: Mapping[str, Any], *, epoch: bool = True) -> str:
     if values.get("score") is not None:
         parts.append(f"dev {values['metric']} {100 * values['score']:.2f}")
     parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
-    if values.get("left") is not None:
-        parts.append(f"{format_clock(values['left'])} left")
-    parts.append(format_bytes(values["memory"]))
+    parts += [f"{format_clock(values['left'])} left", format_bytes(values["memory"])]
     return " · ".join(parts)
 
 
@@ -215,8 +213,9 @@ class Monitor:
         advice: What to try against a collapse.
     """
 
-    def __init__(self, task: Task, loss: LossSection, warnings: Iterable[str] = ()) -> None:
-        self.task, self.warnings = task, list(warnings)
+    def __init__(self, task: Task, loss: LossSection) -> None:
+        self.task = task
+        self.warnings: list[str] = []
         self.advice = advise(loss, outside=OUTSIDE in getattr(task, "labels", ()))
 
     def watch_steps(self, *, skipped: float, run: float, loss: float) -> list[str]:

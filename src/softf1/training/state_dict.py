@@ -95,7 +95,7 @@ def load_optimizer_tensors(
     own = [sorted(names[id(p)] for p in group["params"]) for group in optimizer.param_groups]
     if own != [sorted(group["params"]) for group in groups]:
         raise InputError("the checkpoint is of another optimizer: its groups have other parameters")
-    places = {}
+    places: dict[str, Any] = {}
     for group, saved in zip(optimizer.param_groups, groups, strict=True):
         for key in group.keys() & saved.keys() - _OWN:
             _set_option(group, key, saved[key])
@@ -158,7 +158,7 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
     return entries
 
 
-def _first_names(entries: Mapping[str, Tensor]) -> dict[int, str]:
+def _first_names(entries: dict[str, Tensor]) -> dict[int, str]:
     """The first of the names that a tensor has, by its identity."""
     return {id(value): name for name, value in reversed(entries.items())}
 
