@@ -14,14 +14,12 @@ import math
 import os
 import secrets
 import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from softf1.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PREFIX, UNFINISHED, REPLACED = ".softf1-", ".tmp", ".old"
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)

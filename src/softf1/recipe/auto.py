@@ -6,12 +6,11 @@ The rules are data, in auto.toml beside this file, each with its evidence.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.errors import InputError
@@ -12,9 +14,6 @@ from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import find_recipe_file, load_toml, locate, parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from torch import nn
 
     from softf1.recipe.sections import EncoderSection, LossSection, Recipe

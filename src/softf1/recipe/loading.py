@@ -6,19 +6,17 @@ import hashlib
 import json
 import re
 import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import softf1
 from softf1.errors import InputError
 from softf1.models.encoders import MINILM, list_encoders
 from softf1.options import OptionError, build_section, nearest, say_unknown, wrong
 from softf1.recipe.sections import SECTIONS, LossSection, Recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _NO_RESULT = ("checkpoint_seconds", "trackers")
 """Keys of `[train]` that do not change the result."""

@@ -16,14 +16,12 @@ are there, and E is put back from a copy. In a loop of your own:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, distributed, nn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Direction = Literal["gradient", "random"]
 

@@ -24,6 +24,7 @@ ahead of time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
@@ -37,8 +38,6 @@ from softf1.errors import InputError
 from softf1.tasks.base import IGNORE, Batch, Features, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from numpy.typing import ArrayLike, NDArray
 
     from softf1.models.tokenizers import Tokenizer

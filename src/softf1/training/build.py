@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -27,9 +29,6 @@ from softf1.training.processes import freeze_unused, make_autocast, unwrap
 from softf1.training.step import Attack, Stepper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from softf1.training.datasets import Datasets
     from softf1.training.trainer import Trainer
 

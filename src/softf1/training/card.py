@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from softf1.recipe import Recipe, format_recipe, with_values
 from softf1.tasks.card import SEEN_ONLY, CardText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from softf1.tasks.base import Task
 
 METRICS = {

@@ -20,11 +20,12 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -42,10 +43,6 @@ from softf1.files import (
     sync,
 )
 from softf1.training.processes import on_rank_0, own_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 SCHEMA = 1
 _NAME = re.compile(r"step-(\d{8,})")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.data.splits import TextHashes, deal_folds, find_overlaps, put_aside, text_of
@@ -13,9 +15,6 @@ from softf1.tasks.registry import make_task
 from softf1.training.run_folder import SPLITS, hash_examples, hash_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
 

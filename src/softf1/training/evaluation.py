@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -22,9 +24,6 @@ from softf1.training.batching import MicroBatch, eval_batches, prefetch
 from softf1.training.processes import unwrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe
     from softf1.training.datasets import Datasets

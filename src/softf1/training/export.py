@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +26,6 @@ from softf1.tasks.card import DECISION
 from softf1.training.publish import Loaded, find_model, fold_decision, load_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from softf1.tasks.base import Task
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from softf1.tasks.base import IGNORE, Batch, Task
 from softf1.training.processes import count_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

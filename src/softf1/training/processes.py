@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -17,10 +19,6 @@ from torch.overrides import TorchFunctionMode
 
 from softf1.errors import InputError, RunError
 from softf1.files import flatten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 T = TypeVar("T")
 

@@ -11,6 +11,8 @@ import math
 import os
 import resource
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +24,6 @@ from softf1.losses.registry import loss_facts
 from softf1.tasks.base import NOTHING, ONE_CLASS, Prediction, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from softf1.recipe import LossSection
 
 PLAIN_SECONDS = 15.0

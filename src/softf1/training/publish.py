@@ -9,6 +9,7 @@ leave it out. Decisions that no bias can express are in the config, under `softf
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,8 +30,6 @@ from softf1.training.card import write_card
 from softf1.training.checkpoint import check_file, describe_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from softf1.recipe import Recipe
     from softf1.tasks.base import Task
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -37,10 +38,6 @@ from softf1.files import (
 from softf1.models.encoders import find_encoder, list_encoders
 from softf1.recipe import Recipe, describe_recipe, format_recipe, hash_recipe
 from softf1.recipe.auto import AUTO, read_rules
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
 
 RESULT, RECIPE, CHECKPOINTS = "result.json", "recipe.toml", "checkpoints"
 RUN, LOCK, ERROR = "run.json", "lock", "error.txt"

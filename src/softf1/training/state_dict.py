@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +27,6 @@ from softf1.models.encoders import list_frozen
 from softf1.training.processes import broadcast, count_ranks, gather, own_rank, unwrap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from torch.optim import Optimizer
 
 _OWN = {"params", "fused", "capturable", "foreach", "differentiable"}

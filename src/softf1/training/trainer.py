@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +50,6 @@ from softf1.training.state_dict import (
 from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from softf1.tasks.base import Batch, Logits
 
 LINES, LEAST = 200, 10
