@@ -297,7 +297,7 @@ def test_evaluation_has_every_item_once_longest_first(world):
         assert (np.diff(own) <= 0).all()
         assert all(m.rows * m.width <= 512 for m in batches)
         assert all((known[m.items] <= m.width).all() and len(m.items) <= m.rows for m in batches)
-        assert len({m.width for m in batches}) == len({(m.rows, m.width) for m in batches}) <= 12
+        assert len({m.width for m in batches}) <= 12
 
 
 def test_evaluation_pads_little():
@@ -323,7 +323,7 @@ def test_a_tight_batch_ends_before_its_padding_exceeds_the_limit(world):
         assert micro.width == own[0]
         padding = (own[0] - own).sum()
         assert padding <= 20 * world
-        full = len(part) == micro.rows * world
+        full = len(part) == 512 // micro.width * world
         assert full or not len(next_one) or padding + own[0] - next_one[0] > 20 * world
 
 

@@ -61,7 +61,7 @@ class MicroBatch(NamedTuple):
     Attributes:
         items: Indices of the items, longest first; empty on a rank without data.
         width: Token ids per row, padding included.
-        rows: Rows to pad to, the same for all micro-batches of this width.
+        rows: Rows to pad to, the same on every rank.
     """
 
     items: NDArray[np.int64]
@@ -187,14 +187,7 @@ class BatchSampler:
     def _split(self, items: Ints) -> list[MicroBatch]:
         """Splits a step into passes of `micro_tokens`, the same number on every rank."""
         parts = _cut(items, self._width, lambda width: self._most_rows(width) * self.world)
-        return [
-            MicroBatch(
-                part[self.rank :: self.world],
-                int(self._width[part[0]]),
-                -(-len(part) // self.world),
-            )
-            for part in parts
-        ]
+        return _share(parts, self._width, self.world, self.rank)
 
     def _fit(self, items: Ints) -> int:
         return int(self._width[items[0]] if len(items) else self.buckets[0])
@@ -228,15 +221,18 @@ def eval_batches(
     width = buckets[np.searchsorted(buckets, known)]
     order = np.argsort(-known, kind="stable")
 
-    def rows(width: int) -> int:
-        return max(1, batch_tokens // width)
+    def size(width: int) -> int:
+        return max(1, batch_tokens // width) * world
 
     most = None if max_padding is None else max_padding * world
-    out = []
-    for part in _cut(order, width, lambda width: rows(width) * world, max_padding=most):
-        top = int(width[part[0]])
-        out.append(MicroBatch(part[rank::world], top, rows(top)))
-    return out
+    return _share(_cut(order, width, size, max_padding=most), width, world, rank)
+
+
+def _share(parts: Iterable[Ints], width: Ints, world: int, rank: int) -> list[MicroBatch]:
+    """A rank's share of each part: every `world`-th item, in as many rows as the largest share."""
+    return [
+        MicroBatch(part[rank::world], int(width[part[0]]), -(-len(part) // world)) for part in parts
+    ]
 
 
 def collate_rows(
