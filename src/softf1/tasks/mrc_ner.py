@@ -24,7 +24,7 @@ from softf1.tasks.queries import (
     side_targets,
     window_golds,
 )
-from softf1.tasks.rows import ranges, take
+from softf1.tasks.rows import Amount, Size, ranges, take
 from softf1.tasks.sentences import check_windows, golds_inside, window_tokens, word_places
 from softf1.tasks.spans import SpanTask, predict_spans
 from softf1.tasks.tagging import Tagging
@@ -77,13 +77,13 @@ class MrcNer(SpanTask):
     candidates: Candidates = "gold_random"
     answerable: bool = False
     nested: bool = False
-    max_span: int = 30
-    max_query: int = 64
-    seed: int = 0
+    max_span: Size = 30
+    max_query: Size = 64
+    seed: Amount = 0
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
-    overlap: int | None = None
+    overlap: Amount | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 

@@ -22,7 +22,7 @@ from softf1.tasks.contexts import (
     one_position,
     usual_length,
 )
-from softf1.tasks.rows import ranges, rows, take
+from softf1.tasks.rows import Amount, Size, ranges, rows, take
 from softf1.tasks.sentences import golds_inside
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class QA(AnswerTask):
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = 384
-    max_question: int = 64
-    overlap: int = 128
-    n_best: int = 20
-    max_answer: int | None = None
-    listed: int = 0
+    max_question: Size = 64
+    overlap: Amount = 128
+    n_best: Size = 20
+    max_answer: Size | None = None
+    listed: Amount = 0
     longest: int = field(default=30, metadata={"learned": True})
     null_threshold: float = field(default=0.0, metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})

@@ -6,7 +6,7 @@ And the base class of our tasks, which lays out rows of one or two texts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ import torch
 from softf1.data.registry import iterate
 from softf1.errors import InputError
 from softf1.models import encoders
+from softf1.options import Range
 from softf1.tasks.base import IGNORE, Batch, Features, check_named, describe_unseen
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     """Entries of all rows, and how many each row has."""
     Parts = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
     """Inputs, targets and places of a batch."""
+
+
+Size = Annotated[int, Range(least=1)]
+Amount = Annotated[int, Range(least=0)]
+"""The types of options of tasks."""
 
 
 def offsets(lengths: ArrayLike) -> Ints:

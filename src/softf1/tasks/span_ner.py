@@ -21,7 +21,7 @@ from softf1.tasks.base import (
     to_probabilities,
 )
 from softf1.tasks.card import SEEN_ONLY
-from softf1.tasks.rows import offsets, ranges, room, rows
+from softf1.tasks.rows import Amount, Size, offsets, ranges, room, rows
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
@@ -69,12 +69,12 @@ class SpanNer(SpanTask):
     """
 
     nested: bool = False
-    max_span: int = 12
+    max_span: Size = 12
     repair: bool = False
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
-    overlap: int | None = None
+    overlap: Amount | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
@@ -85,12 +85,6 @@ class SpanNer(SpanTask):
     not_kept = "are less likely than not are not kept"
     limits = (SEEN_ONLY,)
     no_onnx = "its model wants to know where words begin, which is in no ONNX input of a text"
-
-    def __post_init__(self) -> None:
-        """A span has a word."""
-        if self.max_span < 1:
-            message = f"option max_span of task span_ner: wanted 1 or more, got {self.max_span}"
-            raise InputError(message)
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[SpanSentence]:
         """The sentences of a file of spans or of tags that make up spans."""

@@ -40,7 +40,7 @@ from softf1.tasks.headroom import (
     sweep_tags,
 )
 from softf1.tasks.labels import tune_classes
-from softf1.tasks.rows import TextTask, offsets, room
+from softf1.tasks.rows import Amount, TextTask, offsets, room
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
@@ -119,7 +119,7 @@ class Tagging(TextTask):
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
-    overlap: int | None = None
+    overlap: Amount | None = None
     decoder: Literal["argmax", "crf", "crf-marginals"] = "argmax"
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     spans: str | None = field(default=None, metadata={"learned": True})
