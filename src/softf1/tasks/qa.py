@@ -10,7 +10,7 @@ import torch
 
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
-from softf1.metrics.operating import Target, choose_bars
+from softf1.metrics.operating import Target
 from softf1.models.encoders import Head, find_output
 from softf1.tasks.answers import ANSWER, AnswerTask, answer_first_words
 from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_collapse
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Predict
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
@@ -89,6 +88,7 @@ class QA(AnswerTask):
     null_threshold: float = field(default=0.0, metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
+    bar_labels = (ANSWER,)
     kind = file_kind = "qa"
     reads = QAExample
     summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
@@ -196,18 +196,6 @@ class QA(AnswerTask):
         if target.kind == "f":
             message = "wanted f1, precision>=…, recall>=… or cost:… for answers"
             raise InputError(f"{message}, got {target.text}")
-
-    def operate(
-        self,
-        logits: Logits,
-        features: Features,
-        examples: Sequence[QAExample],
-        target: Target | Mapping[str, Target],
-    ) -> tuple[Self, list[Point]]:
-        """The least confidence of an answer; one is right where it is exactly a gold one."""
-        units = self.list_units(self.decode(logits, features, examples), examples)
-        bars, points = choose_bars(units, target, [ANSWER])
-        return replace(self, bars=bars), points
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """No answer where its confidence does not reach the bar."""

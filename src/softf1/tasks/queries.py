@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from softf1.tasks.base import DIGITS, IGNORE, Features
-from softf1.tasks.rows import encode_texts, keep, offsets, room, rows, take
+from softf1.tasks.rows import encode_texts, keep, offsets, rows, take
 from softf1.tasks.sentences import Numbering, SentenceEncoder
 from softf1.tasks.spans import keep_flat
 
@@ -44,12 +44,11 @@ def encode_queries(
     query_of = number.numbers([example.query for example in examples])
     flat, counts = encode_texts(list(number), tokenizer)
     flat, counts = keep((flat, counts), np.minimum(counts, max_query))
-    layout = tokenizer.layout(pair=True)
     # Room for the longest query, so that a sentence is cut in the same places for all labels.
-    capacity = room(tokenizer, layout, max_length) - int(counts.max(initial=0))
-    encoder = SentenceEncoder(tokenizer, capacity=capacity, overlap=overlap)
+    longest = int(counts.max(initial=0))
+    encoder = SentenceEncoder(tokenizer, max_length=max_length, overlap=overlap, query=longest)
     encoder.add([example.words for example in examples])
-    arrays = encoder.arrays(specials=layout.specials)
+    arrays = encoder.arrays()
     arrays["length"] += counts[query_of][arrays["source"]].astype(np.int32)
     spans = [span for example in examples for span in example.spans]
     own = [len(example.spans) for example in examples]

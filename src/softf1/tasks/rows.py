@@ -13,9 +13,10 @@ import torch
 
 from softf1.data.registry import iterate
 from softf1.errors import InputError
+from softf1.metrics.operating import Target, choose_bars
 from softf1.models import encoders
 from softf1.options import Range
-from softf1.tasks.base import IGNORE, Batch, Features, check_named, describe_unseen
+from softf1.tasks.base import IGNORE, Batch, Features, describe_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from softf1.data.problems import Problems
-    from softf1.metrics.operating import Target
+    from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Layout, Tokenizer
     from softf1.tasks.base import Logits
 
@@ -305,9 +306,31 @@ class TextTask:
         """Itself: nothing is tuned."""
         return self
 
+    @property
+    def bar_labels(self) -> Sequence[str]:
+        """The labels that may have a bar."""
+        return self.labels
+
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Raises for labels that are not in the training data."""
-        check_named(target, self.labels)
+        known = self.bar_labels
+        for name in () if isinstance(target, Target) or not known else target:
+            if name not in known:
+                wanted = f"wanted labels of the training data, {', '.join(known)}"
+                raise InputError(f"{wanted}; got {name}")
+
+    def operate(
+        self: Any,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Any, list[Point]]:
+        """Bars for what is given with each label."""
+        given = zip(examples, self.decode(logits, features, examples), strict=True)
+        units = self.list_units([self.show(example) | found for example, found in given])
+        bars, points = choose_bars(units, target, self.bar_labels)
+        return self.changed(bars=bars), points
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """Nothing is added to the logits."""

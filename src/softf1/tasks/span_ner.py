@@ -21,7 +21,7 @@ from softf1.tasks.base import (
     to_probabilities,
 )
 from softf1.tasks.card import SEEN_ONLY
-from softf1.tasks.rows import Amount, Size, offsets, ranges, room, rows
+from softf1.tasks.rows import Amount, Size, offsets, ranges, rows
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
@@ -105,9 +105,7 @@ class SpanNer(SpanTask):
 
     def encode(self, examples: Iterable[SpanSentence], tokenizer: Tokenizer) -> Features:
         """Sentences as arrays, cut into windows where they are too long, and their spans."""
-        layout = tokenizer.layout(pair=False)
-        capacity = room(tokenizer, layout, self.max_length)
-        encoder = SentenceEncoder(tokenizer, capacity=capacity, overlap=self.overlap)
+        encoder = SentenceEncoder(tokenizer, max_length=self.max_length, overlap=self.overlap)
         number = Numbering()
         gold: list[tuple[int, int, int]] = []
         counts: list[int] = []
@@ -115,7 +113,7 @@ class SpanNer(SpanTask):
             encoder.add([example.words for example in chunk])
             gold += [(a, b, number[label]) for one in chunk for a, b, label in one.spans]
             counts += [len(example.spans) for example in chunk]
-        arrays = encoder.arrays(specials=layout.specials)
+        arrays = encoder.arrays()
         arrays["gold"] = np.array(gold, np.int64).reshape(-1, 3)
         arrays["gold"][:, :2] += arrays["sentence"][rows(counts), None]
         arrays["gold_at"] = offsets(counts)

@@ -13,7 +13,8 @@ import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.errors import InputError
-from softf1.metrics.operating import F1, Target, choose_bars
+from softf1.metrics.classification import accuracy
+from softf1.metrics.operating import F1, Target
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import Head, find_output
@@ -25,8 +26,8 @@ from softf1.tasks.base import (
     Features,
     Logits,
     Prediction,
-    check_named,
     describe_collapse,
+    describe_counts,
     describe_unseen,
     to_probabilities,
 )
@@ -40,19 +41,19 @@ from softf1.tasks.headroom import (
     sweep_tags,
 )
 from softf1.tasks.labels import tune_classes
-from softf1.tasks.rows import Amount, TextTask, offsets, room
+from softf1.tasks.rows import Amount, TextTask, offsets
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
     by_word,
     check_tags,
+    count_sentence,
     count_tags,
     count_transitions,
     decode_sequences,
     find_tag_scheme,
     list_entities,
     read_sentence,
-    score_tags,
     span_labels,
     split_characters,
     tune_spans,
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.metrics.operating import Point
+    from softf1.metrics.operating import Point, Units
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
@@ -172,15 +173,13 @@ class Tagging(TextTask):
 
     def encode(self, examples: Iterable[TaggedSentence], tokenizer: Tokenizer) -> Features:
         """Sentences as arrays, cut into windows where they are too long."""
-        layout = tokenizer.layout(pair=False)
-        capacity = room(tokenizer, layout, self.max_length)
-        encoder = SentenceEncoder(tokenizer, capacity=capacity, overlap=self.overlap)
+        encoder = SentenceEncoder(tokenizer, max_length=self.max_length, overlap=self.overlap)
         number, tags = Numbering(), [np.zeros(0, np.int32)]
         for chunk in chunks(map(self.units, examples)):
             encoder.add([words for words, _ in chunk])
             names = chain.from_iterable(own or [NO_TAG] * len(words) for words, own in chunk)
             tags.append(number.numbers(list(names)).astype(np.int32))
-        arrays = encoder.arrays(specials=layout.specials)
+        arrays = encoder.arrays()
         return Features(arrays | {"tag": np.concatenate(tags)}, {"tags": tuple(number)})
 
     def fit(self, features: Features) -> Self:
@@ -283,6 +282,8 @@ class Tagging(TextTask):
         """The labels of the spans that the tags make up, if they do."""
         return [] if self.spans is None else span_labels(self.labels)
 
+    bar_labels = span_labels
+
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Refuses tags that make up no spans, labels that are not there, and a bias for a CRF."""
         if self.labels and self.spans is None:
@@ -292,7 +293,7 @@ class Tagging(TextTask):
                 "wanted f1, precision>= or recall>= with a CRF, which has no bias to tune; "
                 'or set task.decoder = "argmax"'
             )
-        check_named(target, span_labels(self.labels))
+        super().check_target(target)
 
     def operate(
         self,
@@ -304,11 +305,11 @@ class Tagging(TextTask):
         """A bias of O for F-beta and cost; else bars for the spans of each label."""
         if isinstance(target, Target) and not target.guarantees:
             return self._tune(logits, features, target), []
-        given = zip(examples, self.decode(logits, features), strict=True)
-        lines = [self.show(example) | found for example, found in given]
-        sentences = [read_sentence(line, line["tags"], str(self.spans)) for line in lines]
-        bars, points = choose_bars(list_units(sentences), target, span_labels(self.labels))
-        return replace(self, bars=bars), points
+        return super().operate(logits, features, examples, target)
+
+    def list_units(self, lines: Sequence[Mapping[str, Any]]) -> Units:
+        """The spans that were given, each right or not."""
+        return list_units(read_sentence(line, line["tags"], str(self.spans)) for line in lines)
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Tags the words of spans below their bar as O."""
@@ -360,7 +361,11 @@ class Tagging(TextTask):
         gold = [list(self.units(example)[1]) for example in examples]
         if any(not tags and item["tags"] for tags, item in zip(gold, predictions, strict=True)):
             raise InputError("wanted tags to score by, got sentences without")
-        return score_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
+        found = count_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
+        counts = found["counts"]
+        if self.spans is None:
+            return describe_counts(counts) | {"accuracy": accuracy(counts)}
+        return describe_counts(counts) | {"conlleval_f1": found["lenient"].micro().f}
 
     def show(self, example: TaggedSentence) -> dict[str, Any]:
         """The words or characters with their tags."""
@@ -404,7 +409,7 @@ class Tagging(TextTask):
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Counts of the spans of a sentence, or of its tags."""
-        return count_tags(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
+        return count_sentence(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
 
     def headroom(
         self,
