@@ -11,12 +11,12 @@ import numpy as np
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.models.encoders import Head
+from softf1.tasks.base import Features
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
     choose_pairs,
     count_sides,
-    encode_queries,
     find_spans_of_rows,
     group_queries,
     merge_windows,
@@ -24,8 +24,15 @@ from softf1.tasks.queries import (
     side_targets,
     window_golds,
 )
-from softf1.tasks.rows import Amount, Size, ranges, take
-from softf1.tasks.sentences import check_windows, golds_inside, window_tokens, word_places
+from softf1.tasks.rows import Amount, Size, encode_texts, keep, offsets, ranges, rows, take
+from softf1.tasks.sentences import (
+    Numbering,
+    SentenceEncoder,
+    check_windows,
+    golds_inside,
+    window_tokens,
+    word_places,
+)
 from softf1.tasks.spans import SpanTask, predict_spans
 from softf1.tasks.tagging import Tagging
 
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.metrics.schemes import LabelledSpan
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction
+    from softf1.tasks.base import Batch, Logits, Predict, Prediction
     from softf1.tasks.headroom import Sentence
     from softf1.tasks.queries import Golds
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
@@ -122,14 +129,29 @@ class MrcNer(SpanTask):
         return ask(found, self.queries) if isinstance(self.queries, dict) else found
 
     def encode(self, examples: Iterable[MrcExample], tokenizer: Tokenizer) -> Features:
-        """Encodes contexts as arrays, one item per window, with the query of each."""
-        return encode_queries(
-            list(examples),
-            tokenizer,
-            max_length=self.max_length,
-            max_query=self.max_query,
-            overlap=self.overlap,
-        )
+        """Contexts as arrays, one item per window, with each distinct query and the gold spans."""
+        asked = list(examples)
+        number, label = Numbering(), Numbering()
+        query_of = number.numbers([example.query for example in asked])
+        flat, counts = encode_texts(list(number), tokenizer)
+        flat, counts = keep((flat, counts), np.minimum(counts, self.max_query))
+        # Room for the longest query, so that a sentence is cut in the same places for all labels.
+        room = {"max_length": self.max_length, "query": int(counts.max(initial=0))}
+        encoder = SentenceEncoder(tokenizer, overlap=self.overlap, **room)
+        encoder.add([example.words for example in asked])
+        arrays = encoder.arrays()
+        arrays["length"] += counts[query_of][arrays["source"]].astype(np.int32)
+        spans = [span for example in asked for span in example.spans]
+        own = [len(example.spans) for example in asked]
+        arrays |= {
+            "query": flat,
+            "query_at": offsets(counts),
+            "query_of": query_of,
+            "label": label.numbers([example.label for example in asked]),
+            "gold": np.array(spans, np.int64).reshape(-1, 2) + arrays["sentence"][rows(own), None],
+            "gold_at": offsets(own),
+        }
+        return Features(arrays, {"labels": tuple(label)})
 
     def notes(self, features: Features) -> list[str]:  # noqa: ARG002 - protocol
         """Returns no notes: a query can ask for any label."""

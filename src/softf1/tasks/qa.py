@@ -17,13 +17,15 @@ from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_coll
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
     describe_lost,
-    encode_questions,
+    encode_contexts,
     every_position,
+    locate_answer,
     one_position,
+    slide_windows,
     usual_length,
 )
-from softf1.tasks.rows import Amount, Size, ranges, rows, take
-from softf1.tasks.sentences import golds_inside
+from softf1.tasks.rows import Amount, Size, encode_texts, keep, offsets, ranges, room, rows, take
+from softf1.tasks.sentences import Numbering, golds_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,14 +114,41 @@ class QA(AnswerTask):
         return (text for example in examples for text in (example.question, example.context))
 
     def encode(self, examples: Iterable[QAExample], tokenizer: Tokenizer) -> Features:
-        """Encodes questions as arrays, one item per window."""
-        arrays = encode_questions(
-            list(examples),
-            tokenizer,
-            max_length=self.max_length,
-            max_question=self.max_question,
-            overlap=self.overlap,
+        """Questions as arrays, one item per window.
+
+        `tokens` holds each distinct context once, with the characters (`char_start`, `char_end`)
+        that each token stands for; `question` and `gold` (token spans, end exclusive) are flat with
+        offsets `…_at`; for every window `source` is its question and `first`, `end` its tokens.
+        """
+        asked = list(examples)
+        number = Numbering()
+        context = number.numbers([example.context for example in asked])
+        arrays = encode_contexts(list(number), tokenizer)
+        question, count = encode_texts([example.question for example in asked], tokenizer)
+        question, count = keep((question, count), np.minimum(count, self.max_question))
+        layout = tokenizer.layout(pair=True)
+        capacity = room(tokenizer, layout, self.max_length) - count
+        if (capacity < 2).any():
+            raise InputError(f"wanted room for 2 tokens or more of a context, got {capacity.min()}")
+        at = arrays["context_at"]
+        source, first, end = slide_windows(
+            at[context], at[context + 1], capacity, overlap=self.overlap
         )
+        gold = [locate_answer(e, arrays, c) for e, c in zip(asked, context.tolist(), strict=True)]
+        arrays |= {
+            "question": question,
+            "question_at": offsets(count),
+            "gold": np.array([span for spans in gold for span in spans], np.int64).reshape(-1, 2),
+            "gold_at": offsets([len(spans) for spans in gold]),
+            # Answers whose place is not known can be scored, not learned.
+            "unknown": np.array(
+                [bool(e.answers) and not g for e, g in zip(asked, gold, strict=True)]
+            ),
+            "source": source,
+            "first": first,
+            "end": end,
+            "length": (end - first + count[source] + layout.specials).astype(np.int32),
+        }
         return Features(arrays, {})
 
     def fit(self, features: Features) -> Self:

@@ -6,6 +6,7 @@ And the base class of our tasks, which lays out rows of one or two texts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -182,32 +183,20 @@ def assemble(
     shift = width - lengths if layout.pad_left else np.zeros_like(lengths)
     at_first = shift + len(layout.before)
     at_second = at_first + a + len(layout.between)
-    out = pad(np.asarray(ids, np.int64), a, fill=tokenizer.pad_id, width=width, shift=at_first)
-    types = np.full_like(out, tokenizer.pad_type)
+    out, types = np.empty((2, len(a), width), np.int64)
+    out[:], types[:] = tokenizer.pad_id, tokenizer.pad_type
     row = np.arange(len(a)) * width
-    parts = (
-        (shift, np.full_like(a, len(layout.before)), layout.before, layout.types[0]),
-        (at_first, a, None, layout.types[1]),
-        (at_first + a, np.full_like(a, len(layout.between)), layout.between, layout.types[2]),
-        (at_second, b, other, layout.types[3]),
-        (at_second + b, np.full_like(a, len(layout.after)), layout.after, layout.types[4]),
-    )
-    for start, length, values, type_ids in parts:
-        where = ranges(row + start, length)
-        if values is not None:
-            out.reshape(-1)[where] = _repeat(values, len(where))
-        types.reshape(-1)[where] = _repeat(type_ids, len(where))
+    bounds = (shift, at_first, at_first + a, at_second, at_second + b, shift + lengths)
+    texts = (layout.before, ids, layout.between, other, layout.after)
+    for (start, end), values, type_ids in zip(pairwise(bounds), texts, layout.types, strict=True):
+        where = ranges(row + start, end - start)
+        # The special tokens of a row are repeated for every row.
+        out.reshape(-1)[where] = np.resize(values, len(where))
+        types.reshape(-1)[where] = np.resize(type_ids, len(where))
     column = np.arange(width)
     mask = (column >= shift[:, None]) & (column < (shift + lengths)[:, None])
     cls = layout.cls + (shift if layout.cls >= 0 else shift + lengths)
     return PaddedRows(out, types, mask.astype(np.int64), at_first, at_second, cls)
-
-
-def _repeat(values: Any, size: int) -> Any:
-    """A scalar or full-size array as it is; the special tokens of one row for every row."""
-    if not isinstance(values, tuple) or len(values) == 0:
-        return values if not isinstance(values, tuple) else 0
-    return np.tile(np.array(values, np.int64), size // len(values))
 
 
 def model_inputs(
