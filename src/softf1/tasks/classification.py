@@ -32,15 +32,7 @@ from softf1.tasks.card import (
 )
 from softf1.tasks.headroom import Headroom, measure_labels
 from softf1.tasks.labels import LabelTask, count_labels, to_logits
-from softf1.tasks.rows import (
-    encode_texts,
-    keep,
-    offsets,
-    room,
-    share_room,
-    take,
-    text_lengths,
-)
+from softf1.tasks.rows import encode_texts, keep, offsets, room, share_room, take, text_lengths
 from softf1.tasks.sentences import Numbering, chunks
 from softf1.tasks.suspects import Suspects, find_suspect_label_sets, find_suspect_labels
 

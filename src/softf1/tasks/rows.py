@@ -187,7 +187,7 @@ def assemble(
     out[:], types[:] = tokenizer.pad_id, tokenizer.pad_type
     row = np.arange(len(a)) * width
     bounds = (shift, at_first, at_first + a, at_second, at_second + b, shift + lengths)
-    texts = (layout.before, ids, layout.between, other, layout.after)
+    texts: tuple[Any, ...] = (layout.before, ids, layout.between, other, layout.after)
     for (start, end), values, type_ids in zip(pairwise(bounds), texts, layout.types, strict=True):
         where = ranges(row + start, end - start)
         # The special tokens of a row are repeated for every row.

@@ -11,15 +11,7 @@ from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
 from softf1.models.encoders import Head
-from softf1.tasks.base import (
-    DIGITS,
-    IGNORE,
-    Batch,
-    Features,
-    Logits,
-    Prediction,
-    to_probabilities,
-)
+from softf1.tasks.base import DIGITS, IGNORE, Batch, Features, Logits, Prediction, to_probabilities
 from softf1.tasks.card import SEEN_ONLY
 from softf1.tasks.rows import Amount, Size, offsets, ranges, rows
 from softf1.tasks.sentences import (

@@ -51,8 +51,8 @@ from softf1.tasks.tags import (
     count_tags,
     count_transitions,
     decode_sequences,
+    find_entities,
     find_tag_scheme,
-    list_entities,
     read_sentence,
     span_labels,
     split_characters,
@@ -261,11 +261,15 @@ class Tagging(TextTask):
             gathered["transitions"] = logits["transitions"].detach().float().cpu().numpy()[None]
         return gathered
 
-    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
+    def tune(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],  # noqa: ARG002 - protocol
+        *,
+        target: Target = F1,
+    ) -> Self:
         """Tunes biases of the labels: only of O if tags mark spans, none with a CRF."""
-        return self._tune(logits, features, F1)
-
-    def _tune(self, logits: Logits, features: Features, target: Target) -> Self:
         if self.decoder != "argmax":
             return self
         rows = by_word(logits["logits"], logits, features)
@@ -304,7 +308,7 @@ class Tagging(TextTask):
     ) -> tuple[Self, list[Point]]:
         """A bias of O for F-beta and cost; else bars for the spans of each label."""
         if isinstance(target, Target) and not target.guarantees:
-            return self._tune(logits, features, target), []
+            return self.tune(logits, features, examples, target=target), []
         return super().operate(logits, features, examples, target)
 
     def list_units(self, lines: Sequence[Mapping[str, Any]]) -> Units:
@@ -314,9 +318,10 @@ class Tagging(TextTask):
     def abstain(self, prediction: Prediction) -> Prediction:
         """Tags the words of spans below their bar as O."""
         tags = list(prediction["tags"])
-        for one in list_entities(tags, prediction["confidence"], scheme=str(self.spans)):
-            if one["confidence"] < self.bars.get(one["label"], 0.0):
-                tags[one["start"] : one["end"]] = [OUTSIDE] * (one["end"] - one["start"])
+        found = find_entities(tags, prediction["confidence"], scheme=str(self.spans))
+        for (start, end, label), sure in found.items():
+            if sure < self.bars.get(label, 0.0):
+                tags[start:end] = [OUTSIDE] * (end - start)
         return prediction | {"tags": tags}
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
@@ -351,8 +356,12 @@ class Tagging(TextTask):
         """The spans of the tags, as a line of predictions has them."""
         if self.spans is None:
             return {}
-        tags, sure = prediction["tags"], prediction["confidence"]
-        return {"entities": list_entities(tags, sure, scheme=self.spans)}
+        found = find_entities(prediction["tags"], prediction["confidence"], scheme=self.spans)
+        entities = [
+            {"label": label, "start": start, "end": end, "confidence": sure}
+            for (start, end, label), sure in found.items()
+        ]
+        return {"entities": entities}
 
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[TaggedSentence]

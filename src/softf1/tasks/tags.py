@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from softf1.data.examples import TaggedSentence
     from softf1.metrics.counts import Counts
     from softf1.metrics.operating import Target
+    from softf1.metrics.schemes import LabelledSpan
     from softf1.tasks.base import Features, Logits
     from softf1.tasks.rows import Ints
 
@@ -119,36 +120,27 @@ def by_word(values: NDArray[Any], logits: Logits, features: Features) -> NDArray
     return out
 
 
-def list_entities(
+def find_entities(
     tags: Sequence[str], confidence: Sequence[float], *, scheme: str
-) -> list[dict[str, Any]]:
+) -> dict[LabelledSpan, float]:
     """The spans that tags make up, each with the product of the probabilities of its tags.
 
     Tags are chosen word by word, so the product is the model's own probability of all of them.
 
-    >>> list_entities(["O", "B-PER", "I-PER"], [0.9, 0.8, 0.5], scheme="BIO")
-    [{'label': 'PER', 'start': 1, 'end': 3, 'confidence': 0.4}]
+    >>> find_entities(["O", "B-PER", "I-PER"], [0.9, 0.8, 0.5], scheme="BIO")
+    {(1, 3, 'PER'): 0.4}
     """
-    return [
-        {
-            "label": label,
-            "start": start,
-            "end": end,
-            "confidence": round(math.prod(confidence[start:end]), DIGITS),
-        }
+    return {
+        (start, end, label): round(math.prod(confidence[start:end]), DIGITS)
         for start, end, label in decode_strict(tags, scheme)
-    ]
+    }
 
 
 def read_sentence(line: Mapping[str, Any], tags: Sequence[str], scheme: str) -> Sentence:
     """The gold spans of a line and those of some tags, as sure as the tags that were given."""
     sure = line.get("confidence") or [1.0] * len(tags)
-    entities = list_entities(tags, sure, scheme=scheme)
-    return Sentence(
-        line,
-        set(decode_strict(line["gold"], scheme)),
-        {(one["start"], one["end"], one["label"]): one["confidence"] for one in entities},
-    )
+    gold = set(decode_strict(line["gold"], scheme))
+    return Sentence(line, gold, find_entities(tags, sure, scheme=scheme))
 
 
 def span_labels(tags: Iterable[str]) -> list[str]:
