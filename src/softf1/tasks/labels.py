@@ -254,17 +254,17 @@ class LabelTask(TextTask):
         given = [dict(zip(self.labels, row, strict=True)) for row in scores.tolist()]
         shifted = logits + self.shift_logits()
         sure = to_probabilities(shifted, multi_label=self.multi_label).round(DIGITS)
+        chosen: list[Any]
         if self.multi_label:
+            key = "labels"
             chosen = [[self.labels[i] for i in np.flatnonzero(row)] for row in shifted >= 0]
             kept = [row[yes].tolist() for row, yes in zip(sure, shifted >= 0, strict=True)]
-            return [
-                {"labels": labels, "confidence": confidence, "probabilities": own}
-                for labels, confidence, own in zip(chosen, kept, given, strict=True)
-            ]
-        best = shifted.argmax(-1)
+        else:
+            key, kept = "label", sure.max(-1).tolist()
+            chosen = [self.labels[i] for i in shifted.argmax(-1).tolist()]
         return [
-            {"label": self.labels[i], "confidence": confidence, "probabilities": own}
-            for i, confidence, own in zip(best.tolist(), sure.max(-1).tolist(), given, strict=True)
+            {key: labels, "confidence": confidence, "probabilities": own}
+            for labels, confidence, own in zip(chosen, kept, given, strict=True)
         ]
 
     def score(self, predictions: Sequence[Prediction], examples: Iterable[Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -200,21 +201,15 @@ class MrcNer(SpanTask):
     def _pairs(
         self, windows: Sequence[Golds], words: Ints, items: Ints, epoch: int = 0
     ) -> list[list[Any]]:
+        choose = partial(choose_pairs, candidates=self.candidates, max_span=self.max_span)
         return [
-            choose_pairs(
-                golds,
-                count,
-                candidates=self.candidates,
-                max_span=self.max_span,
-                seed=(self.seed, epoch, item),
-            )
+            choose(golds, count, seed=(self.seed, epoch, item))
             for (golds, _), count, item in zip(windows, words.tolist(), items.tolist(), strict=True)
         ]
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans of every window: (item, start, end, score, confidence) by word."""
-        arrays = {key: value.detach().float().cpu().numpy() for key, value in logits.items()}
-        flat = {key: array[..., 0] for key, array in arrays.items() if key != "proposed"}
+        flat = {key: x.detach().float().cpu().numpy()[..., 0] for key, x in logits.items()}
         if "proposed" in logits:
             flat["proposed"] = logits["proposed"].cpu().numpy()
         word = batch.places["word"].cpu().numpy()

@@ -179,16 +179,15 @@ class QA(AnswerTask):
         allowed = np.zeros(laid.ids.shape, bool)
         allowed[row, column] = True
         allowed[np.arange(len(index)), laid.cls] = True
-        golds = golds_inside(features, index)
-        columns = {
-            key: token - first[golds[0]] + laid.second[golds[0]]
-            for key, token in zip(KEYS, (golds[1], golds[2] - 1), strict=True)
-        }
+        gold, start, end = golds_inside(features, index)
         known = {"cls": laid.cls, "unknown": features["unknown"][source]}
-        make: Any = one_position
-        if self.positions == "sigmoid":
-            make, known = every_position, known | {"allowed": allowed}
-        targets = {key: make(golds[0], columns[key], **known) for key in KEYS}
+        targets = {}
+        for key, token in zip(KEYS, (start, end - 1), strict=True):
+            at = token - first[gold] + laid.second[gold]
+            if self.positions == "sigmoid":
+                targets[key] = every_position(gold, at, allowed=allowed, **known)
+            else:
+                targets[key] = one_position(gold, at, **known)
         places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
         return {}, targets, places
 

@@ -220,7 +220,13 @@ class Tagging(TextTask):
             with suppress(ValueError):  # plain tags
                 scheme = detect_scheme(self.units(one)[1] for one in parts["train"][1]).name
         for name, (path, examples) in parts.items():
-            _refuse_nested(examples, path)
+            spans = (one for one in examples if isinstance(one, SpanSentence))
+            nested = next((one for one in spans if count_nested(one.spans)), None)
+            if nested is not None:
+                message = "wanted spans that do not overlap, since a word has one tag, got some"
+                hint = 'task kind "mrc_ner" or "span_ner" with nested = true finds both'
+                text = f"{message} that do; {hint}; see softf1 new"
+                raise InputError(text, path=path, line=nested.line)
             own = None if name == "train" else scheme
             check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
 
@@ -468,12 +474,3 @@ class Tagging(TextTask):
             return [{"tags": [tag] * size, "confidence": [share] * size} for size in sizes]
 
         return predict
-
-
-def _refuse_nested(examples: Iterable[TaggedSentence], path: Path | str | None) -> None:
-    """A word has one tag, so that it cannot be in two spans."""
-    for one in examples:
-        if isinstance(one, SpanSentence) and count_nested(one.spans):
-            message = "wanted spans that do not overlap, since a word has one tag, got some that do"
-            hint = 'task kind "mrc_ner" or "span_ner" with nested = true finds both; see softf1 new'
-            raise InputError(f"{message}; {hint}", path=path, line=one.line)
