@@ -168,17 +168,8 @@ def test_no_windows():
     assert list_answers(spans, offsets=offsets, question=[], contexts=[]) == []
 
 
-def test_errors_name_shapes():
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logits_of_a_model_that_diverged_are_refused(bad):
     zeros = np.zeros((1, 2))
-    with pytest.raises(ValueError, match=r"got \(1, 2\), \(1, 3\) and \(1, 2\)"):
-        find_best_spans(zeros, np.zeros((1, 3)), inside=zeros)
-    with pytest.raises(ValueError, match="n_best and max_length >= 1, got 0 and 30"):
-        find_best_spans(zeros, zeros, inside=zeros, n_best=0)
-    with pytest.raises(ValueError, match="wanted positions of"):
-        find_best_spans(zeros, zeros, inside=zeros, positions="sum")
-    for bad in (np.nan, np.inf):
-        with pytest.raises(ValueError, match="got NaN"):
-            find_best_spans(np.full((1, 2), bad), zeros, inside=zeros)
-    spans = find_best_spans(zeros, zeros, inside=zeros)
-    with pytest.raises(ValueError, match=r"wanted offsets \(1, length, 2\), got \(2,\)"):
-        list_answers(spans, offsets=np.zeros(2, dtype=int), question=[0], contexts=["a"])
+    with pytest.raises(ValueError, match="got NaN"):
+        find_best_spans(np.full((1, 2), bad), zeros, inside=zeros)

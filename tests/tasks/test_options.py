@@ -22,6 +22,11 @@ WRONG = [
     ("qa", {"rules": "bleu"}, "wanted squad or squad2 or quoref or cmrc, got 'bleu'"),
     ("mrc_ner", {"match": "dot"}, "wanted none or concat or biaffine, got 'dot'"),
     ("mrc_ner", {"candidates": "some"}, "wanted all or gold or gold_random, got 'some'"),
+    ("tagging", {"overlap": -1}, "overlap of task tagging: wanted a number from 0, got -1"),
+    ("qa", {"n_best": 0}, "n_best of task qa: wanted a number from 1, got 0"),
+    ("qa", {"max_answer": -1}, "max_answer of task qa: wanted a number from 1, got -1"),
+    ("mrc_ner", {"max_span": 0}, "max_span of task mrc_ner: wanted a number from 1, got 0"),
+    ("mrc_ner", {"seed": -1}, "seed of task mrc_ner: wanted a number from 0, got -1"),
     ("taging", {}, "did you mean tagging"),
     ("tagging", {"unitt": "word"}, "did you mean unit"),
 ]

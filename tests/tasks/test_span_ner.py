@@ -216,7 +216,9 @@ def test_data_without_labels_is_refused(train, said, tmp_path, monkeypatch, caps
 
 
 def test_a_span_has_a_word():
-    with pytest.raises(InputError, match="max_span of task span_ner: wanted 1 or more, got 0"):
+    with pytest.raises(
+        InputError, match="max_span of task span_ner: wanted a number from 1, got 0"
+    ):
         make_task("span_ner", max_span=0)
 
 

@@ -83,9 +83,7 @@ class MrcNer(Wrapper):
             pairs: (B, K, 2), which starts and ends to judge; the model's own proposals are added
                 in evaluation as `proposed`, judged in `match`.
         """
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        hidden = self.encoder(input_ids, attention_mask=attention_mask, **types).last_hidden_state
-        hidden = self.dropout(hidden)
+        hidden = self.encode(input_ids, attention_mask, token_type_ids)
         out = {"start": self.start(hidden), "end": self.end(hidden)}
         if self.answerable is not None:
             row = torch.arange(len(hidden), device=hidden.device)
@@ -152,9 +150,5 @@ def propose(start: Tensor, end: Tensor, context: Tensor) -> Tensor:
         values = logits[..., 0].masked_fill(context == 0, float("-inf"))
         most = min(MOST_LIKELY, max(1, int((values > 0).sum(1).max())))
         chosen.append(values.topk(most, 1).indices.sort(1).values)
-    first, last = chosen
-    grid = (
-        first[:, :, None].expand(-1, -1, last.shape[1]),
-        last[:, None].expand(-1, first.shape[1], -1),
-    )
-    return torch.stack(grid, -1).flatten(1, 2)
+    first, last = torch.broadcast_tensors(chosen[0][:, :, None], chosen[1][:, None])
+    return torch.stack([first, last], -1).flatten(1, 2)

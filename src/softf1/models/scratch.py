@@ -7,6 +7,7 @@ without transformers itself, whose import takes longer than a short training of 
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -20,7 +21,7 @@ from softf1.errors import InputError
 from softf1.models.crf import NAME as TRANSITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import ItemsView, ValuesView
+    from collections.abc import ItemsView, Iterator, ValuesView
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 NOT_OPTIONS = ("architectures", "dtype", "model_type", "transformers_version")
@@ -43,6 +44,16 @@ class Output(NamedTuple):
     def items(self) -> ItemsView[str, Tensor]:
         """Name and value of each tensor, as outputs of transformers have them."""
         return self._asdict().items()
+
+
+@contextmanager
+def _readable(wanted: str, path: Path) -> Iterator[None]:
+    """Turns errors from a damaged file into an InputError of one line."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"wanted {wanted}, got {reason}", path=path) from error
 
 
 class ScratchConfig:
@@ -72,11 +83,9 @@ class ScratchConfig:
     def from_pretrained(cls, folder: Path | str) -> Self:
         """Reads `config.json` of a folder."""
         path = Path(folder) / CONFIG
-        try:
+        with _readable("the sizes of a network", path):
             content = json.loads(path.read_text("utf-8"))
             return cls(**{key: value for key, value in content.items() if key not in NOT_OPTIONS})
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"wanted the sizes of a network, got {error}", path=path) from error
 
     def save_pretrained(self, folder: Path | str, *, architecture: str) -> None:
         """Writes `config.json` with the keys that transformers would write."""
@@ -102,23 +111,14 @@ class ScratchModel(nn.Module):
     @classmethod
     def from_pretrained(cls, folder: Path | str, *, dtype: torch.dtype = torch.float32) -> Self:
         """Loads a folder; raises for missing or extra weights and other shapes."""
-        path = Path(folder) / CONFIG
         config = cls.config_class.from_pretrained(folder)
-        try:
+        with _readable("the sizes of a network", Path(folder) / CONFIG):
             model = cls(config)
-        except (TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"wanted the sizes of a network, got {reason}", path=path) from error
         path = Path(folder) / WEIGHTS
-        try:
+        with _readable(f"weights of {cls.__name__}", path):
             weights = load_file(path)
             weights.pop(TRANSITIONS, None)  # of a CRF, which the task puts on top
             model.load_state_dict(weights)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(
-                f"wanted weights of {cls.__name__}, got {reason}", path=path
-            ) from error
         return model.to(dtype)
 
     def save_pretrained(self, folder: Path | str) -> None:

@@ -84,10 +84,8 @@ class SpanNer(Wrapper):
             words: (B, W), the column of the first piece of each word.
             token_type_ids: (B, L).
         """
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        hidden = self.encoder(input_ids, attention_mask=attention_mask, **types).last_hidden_state
-        row = torch.arange(len(hidden), device=hidden.device)[:, None]
-        hidden = self.dropout(hidden)[row, words]
+        hidden = self.encode(input_ids, attention_mask, token_type_ids)
+        hidden = hidden[torch.arange(len(hidden), device=hidden.device)[:, None], words]
         most = len(self.length)
         ends = nn.functional.pad(self.end(hidden), (0, 0, 0, most - 1)).unfold(1, most, 1)
         inner = self.start(hidden)[:, :, None] + ends.movedim(-1, 2) + self.length

@@ -10,15 +10,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from softf1.models.scratch import Output, ScratchConfig, ScratchModel
-from softf1.models.tokenizers import (
-    PAD,
-    UNKNOWN,
-    Layout,
-    Size,
-    Sizes,
-    Vocabulary,
-    count_vocabulary,
-)
+from softf1.models.tokenizers import PAD, UNKNOWN, Layout, Size, Sizes, Vocabulary, count_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

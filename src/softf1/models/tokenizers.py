@@ -191,23 +191,15 @@ def layout_of(
     ...           cls=0, pad_left=False).types
     ((0,), 0, (0,), 1, (1,))
     """
-    first = [i for i, s in enumerate(sequences) if s == 0]
-    second = [i for i, s in enumerate(sequences) if s == 1] or [len(ids)]
-    end = second[-1] + 1
+    first, second = ([i for i, s in enumerate(sequences) if s == text] for text in (0, 1))
+    start, end = first[0], first[-1] + 1
     # With one text, what follows it is `after`, and `between` is empty.
-    middle = slice(first[-1] + 1, second[0]) if second[0] < len(ids) else slice(0, 0)
-    tail = slice(end if second[0] < len(ids) else first[-1] + 1, len(ids))
+    start2, end2 = (second[0], second[-1] + 1) if second else (end, end)
+    specials = slice(start), slice(end, start2), slice(end2, None)
+    before, between, after = (tuple(types[part]) for part in specials)
     return Layout(
-        before=tuple(ids[: first[0]]),
-        between=tuple(ids[middle]),
-        after=tuple(ids[tail]),
-        types=(
-            tuple(types[: first[0]]),
-            types[first[0]],
-            tuple(types[middle]),
-            types[second[0]] if second[0] < len(ids) else 0,
-            tuple(types[tail]),
-        ),
+        *(tuple(ids[part]) for part in specials),
+        types=(before, types[start], between, types[start2] if second else 0, after),
         cls=cls,
         pad_left=pad_left,
     )

@@ -13,6 +13,8 @@ from softf1.models.encoders import build_model, find_auto, find_wrapper
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from torch import Tensor
+
     from softf1.models.tokenizers import Tokenizer
 
 
@@ -50,6 +52,13 @@ class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]  # transformers
         model = cls(kind(encoder=pretrained.config.to_dict(), **options))
         model.encoder = pretrained
         return model
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, types: Tensor | None) -> Tensor:
+        """The last hidden state (B, L, size), after dropout."""
+        more = {} if types is None else {"token_type_ids": types}
+        output = self.encoder(input_ids, attention_mask=attention_mask, **more)
+        hidden: Tensor = self.dropout(output.last_hidden_state)
+        return hidden
 
     def get_input_embeddings(self) -> nn.Module:
         """The word embedding of the encoder."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from softf1.data.stats import LabelStats
-    from softf1.scaffold.survey import Survey
 
 
 SHOWN = 12

@@ -20,7 +20,6 @@ from softf1.tasks.registry import find_task
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from softf1.data.stats import Overview
     from softf1.scaffold.survey import Survey
 
 
@@ -67,7 +66,10 @@ def format_sections(sections: Iterable[Section], *, head: Sequence[str]) -> str:
     """Formats TOML with a comment at the top, comments above sections, and reasons beside keys."""
     blocks = [format_comment(head)]
     for section in sections:
-        texts = [*map(_format_value, section.lines)]
+        texts = [
+            ("" if line.used else "# ") + format_toml({line.key: line.value}).strip("\n")
+            for line in section.lines
+        ]
         column = max(COLUMN, *(len(text) + 1 for text in texts))
         lines = [
             f"{text:<{column}}# {printable(line.why)}" if line.why else text
@@ -85,11 +87,6 @@ def format_comment(remarks: Sequence[str]) -> str:
         for part in (wrap(remark, WIDTH - 2, subsequent_indent="  ") if remark else [""])
     ]
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
-
-
-def _format_value(line: Line) -> str:
-    text = format_toml({line.key: line.value}).strip("\n")
-    return text if line.used else f"# {text}"
 
 
 EVEN = 2.0
@@ -125,21 +122,8 @@ def labels_texts(survey: Survey) -> bool:
 
 def weighs_classes_alike(survey: Survey) -> bool:
     """Whether macro F1 is the metric: one of three or more labels per text."""
-    return labels_texts(survey) and len(survey.stats.labels) > 2 and not has_several(survey.corpus)
-
-
-def background(corpus: Overview) -> str | None:
-    """The background label, such as O; None if there is none."""
-    counts = corpus.counts
-    if find_task(corpus.task).head == "tokens":
-        return OUTSIDE if counts.scheme is not None else None
-    two = len(counts.labels) == 2 and not has_several(corpus)
-    return negative_label(counts.labels) if two else None
-
-
-def has_several(corpus: Overview) -> bool:
-    """Whether texts may have several labels, or none."""
-    return corpus.counts.several
+    one_of_many = len(survey.stats.labels) > 2 and not survey.corpus.counts.several
+    return labels_texts(survey) and one_of_many
 
 
 def _describe_balance(survey: Survey) -> str:
@@ -164,7 +148,9 @@ def propose_task(survey: Survey) -> list[Section]:
         reader = [Line(key, value) for key, value in survey.reader.items()]
         sections.append(Section("task.reader", reader))
     if survey.task == MrcExample.task and survey.corpus.task == TaggedSentence.task:
-        sections.append(Section("task.queries", _queries(survey), ["Say what each label means."]))
+        labels = sorted(label for label in survey.corpus.counts.labels if label != OUTSIDE)
+        queries = [Line(label, f"Find {label} in the text.") for label in labels]
+        sections.append(Section("task.queries", queries, ["Say what each label means."]))
     return sections
 
 
@@ -208,22 +194,17 @@ def _options_of_questions(survey: Survey) -> list[Line]:
 
 def _options_of_labels(survey: Survey) -> list[Line]:
     labels = survey.corpus.counts.labels
-    if has_several(survey.corpus):
+    if survey.corpus.counts.several:
         return [Line("multi_label", value=True, why="texts have several labels, or none")]
     if len(labels) < 2:
         raise InputError(
             f"wanted two labels or more, got {', '.join(labels)}", path=survey.corpus.path
         )
-    negative = background(survey.corpus)
-    if negative is None:
+    if len(labels) > 2:
         return []
+    negative = negative_label(labels)
     positive = next(label for label in labels if label != negative)
     return [Line("positive", positive, f"its F1 is the score; the other label is {negative}")]
-
-
-def _queries(survey: Survey) -> list[Line]:
-    labels = sorted(label for label in survey.corpus.counts.labels if label != OUTSIDE)
-    return [Line(label, f"Find {label} in the text.") for label in labels]
 
 
 SCRATCH = {"tokens": "bilstm", "text": "textcnn"}
@@ -273,21 +254,17 @@ def _why(name: str, survey: Survey) -> str:
 def propose_training(survey: Survey) -> Section:
     """Proposes `[train]`: more epochs for fewer examples and for encoders from scratch."""
     examples = survey.stats.examples
-    scratch = pick_encoder(survey) in SCRATCH.values()
-    passes = 3 if examples >= MANY else 5 if examples >= FEW else 10
-    epochs = 10 if scratch and examples >= FEW else 20 if scratch else passes
-    rates = {"minilm": 1e-4}
-    rate = 1e-3 if scratch else rates.get(pick_encoder(survey), 3e-5)
-    return Section(
-        "train",
-        [
-            Line(
-                "epochs", epochs, f"passes over {examples:,} examples; the best one on dev counts"
-            ),
-            Line("batch_size", survey.stats.batch_size, "examples per step, over all GPUs"),
-            Line(
-                "lr", rate, "usual for an encoder " + ("from scratch" if scratch else "like this")
-            ),
-            Line("seed", 0, "results differ by seed: compare over several"),
-        ],
-    )
+    encoder = pick_encoder(survey)
+    if encoder in SCRATCH.values():
+        epochs, rate, like = 10 if examples >= FEW else 20, 1e-3, "from scratch"
+    else:
+        epochs = 3 if examples >= MANY else 5 if examples >= FEW else 10
+        rate, like = 1e-4 if encoder == "minilm" else 3e-5, "like this"
+    passes = f"passes over {examples:,} examples; the best one on dev counts"
+    lines = [
+        Line("epochs", epochs, passes),
+        Line("batch_size", survey.stats.batch_size, "examples per step, over all GPUs"),
+        Line("lr", rate, f"usual for an encoder {like}"),
+        Line("seed", 0, "results differ by seed: compare over several"),
+    ]
+    return Section("train", lines)

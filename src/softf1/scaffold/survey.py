@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from softf1.data._text import Encoded
@@ -30,20 +30,12 @@ from softf1.tasks.tags import check_tags
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ROLES = ("train", "dev", "test")
-
 WORDS = {
-    "train": "train",
-    "training": "train",
-    "dev": "dev",
-    "devel": "dev",
-    "valid": "dev",
-    "validation": "dev",
-    "val": "dev",
-    "testa": "dev",  # the test files of CoNLL-2003
-    "test": "test",
-    "testb": "test",
+    "train": {"train", "training"},
+    "dev": {"dev", "devel", "valid", "validation", "val", "testa"},
+    "test": {"test", "testb"},
 }
+"""Words in file names by role; CoNLL-2003 has two test files, testa and testb."""
 
 
 def assign_roles(paths: Sequence[str]) -> dict[str, str]:
@@ -57,7 +49,7 @@ def assign_roles(paths: Sequence[str]) -> dict[str, str]:
     >>> assign_roles(["first.csv", "second.csv"])
     {'train': 'first.csv', 'dev': 'second.csv'}
     """
-    if len(paths) > len(ROLES):
+    if len(paths) > len(WORDS):
         raise InputError(f"wanted at most a train, a dev and a test file, got {len(paths)} files")
     if len(paths) == 1:
         return {"train": paths[0]}
@@ -68,25 +60,23 @@ def assign_roles(paths: Sequence[str]) -> dict[str, str]:
             raise InputError(f"wanted one {role} file, got {roles[role]} and {path}")
         if role:
             roles[role] = path
-    left = [role for role in ROLES if role not in roles]
+    left = [role for role in WORDS if role not in roles]
     rest = [path for path in paths if path not in roles.values()]
     roles |= dict(zip(left, rest, strict=False))
     if "train" not in roles:
-        raise InputError(f"wanted a training file among them, got {_described(roles)}")
-    return {role: roles[role] for role in ROLES if role in roles}
+        got = " and ".join(f"{path} ({role})" for role, path in roles.items())
+        raise InputError(f"wanted a training file among them, got {got}")
+    return {role: roles[role] for role in WORDS if role in roles}
 
 
 def _named_role(path: str) -> str | None:
     """The role in the name of the file, or else of its folder."""
     for part in list(reversed(re.split(r"[/\\]", path)))[:2]:
-        roles = {WORDS[word] for word in re.findall(r"[a-z]+", part.lower()) if word in WORDS}
+        found = set(re.findall(r"[a-z]+", part.lower()))
+        roles = [role for role, words in WORDS.items() if words & found]
         if len(roles) == 1:
-            return roles.pop()
+            return roles[0]
     return None
-
-
-def _described(roles: dict[str, str]) -> str:
-    return " and ".join(f"{path} ({role})" for role, path in roles.items())
 
 
 BATCH_SIZE = 32
@@ -142,10 +132,7 @@ def survey(
     detected = {role: _look(path, kind, format, options or {}) for role, path in roles.items()}
     if detected["train"].format in ("csv", "tsv", "json", "jsonl"):
         _check_labels(roles["train"], detected["train"])
-    corpora = {
-        role: look_over(roles[role], format=one.format, task=one.task or None, **_options(one))
-        for role, one in detected.items()
-    }
+    corpora = {role: look_over(roles[role], **_reading(one)) for role, one in detected.items()}
     train = corpora["train"]
     for role, corpus in corpora.items():
         if corpus.task != train.task:
@@ -162,7 +149,7 @@ def survey(
     unseen = [
         describe_new_labels(train, other) for role, other in corpora.items() if role != "train"
     ]
-    overlaps = find_overlaps({corpora[role].path: corpora[role].texts for role in corpora})
+    overlaps = find_overlaps({corpus.path: corpus.texts for corpus in corpora.values()})
     first = detected["train"]
     alike = all(
         (one.format, one.options) == (first.format, first.options) for one in detected.values()
@@ -195,11 +182,7 @@ def _find_outliers(train: Overview) -> list[str]:
 def _check_labels(path: str, detected: Detected) -> None:
     """Raises if a table has no label column, and lists its columns."""
     problems = Problems()
-    task = detected.task or None
-    next(
-        iterate(path, format=detected.format, task=task, problems=problems, **_options(detected)),
-        None,
-    )
+    next(iterate(path, problems=problems, **_reading(detected)), None)
     note = next((one for one in problems.notes if "no column of labels" in one), None)
     if note is not None:
         there = note.partition(" among ")[2].removesuffix(": read as unlabelled")
@@ -211,15 +194,14 @@ def _check_tags(corpus: Overview, detected: Detected, scheme: str | None) -> Non
     """Raises if tags have another scheme than the training data."""
     if corpus.counts.scheme == scheme:
         return
-    sentences = iterate(
-        corpus.path, format=detected.format, task=detected.task, **_options(detected)
-    )
+    sentences = iterate(corpus.path, **_reading(detected))
     tagged = ((one.line, one.tags) for one in sentences if isinstance(one, TaggedSentence))
     check_tags(tagged, scheme, corpus.path)
 
 
-def _options(detected: Detected) -> dict[str, Any]:
-    return dict(detected.options)
+def _reading(detected: Detected) -> dict[str, Any]:
+    """How a file is read."""
+    return {"format": detected.format, "task": detected.task or None, **detected.options}
 
 
 def _kind_of_files(task: str | None) -> str | None:
@@ -244,6 +226,4 @@ def _look(
         if task != MrcExample.task:
             raise
         detected = detect(path, task=TaggedSentence.task, told=options)
-    return Detected(
-        detected.format, detected.task, detected.reason, {**detected.options, **options}
-    )
+    return replace(detected, options={**detected.options, **options})

@@ -185,18 +185,16 @@ class AnswerTask(TextTask):
         """Exact match and F1 of an answer."""
         return _count_answer(tuple(self.list_texts(line)), _freeze(line), self.scored_by)
 
-    def list_units(self, predictions: Sequence[Prediction], examples: Sequence[QAExample]) -> Units:
+    def list_units(self, lines: Sequence[Line]) -> Units:
         """The answers that were given, each exactly right or not; one context is one item."""
-        context = Numbering().numbers([example.context for example in examples]).tolist()
+        context = Numbering().numbers([line["context"] for line in lines]).tolist()
         units = Units([], [], [], [], [[] for _ in set(context)])
-        for item, one, example in zip(context, predictions, examples, strict=True):
-            gold = [answer.texts for answer in example.answers]
-            if gold:
+        for item, line in zip(context, lines, strict=True):
+            if line["gold"]:
                 units.gold[item].append(ANSWER)
-            if one["answer"]:
-                exact = self.count_line(one | {"gold": gold})["exact"]
-                right = bool(gold) and exact.value == 1
-                units.add(item, ANSWER, one["confidence"], right=right)
+            if line["answer"]:
+                right = bool(line["gold"]) and self.count_line(line)["exact"].value == 1
+                units.add(item, ANSWER, line["confidence"], right=right)
         return units
 
     def headroom(

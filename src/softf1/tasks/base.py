@@ -37,9 +37,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from softf1.errors import InputError
 from softf1.files import finite
-from softf1.metrics.operating import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
 
     from softf1.data.problems import Problems
     from softf1.metrics.counts import Counts, Mean
-    from softf1.metrics.operating import Point
+    from softf1.metrics.operating import Point, Target
     from softf1.models.encoders import Head
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
@@ -278,13 +276,6 @@ class Task(Protocol):
             pieces: Whether the encoder cuts words into pieces.
             folded: Whether tuned thresholds and biases are in the bias of the head.
         """
-
-
-def check_named(target: Target | Mapping[str, Target], labels: Sequence[str]) -> None:
-    """Raises if a table of targets names a label that is not in the training data."""
-    for name in () if isinstance(target, Target) or not labels else target:
-        if name not in labels:
-            raise InputError(f"wanted labels of the training data, {', '.join(labels)}; got {name}")
 
 
 def describe_unseen(names: Iterable[str], labels: Sequence[str]) -> list[str]:

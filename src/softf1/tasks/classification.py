@@ -32,15 +32,7 @@ from softf1.tasks.card import (
 )
 from softf1.tasks.headroom import Headroom, measure_labels
 from softf1.tasks.labels import LabelTask, count_labels, to_logits
-from softf1.tasks.rows import (
-    encode_texts,
-    keep,
-    offsets,
-    room,
-    share_room,
-    take,
-    text_lengths,
-)
+from softf1.tasks.rows import encode_texts, keep, offsets, room, share_room, take, text_lengths
 from softf1.tasks.sentences import Numbering, chunks
 from softf1.tasks.suspects import Suspects, find_suspect_label_sets, find_suspect_labels
 
@@ -121,7 +113,11 @@ class Classification(LabelTask):
         for chunk in chunks(examples):
             first, other = self._texts(chunk, tokenizer)
             a, b = share_room(first[1], other[1], capacity=capacity)
-            labels = [self._labels(example) for example in chunk]
+            labels = [example.labels for example in chunk]
+            several = next((one for one in chunk if len(one.labels) > 1), None)
+            if several is not None and not self.multi_label:
+                got = f"{', '.join(several.labels)} (line {several.line})"
+                raise InputError(f"wanted one label a text (or multi_label = true), got {got}")
             flat_labels = number.numbers(list(chain.from_iterable(labels)))
             counts = np.fromiter(map(len, labels), np.int64, len(labels))
             parts.append((*keep(first, a), *keep(other, b), flat_labels.astype(np.int32), counts))
@@ -145,13 +141,6 @@ class Classification(LabelTask):
         columns = zip(*(example.texts for example in examples), strict=True)
         first, *second = (encode_texts(texts, tokenizer) for texts in columns)
         return first, second[0] if second else (first[0][:0], np.zeros_like(first[1]))
-
-    def _labels(self, example: Example) -> tuple[str, ...]:
-        labels = example.labels
-        if len(labels) > 1 and not self.multi_label:
-            got = f"{', '.join(labels)} (line {example.line})"
-            raise InputError(f"wanted one label a text (or multi_label = true), got {got}")
-        return labels
 
     def fit(self, features: Features) -> Self:
         """The labels of the training data, in order."""

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from softf1.errors import InputError
 from softf1.tasks.base import IGNORE
-from softf1.tasks.rows import encode_texts, keep, offsets, ranges, room, rows
+from softf1.tasks.rows import offsets, ranges, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from softf1.data.examples import QAExample
@@ -23,50 +20,8 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-def encode_questions(
-    examples: Sequence[QAExample],
-    tokenizer: Tokenizer,
-    *,
-    max_length: int | None,
-    max_question: int,
-    overlap: int,
-) -> dict[str, NDArray[Any]]:
-    """The arrays of all questions.
-
-    `tokens` holds each distinct context once, with the characters (`char_start`, `char_end`) that
-    each token stands for; `question` and `gold` (token spans, end exclusive) are flat with offsets
-    `…_at`; for every window `source` is its question and `first`, `end` its tokens.
-    """
-    number: dict[str, int] = {}
-    context = np.array([number.setdefault(e.context, len(number)) for e in examples], np.int64)
-    arrays = _encode_contexts(list(number), tokenizer)
-    question, asked = encode_texts([example.question for example in examples], tokenizer)
-    question, asked = keep((question, asked), np.minimum(asked, max_question))
-    layout = tokenizer.layout(pair=True)
-    capacity = room(tokenizer, layout, max_length) - asked
-    if (capacity < 2).any():
-        raise InputError(f"wanted room for 2 tokens or more of a context, got {capacity.min()}")
-    at = arrays["context_at"]
-    source, first, end = _slide(at[context], at[context + 1], capacity, overlap=overlap)
-    gold = [_locate(e, arrays, int(c)) for e, c in zip(examples, context, strict=True)]
-    return {
-        **arrays,
-        "question": question,
-        "question_at": offsets(asked),
-        "gold": np.array([span for spans in gold for span in spans], np.int64).reshape(-1, 2),
-        "gold_at": offsets([len(spans) for spans in gold]),
-        # Answers whose place is not known can be scored, not learned.
-        "unknown": np.array(
-            [bool(e.answers) and not g for e, g in zip(examples, gold, strict=True)]
-        ),
-        "source": source,
-        "first": first,
-        "end": end,
-        "length": (end - first + asked[source] + layout.specials).astype(np.int32),
-    }
-
-
-def _encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDArray[Any]]:
+def encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDArray[Any]]:
+    """The tokens of each context, and the characters that each token stands for."""
     aligned = tokenizer.aligned(contexts)
     places = []
     for context, (_, spans) in zip(contexts, aligned, strict=True):
@@ -84,7 +39,9 @@ def _encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDA
     }
 
 
-def _slide(start: Ints, stop: Ints, capacity: Ints, *, overlap: int) -> tuple[Ints, Ints, Ints]:
+def slide_windows(
+    start: Ints, stop: Ints, capacity: Ints, *, overlap: int
+) -> tuple[Ints, Ints, Ints]:
     """Windows of `capacity` tokens that share `overlap` (half at most); the last may be shorter."""
     length, step = stop - start, capacity - np.minimum(overlap, capacity // 2)
     count = 1 + np.maximum(0, -(-(length - capacity) // step))
@@ -93,7 +50,7 @@ def _slide(start: Ints, stop: Ints, capacity: Ints, *, overlap: int) -> tuple[In
     return source, first, np.minimum(first + capacity[source], stop[source])
 
 
-def _locate(
+def locate_answer(
     example: QAExample, arrays: dict[str, NDArray[Any]], context: int
 ) -> list[tuple[int, int]]:
     """The spans of the first answer as tokens of all contexts."""

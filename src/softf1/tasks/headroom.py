@@ -25,7 +25,7 @@ from softf1.metrics.headroom import (
     sweep_threshold,
 )
 from softf1.metrics.operating import Units
-from softf1.metrics.ranking import average_precision
+from softf1.metrics.ranking import average_precision, macro_average_precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -216,25 +216,32 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
     allowed, _ = best_thresholds(scores[:, known], right[:, known], macro=macro, never=never)
     counts, mended = count_changes(*([tuple(r[kept]) for r in x] for x in (right, now, then)))
     examples = [name_example(lines[i], found=given[i], gold=golds[i]) for i in mended]
-    several, what, top = len(kept) > 1, "One threshold", max(best.score, allowed)
+    several, what = len(kept) > 1, "One threshold"
     wins = "" if several else DECISION
     parts = sweep_parts(best, what, wins=wins, counts=counts, examples=examples)
     parts += allow_parts(best.decided, best.score, allowed) if several else []
-    steps = [Stage(what, best.score), *([Stage("A threshold a label", top)] if several else [])]
+    steps = [Stage(what, best.score)]
+    steps += [Stage("A threshold a label", max(best.score, allowed))] if several else []
+    name = "macro_f1" if macro else "f1"
+    return _up_to_ranking(name, best.decided, parts, steps, scores[:, known], right[:, known])
+
+
+def _up_to_ranking(
+    metric: str,
+    decided: float,
+    parts: list[Gain],
+    steps: list[Stage],
+    scores: Floats,
+    right: NDArray[np.bool_],
+) -> Headroom:
+    """These parts and steps and then a perfect ranking, with the mean precision of the labels."""
     return make_headroom(
-        "macro_f1" if macro else "f1",
-        best.decided,
-        [*parts, rank_part(top)],
+        metric,
+        decided,
+        [*parts, rank_part(steps[-1].score)],
         [*steps, Stage("A perfect ranking", 1.0)],
-        average_precision=_mean_precision(scores[:, known], right[:, known]),
+        average_precision=macro_average_precision(scores, right) if right.any() else None,
     )
-
-
-def _mean_precision(scores: Floats, right: NDArray[np.bool_]) -> float | None:
-    """The mean average precision of the labels that occur."""
-    occurs = np.flatnonzero(right.any(axis=0))
-    ranks = [average_precision(scores[:, i], right[:, i]) for i in occurs]
-    return float(np.mean(ranks)) if ranks else None
 
 
 def _one_hot(rows: Sequence[Sequence[str]], place: Mapping[str, int]) -> NDArray[np.bool_]:
@@ -283,24 +290,11 @@ def _measure_classes(
     two = np.where((second == gold[:, None]).any(axis=1), gold, now)
     reached = _score_classes(gold, two, len(labels), macro=macro)
     mended = np.flatnonzero(two != now).tolist()
-    parts.append(
-        make_part(
-            "The right one of the two likeliest labels",
-            reached,
-            best.decided,
-            counts={"mended": len(mended)},
-            examples=show(mended[:SHOWN]),
-        )
-    )
-    top = max(best.score, allowed)
-    steps = [Stage(what, best.score), Stage("A threshold a label", top)]
-    return make_headroom(
-        metric,
-        best.decided,
-        [*parts, rank_part(top)],
-        [*steps, Stage("A perfect ranking", 1.0)],
-        average_precision=_mean_precision(shares, right),
-    )
+    title, more = "The right one of the two likeliest labels", show(mended[:SHOWN])
+    counts = {"mended": len(mended)}
+    parts.append(make_part(title, reached, best.decided, counts=counts, examples=more))
+    steps = [Stage(what, best.score), Stage("A threshold a label", max(best.score, allowed))]
+    return _up_to_ranking(metric, best.decided, parts, steps, shares, right)
 
 
 def _score_classes(gold: Ints, given: Ints, classes: int, *, macro: bool) -> float:

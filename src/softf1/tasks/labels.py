@@ -19,13 +19,7 @@ from softf1.metrics.classification import (
 from softf1.metrics.operating import Pool, Target, Units, choose_bars, choose_point
 from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.thresholds import tune_thresholds
-from softf1.tasks.base import (
-    DIGITS,
-    IGNORE,
-    by_item,
-    describe_counts,
-    to_probabilities,
-)
+from softf1.tasks.base import DIGITS, IGNORE, by_item, describe_counts, to_probabilities
 from softf1.tasks.rows import TextTask, rows, take
 
 if TYPE_CHECKING:
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
 
     from softf1.metrics.counts import Average
     from softf1.metrics.operating import Point
-    from softf1.metrics.thresholds import TunedThresholds
     from softf1.tasks.base import Features, LineCounts, Logits, Prediction, Ranked
     from softf1.tasks.rows import Ints
 
@@ -161,7 +154,8 @@ class LabelTask(TextTask):
             biases = tune_classes(rows, right, metric=self.primary_metric, beta=beta)
             return self.changed(thresholds=(), biases=biases)
         tuned = tune_thresholds(scores, gold, average=average, beta=beta)
-        return self.changed(thresholds=_loosen(tuned), biases=())
+        kept = tuned.thresholds if tuned.rule == "default" else _lower(tuned.thresholds)
+        return self.changed(thresholds=kept, biases=())
 
     def _read_labelled(
         self, logits: Logits, features: Features
@@ -260,17 +254,17 @@ class LabelTask(TextTask):
         given = [dict(zip(self.labels, row, strict=True)) for row in scores.tolist()]
         shifted = logits + self.shift_logits()
         sure = to_probabilities(shifted, multi_label=self.multi_label).round(DIGITS)
+        chosen: list[Any]
         if self.multi_label:
+            key = "labels"
             chosen = [[self.labels[i] for i in np.flatnonzero(row)] for row in shifted >= 0]
             kept = [row[yes].tolist() for row, yes in zip(sure, shifted >= 0, strict=True)]
-            return [
-                {"labels": labels, "confidence": confidence, "probabilities": own}
-                for labels, confidence, own in zip(chosen, kept, given, strict=True)
-            ]
-        best = shifted.argmax(-1)
+        else:
+            key, kept = "label", sure.max(-1).tolist()
+            chosen = [self.labels[i] for i in shifted.argmax(-1).tolist()]
         return [
-            {"label": self.labels[i], "confidence": confidence, "probabilities": own}
-            for i, confidence, own in zip(best.tolist(), sure.max(-1).tolist(), given, strict=True)
+            {key: labels, "confidence": confidence, "probabilities": own}
+            for labels, confidence, own in zip(chosen, kept, given, strict=True)
         ]
 
     def score(self, predictions: Sequence[Prediction], examples: Iterable[Any]) -> dict[str, Any]:
@@ -382,12 +376,8 @@ def log_odds(share: Floats) -> Floats:
     return out
 
 
-def _loosen(tuned: TunedThresholds) -> tuple[float, ...]:
-    """Thresholds a little below the score that each was tuned to, which rounding may not lose."""
-    return tuned.thresholds if tuned.rule == "default" else _lower(tuned.thresholds)
-
-
 def _lower(thresholds: Sequence[float]) -> tuple[float, ...]:
+    """Thresholds a little below the score that each was tuned to, which rounding may not lose."""
     lower = log_odds(np.array(thresholds)) - MARGIN
     return tuple(to_probabilities(lower, multi_label=True).tolist())
 

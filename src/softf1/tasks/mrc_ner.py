@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,12 +12,12 @@ import numpy as np
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.models.encoders import Head
+from softf1.tasks.base import Features
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
     choose_pairs,
     count_sides,
-    encode_queries,
     find_spans_of_rows,
     group_queries,
     merge_windows,
@@ -24,8 +25,15 @@ from softf1.tasks.queries import (
     side_targets,
     window_golds,
 )
-from softf1.tasks.rows import ranges, take
-from softf1.tasks.sentences import check_windows, golds_inside, window_tokens, word_places
+from softf1.tasks.rows import Amount, Size, encode_texts, keep, offsets, ranges, rows, take
+from softf1.tasks.sentences import (
+    Numbering,
+    SentenceEncoder,
+    check_windows,
+    golds_inside,
+    window_tokens,
+    word_places,
+)
 from softf1.tasks.spans import SpanTask, predict_spans
 from softf1.tasks.tagging import Tagging
 
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.metrics.schemes import LabelledSpan
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction
+    from softf1.tasks.base import Batch, Logits, Predict, Prediction
     from softf1.tasks.headroom import Sentence
     from softf1.tasks.queries import Golds
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
@@ -77,13 +85,13 @@ class MrcNer(SpanTask):
     candidates: Candidates = "gold_random"
     answerable: bool = False
     nested: bool = False
-    max_span: int = 30
-    max_query: int = 64
-    seed: int = 0
+    max_span: Size = 30
+    max_query: Size = 64
+    seed: Amount = 0
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
-    overlap: int | None = None
+    overlap: Amount | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
@@ -122,14 +130,29 @@ class MrcNer(SpanTask):
         return ask(found, self.queries) if isinstance(self.queries, dict) else found
 
     def encode(self, examples: Iterable[MrcExample], tokenizer: Tokenizer) -> Features:
-        """Encodes contexts as arrays, one item per window, with the query of each."""
-        return encode_queries(
-            list(examples),
-            tokenizer,
-            max_length=self.max_length,
-            max_query=self.max_query,
-            overlap=self.overlap,
-        )
+        """Contexts as arrays, one item per window, with each distinct query and the gold spans."""
+        asked = list(examples)
+        number, label = Numbering(), Numbering()
+        query_of = number.numbers([example.query for example in asked])
+        flat, counts = encode_texts(list(number), tokenizer)
+        flat, counts = keep((flat, counts), np.minimum(counts, self.max_query))
+        # Room for the longest query, so that a sentence is cut in the same places for all labels.
+        room = {"max_length": self.max_length, "query": int(counts.max(initial=0))}
+        encoder = SentenceEncoder(tokenizer, overlap=self.overlap, **room)
+        encoder.add([example.words for example in asked])
+        arrays = encoder.arrays()
+        arrays["length"] += counts[query_of][arrays["source"]].astype(np.int32)
+        spans = [span for example in asked for span in example.spans]
+        own = [len(example.spans) for example in asked]
+        arrays |= {
+            "query": flat,
+            "query_at": offsets(counts),
+            "query_of": query_of,
+            "label": label.numbers([example.label for example in asked]),
+            "gold": np.array(spans, np.int64).reshape(-1, 2) + arrays["sentence"][rows(own), None],
+            "gold_at": offsets(own),
+        }
+        return Features(arrays, {"labels": tuple(label)})
 
     def notes(self, features: Features) -> list[str]:  # noqa: ARG002 - protocol
         """Returns no notes: a query can ask for any label."""
@@ -178,21 +201,15 @@ class MrcNer(SpanTask):
     def _pairs(
         self, windows: Sequence[Golds], words: Ints, items: Ints, epoch: int = 0
     ) -> list[list[Any]]:
+        choose = partial(choose_pairs, candidates=self.candidates, max_span=self.max_span)
         return [
-            choose_pairs(
-                golds,
-                count,
-                candidates=self.candidates,
-                max_span=self.max_span,
-                seed=(self.seed, epoch, item),
-            )
+            choose(golds, count, seed=(self.seed, epoch, item))
             for (golds, _), count, item in zip(windows, words.tolist(), items.tolist(), strict=True)
         ]
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans of every window: (item, start, end, score, confidence) by word."""
-        arrays = {key: value.detach().float().cpu().numpy() for key, value in logits.items()}
-        flat = {key: array[..., 0] for key, array in arrays.items() if key != "proposed"}
+        flat = {key: x.detach().float().cpu().numpy()[..., 0] for key, x in logits.items()}
         if "proposed" in logits:
             flat["proposed"] = logits["proposed"].cpu().numpy()
         word = batch.places["word"].cpu().numpy()

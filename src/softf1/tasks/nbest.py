@@ -18,8 +18,7 @@ exact part of its context.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,8 +36,7 @@ Positions = Literal["softmax", "sigmoid"]
 _CHUNK = 256
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSpans:
+class WindowSpans(NamedTuple):
     """The best spans of each window, `(windows, n)`, best first.
 
     Attributes:
@@ -83,13 +81,13 @@ def find_best_spans(
     """
     start, end = np.asarray(start_logits), np.asarray(end_logits)
     kept = np.asarray(inside, dtype=bool)
-    _check(start, end, kept, n_best=n_best, max_length=max_length, positions=positions)
+    if not (np.all(start < np.inf) and np.all(end < np.inf)):
+        raise ValueError("wanted numbers (or −inf) as logits, got NaN or +inf")
     chunks = [
         _find_chunk(start[rows], end[rows], kept[rows], n_best, max_length, positions)
         for rows in (slice(i, i + _CHUNK) for i in range(0, max(len(start), 1), _CHUNK))
     ]
-    first, last, score = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-    return WindowSpans(first, last, score)
+    return WindowSpans(*map(np.concatenate, zip(*chunks, strict=True)))
 
 
 def list_answers(
@@ -112,8 +110,9 @@ def list_answers(
     """
     owner = np.asarray(question, dtype=np.int64)
     window, rank = np.nonzero(np.isfinite(spans.score))
-    start, end = _characters(spans, np.asarray(offsets), window, rank)
-    score = spans.score[window, rank]
+    first, last, score = (values[window, rank] for values in spans)
+    places = np.asarray(offsets)
+    start, end = places[window, first, 0], places[window, last - 1, 1]
     order = np.lexsort((-score, owner[window]))  # stable: the earlier window wins a tie
     answers: list[dict[tuple[int, int], Candidate]] = [{} for _ in contexts]
     rows = zip(*(x[order].tolist() for x in (owner[window], start, end, score)), strict=True)
@@ -203,31 +202,3 @@ def _largest(scores: Floats, n: int) -> Ints:
 def _value(logits: Floats, kind: Positions) -> Floats:
     values = logits.astype(np.float64)
     return values if kind == "softmax" else -np.logaddexp(0.0, -values)
-
-
-def _characters(spans: WindowSpans, offsets: Ints, window: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    if offsets.ndim != 3 or len(offsets) != len(spans.start):
-        wanted = f"offsets ({len(spans.start)}, length, 2)"
-        raise ValueError(f"wanted {wanted}, got {offsets.shape}")
-    start = offsets[window, spans.start[window, rank], 0]
-    return start, offsets[window, spans.end[window, rank] - 1, 1]
-
-
-def _check(
-    start: Floats,
-    end: Floats,
-    inside: NDArray[np.bool_],
-    *,
-    n_best: int,
-    max_length: int,
-    positions: str,
-) -> None:
-    if start.ndim != 2 or not start.shape == end.shape == inside.shape:
-        shapes = f"{start.shape}, {end.shape} and {inside.shape}"
-        raise ValueError(f"wanted starts, ends and inside all (windows, length), got {shapes}")
-    if n_best < 1 or max_length < 1:
-        raise ValueError(f"wanted n_best and max_length >= 1, got {n_best} and {max_length}")
-    if positions not in get_args(Positions):
-        raise ValueError(f"wanted positions of {get_args(Positions)}, got {positions!r}")
-    if not (np.all(start < np.inf) and np.all(end < np.inf)):
-        raise ValueError("wanted numbers (or −inf) as logits, got NaN or +inf")

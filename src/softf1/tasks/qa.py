@@ -10,20 +10,22 @@ import torch
 
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
-from softf1.metrics.operating import Target, choose_bars
+from softf1.metrics.operating import Target
 from softf1.models.encoders import Head, find_output
 from softf1.tasks.answers import ANSWER, AnswerTask, answer_first_words
 from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_collapse
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
     describe_lost,
-    encode_questions,
+    encode_contexts,
     every_position,
+    locate_answer,
     one_position,
+    slide_windows,
     usual_length,
 )
-from softf1.tasks.rows import ranges, rows, take
-from softf1.tasks.sentences import golds_inside
+from softf1.tasks.rows import Amount, Size, encode_texts, keep, offsets, ranges, room, rows, take
+from softf1.tasks.sentences import Numbering, golds_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Predict
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
@@ -80,15 +81,16 @@ class QA(AnswerTask):
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = 384
-    max_question: int = 64
-    overlap: int = 128
-    n_best: int = 20
-    max_answer: int | None = None
-    listed: int = 0
+    max_question: Size = 64
+    overlap: Amount = 128
+    n_best: Size = 20
+    max_answer: Size | None = None
+    listed: Amount = 0
     longest: int = field(default=30, metadata={"learned": True})
     null_threshold: float = field(default=0.0, metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
+    bar_labels = (ANSWER,)
     kind = file_kind = "qa"
     reads = QAExample
     summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
@@ -112,14 +114,41 @@ class QA(AnswerTask):
         return (text for example in examples for text in (example.question, example.context))
 
     def encode(self, examples: Iterable[QAExample], tokenizer: Tokenizer) -> Features:
-        """Encodes questions as arrays, one item per window."""
-        arrays = encode_questions(
-            list(examples),
-            tokenizer,
-            max_length=self.max_length,
-            max_question=self.max_question,
-            overlap=self.overlap,
+        """Questions as arrays, one item per window.
+
+        `tokens` holds each distinct context once, with the characters (`char_start`, `char_end`)
+        that each token stands for; `question` and `gold` (token spans, end exclusive) are flat with
+        offsets `…_at`; for every window `source` is its question and `first`, `end` its tokens.
+        """
+        asked = list(examples)
+        number = Numbering()
+        context = number.numbers([example.context for example in asked])
+        arrays = encode_contexts(list(number), tokenizer)
+        question, count = encode_texts([example.question for example in asked], tokenizer)
+        question, count = keep((question, count), np.minimum(count, self.max_question))
+        layout = tokenizer.layout(pair=True)
+        capacity = room(tokenizer, layout, self.max_length) - count
+        if (capacity < 2).any():
+            raise InputError(f"wanted room for 2 tokens or more of a context, got {capacity.min()}")
+        at = arrays["context_at"]
+        source, first, end = slide_windows(
+            at[context], at[context + 1], capacity, overlap=self.overlap
         )
+        gold = [locate_answer(e, arrays, c) for e, c in zip(asked, context.tolist(), strict=True)]
+        arrays |= {
+            "question": question,
+            "question_at": offsets(count),
+            "gold": np.array([span for spans in gold for span in spans], np.int64).reshape(-1, 2),
+            "gold_at": offsets([len(spans) for spans in gold]),
+            # Answers whose place is not known can be scored, not learned.
+            "unknown": np.array(
+                [bool(e.answers) and not g for e, g in zip(asked, gold, strict=True)]
+            ),
+            "source": source,
+            "first": first,
+            "end": end,
+            "length": (end - first + count[source] + layout.specials).astype(np.int32),
+        }
         return Features(arrays, {})
 
     def fit(self, features: Features) -> Self:
@@ -150,16 +179,15 @@ class QA(AnswerTask):
         allowed = np.zeros(laid.ids.shape, bool)
         allowed[row, column] = True
         allowed[np.arange(len(index)), laid.cls] = True
-        golds = golds_inside(features, index)
-        columns = {
-            key: token - first[golds[0]] + laid.second[golds[0]]
-            for key, token in zip(KEYS, (golds[1], golds[2] - 1), strict=True)
-        }
+        gold, start, end = golds_inside(features, index)
         known = {"cls": laid.cls, "unknown": features["unknown"][source]}
-        make: Any = one_position
-        if self.positions == "sigmoid":
-            make, known = every_position, known | {"allowed": allowed}
-        targets = {key: make(golds[0], columns[key], **known) for key in KEYS}
+        targets = {}
+        for key, token in zip(KEYS, (start, end - 1), strict=True):
+            at = token - first[gold] + laid.second[gold]
+            if self.positions == "sigmoid":
+                targets[key] = every_position(gold, at, allowed=allowed, **known)
+            else:
+                targets[key] = one_position(gold, at, **known)
         places = {"row": row, "column": column, "cls": laid.cls, "allowed": allowed, "count": count}
         return {}, targets, places
 
@@ -196,18 +224,6 @@ class QA(AnswerTask):
         if target.kind == "f":
             message = "wanted f1, precision>=…, recall>=… or cost:… for answers"
             raise InputError(f"{message}, got {target.text}")
-
-    def operate(
-        self,
-        logits: Logits,
-        features: Features,
-        examples: Sequence[QAExample],
-        target: Target | Mapping[str, Target],
-    ) -> tuple[Self, list[Point]]:
-        """The least confidence of an answer; one is right where it is exactly a gold one."""
-        units = self.list_units(self.decode(logits, features, examples), examples)
-        bars, points = choose_bars(units, target, [ANSWER])
-        return replace(self, bars=bars), points
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """No answer where its confidence does not reach the bar."""

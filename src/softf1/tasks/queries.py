@@ -1,4 +1,4 @@
-"""Items of BERT-MRC: queries and contexts as arrays, candidate pairs, and the spans of a row."""
+"""Items of BERT-MRC: gold spans of a window, candidate pairs, and the spans of a row."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from softf1.tasks.base import DIGITS, IGNORE, Features
-from softf1.tasks.rows import encode_texts, keep, offsets, room, rows, take
-from softf1.tasks.sentences import Numbering, SentenceEncoder
+from softf1.tasks.base import DIGITS, IGNORE
+from softf1.tasks.rows import take
 from softf1.tasks.spans import keep_flat
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import MrcExample
-    from softf1.models.tokenizers import Tokenizer
+    from softf1.tasks.base import Features
     from softf1.tasks.rows import Ints
     from softf1.tasks.spans import Scored
 
@@ -29,39 +28,6 @@ if TYPE_CHECKING:
 
 
 SIDES = ("start", "end")
-
-
-def encode_queries(
-    examples: Sequence[MrcExample],
-    tokenizer: Tokenizer,
-    *,
-    max_length: int | None,
-    max_query: int,
-    overlap: int | None,
-) -> Features:
-    """The arrays of `SentenceEncoder`, with each distinct query and the gold spans by word."""
-    number, label = Numbering(), Numbering()
-    query_of = number.numbers([example.query for example in examples])
-    flat, counts = encode_texts(list(number), tokenizer)
-    flat, counts = keep((flat, counts), np.minimum(counts, max_query))
-    layout = tokenizer.layout(pair=True)
-    # Room for the longest query, so that a sentence is cut in the same places for all labels.
-    capacity = room(tokenizer, layout, max_length) - int(counts.max(initial=0))
-    encoder = SentenceEncoder(tokenizer, capacity=capacity, overlap=overlap)
-    encoder.add([example.words for example in examples])
-    arrays = encoder.arrays(specials=layout.specials)
-    arrays["length"] += counts[query_of][arrays["source"]].astype(np.int32)
-    spans = [span for example in examples for span in example.spans]
-    own = [len(example.spans) for example in examples]
-    arrays |= {
-        "query": flat,
-        "query_at": offsets(counts),
-        "query_of": query_of,
-        "label": label.numbers([example.label for example in examples]),
-        "gold": np.array(spans, np.int64).reshape(-1, 2) + arrays["sentence"][rows(own), None],
-        "gold_at": offsets(own),
-    }
-    return Features(arrays, {"labels": tuple(label)})
 
 
 def window_golds(features: Features, item: int) -> Golds:

@@ -51,18 +51,13 @@ def make_task(kind: str, **options: Any) -> Task:
     types = option_types(cls)
     for field in dataclasses.fields(cls):
         if field.metadata.get("learned") and get_origin(types[field.name]) is tuple:
-            if get_args(types[field.name])[0] is str:
-                _check_texts(options.get(field.name, ()), f"{field.name} of task {kind}")
+            values = options.get(field.name, ()) if get_args(types[field.name])[0] is str else ()
+            for value in values if isinstance(values, (list, tuple)) else ():
+                if not isinstance(value, str):  # a saved task may have been changed by hand
+                    raise InputError(f"wanted texts as {field.name} of task {kind}, got {value!r}")
             types = types | {field.name: tuple}  # labels may be any text
     task: Task = cls(**check_options(options, types, owner=f"task {kind}"))
     return task
-
-
-def _check_texts(values: Any, what: str) -> None:
-    """A saved task may have been changed by hand."""
-    for value in values if isinstance(values, (list, tuple)) else ():
-        if not isinstance(value, str):
-            raise InputError(f"wanted texts as {what}, got {value!r}")
 
 
 def find_task(kind: str) -> Any:

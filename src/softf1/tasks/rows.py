@@ -6,15 +6,18 @@ And the base class of our tasks, which lays out rows of one or two texts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import torch
 
 from softf1.data.registry import iterate
 from softf1.errors import InputError
+from softf1.metrics.operating import Target, choose_bars
 from softf1.models import encoders
-from softf1.tasks.base import IGNORE, Batch, Features, check_named, describe_unseen
+from softf1.options import Range
+from softf1.tasks.base import IGNORE, Batch, Features, describe_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from softf1.data.problems import Problems
-    from softf1.metrics.operating import Target
+    from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Layout, Tokenizer
     from softf1.tasks.base import Logits
 
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
     """Entries of all rows, and how many each row has."""
     Parts = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
     """Inputs, targets and places of a batch."""
+
+
+Size = Annotated[int, Range(least=1)]
+Amount = Annotated[int, Range(least=0)]
+"""The types of options of tasks."""
 
 
 def offsets(lengths: ArrayLike) -> Ints:
@@ -175,32 +183,20 @@ def assemble(
     shift = width - lengths if layout.pad_left else np.zeros_like(lengths)
     at_first = shift + len(layout.before)
     at_second = at_first + a + len(layout.between)
-    out = pad(np.asarray(ids, np.int64), a, fill=tokenizer.pad_id, width=width, shift=at_first)
-    types = np.full_like(out, tokenizer.pad_type)
+    out, types = np.empty((2, len(a), width), np.int64)
+    out[:], types[:] = tokenizer.pad_id, tokenizer.pad_type
     row = np.arange(len(a)) * width
-    parts = (
-        (shift, np.full_like(a, len(layout.before)), layout.before, layout.types[0]),
-        (at_first, a, None, layout.types[1]),
-        (at_first + a, np.full_like(a, len(layout.between)), layout.between, layout.types[2]),
-        (at_second, b, other, layout.types[3]),
-        (at_second + b, np.full_like(a, len(layout.after)), layout.after, layout.types[4]),
-    )
-    for start, length, values, type_ids in parts:
-        where = ranges(row + start, length)
-        if values is not None:
-            out.reshape(-1)[where] = _repeat(values, len(where))
-        types.reshape(-1)[where] = _repeat(type_ids, len(where))
+    bounds = (shift, at_first, at_first + a, at_second, at_second + b, shift + lengths)
+    texts: tuple[Any, ...] = (layout.before, ids, layout.between, other, layout.after)
+    for (start, end), values, type_ids in zip(pairwise(bounds), texts, layout.types, strict=True):
+        where = ranges(row + start, end - start)
+        # The special tokens of a row are repeated for every row.
+        out.reshape(-1)[where] = np.resize(values, len(where))
+        types.reshape(-1)[where] = np.resize(type_ids, len(where))
     column = np.arange(width)
     mask = (column >= shift[:, None]) & (column < (shift + lengths)[:, None])
     cls = layout.cls + (shift if layout.cls >= 0 else shift + lengths)
     return PaddedRows(out, types, mask.astype(np.int64), at_first, at_second, cls)
-
-
-def _repeat(values: Any, size: int) -> Any:
-    """A scalar or full-size array as it is; the special tokens of one row for every row."""
-    if not isinstance(values, tuple) or len(values) == 0:
-        return values if not isinstance(values, tuple) else 0
-    return np.tile(np.array(values, np.int64), size // len(values))
 
 
 def model_inputs(
@@ -299,9 +295,31 @@ class TextTask:
         """Itself: nothing is tuned."""
         return self
 
+    @property
+    def bar_labels(self) -> Sequence[str]:
+        """The labels that may have a bar."""
+        return self.labels
+
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Raises for labels that are not in the training data."""
-        check_named(target, self.labels)
+        known = self.bar_labels
+        for name in () if isinstance(target, Target) or not known else target:
+            if name not in known:
+                wanted = f"wanted labels of the training data, {', '.join(known)}"
+                raise InputError(f"{wanted}; got {name}")
+
+    def operate(
+        self: Any,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Any, list[Point]]:
+        """Bars for what is given with each label."""
+        given = zip(examples, self.decode(logits, features, examples), strict=True)
+        units = self.list_units([self.show(example) | found for example, found in given])
+        bars, points = choose_bars(units, target, self.bar_labels)
+        return self.changed(bars=bars), points
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """Nothing is added to the logits."""

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.tasks.rows import offsets, ranges, rows, take
+from softf1.tasks.rows import offsets, ranges, room, rows, take
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from softf1.models.bilstm import WordTokenizer
     from softf1.models.tokenizers import Tokenizer
-
-    Ints = NDArray[np.int64]
-    from collections.abc import Iterable, Iterator
-
     from softf1.tasks.base import Features
+    from softf1.tasks.rows import Flat, Ints
 
 
 MOST_WORDS = 2**20
@@ -69,7 +66,7 @@ class WordTable:
         self.counts = np.zeros(0, np.int64)
         self.starts = np.zeros(1, np.int64)
 
-    def encode(self, words: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
+    def encode(self, words: Sequence[str]) -> Flat:
         """The pieces of all the words, flat, and how many each has."""
         if len(self.number) > MOST_WORDS:
             self.clear()
@@ -106,7 +103,7 @@ class SpellingTable:
         self.tokenizer = tokenizer
         self.number = Numbering()
 
-    def encode(self, words: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
+    def encode(self, words: Sequence[str]) -> Flat:
         """The row of every word, and 1 for each."""
         index = self.number.numbers(words) + 1
         return index.astype(np.int32), np.ones(len(words), np.int64)
@@ -116,13 +113,6 @@ class SpellingTable:
         ids = [self.tokenizer.pad_id, *(ids[0] for ids in self.tokenizer.pieces(self.number.new))]
         spelt = self.tokenizer.spell(["", *self.number.new])
         return {"word_ids": np.array(ids, np.int32), "char_ids": spelt}
-
-
-def make_word_table(tokenizer: Tokenizer, *, limit: int) -> WordTable | SpellingTable:
-    """The table for a tokenizer."""
-    if "char_ids" in tokenizer.names:
-        return SpellingTable(cast("WordTokenizer", tokenizer))
-    return WordTable(tokenizer, limit=limit)
 
 
 def cut_windows(counts: Ints, *, capacity: int, overlap: int) -> Ints:
@@ -206,17 +196,34 @@ class SentenceEncoder:
     `sentence` where each sentence's words start; for every window (item) `first`, `end`,
     `own_first` and `own_end` are positions in all words, `source` is its sentence, and `length`
     the ids of its row.
+
+    Args:
+        tokenizer: Cuts words into pieces.
+        max_length: The maximum ids per row, with special tokens; None is the encoder's maximum.
+        overlap: Pieces that two windows of a long sentence share; None is a quarter.
+        query: Ids of another text in each row at most; None if there is no other text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, capacity: int, overlap: int | None = None):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        max_length: int | None,
+        overlap: int | None,
+        query: int | None = None,
+    ):
+        layout = tokenizer.layout(pair=query is not None)
+        self.specials = layout.specials
+        self.capacity = capacity = room(tokenizer, layout, max_length) - (query or 0)
         if capacity < 2:
             raise InputError(f"wanted room for 2 pieces or more in a row, got {capacity}")
-        self.capacity = capacity
         self.overlap = capacity // 4 if overlap is None else min(overlap, capacity // 2)
-        self.table = make_word_table(tokenizer, limit=max(1, capacity // 2))
-        self.tokens: list[NDArray[np.int32]] = []
-        self.counts: list[NDArray[np.int16]] = []
-        self.lengths: list[NDArray[np.int32]] = []
+        self.table: WordTable | SpellingTable = WordTable(tokenizer, limit=max(1, capacity // 2))
+        if "char_ids" in tokenizer.names:
+            self.table = SpellingTable(cast("WordTokenizer", tokenizer))
+        self.tokens = [np.zeros(0, np.int32)]
+        self.counts = [np.zeros(0, np.int16)]
+        self.lengths = [np.zeros(0, np.int32)]
 
     def add(self, sentences: Sequence[Sequence[str]]) -> None:
         """Encode some more sentences."""
@@ -225,15 +232,15 @@ class SentenceEncoder:
         self.counts.append(counts.astype(np.int16))
         self.lengths.append(np.fromiter(map(len, sentences), np.int32, len(sentences)))
 
-    def arrays(self, *, specials: int) -> dict[str, NDArray[Any]]:
-        """The arrays of all sentences; `specials` ids are added to each row."""
-        counts = _concatenate(self.counts, np.int16).astype(np.int64)
-        lengths = _concatenate(self.lengths, np.int32).astype(np.int64)
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of all sentences."""
+        counts = np.concatenate(self.counts).astype(np.int64)
+        lengths = np.concatenate(self.lengths).astype(np.int64)
         spans, source = windows(counts, lengths, capacity=self.capacity, overlap=self.overlap)
         word = offsets(counts)
         first, end, own_first, own_end = spans.T
         return {
-            "tokens": _concatenate(self.tokens, np.int32),
+            "tokens": np.concatenate(self.tokens),
             "word": word,
             "sentence": offsets(lengths),
             "first": first,
@@ -241,13 +248,9 @@ class SentenceEncoder:
             "own_first": own_first,
             "own_end": own_end,
             "source": source,
-            "length": (word[end] - word[first] + specials).astype(np.int32),
+            "length": (word[end] - word[first] + self.specials).astype(np.int32),
             **self.table.arrays(),
         }
-
-
-def _concatenate(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
 def check_windows(seen: Ints, count: int) -> None:
@@ -259,7 +262,7 @@ def check_windows(seen: Ints, count: int) -> None:
         raise ValueError(f"wanted {count} windows, each once, got {len(seen)}")
 
 
-def window_tokens(features: Features, items: Ints) -> tuple[NDArray[Any], Ints]:
+def window_tokens(features: Features, items: Ints) -> Flat:
     """The pieces of some windows, flat, and how many each has."""
     start = features["word"][features["first"][items]]
     length = features["word"][features["end"][items]] - start

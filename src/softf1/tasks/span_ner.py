@@ -11,17 +11,9 @@ from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
 from softf1.models.encoders import Head
-from softf1.tasks.base import (
-    DIGITS,
-    IGNORE,
-    Batch,
-    Features,
-    Logits,
-    Prediction,
-    to_probabilities,
-)
+from softf1.tasks.base import DIGITS, IGNORE, Batch, Features, Logits, Prediction, to_probabilities
 from softf1.tasks.card import SEEN_ONLY
-from softf1.tasks.rows import offsets, ranges, room, rows
+from softf1.tasks.rows import Amount, Size, offsets, ranges, rows
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
@@ -69,12 +61,12 @@ class SpanNer(SpanTask):
     """
 
     nested: bool = False
-    max_span: int = 12
+    max_span: Size = 12
     repair: bool = False
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
-    overlap: int | None = None
+    overlap: Amount | None = None
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
@@ -85,12 +77,6 @@ class SpanNer(SpanTask):
     not_kept = "are less likely than not are not kept"
     limits = (SEEN_ONLY,)
     no_onnx = "its model wants to know where words begin, which is in no ONNX input of a text"
-
-    def __post_init__(self) -> None:
-        """A span has a word."""
-        if self.max_span < 1:
-            message = f"option max_span of task span_ner: wanted 1 or more, got {self.max_span}"
-            raise InputError(message)
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[SpanSentence]:
         """The sentences of a file of spans or of tags that make up spans."""
@@ -111,9 +97,7 @@ class SpanNer(SpanTask):
 
     def encode(self, examples: Iterable[SpanSentence], tokenizer: Tokenizer) -> Features:
         """Sentences as arrays, cut into windows where they are too long, and their spans."""
-        layout = tokenizer.layout(pair=False)
-        capacity = room(tokenizer, layout, self.max_length)
-        encoder = SentenceEncoder(tokenizer, capacity=capacity, overlap=self.overlap)
+        encoder = SentenceEncoder(tokenizer, max_length=self.max_length, overlap=self.overlap)
         number = Numbering()
         gold: list[tuple[int, int, int]] = []
         counts: list[int] = []
@@ -121,7 +105,7 @@ class SpanNer(SpanTask):
             encoder.add([example.words for example in chunk])
             gold += [(a, b, number[label]) for one in chunk for a, b, label in one.spans]
             counts += [len(example.spans) for example in chunk]
-        arrays = encoder.arrays(specials=layout.specials)
+        arrays = encoder.arrays()
         arrays["gold"] = np.array(gold, np.int64).reshape(-1, 3)
         arrays["gold"][:, :2] += arrays["sentence"][rows(counts), None]
         arrays["gold_at"] = offsets(counts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from softf1.metrics.operating import choose_bars
 from softf1.metrics.spans import count_span_sets
 from softf1.tasks.base import describe_collapse, describe_counts
 from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.metrics.operating import Point, Target
+    from softf1.metrics.operating import Units
     from softf1.metrics.schemes import LabelledSpan
     from softf1.tasks.base import Batch, Features, LineCounts, Logits, Prediction
 
@@ -58,6 +57,10 @@ class SpanTask(TextTask):
             sentences.append(Sentence(line, set(self.list_spans(line, "gold")), found))
         return sentences
 
+    def list_units(self, lines: Iterable[Line]) -> Units:
+        """The spans that were given, each right or not."""
+        return list_units(self.list_sentences(lines))
+
     def texts(self, examples: Iterable[Any]) -> Iterator[Sequence[str]]:
         """The words of each example."""
         return (example.words for example in examples)
@@ -65,19 +68,6 @@ class SpanTask(TextTask):
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
         """What the model returns: logits by key."""
         return dict(output)
-
-    def operate(
-        self: Any,
-        logits: Logits,
-        features: Features,
-        examples: Sequence[Any],
-        target: Target | Mapping[str, Target],
-    ) -> tuple[Any, list[Point]]:
-        """Bars for the spans of each label."""
-        given = zip(examples, self.decode(logits, features, examples), strict=True)
-        sentences = self.list_sentences(self.show(one) | found for one, found in given)
-        bars, points = choose_bars(list_units(sentences), target, self.labels)
-        return self.changed(bars=bars), points
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Only the spans that reach the bar of their label."""

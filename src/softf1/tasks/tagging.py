@@ -13,7 +13,8 @@ import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.errors import InputError
-from softf1.metrics.operating import F1, Target, choose_bars
+from softf1.metrics.classification import accuracy
+from softf1.metrics.operating import F1, Target
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import Head, find_output
@@ -25,8 +26,8 @@ from softf1.tasks.base import (
     Features,
     Logits,
     Prediction,
-    check_named,
     describe_collapse,
+    describe_counts,
     describe_unseen,
     to_probabilities,
 )
@@ -40,19 +41,19 @@ from softf1.tasks.headroom import (
     sweep_tags,
 )
 from softf1.tasks.labels import tune_classes
-from softf1.tasks.rows import TextTask, offsets, room
+from softf1.tasks.rows import Amount, TextTask, offsets
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
     by_word,
     check_tags,
+    count_sentence,
     count_tags,
     count_transitions,
     decode_sequences,
+    find_entities,
     find_tag_scheme,
-    list_entities,
     read_sentence,
-    score_tags,
     span_labels,
     split_characters,
     tune_spans,
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.metrics.operating import Point
+    from softf1.metrics.operating import Point, Units
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
@@ -119,7 +120,7 @@ class Tagging(TextTask):
     format: str | None = None
     reader: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
-    overlap: int | None = None
+    overlap: Amount | None = None
     decoder: Literal["argmax", "crf", "crf-marginals"] = "argmax"
     labels: tuple[str, ...] = field(default=(), metadata={"learned": True})
     spans: str | None = field(default=None, metadata={"learned": True})
@@ -172,15 +173,13 @@ class Tagging(TextTask):
 
     def encode(self, examples: Iterable[TaggedSentence], tokenizer: Tokenizer) -> Features:
         """Sentences as arrays, cut into windows where they are too long."""
-        layout = tokenizer.layout(pair=False)
-        capacity = room(tokenizer, layout, self.max_length)
-        encoder = SentenceEncoder(tokenizer, capacity=capacity, overlap=self.overlap)
+        encoder = SentenceEncoder(tokenizer, max_length=self.max_length, overlap=self.overlap)
         number, tags = Numbering(), [np.zeros(0, np.int32)]
         for chunk in chunks(map(self.units, examples)):
             encoder.add([words for words, _ in chunk])
             names = chain.from_iterable(own or [NO_TAG] * len(words) for words, own in chunk)
             tags.append(number.numbers(list(names)).astype(np.int32))
-        arrays = encoder.arrays(specials=layout.specials)
+        arrays = encoder.arrays()
         return Features(arrays | {"tag": np.concatenate(tags)}, {"tags": tuple(number)})
 
     def fit(self, features: Features) -> Self:
@@ -221,7 +220,13 @@ class Tagging(TextTask):
             with suppress(ValueError):  # plain tags
                 scheme = detect_scheme(self.units(one)[1] for one in parts["train"][1]).name
         for name, (path, examples) in parts.items():
-            _refuse_nested(examples, path)
+            spans = (one for one in examples if isinstance(one, SpanSentence))
+            nested = next((one for one in spans if count_nested(one.spans)), None)
+            if nested is not None:
+                message = "wanted spans that do not overlap, since a word has one tag, got some"
+                hint = 'task kind "mrc_ner" or "span_ner" with nested = true finds both'
+                text = f"{message} that do; {hint}; see softf1 new"
+                raise InputError(text, path=path, line=nested.line)
             own = None if name == "train" else scheme
             check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
 
@@ -262,11 +267,15 @@ class Tagging(TextTask):
             gathered["transitions"] = logits["transitions"].detach().float().cpu().numpy()[None]
         return gathered
 
-    def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
+    def tune(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[Any],  # noqa: ARG002 - protocol
+        *,
+        target: Target = F1,
+    ) -> Self:
         """Tunes biases of the labels: only of O if tags mark spans, none with a CRF."""
-        return self._tune(logits, features, F1)
-
-    def _tune(self, logits: Logits, features: Features, target: Target) -> Self:
         if self.decoder != "argmax":
             return self
         rows = by_word(logits["logits"], logits, features)
@@ -283,6 +292,8 @@ class Tagging(TextTask):
         """The labels of the spans that the tags make up, if they do."""
         return [] if self.spans is None else span_labels(self.labels)
 
+    bar_labels = span_labels
+
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Refuses tags that make up no spans, labels that are not there, and a bias for a CRF."""
         if self.labels and self.spans is None:
@@ -292,7 +303,7 @@ class Tagging(TextTask):
                 "wanted f1, precision>= or recall>= with a CRF, which has no bias to tune; "
                 'or set task.decoder = "argmax"'
             )
-        check_named(target, span_labels(self.labels))
+        super().check_target(target)
 
     def operate(
         self,
@@ -303,19 +314,20 @@ class Tagging(TextTask):
     ) -> tuple[Self, list[Point]]:
         """A bias of O for F-beta and cost; else bars for the spans of each label."""
         if isinstance(target, Target) and not target.guarantees:
-            return self._tune(logits, features, target), []
-        given = zip(examples, self.decode(logits, features), strict=True)
-        lines = [self.show(example) | found for example, found in given]
-        sentences = [read_sentence(line, line["tags"], str(self.spans)) for line in lines]
-        bars, points = choose_bars(list_units(sentences), target, span_labels(self.labels))
-        return replace(self, bars=bars), points
+            return self.tune(logits, features, examples, target=target), []
+        return super().operate(logits, features, examples, target)
+
+    def list_units(self, lines: Sequence[Mapping[str, Any]]) -> Units:
+        """The spans that were given, each right or not."""
+        return list_units(read_sentence(line, line["tags"], str(self.spans)) for line in lines)
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Tags the words of spans below their bar as O."""
         tags = list(prediction["tags"])
-        for one in list_entities(tags, prediction["confidence"], scheme=str(self.spans)):
-            if one["confidence"] < self.bars.get(one["label"], 0.0):
-                tags[one["start"] : one["end"]] = [OUTSIDE] * (one["end"] - one["start"])
+        found = find_entities(tags, prediction["confidence"], scheme=str(self.spans))
+        for (start, end, label), sure in found.items():
+            if sure < self.bars.get(label, 0.0):
+                tags[start:end] = [OUTSIDE] * (end - start)
         return prediction | {"tags": tags}
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
@@ -350,8 +362,12 @@ class Tagging(TextTask):
         """The spans of the tags, as a line of predictions has them."""
         if self.spans is None:
             return {}
-        tags, sure = prediction["tags"], prediction["confidence"]
-        return {"entities": list_entities(tags, sure, scheme=self.spans)}
+        found = find_entities(prediction["tags"], prediction["confidence"], scheme=self.spans)
+        entities = [
+            {"label": label, "start": start, "end": end, "confidence": sure}
+            for (start, end, label), sure in found.items()
+        ]
+        return {"entities": entities}
 
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[TaggedSentence]
@@ -360,7 +376,11 @@ class Tagging(TextTask):
         gold = [list(self.units(example)[1]) for example in examples]
         if any(not tags and item["tags"] for tags, item in zip(gold, predictions, strict=True)):
             raise InputError("wanted tags to score by, got sentences without")
-        return score_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
+        found = count_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
+        counts = found["counts"]
+        if self.spans is None:
+            return describe_counts(counts) | {"accuracy": accuracy(counts)}
+        return describe_counts(counts) | {"conlleval_f1": found["lenient"].micro().f}
 
     def show(self, example: TaggedSentence) -> dict[str, Any]:
         """The words or characters with their tags."""
@@ -404,7 +424,7 @@ class Tagging(TextTask):
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
         """Counts of the spans of a sentence, or of its tags."""
-        return count_tags(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
+        return count_sentence(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
 
     def headroom(
         self,
@@ -454,12 +474,3 @@ class Tagging(TextTask):
             return [{"tags": [tag] * size, "confidence": [share] * size} for size in sizes]
 
         return predict
-
-
-def _refuse_nested(examples: Iterable[TaggedSentence], path: Path | str | None) -> None:
-    """A word has one tag, so that it cannot be in two spans."""
-    for one in examples:
-        if isinstance(one, SpanSentence) and count_nested(one.spans):
-            message = "wanted spans that do not overlap, since a word has one tag, got some that do"
-            hint = 'task kind "mrc_ner" or "span_ner" with nested = true finds both; see softf1 new'
-            raise InputError(f"{message}; {hint}", path=path, line=one.line)

@@ -14,7 +14,7 @@ import torch
 from softf1.data.tags import to_characters
 from softf1.errors import InputError
 from softf1.metrics.biases import tune_biases
-from softf1.metrics.classification import accuracy, count_classes
+from softf1.metrics.classification import count_classes
 from softf1.metrics.operating import F1
 from softf1.metrics.schemes import (
     ALLOWED,
@@ -28,7 +28,7 @@ from softf1.metrics.schemes import (
 )
 from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict
 from softf1.models.crf import FORBIDDEN, best_tags, marginal_logits
-from softf1.tasks.base import DIGITS, describe_counts
+from softf1.tasks.base import DIGITS
 from softf1.tasks.headroom import Sentence
 from softf1.tasks.rows import offsets, ranges
 
@@ -39,9 +39,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import TaggedSentence
+    from softf1.metrics.counts import Counts
     from softf1.metrics.operating import Target
-    from softf1.tasks.base import Features, LineCounts, Logits
+    from softf1.metrics.schemes import LabelledSpan
+    from softf1.tasks.base import Features, Logits
     from softf1.tasks.rows import Ints
+
+    Sentences = Sequence[Sequence[str]]
 
 CHUNK = 256
 """Sentences that a CRF decodes at once, those of about one length together."""
@@ -116,36 +120,27 @@ def by_word(values: NDArray[Any], logits: Logits, features: Features) -> NDArray
     return out
 
 
-def list_entities(
+def find_entities(
     tags: Sequence[str], confidence: Sequence[float], *, scheme: str
-) -> list[dict[str, Any]]:
+) -> dict[LabelledSpan, float]:
     """The spans that tags make up, each with the product of the probabilities of its tags.
 
     Tags are chosen word by word, so the product is the model's own probability of all of them.
 
-    >>> list_entities(["O", "B-PER", "I-PER"], [0.9, 0.8, 0.5], scheme="BIO")
-    [{'label': 'PER', 'start': 1, 'end': 3, 'confidence': 0.4}]
+    >>> find_entities(["O", "B-PER", "I-PER"], [0.9, 0.8, 0.5], scheme="BIO")
+    {(1, 3, 'PER'): 0.4}
     """
-    return [
-        {
-            "label": label,
-            "start": start,
-            "end": end,
-            "confidence": round(math.prod(confidence[start:end]), DIGITS),
-        }
+    return {
+        (start, end, label): round(math.prod(confidence[start:end]), DIGITS)
         for start, end, label in decode_strict(tags, scheme)
-    ]
+    }
 
 
 def read_sentence(line: Mapping[str, Any], tags: Sequence[str], scheme: str) -> Sentence:
     """The gold spans of a line and those of some tags, as sure as the tags that were given."""
     sure = line.get("confidence") or [1.0] * len(tags)
-    entities = list_entities(tags, sure, scheme=scheme)
-    return Sentence(
-        line,
-        set(decode_strict(line["gold"], scheme)),
-        {(one["start"], one["end"], one["label"]): one["confidence"] for one in entities},
-    )
+    gold = set(decode_strict(line["gold"], scheme))
+    return Sentence(line, gold, find_entities(tags, sure, scheme=scheme))
 
 
 def span_labels(tags: Iterable[str]) -> list[str]:
@@ -157,25 +152,20 @@ def span_labels(tags: Iterable[str]) -> list[str]:
     return sorted({tag.partition("-")[2] for tag in tags} - {""})
 
 
-def score_tags(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, scheme: str | None
-) -> dict[str, Any]:
-    """Scores of spans (strict, and by conlleval's rules), or of plain tags."""
+def count_tags(gold: Sentences, predicted: Sentences, *, scheme: str | None) -> dict[str, Counts]:
+    """The counts behind scores: of spans (strict, and by conlleval's rules), or of plain tags."""
     if scheme is None:
-        counts = count_classes(list(chain(*gold)), list(chain(*predicted)))
-        return {**describe_counts(counts), "accuracy": accuracy(counts)}
+        return {"counts": count_classes([*chain(*gold)], [*chain(*predicted)])}
     strict = count_strict(gold, predicted, scheme=scheme)
-    lenient = count_lenient(gold, predicted)
-    return {**describe_counts(strict), "conlleval_f1": lenient.micro().f}
+    return {"counts": strict, "lenient": count_lenient(gold, predicted)}
 
 
 @lru_cache(maxsize=200_000)  # most predictions are the same from run to run
-def count_tags(gold: tuple[str, ...], tags: tuple[str, ...], *, scheme: str | None) -> LineCounts:
-    """The counts behind the scores of one sentence."""
-    if scheme is None:
-        return {"counts": count_classes(gold, tags)}
-    strict = count_strict([gold], [tags], scheme=scheme)
-    return {"counts": strict, "lenient": count_lenient([gold], [tags])}
+def count_sentence(
+    gold: tuple[str, ...], tags: tuple[str, ...], *, scheme: str | None
+) -> dict[str, Counts]:
+    """The counts of one sentence."""
+    return count_tags([gold], [tags], scheme=scheme)
 
 
 def tune_spans(
