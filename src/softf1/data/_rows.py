@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from softf1.data._json import parse_json, stream
 from softf1.data._text import lines
+from softf1.data.examples import PairExample, TextExample
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -51,6 +52,18 @@ def looks_like_header(cells: Sequence[str]) -> bool:
     """
     usual = {name for role, names in USUAL.items() if role != "id" for name in names}
     return any(cell.strip().lower() in usual for cell in cells)
+
+
+def guess_task(names: Iterable[str]) -> str | None:
+    """The task of rows with these columns; None if they have no text.
+
+    >>> guess_task(["idx", "Sentence1", "sentence2"]), guess_task(["Text"]), guess_task(["id"])
+    ('pairs', 'classification', None)
+    """
+    lower = {name.lower() for name in names}
+    if lower & {*USUAL["first"]} and lower & {*USUAL["second"]}:
+        return PairExample.task
+    return TextExample.task if lower & {*USUAL["text"]} else None
 
 
 def find_columns(

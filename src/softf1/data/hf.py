@@ -11,7 +11,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from softf1.data._json import Document, Node
-from softf1.data._rows import USUAL, Column
+from softf1.data._rows import Column, Row, guess_task
 from softf1.data.examples import (
     Example,
     Format,
@@ -27,8 +27,6 @@ from softf1.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from softf1.data._rows import Row
 
 PREFIX = "hf:"
 _WORDS = ("tokens", "words")
@@ -91,11 +89,8 @@ def detect_task(path: str) -> str:
         return TaggedSentence.task
     if {"context", "question"} <= columns:
         return QAExample.task
-    lower = {column.lower() for column in columns}
-    if lower & {*USUAL["first"]} and lower & {*USUAL["second"]}:
-        return PairExample.task
-    if lower & {*USUAL["text"]}:
-        return TextExample.task
+    if task := guess_task(columns):
+        return task
     there = ", ".join(sorted(columns))
     raise InputError(
         f"wanted columns that tell a task, got {there}; name it with task=…", path=path

@@ -21,7 +21,7 @@ from softf1.data import (
     tagged,
 )
 from softf1.data._text import Encoded
-from softf1.data.counts import start_tally
+from softf1.data.counts import LabelCounts, start_tally
 from softf1.data.detect import detect
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from softf1.data.counts import LabelCounts
     from softf1.data.examples import Example, Format
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")

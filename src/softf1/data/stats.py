@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from softf1.data.counts import NO_ANSWER, count_words, start_tally
+from softf1.data.counts import NO_ANSWER, LabelCounts, count_words, start_tally
 from softf1.data.problems import OnError, Problems
 from softf1.data.registry import Corpus, choose_reader
 from softf1.data.splits import TextHashes, text_of
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from softf1.data.counts import LabelCounts
     from softf1.data.examples import Example
 
 MOST_IDS = 1_000_000

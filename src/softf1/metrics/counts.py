@@ -12,15 +12,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from numpy.typing import ArrayLike, NDArray
 
 Average = Literal["micro", "macro", "weighted"]

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 
 import numpy as np
 
-from softf1.metrics.counts import Average, divide, ratios_of
+from softf1.metrics.counts import Average, Counts, divide, ratios_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
-
-    from softf1.metrics.counts import Counts
 
 Choice = TypeVar("Choice")
 

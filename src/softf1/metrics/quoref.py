@@ -41,13 +41,10 @@ def score_quoref(
         answers: For each question the acceptable answers, each the texts of its spans.
     """
     check_questions(predicted, answers)
-    exact = np.zeros(len(predicted))
-    f1 = np.zeros(len(predicted))
+    best = np.zeros((2, len(predicted)))
     for row, (got, golds) in enumerate(zip(predicted, answers, strict=True)):
-        pairs = [score_spans(got, gold) for gold in golds]
-        exact[row] = max((pair[0] for pair in pairs), default=0.0)
-        f1[row] = max((pair[1] for pair in pairs), default=0.0)
-    return QAScores.from_arrays(exact, f1)
+        best[:, row] = np.max([(0.0, 0.0), *(score_spans(got, gold) for gold in golds)], axis=0)
+    return QAScores.from_arrays(*best)
 
 
 def score_spans(predicted: Sequence[str], gold: Sequence[str]) -> tuple[float, float]:

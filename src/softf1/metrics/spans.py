@@ -31,6 +31,7 @@ from softf1.metrics.schemes import (
     LENIENT,
     OUTSIDE,
     STARTS,
+    LabelledSpan,
     Scheme,
     get_scheme,
     split_tag,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
-
-    from softf1.metrics.schemes import LabelledSpan
 
     Sentences = Sequence[Sequence[str]]
     Ids = NDArray[np.int64]

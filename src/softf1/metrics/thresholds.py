@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.metrics.counts import Counts
+from softf1.metrics.counts import Average, Counts
 from softf1.metrics.crossfit import assign_folds, average_f, crossfit, pick_rule, thin_out
 from softf1.metrics.ranking import check_scores
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import ArrayLike, NDArray
-
-    from softf1.metrics.counts import Average
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
