@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.metrics.counts import Counts, Mean
+from softf1.metrics.counts import Counts, Ints, Mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 
 def count_classes(
@@ -122,7 +122,7 @@ def _from_counters(
     return Counts(kept, np.array(rows, dtype=np.int64))
 
 
-def _check_ids(ids: ArrayLike, size: int) -> NDArray[np.int64]:
+def _check_ids(ids: ArrayLike, size: int) -> Ints:
     flat = np.asarray(ids, dtype=np.int64).ravel()
     if flat.size and not (flat.min() >= 0 and flat.max() < size):
         raise ValueError(f"wanted ids from 0 to {size - 1}, got {flat.min()} to {flat.max()}")

@@ -18,21 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.counts import check_numbers, divide, ratios_of
+from softf1.metrics.counts import Floats, Ints, Mask, check_numbers, divide, ratios_of
 from softf1.metrics.crossfit import average_f
+from softf1.metrics.ranking import check_scores
 from softf1.metrics.spans import count_each_strict_ids
 from softf1.metrics.thresholds import choose_micro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from softf1.metrics.schemes import LabelledSpan
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
     Pair = tuple[LabelledSpan, LabelledSpan]
 
 BLOCK = 1_000_000
@@ -160,12 +158,8 @@ def sweep_threshold(
         fold: The fold of each item, `(items,)`.
         macro: Whether the mean F1 of labels counts; else that of their sums.
     """
-    values, right, given = (
-        np.asarray(scores, float),
-        np.asarray(gold, bool),
-        np.asarray(decided, bool),
-    )
-    own = np.asarray(fold, np.int64)
+    values, right = check_scores(scores, gold)
+    given, own = np.asarray(decided, bool), np.asarray(fold, np.int64)
     items, labels = values.shape
     row = np.tile(np.arange(labels) if macro else np.zeros(labels, np.int64), items)
     rows = labels if macro else 1
@@ -395,7 +389,7 @@ def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan])
     return SpanMatches(len(right), *pairs)
 
 
-def match_pairs(edges: NDArray[np.bool_], *, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def match_pairs(edges: Mask, *, first: Mask) -> list[tuple[int, int]]:
     """As many pairs (row, column) of `edges` as there can be, each row and column once.
 
     Augmenting paths, from the pairs of `first`, none of which share a row or column.

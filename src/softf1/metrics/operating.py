@@ -37,18 +37,14 @@ from softf1.metrics.binomial import (
     first_size,
     lower_bound,
 )
-from softf1.metrics.counts import Counts, check_numbers, ratios_of
+from softf1.metrics.counts import Counts, Floats, Ints, Mask, check_numbers, ratios_of
 from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule
 from softf1.metrics.ranking import rank_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
+    from numpy.typing import ArrayLike
 
 NEVER = 2.0
 """A threshold that no probability reaches: nothing is predicted."""
@@ -112,7 +108,7 @@ class Target:
         """Whether the target is a minimum precision or recall, which is tested."""
         return self.kind in ("precision", "recall")
 
-    def values(self, table: NDArray[np.int64]) -> Floats:
+    def values(self, table: Ints) -> Floats:
         """Returns the value to maximise for counts `(..., 3)`: F-beta, or the negative cost."""
         if self.kind == "cost":
             cost: Floats = self.fp * table[..., 1] + self.fn * table[..., 2]

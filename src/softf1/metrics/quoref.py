@@ -24,7 +24,7 @@ from softf1.metrics.squad import QAScores, check_questions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from softf1.metrics.counts import Floats
 
 _SPLIT = re.compile("[ -]")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -75,7 +75,7 @@ def normalize_span(text: str) -> str:
     return " ".join(word for word in words if word)
 
 
-def assign(table: NDArray[np.float64]) -> list[tuple[int, int]]:
+def assign(table: Floats) -> list[tuple[int, int]]:
     """The pairs (row, column), each row and column used at most once, with the largest sum.
 
     The Hungarian method: rows enter one by one, each along the cheapest path that moves earlier
