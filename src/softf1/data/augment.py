@@ -24,27 +24,17 @@ Synonyms = Callable[[str], Sequence[str]]
 """Returns synonyms of a lower-case word, the best first; none for an unknown word."""
 
 STOP_WORDS = frozenset(
-    (
-        *("a", "an", "the", "of", "to", "in", "on", "at", "by", "for", "with", "from", "as"),
-        *("and", "or", "is", "are", "was", "were", "be", "been", "do", "does", "did", "that"),
-        *("this", "these", "those", "there", "very", "really", "just", "quite", "some", "any"),
-    )
+    """a an the of to in on at by for with from as and or is are was were be been do does did that
+    this these those there very really just quite some any""".split()  # noqa: SIM905 - many words
 )
 _NEGATIONS = frozenset(
-    (
-        *("no", "not", "never", "none", "nothing", "nobody", "nor", "neither", "without"),
-        *("cannot", "hardly", "barely"),
-    )
+    "no not never none nothing nobody nor neither without cannot hardly barely".split()  # noqa: SIM905
 )
 _FUNCTION_WORDS = frozenset(
-    (
-        *("who", "whom", "whose", "what", "when", "where", "why", "how", "which", "you", "your"),
-        *("yours", "him", "her", "hers", "his", "its", "our", "ours", "she", "they", "them"),
-        *("their", "theirs", "myself", "yourself", "himself", "herself", "itself", "ourselves"),
-        *("yourselves", "themselves", "can", "could", "will", "would", "shall", "should", "may"),
-        *("might", "must", "have", "has", "had", "all", "every", "each", "both", "only", "but"),
-        *("before", "after", "over", "under", "more", "less", "most", "least", "than", "too"),
-    )
+    """who whom whose what when where why how which you your yours him her hers his its our ours
+    she they them their theirs myself yourself himself herself itself ourselves yourselves
+    themselves can could will would shall should may might must have has had all every each both
+    only but before after over under more less most least than too""".split()  # noqa: SIM905
 )
 """Words whose nearest neighbours differ in meaning: your, our; before, after; more, less."""
 _PROTECTED = STOP_WORDS | _NEGATIONS | _FUNCTION_WORDS

@@ -77,7 +77,11 @@ def iterate(
         roles = {"text": text} if task == TextExample.task else {"first": first, "second": second}
         asked: dict[str, Column] = {**roles, "label": label, "id": id}
         make = RowReader(dataset.column_names, asked, path, 1, None, problems).read
-    names = {column: _label_names(feature) for column, feature in dataset.features.items()}
+    # The names of a ClassLabel, or of a list of them.
+    names = {
+        column: getattr(getattr(feature, "feature", feature), "names", None)
+        for column, feature in dataset.features.items()
+    }
     rows = ({key: _to_names(value, names[key]) for key, value in row.items()} for row in dataset)
     return problems.read_each(enumerate(rows, 1), make, path)
 
@@ -167,12 +171,6 @@ def _choose(
     wanted = column or " or ".join(usual)
     hint = f" (option {option})" if option else ""
     raise InputError(f"wanted the column {wanted}{hint}, got {', '.join(there)}", path=path)
-
-
-def _label_names(feature: Any) -> list[str] | None:
-    """The names of a ClassLabel, or of a list of them."""
-    names: list[str] | None = getattr(getattr(feature, "feature", feature), "names", None)
-    return names
 
 
 def _to_names(value: Any, names: list[str] | None) -> Any:
