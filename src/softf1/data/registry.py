@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from softf1.data import (
     chars,
@@ -49,9 +49,6 @@ TASKS = tuple(dict.fromkeys(task for one in FORMATS.values() for task in one.tas
 """The task kinds that our own formats support."""
 
 
-ExampleT = TypeVar("ExampleT")
-
-
 @dataclass(frozen=True)
 class Corpus:
     """The examples of one file, with notes about assumptions and skipped records."""
@@ -73,16 +70,6 @@ class Corpus:
         for example in self.examples:
             tally.add(example)
         return tally.finish()
-
-    def of(self, kind: type[ExampleT]) -> list[ExampleT]:
-        """The examples as one type; raises if the file has another type."""
-        for example in self.examples:
-            if not isinstance(example, kind):
-                got = f"{type(example).__name__} (format {self.format}, task {self.task})"
-                raise InputError(
-                    f"wanted examples of type {kind.__name__}, got {got}", path=self.path
-                )
-        return cast("list[ExampleT]", self.examples)
 
 
 def list_formats() -> dict[str, Format]:
@@ -112,40 +99,35 @@ def read(
         InputError: The file is wrong; the message names the line, what was expected and found.
     """
     problems = Problems(on_error)
-    name, kind, reader = choose_reader(
-        path, format=format, task=task, problems=problems, options=options
-    )
-    return Corpus(str(path), name, kind, list(reader()), problems)
+    name, kind, examples = open_corpus(path, problems, format=format, task=task, **options)
+    return Corpus(str(path), name, kind, list(examples), problems)
 
 
 def iterate(
-    path: Path | str,
-    *,
-    format: str | None = None,  # noqa: A002 - as in read
-    task: str | None = None,
-    problems: Problems | None = None,
-    **options: object,
+    path: Path | str, *, problems: Problems | None = None, **settings: Any
 ) -> Iterator[Example]:
     """Reads a file of any known format one example at a time, in bounded memory for line formats.
 
     Takes the arguments of `read`, with `problems=Problems("skip")` instead of `on_error`.
     """
-    problems = problems or Problems()
-    _, _, reader = choose_reader(path, format=format, task=task, problems=problems, options=options)
-    return reader()
+    return open_corpus(path, problems or Problems(), **settings)[2]
 
 
-def choose_reader(
+def open_corpus(
     path: Path | str,
-    *,
-    format: str | None,  # noqa: A002 - as in read
-    task: str | None,
     problems: Problems,
-    options: dict[str, object],
-) -> tuple[str, str, Callable[[], Iterator[Example]]]:
-    """Chooses format, task and options before reading; adds a note about what was detected."""
+    /,
+    *,
+    format: str | None = None,  # noqa: A002 - as in read
+    task: str | None = None,
+    **options: object,
+) -> tuple[str, str, Iterator[Example]]:
+    """Chooses format, task and options before reading; adds a note about what was detected.
+
+    Returns:
+        The format, the task and the examples; takes the arguments of `read`.
+    """
     name = format
-    options = dict(options)
     if (encoding := options.pop("encoding", None)) is not None:
         path = Encoded(path, str(encoding))
     formats = list_formats()
@@ -167,7 +149,7 @@ def choose_reader(
         setattr(problems, key, options.pop(key))
     fixed = {"task": task} if "task" in parameters else {}
     read_all = partial(spec.read, path, problems=problems, **{**spec.options, **options, **fixed})
-    return name, task, partial(_at_least_one, read_all, path, problems)
+    return name, task, _at_least_one(read_all, path, problems)
 
 
 def _at_least_one(

@@ -201,6 +201,12 @@ def check_numbers(values: Floats, name: str) -> None:
         raise ValueError(f"wanted numbers as {name}, got {np.isnan(values).sum()} NaN")
 
 
+def check_ids(ids: Ints, size: int) -> None:
+    """Raises if one of the ids is no index into a list of this size."""
+    if ids.size and not (ids.min() >= 0 and ids.max() < size):
+        raise ValueError(f"wanted ids from 0 to {size - 1}, got {ids.min()} to {ids.max()}")
+
+
 def ratios_of(table: Ints, *, beta: float = 1.0) -> Floats:
     """Precision, recall and F-beta `(..., 3)` of counts `(..., 3)`; 0/0 is 0.
 

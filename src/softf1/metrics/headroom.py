@@ -203,12 +203,9 @@ def sweep_bias(
     classes = max(values.shape[1], int(right.max(initial=0)) + 1)
     count = partial(_count_given, right, own, classes)
     start, now = count(other), count(given)
-    before, after = other, np.full_like(other, index)
-    change = np.zeros((len(right), 2, 3))
-    for k, (label, sign) in enumerate(((before, -1), (after, 1))):
-        hit = (right == label)[:, None]
-        change[:, k] = sign * np.where(hit, [1.0, 0.0, -1.0], [0.0, 1.0, 0.0])
-    row = np.stack([before, after], axis=1)
+    row = np.stack([other, np.full_like(other, index)], axis=1)  # the class before and after
+    hit = (row == right[:, None])[..., None]
+    change = np.where(hit, [1.0, 0.0, -1.0], [0.0, 1.0, 0.0]) * [[-1.0], [1.0]]
     if not macro:
         start, now, row = start.sum(1, keepdims=True), now.sum(1, keepdims=True), row * 0
     events = Events(start, margin, own, row, change)
@@ -229,9 +226,8 @@ def _count_given(right: Ints, fold: Ints, classes: int, given: Ints) -> Floats:
     """Counts `(folds, classes, 3)` of one class an item."""
     table = np.zeros((int(fold.max(initial=0)) + 1, classes, 3))
     hit = right == given
-    np.add.at(table[..., 0], (fold[hit], right[hit]), 1)
+    np.add.at(table, (fold, right, np.where(hit, 0, 2)), 1)
     np.add.at(table[..., 1], (fold[~hit], given[~hit]), 1)
-    np.add.at(table[..., 2], (fold[~hit], right[~hit]), 1)
     return table
 
 
@@ -375,13 +371,11 @@ def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan])
     if len(right) == len(wanted) == len(given) or not wanted or not given:
         only = [(span, span) for span in sorted(right)]
         return SpanMatches(len(right), only, only, only)
-    starts, ends, same = (
-        np.array([[a[k] for a in given] for k in (0, 1)]),
-        np.array([[b[k] for b in wanted] for k in (0, 1)]),
-        np.array([[a[2] == b[2] for b in wanted] for a in given]),
-    )
-    overlap = (starts[0][:, None] < ends[1]) & (ends[0] < starts[1][:, None])
-    equal = (starts[0][:, None] == ends[0]) & (starts[1][:, None] == ends[1])
+    start, end = (np.array([[span[k]] for span in given]) for k in (0, 1))
+    gold_start, gold_end = (np.array([span[k] for span in wanted]) for k in (0, 1))
+    same = np.array([[a[2] == b[2] for b in wanted] for a in given])
+    overlap = (start < gold_end) & (gold_start < end)
+    equal = (start == gold_start) & (end == gold_end)
     pairs = [
         [(given[a], wanted[b]) for a, b in match_pairs(edges, first=equal & same)]
         for edges in (equal, overlap & same, overlap)

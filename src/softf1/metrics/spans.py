@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.counts import Counts, Ints, Mask
+from softf1.metrics.counts import Counts, Ints, Mask, check_ids
 from softf1.metrics.schemes import (
     CONTINUES,
     ENDS,
@@ -195,9 +195,7 @@ def _read_ids(
     for ids in streams:
         if ids.shape != (sizes.sum(),):
             raise ValueError(f"wanted ({sizes.sum()},) ids, the sum of lengths, got {ids.shape}")
-        if ids.size and not (ids.min() >= 0 and ids.max() < len(tags)):
-            limits = f"{ids.min()} to {ids.max()}"
-            raise ValueError(f"wanted ids from 0 to {len(tags) - 1}, got {limits}")
+        check_ids(ids, len(tags))
     return streams, sizes, _read_tags(tags, scheme)
 
 

@@ -105,7 +105,6 @@ def token_f1_v2(predicted: str, answer: str) -> float:
 
 def score_squad(predicted: Sequence[str], answers: Sequence[Sequence[str]]) -> QAScores:
     """SQuAD 1.1: the better of the gold answers for each question."""
-    check_questions(predicted, answers)
     exact = score_each(exact_match, predicted, answers)
     return QAScores.from_arrays(exact, score_each(token_f1, predicted, answers))
 
@@ -176,6 +175,7 @@ def score_each(
     score: Callable[[str, str], float], predicted: Sequence[str], answers: Sequence[Sequence[str]]
 ) -> Floats:
     """For each question the score with the gold answer that fits best; 0 where there is none."""
+    check_questions(predicted, answers)
     best = [
         max((score(text, answer) for answer in golds), default=0.0)
         for text, golds in zip(predicted, answers, strict=True)
