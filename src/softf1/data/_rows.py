@@ -127,7 +127,8 @@ def read_rows(
     if kind == "jsonl":
         return problems.read_each(numbered, partial(_parse_object, path=path), path)
     if kind == "tsv":
-        return _named(_split(numbered, delimiter or "\t"), path, problems, header=header)
+        cells = ((number, line.split(delimiter or "\t")) for number, line in numbered if line)
+        return _named(cells, path, problems, header=header)
     if kind != "csv":
         raise InputError(f"wanted kind tsv, csv, jsonl or json, got {kind!r}")
     between = delimiter or ","
@@ -169,12 +170,6 @@ def _named(
             problems.add(RecordError("ragged row", message, path=path, line=line))
             continue
         yield line, dict(zip(names, cells, strict=True))
-
-
-def _split(numbered: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in numbered:
-        if line:
-            yield number, line.split(delimiter)
 
 
 def _split_quoted(

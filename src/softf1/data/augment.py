@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,7 +83,9 @@ def embedding_synonyms(
         near = np.flatnonzero(cosines >= threshold)
         best = near[np.argsort(-cosines[near], kind="stable")]
         alike = dict.fromkeys(words[index] for index in best)
-        return tuple(other for other in alike if not _same_stem(word, other))[:neighbours]
+        # Another form of the word would change only its number or tense.
+        others = (one for one in alike if not (one.startswith(word) or word.startswith(one)))
+        return tuple(islice(others, neighbours))
 
     return find
 
@@ -124,9 +127,3 @@ def _light_edit(text: str, spots: list[tuple[int, int]], random: Random) -> str 
 def _may_change(word: str) -> bool:
     """Whether a word may change: no numbers, names, negations or function words."""
     return word.isalpha() and word.islower() and len(word) > 2 and word not in _PROTECTED
-
-
-def _same_stem(word: str, other: str) -> bool:
-    """Whether two words are forms of one word, which would change only number or tense."""
-    short, long = sorted((word, other), key=len)
-    return long.startswith(short)

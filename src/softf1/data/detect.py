@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ _KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
 _ROWS = 200
 """How many rows are inspected."""
 _FEW_LABELS = 50
+_LIST, _LINES = "a list of objects", "one object per line"
 _TABLES: tuple[tuple[str, str, dict[str, object]], ...]
 _TABLES = (("tsv", "\t", {}), ("csv", ",", {}), ("csv", ";", {"delimiter": ";"}))
 _TEXTS = {PairExample.task: "two texts", TextExample.task: "a text"}
@@ -108,12 +110,10 @@ def _told(start: str, told: Mapping[str, object]) -> Detected | None:
 
 
 def _spans(start: str) -> Detected | None:
-    text = start.strip()
-    is_list = text.startswith("[")
-    if not any(map(has_spans, _list_objects(text, is_list=is_list))):
+    if not any(map(has_spans, _list_objects(start))):
         return None
-    where = "a list of objects" if is_list else "one object per line"
-    kind = "spans-json" if is_list else "spans"
+    is_list = start.lstrip().startswith("[")
+    kind, where = ("spans-json", _LIST) if is_list else ("spans", _LINES)
     return Detected(kind, TaggedSentence.task, f"{where} with spans")
 
 
@@ -126,25 +126,19 @@ def _json(start: str) -> Detected | None:
     if articles or all(f'"{key}"' in start for key in ("context", "question", "answers")):
         reason = "articles with paragraphs" if articles else "a context, question and answers"
         return Detected("squad", QAExample.task, reason)
-    text = start.strip()
-    is_list = text.startswith("[")
-    kind, where = ("json", "a list of objects") if is_list else ("jsonl", "one object per line")
-    task = guess_task(_first_keys(text, is_list=is_list))
+    is_list = start.lstrip().startswith("[")
+    kind, where = ("json", _LIST) if is_list else ("jsonl", _LINES)
+    task = guess_task(_first_keys(start.strip(), is_list=is_list))
     return Detected(kind, task, f"{where} with {_TEXTS[task]}") if task else None
 
 
-def _list_objects(start: str, *, is_list: bool) -> Iterator[object]:
+def _list_objects(start: str) -> Iterator[object]:
     """The first objects, as many as are whole."""
-    decoder, at = json.JSONDecoder(), 1 if is_list else 0
-    for _ in range(_ROWS):
-        at = start.find("{", at)
-        if at < 0:
-            return
-        try:
-            value, at = decoder.raw_decode(start, at)
-        except (ValueError, RecursionError):
-            return
-        yield value
+    at = 0
+    with suppress(ValueError, RecursionError):  # no more objects, or one that is cut off
+        for _ in range(_ROWS):
+            value, at = json.JSONDecoder().raw_decode(start, start.index("{", at))
+            yield value
 
 
 def _first_keys(start: str, *, is_list: bool) -> list[str]:

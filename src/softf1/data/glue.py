@@ -22,10 +22,7 @@ LAYOUTS = {
 
 
 def iterate(
-    path: Path | str,
-    *,
-    layout: Literal["mrpc", "qqp"] = "mrpc",
-    problems: Problems | None = None,
+    path: Path | str, *, layout: Literal["mrpc", "qqp"] = "mrpc", problems: Problems | None = None
 ) -> Iterator[TextExample | PairExample]:
     """Reads the pairs of train, dev and test files; the tests of GLUE have no labels.
 
@@ -44,12 +41,7 @@ def iterate(
         message = f"wanted the columns {', '.join(missing)} of {layout}, got {', '.join(names)}"
         raise InputError(message, path=path, line=1)
     return tables.iterate(
-        path,
-        kind="tsv",
-        task=PairExample.task,
-        **columns,
-        header=True,
-        problems=problems,
+        path, kind="tsv", task=PairExample.task, **columns, header=True, problems=problems
     )
 
 

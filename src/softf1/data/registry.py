@@ -140,7 +140,9 @@ def open_corpus(
         )
         name, task, options = detected.format, detected.task, {**detected.options, **options}
     spec = look_up(name, formats, "format")
-    task = _settle_task(name, spec, task)
+    task = spec.tasks[0] if task is None and len(spec.tasks) == 1 else task
+    if task not in spec.tasks:
+        raise InputError(f"format {name} serves the tasks {', '.join(spec.tasks)}; got {task}")
     parameters = option_types(spec.read)
     allowed = {key: one for key, one in parameters.items() if key not in _SETTLED}
     allowed |= {key: option_types(Problems)[key] for key in _SHARED}
@@ -163,13 +165,3 @@ def _at_least_one(
     if empty:
         left = f" ({problems})" if problems.skipped else ""
         raise InputError(f"wanted at least one example, got none{left}", path=path)
-
-
-def _settle_task(format_name: str, spec: Format, task: str | None) -> str:
-    """The requested task, or the only one that the format supports."""
-    if task is None and len(spec.tasks) == 1:
-        return spec.tasks[0]
-    if task not in spec.tasks:
-        wanted = ", ".join(spec.tasks)
-        raise InputError(f"format {format_name} serves the tasks {wanted}; got {task}")
-    return task

@@ -24,10 +24,7 @@ _CHUNK = frozenset("[]")
 
 
 def iterate(
-    path: Path | str,
-    *,
-    separator: str = "_",
-    problems: Problems | None = None,
+    path: Path | str, *, separator: str = "_", problems: Problems | None = None
 ) -> Iterator[TaggedSentence]:
     """Reads one sentence per line; the tag follows the last separator of each word.
 

@@ -89,10 +89,8 @@ class Counts(Mapping[str, Scores]):
         self.table = np.asarray(table, dtype=np.int64).reshape(-1, 3)
         self._index = {label: row for row, label in enumerate(self.labels)}
         if not len(self.labels) == len(self.table) == len(self._index):
-            msg = (
-                f"wanted a row for each different label, got {self.labels}, {len(self.table)} rows"
-            )
-            raise ValueError(msg)
+            got = f"{self.labels}, {len(self.table)} rows"
+            raise ValueError(f"wanted a row for each different label, got {got}")
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, tuple[int, int, int] | list[int]]) -> Counts:

@@ -84,9 +84,12 @@ def pick_rule(
         return score(reduce(add, counts))
 
     def is_better(rule: str, simpler: str) -> bool:
-        pair = parts[rule], parts[simpler]
-        gain = judge(pair[0]) - judge(pair[1])
-        without = [judge(a) - judge(b) for a, b in zip(*map(_leave_one_out, pair), strict=True)]
+        mine, other = parts[rule], parts[simpler]
+        gain = judge(mine) - judge(other)
+        folds = range(len(mine))
+        without = [
+            judge(mine[:k] + mine[k + 1 :]) - judge(other[:k] + other[k + 1 :]) for k in folds
+        ]
         # The jackknife's standard error, over folds.
         return gain > math.sqrt((len(without) - 1) * float(np.var(without)))
 
@@ -94,7 +97,3 @@ def pick_rule(
     for rule in others:
         chosen = rule if is_better(rule, chosen) else chosen
     return chosen, {rule: judge(counts) for rule, counts in parts.items()}
-
-
-def _leave_one_out(parts: list[Counts]) -> list[list[Counts]]:
-    return [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts))]

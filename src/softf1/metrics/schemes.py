@@ -21,7 +21,6 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -112,26 +111,24 @@ class Scheme:
         )
 
 
-SCHEMES: Mapping[str, Scheme] = MappingProxyType(
-    {
-        scheme.name: scheme
-        for scheme in (
-            Scheme("BIO", begin="B", inside="I", end="I", single="B"),
-            Scheme("IOB1", begin="I", inside="I", end="I", single="I", split="B"),
-            Scheme("IOE2", begin="I", inside="I", end="E", single="E"),
-            Scheme("BIOES", begin="B", inside="I", end="E", single="S"),
-            Scheme("BILOU", begin="B", inside="I", end="L", single="U"),
-            Scheme("BMES", begin="B", inside="M", end="E", single="S"),
-            Scheme("BMEWO", begin="B", inside="M", end="E", single="W"),
-        )
-    }
-)
+SCHEMES: Mapping[str, Scheme] = {
+    scheme.name: scheme
+    for scheme in (
+        Scheme("BIO", begin="B", inside="I", end="I", single="B"),
+        Scheme("IOB1", begin="I", inside="I", end="I", single="I", split="B"),
+        Scheme("IOE2", begin="I", inside="I", end="E", single="E"),
+        Scheme("BIOES", begin="B", inside="I", end="E", single="S"),
+        Scheme("BILOU", begin="B", inside="I", end="L", single="U"),
+        Scheme("BMES", begin="B", inside="M", end="E", single="S"),
+        Scheme("BMEWO", begin="B", inside="M", end="E", single="W"),
+    )
+}
 """All schemes by name, in the order in which `detect_scheme` prefers them."""
 
 LENIENT = Scheme("conlleval", begin="B", inside="IM", end="EL", single="BIMELSUW")
 """conlleval's rules over the letters of all schemes: any letter can be a span by itself."""
 
-ALIASES: Mapping[str, str] = MappingProxyType({"IOB2": "BIO", "IOB": "BIO", "IOBES": "BIOES"})
+ALIASES: Mapping[str, str] = {"IOB2": "BIO", "IOB": "BIO", "IOBES": "BIOES"}
 
 
 def get_scheme(name: str | Scheme) -> Scheme:
@@ -144,8 +141,7 @@ def get_scheme(name: str | Scheme) -> Scheme:
         return name
     key = ALIASES.get(name.upper(), name.upper())
     if key not in SCHEMES:
-        msg = f"wanted a tag scheme of {', '.join(SCHEMES)}, got {name!r}"
-        raise ValueError(msg)
+        raise ValueError(f"wanted a tag scheme of {', '.join(SCHEMES)}, got {name!r}")
     return SCHEMES[key]
 
 
@@ -233,11 +229,9 @@ def encode_spans(spans: Iterable[LabelledSpan], *, length: int, scheme: str | Sc
     last_end, last_label = 0, None
     for start, end, label in sorted(spans):
         if not last_end <= start < end <= length:
-            msg = (
-                f"wanted spans apart from each other within {length} tokens, "
-                f"got {(start, end, label)} after one that ends at {last_end}"
-            )
-            raise ValueError(msg)
+            wanted = f"spans apart from each other within {length} tokens"
+            got = f"{(start, end, label)} after one that ends at {last_end}"
+            raise ValueError(f"wanted {wanted}, got {got}")
         touches = start == last_end and label == last_label
         prefixes = _prefixes(end - start, scheme, touches=touches)
         tags[start:end] = [join_tag(prefix, label) for prefix in prefixes]

@@ -136,12 +136,9 @@ def score_squad2(
     exact, f1 = (np.where(null > threshold, ~has_answer, scores) for scores in raw)
     answered = np.array([bool(text) for text in predicted], dtype=bool)
     best = [best_null_threshold(scores, null, has_answer, answered) for scores in raw]
-    return Squad2Scores(
-        QAScores.from_arrays(exact, f1),
-        QAScores.from_arrays(exact[has_answer], f1[has_answer]),
-        QAScores.from_arrays(exact[~has_answer], f1[~has_answer]),
-        *best,
-    )
+    groups = (slice(None), has_answer, ~has_answer)
+    whole, has, none = (QAScores.from_arrays(exact[own], f1[own]) for own in groups)
+    return Squad2Scores(whole, has, none, *best)
 
 
 def best_null_threshold(
