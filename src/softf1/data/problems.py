@@ -41,12 +41,7 @@ class RecordError(InputError):
     """
 
     def __init__(
-        self,
-        reason: str,
-        message: str,
-        *,
-        path: Path | str | None = None,
-        line: int | None = None,
+        self, reason: str, message: str, *, path: Path | str | None = None, line: int | None = None
     ) -> None:
         self.reason, self.message = reason, message
         super().__init__(message, path=path, line=line)
@@ -144,10 +139,7 @@ class Problems:
             raise InputError(f"{message}, got {self.encoding_errors!r}", path=path)
 
     def remember(
-        self,
-        ids: set[str],
-        name: str,
-        error: Callable[[str, str], RecordError] = RecordError,
+        self, ids: set[str], name: str, error: Callable[[str, str], RecordError] = RecordError
     ) -> None:
         """Remembers an id, up to a maximum number of ids; raises if it comes twice."""
         if name in ids:
