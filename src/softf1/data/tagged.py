@@ -39,7 +39,7 @@ def iterate(
 
 
 def _read_line(line: str, number: int, separator: str) -> TaggedSentence | None:
-    if _MARK.fullmatch(line.strip()):
+    if not line.strip() or _MARK.fullmatch(line.strip()):
         return None
     words, tags = [], []
     for item in line.replace("\t", " ").split(" "):
