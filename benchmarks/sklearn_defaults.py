@@ -24,7 +24,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 
-from softf1.data import TextExample, read
+from softf1.data import read
 from softf1.integrations.sklearn import SoftF1Classifier
 
 BASELINE = "tf-idf and logistic regression"
@@ -42,7 +42,7 @@ KEY = ("data", "setting")
 
 def sample(path: str, size: int) -> tuple[list[str], list[str]]:
     """Returns texts and labels of `size` examples, the same ones each time."""
-    examples = read(path).of(TextExample)
+    examples = read(path).examples
     chosen = Random(0).sample(examples, min(size, len(examples)))
     return [one.text for one in chosen], [one.labels[0] for one in chosen]
 

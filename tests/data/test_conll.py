@@ -109,7 +109,7 @@ def test_brackets_of_ontonotes(write):
     path = write("\n".join("   ".join(row) for row in rows))
     corpus = read(path)
     assert corpus.format == "conll2012"
-    first, second = corpus.of(TaggedSentence)
+    first, second = corpus.examples
     assert first.words == ("Lena", "Voss", "left", "Graz")
     assert first.tags == ("B-PERSON", "I-PERSON", "O", "B-GPE")
     assert second == TaggedSentence(("Why",), ("O",), 7)
@@ -119,7 +119,7 @@ def test_wall_street_journal_columns(write):
     text = "Shares\tNNS\nfell\tVBD\n1.5\tCD\n%\tNN\n.\t.\n\nWhy\tWRB\n?\t.\n"
     corpus = read(write(text))
     assert (corpus.format, corpus.task) == ("conll", "tagging")
-    assert corpus.of(TaggedSentence)[0].tags == ("NNS", "VBD", "CD", "NN", ".")
+    assert corpus.examples[0].tags == ("NNS", "VBD", "CD", "NN", ".")
 
 
 def test_reading_streams(write):

@@ -10,13 +10,13 @@ def test_paraphrases_of_msr_with_bom_and_lone_quotes(write):
     row = '1\t11\t12\t" It is late , he said .\tHe said it is late .\r\n'
     corpus = read(write("\ufeff" + MRPC + row))
     assert (corpus.format, corpus.task) == ("mrpc", "pairs")
-    assert corpus.of(PairExample) == [
+    assert corpus.examples == [
         PairExample('" It is late , he said .', "He said it is late .", "1", 2)
     ]
 
 
 def test_tests_of_glue_have_no_labels(write):
-    (pair,) = read(write(MRPC.replace("Quality", "index") + "0\t1\t2\ta b\tc d\n")).of(PairExample)
+    (pair,) = read(write(MRPC.replace("Quality", "index") + "0\t1\t2\ta b\tc d\n")).examples
     assert (pair.label, pair.id) == (None, "0")
 
 
@@ -24,7 +24,7 @@ def test_question_pairs(write):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     corpus = read(write(header + "7\t1\t2\tIs it late?\tHow late is it?\t0\n"))
     assert corpus.format == "qqp"
-    assert corpus.of(PairExample) == [PairExample("Is it late?", "How late is it?", "0", 2, "7")]
+    assert corpus.examples == [PairExample("Is it late?", "How late is it?", "0", 2, "7")]
 
 
 def test_another_table_is_refused(write):

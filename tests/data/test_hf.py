@@ -1,6 +1,6 @@
 import pytest
 
-from softf1.data import PairExample, Problems, QAExample, TaggedSentence, TextExample, hf, read
+from softf1.data import Problems, TaggedSentence, hf, read
 from softf1.errors import InputError
 
 datasets = pytest.importorskip("datasets")
@@ -30,7 +30,7 @@ def test_tagged_words(tmp_path):
     name = save(tmp_path / "set", rows, features)
     corpus = read(name, on_error="skip")
     assert (corpus.format, corpus.task) == ("hf", "tagging")
-    assert corpus.of(TaggedSentence) == [TaggedSentence(("Ada", "ran"), ("B-PER", "O"), 1)]
+    assert corpus.examples == [TaggedSentence(("Ada", "ran"), ("B-PER", "O"), 1)]
     assert corpus.problems.counts == {"words and tags differ": 1}
     with pytest.raises(InputError, match=r":2: wanted as many tags as words"):
         read(name)
@@ -44,7 +44,7 @@ def test_questions(tmp_path):
     name = save(tmp_path / "set", [row])
     with pytest.raises(InputError, match=r":1: wanted 'Oslo' at offset 7.*found at 10"):
         read(name)
-    (example,) = read(name, offsets="nearest").of(QAExample)
+    (example,) = read(name, offsets="nearest").examples
     assert example.answers[0].spans == ((10, 14),)
 
 
@@ -56,7 +56,7 @@ def test_pairs_with_hidden_labels(tmp_path):
         }
     )
     rows = [{"sentence1": "a", "sentence2": "b", "label": n} for n in (1, 0, -1)]
-    pairs = read(save(tmp_path / "set", rows, features)).of(PairExample)
+    pairs = read(save(tmp_path / "set", rows, features)).examples
     assert [pair.label for pair in pairs] == ["same", "other", None]
 
 
@@ -66,8 +66,8 @@ def test_folder_of_files_with_splits(tmp_path):
     (folder / "train.jsonl").write_text('{"text": "a b", "labels": ["x", "y"]}\n')
     (folder / "test.jsonl").write_text('{"text": "c d", "labels": ["z"]}\n')
     train, test = read(f"hf:{folder}"), read(f"hf:{folder}::test")
-    assert train.of(TextExample)[0].labels == ("x", "y")
-    assert test.of(TextExample)[0].labels == ("z",)
+    assert train.examples[0].labels == ("x", "y")
+    assert test.examples[0].labels == ("z",)
     assert any("split train, 1 rows" in note for note in train.problems.notes)
     with pytest.raises(InputError, match="wanted the split 'dev', got the splits "):
         read(f"hf:{folder}::dev")

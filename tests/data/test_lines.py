@@ -15,7 +15,7 @@ def test_label_then_text(write):
 def test_twenty_news_with_tabs_is_found(write):
     corpus = read(write(NEWS))
     assert (corpus.format, corpus.task) == ("lines", "classification")
-    assert corpus.of(TextExample)[1] == TextExample("Probe 0 landed.", ("sci.space",), 2)
+    assert corpus.examples[1] == TextExample("Probe 0 landed.", ("sci.space",), 2)
 
 
 def test_several_labels(write):

@@ -36,9 +36,9 @@ def test_any_tagging_file_becomes_items_and_comes_back(tmp_path):
     mrc.write(path, examples)
     corpus = read(path)
     assert (corpus.format, corpus.task) == ("mrc", "mrc_ner")
-    again = [MrcExample(e.id, e.query, e.label, e.words, e.spans, 4) for e in corpus.of(MrcExample)]
+    again = [MrcExample(e.id, e.query, e.label, e.words, e.spans, 4) for e in corpus.examples]
     assert again == examples
-    assert [e.line for e in corpus.of(MrcExample)] == [2, 3]
+    assert [e.line for e in corpus.examples] == [2, 3]
     written = json.loads(path.read_text(encoding="utf-8"))
     assert written[0] == item(context="Ada Lind saw Ada in Oslo")
 

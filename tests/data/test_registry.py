@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from softf1.data import FORMATS, TASKS, Problems, QAExample, iterate, read
+from softf1.data import FORMATS, TASKS, Problems, iterate, read
 from softf1.errors import InputError
 
 
@@ -94,9 +94,3 @@ def test_iterate_is_read_one_by_one(write):
     problems = Problems("skip")
     assert len(list(iterate(path, format="conll", problems=problems))) == 2
     assert problems.skipped == 1
-
-
-def test_examples_of_another_type(write):
-    corpus = read(write("a B-X\n\nb O\n"))
-    with pytest.raises(InputError, match=r"wanted examples of type QAExample, got TaggedSentence"):
-        corpus.of(QAExample)

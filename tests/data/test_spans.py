@@ -165,7 +165,7 @@ def test_stats_of_flat_spans_are_those_of_their_tags(lines, write):
 
 
 def test_queries_about_one_sentence_are_counted_together(lines):
-    sentences = read(lines(NESTED, NESTED)).of(TaggedSentence)
+    sentences = read(lines(NESTED, NESTED)).examples
     items = list(from_tagged(sentences, {"ORG": "?", "LOC": "!"}))
     assert [item.spans for item in items] == [((2, 5),), ((4, 5),)] * 2
     counts = Corpus("x", "mrc", "mrc_ner", items, Problems()).counts
@@ -173,7 +173,7 @@ def test_queries_about_one_sentence_are_counted_together(lines):
 
 
 def test_items_want_spans_of_every_sentence(lines):
-    sentences = read(lines(NESTED, {"words": ["in", "Oslo"]})).of(TaggedSentence)
+    sentences = read(lines(NESTED, {"words": ["in", "Oslo"]})).examples
     queries = {"ORG": "?", "LOC": "!"}
     with pytest.raises(InputError, match="x:2: wanted spans of this sentence, got none"):
         list(from_tagged(sentences, queries, path="x"))

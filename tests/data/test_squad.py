@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from softf1.data import Problems, QAExample, read
+from softf1.data import Problems, read
 from softf1.data.squad import iterate
 from softf1.errors import InputError
 
@@ -22,7 +22,7 @@ def question(name, *answers, **more):
 def test_alternatives_of_squad(write):
     corpus = read(write(document(question("q1", ("1822", 44), ("in 1822", 41)))))
     assert (corpus.format, corpus.task) == ("squad", "qa")
-    (example,) = corpus.of(QAExample)
+    (example,) = corpus.examples
     assert example.title == "Mill"
     assert [answer.spans for answer in example.answers] == [((44, 48),), ((41, 48),)]
     assert [answer.texts for answer in example.answers] == [("1822",), ("in 1822",)]
@@ -32,7 +32,7 @@ def test_spans_of_quoref(write):
     text = document(question("q1", ("Roth", 54), ("Ida Roth", 0)), context_id="c1")
     corpus = read(write(text))
     assert corpus.format == "quoref"
-    (answer,) = corpus.of(QAExample)[0].answers
+    (answer,) = corpus.examples[0].answers
     assert answer.spans == ((0, 8), (54, 58))
     assert answer.texts == ("Ida Roth", "Roth")
 
@@ -60,7 +60,7 @@ ROWS = [
 def test_a_row_for_each_question(write, text):
     corpus = read(write(text))
     assert (corpus.format, corpus.task) == ("squad", "qa")
-    first, second, third = corpus.of(QAExample)
+    first, second, third = corpus.examples
     assert (first.id, first.title, first.question) == ("q1", "Mill", "When?")
     assert {example.context for example in (first, second, third)} == {CONTEXT}
     assert [answer.spans for answer in first.answers] == [((44, 48),), ((41, 48),)]

@@ -26,7 +26,7 @@ def test_what_was_taken_is_noted(write):
         "took the columns 'Sentence' as text, 'Label' as label, 'idx' as id"
         in (corpus.problems.notes[1])
     )
-    assert corpus.of(TextExample)[0].id == "1"
+    assert corpus.examples[0].id == "1"
 
 
 def test_numbered_columns_without_header(write):
@@ -80,7 +80,7 @@ def test_short_news_lines(write):
     ]
     corpus = read(write("\n".join(rows)))
     assert (corpus.format, corpus.task) == ("jsonl", "classification")
-    assert [e.labels for e in corpus.of(TextExample)] == [("103",), ("104",)]
+    assert [e.labels for e in corpus.examples] == [("103",), ("104",)]
 
 
 def test_columns_of_json_by_name(write):
@@ -94,7 +94,7 @@ def test_pairs_of_json_lines(write):
     rows = '{"sentence1": "a b", "sentence2": "b a", "label": true}\n' * 2
     corpus = read(write(rows))
     assert corpus.task == "pairs"
-    assert corpus.of(PairExample)[0].label == "true"
+    assert corpus.examples[0].label == "true"
 
 
 def test_list_of_objects_knows_its_lines(write):

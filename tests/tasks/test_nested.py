@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from softf1.cli.main import main
-from softf1.data import TaggedSentence, mrc, read
+from softf1.data import mrc, read
 from softf1.data.stats import look_over
 from softf1.recipe import read_recipe
 from softf1.scaffold import propose_recipe
@@ -93,7 +93,7 @@ def test_new_says_why_and_looks_at_all_files():
 
 
 def test_new_sees_nested_spans_of_query_files():
-    sentences = read("train.jsonl").of(TaggedSentence)
+    sentences = read("train.jsonl").examples
     mrc.write("train.json", mrc.from_tagged(sentences, {"ORG": "which one?", "LOC": "where?"}))
     assert look_over("train.json").counts.nested == 8
     assert propose_recipe(["train.json"]).recipe.task.options["nested"] is True

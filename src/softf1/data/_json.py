@@ -341,7 +341,7 @@ class _Window:
 
 
 def _show(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 60 else text[:60] + "…"
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from softf1.data._json import parse_json, stream
 from softf1.data._text import lines
+from softf1.data.examples import PairExample, TextExample
 from softf1.data.problems import Problems, RecordError, short
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -51,6 +52,18 @@ def looks_like_header(cells: Sequence[str]) -> bool:
     """
     usual = {name for role, names in USUAL.items() if role != "id" for name in names}
     return any(cell.strip().lower() in usual for cell in cells)
+
+
+def guess_task(names: Iterable[str]) -> str | None:
+    """The task of rows with these columns; None if they have no text.
+
+    >>> guess_task(["idx", "Sentence1", "sentence2"]), guess_task(["Text"]), guess_task(["id"])
+    ('pairs', 'classification', None)
+    """
+    lower = {name.lower() for name in names}
+    if lower & {*USUAL["first"]} and lower & {*USUAL["second"]}:
+        return PairExample.task
+    return TextExample.task if lower & {*USUAL["text"]} else None
 
 
 def find_columns(
@@ -114,7 +127,8 @@ def read_rows(
     if kind == "jsonl":
         return problems.read_each(numbered, partial(_parse_object, path=path), path)
     if kind == "tsv":
-        return _named(_split(numbered, delimiter or "\t"), path, problems, header=header)
+        cells = ((number, line.split(delimiter or "\t")) for number, line in numbered if line)
+        return _named(cells, path, problems, header=header)
     if kind != "csv":
         raise InputError(f"wanted kind tsv, csv, jsonl or json, got {kind!r}")
     between = delimiter or ","
@@ -156,12 +170,6 @@ def _named(
             problems.add(RecordError("ragged row", message, path=path, line=line))
             continue
         yield line, dict(zip(names, cells, strict=True))
-
-
-def _split(numbered: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in numbered:
-        if line:
-            yield number, line.split(delimiter)
 
 
 def _split_quoted(

@@ -12,13 +12,15 @@ import zlib
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from softf1.data.problems import Problems, RecordError
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    Read = Callable[[int], bytes]
 
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
@@ -52,32 +54,17 @@ class Encoded(str):
         return made
 
 
-class _Recoded:
-    """A file of bytes in some encoding, read as UTF-8."""
-
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
-        self.file = file
-        self.decoder = codecs.getincrementaldecoder(encoding)()
-
-    def read(self, size: int = -1) -> bytes:
-        """Reads about `size` bytes; returns none only at the end of the file."""
-        while True:
-            data = self.file.read(size)
-            text = self.decoder.decode(data, final=not data)
-            if text or not data:
-                return text.encode(errors="replace")
-
-
 @contextmanager
-def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
-    """Opens a plain or gzip file; errors of the system or of gzip become an InputError."""
+def open_bytes(path: Path | str) -> Iterator[tuple[Read, bool]]:
+    """Opens a file to be read as UTF-8, and says whether it is gzip.
+
+    Errors of the system or of gzip become an InputError.
+    """
     try:
         with Path(path).open("rb") as file:
-            if file.peek(2)[:2] == _GZIP:
-                with gzip.open(file) as unpacked:
-                    yield _as_utf8(cast("BinaryIO", unpacked), path)
-            else:
-                yield _as_utf8(file, path)
+            packed = file.peek(2)[:2] == _GZIP
+            read: Read = gzip.GzipFile(fileobj=file).read if packed else file.read
+            yield _recode(read, path.encoding) if isinstance(path, Encoded) else read, packed
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"wanted a whole gzip file, got a damaged one ({error})", path=path
@@ -89,24 +76,31 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
         raise InputError(f"wanted a file to read, got: {reason}", path=path) from None
 
 
-def _as_utf8(file: BinaryIO, path: Path | str) -> BinaryIO:
-    if not isinstance(path, Encoded):
-        return file
-    return cast("BinaryIO", _Recoded(file, path.encoding))
+def _recode(read: Read, encoding: str) -> Read:
+    """Reads about as many bytes as wanted, as UTF-8; returns none only at the end of the file."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+
+    def read_utf8(size: int) -> bytes:
+        while True:
+            data = read(size)
+            text = decoder.decode(data, final=not data)
+            if text or not data:
+                return text.encode(errors="replace")
+
+    return read_utf8
 
 
 def read_chunks(path: Path | str, problems: Problems) -> Iterator[bytes]:
     """Yields chunks of bytes without BOM; raises if a gzip file unpacks to more than the limit."""
-    with open_bytes(path) as file:
-        packed = isinstance(file.file if isinstance(file, _Recoded) else file, gzip.GzipFile)
+    with open_bytes(path) as (read, packed):
         size, first = 0, True
-        while read := file.read(_PIECE):
-            size += len(read)
+        while data := read(_PIECE):
+            size += len(data)
             if packed and size > problems.max_unpacked:
                 message = f"wanted a gzip file of at most {problems.max_unpacked:,} bytes unpacked"
                 hint = "max_unpacked=BYTES allows more"
                 raise InputError(f"{message}, got more; {hint}", path=path)
-            yield _drop_bom(read, path) if first else read
+            yield _drop_bom(data, path) if first else data
             first = False
 
 
@@ -127,8 +121,8 @@ def read_start(path: Path | str, size: int = 1 << 16) -> str:
 
     The last line is complete, unless it is the first or the second.
     """
-    with open_bytes(path) as file:
-        data = file.read(size)
+    with open_bytes(path) as (read, _):
+        data = read(size)
     if len(data) == size and data.count(b"\n") > 1:
         data = data[: data.rfind(b"\n")]
     return _plain_newlines(_drop_bom(data, path)).decode(errors="replace")

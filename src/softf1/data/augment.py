@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,27 +25,17 @@ Synonyms = Callable[[str], Sequence[str]]
 """Returns synonyms of a lower-case word, the best first; none for an unknown word."""
 
 STOP_WORDS = frozenset(
-    (
-        *("a", "an", "the", "of", "to", "in", "on", "at", "by", "for", "with", "from", "as"),
-        *("and", "or", "is", "are", "was", "were", "be", "been", "do", "does", "did", "that"),
-        *("this", "these", "those", "there", "very", "really", "just", "quite", "some", "any"),
-    )
+    """a an the of to in on at by for with from as and or is are was were be been do does did that
+    this these those there very really just quite some any""".split()  # noqa: SIM905 - many words
 )
 _NEGATIONS = frozenset(
-    (
-        *("no", "not", "never", "none", "nothing", "nobody", "nor", "neither", "without"),
-        *("cannot", "hardly", "barely"),
-    )
+    "no not never none nothing nobody nor neither without cannot hardly barely".split()  # noqa: SIM905
 )
 _FUNCTION_WORDS = frozenset(
-    (
-        *("who", "whom", "whose", "what", "when", "where", "why", "how", "which", "you", "your"),
-        *("yours", "him", "her", "hers", "his", "its", "our", "ours", "she", "they", "them"),
-        *("their", "theirs", "myself", "yourself", "himself", "herself", "itself", "ourselves"),
-        *("yourselves", "themselves", "can", "could", "will", "would", "shall", "should", "may"),
-        *("might", "must", "have", "has", "had", "all", "every", "each", "both", "only", "but"),
-        *("before", "after", "over", "under", "more", "less", "most", "least", "than", "too"),
-    )
+    """who whom whose what when where why how which you your yours him her hers his its our ours
+    she they them their theirs myself yourself himself herself itself ourselves yourselves
+    themselves can could will would shall should may might must have has had all every each both
+    only but before after over under more less most least than too""".split()  # noqa: SIM905
 )
 """Words whose nearest neighbours differ in meaning: your, our; before, after; more, less."""
 _PROTECTED = STOP_WORDS | _NEGATIONS | _FUNCTION_WORDS
@@ -92,7 +83,9 @@ def embedding_synonyms(
         near = np.flatnonzero(cosines >= threshold)
         best = near[np.argsort(-cosines[near], kind="stable")]
         alike = dict.fromkeys(words[index] for index in best)
-        return tuple(other for other in alike if not _same_stem(word, other))[:neighbours]
+        # Another form of the word would change only its number or tense.
+        others = (one for one in alike if not (one.startswith(word) or word.startswith(one)))
+        return tuple(islice(others, neighbours))
 
     return find
 
@@ -134,9 +127,3 @@ def _light_edit(text: str, spots: list[tuple[int, int]], random: Random) -> str 
 def _may_change(word: str) -> bool:
     """Whether a word may change: no numbers, names, negations or function words."""
     return word.isalpha() and word.islower() and len(word) > 2 and word not in _PROTECTED
-
-
-def _same_stem(word: str, other: str) -> bool:
-    """Whether two words are forms of one word, which would change only number or tense."""
-    short, long = sorted((word, other), key=len)
-    return long.startswith(short)

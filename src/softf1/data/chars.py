@@ -35,14 +35,12 @@ def iterate(
         problems: Decides about bad sentences; None raises at the first.
     """
     problems = problems or Problems()
-    layout: Columns | None = None
+    layout = None if tagged else Columns("\n", 1, 0, None)
     for line, block in blocks(path, problems):
         if layout is None:
             row = block.partition("\n")[0]
             between = separator or ("\t" if "\t" in row else " ")
             layout = Columns(between, 2, 0, 1, whole_word=True)
-            if not tagged:
-                layout = Columns("\n", 1, 0, None)
         yield from read_block(block, path, line, layout, problems)
 
 

@@ -27,10 +27,7 @@ _SENT_ID = "# sent_id = "
 
 
 def iterate(
-    path: Path | str,
-    *,
-    tag: Field = "upos",
-    problems: Problems | None = None,
+    path: Path | str, *, tag: Field = "upos", problems: Problems | None = None
 ) -> Iterator[TaggedSentence]:
     """Reads words and one of their fields as tags.
 

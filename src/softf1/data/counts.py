@@ -178,20 +178,15 @@ class _Tags(Tally):
             self.labels[tag if scheme is None else self.label_of[tag]] += number
         background = OUTSIDE in self.labels and scheme is not None
         negative = OUTSIDE if background else self.labels.most_common(1)[0][0]
-        negatives, note = self.labels[negative], ""
+        said = "tag O" if negative == OUTSIDE else f"the most frequent tag {negative}"
+        note = ""
         if odd := find_odd_tag(self.pairs):  # training refuses it
             where = f"{self.path}:{self.first_line[odd[0]]}"
             note = f"{where}: wanted {odd[1].describe()}, as the other tags are; got {odd[0]!r}"
-        return LabelCounts(
-            unit="words",
-            negative="tag O" if negative == OUTSIDE else f"the most frequent tag {negative}",
-            negatives=negatives,
-            positives=tags.total() - negatives,
-            labels=self.labels,
-            examples=self.examples if scheme is None else self.joined,
-            scheme=scheme,
-            note=note,
-        )
+        negatives = self.labels[negative]
+        examples = self.examples if scheme is None else self.joined
+        counted = (negatives, tags.total() - negatives, self.labels, examples)
+        return LabelCounts("words", said, *counted, scheme=scheme, note=note)
 
 
 class _Spans(Tally):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from softf1.data._rows import USUAL, looks_like_header
+from softf1.data._rows import USUAL, guess_task, looks_like_header
 from softf1.data._text import read_start
 from softf1.data.examples import MrcExample, PairExample, QAExample, TaggedSentence, TextExample
 from softf1.data.glue import LAYOUTS
@@ -18,7 +19,7 @@ from softf1.errors import InputError
 from softf1.metrics.schemes import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
@@ -26,7 +27,10 @@ _KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
 _ROWS = 200
 """How many rows are inspected."""
 _FEW_LABELS = 50
-_TABLES = (("tsv", "\t"), ("csv", ","), ("csv", ";"))
+_LIST, _LINES = "a list of objects", "one object per line"
+_TABLES: tuple[tuple[str, str, dict[str, object]], ...]
+_TABLES = (("tsv", "\t", {}), ("csv", ",", {}), ("csv", ";", {"delimiter": ";"}))
+_TEXTS = {PairExample.task: "two texts", TextExample.task: "a text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,6 @@ def detect(
     start = read_start(path)
     if not start.strip():
         raise InputError("wanted data, got an empty file", path=path)
-    looks: tuple[Callable[[str], Detected | None], ...]
     of_json = _JSON.match(start) is not None
     looks = (_spans, _json) if of_json else (partial(_told, told=told or {}), *_LOOKS)
     for look in looks:
@@ -96,28 +99,21 @@ def _advise(start: str) -> str:
 
 def _told(start: str, told: Mapping[str, object]) -> Detected | None:
     """Detects a table by the column names that the user gave."""
-    wanted = {
-        name
-        for role, name in told.items()
-        if role in USUAL and isinstance(name, str)
-        if not name.isdecimal()
-    }
+    names = [told[role] for role in USUAL if role in told]
+    wanted = {name for name in names if isinstance(name, str) and not name.isdecimal()}
     header = start.partition("\n")[0]
-    for kind, delimiter in _TABLES:
+    for kind, delimiter, options in _TABLES:
         if wanted and wanted <= {name.strip(' "') for name in header.split(delimiter)}:
             task = PairExample.task if "first" in told else TextExample.task
-            options: dict[str, object] = {"delimiter": ";"} if delimiter == ";" else {}
             return Detected(kind, task, f"a header with {', '.join(sorted(wanted))}", options)
     return None
 
 
 def _spans(start: str) -> Detected | None:
-    text = start.strip()
-    is_list = text.startswith("[")
-    if not any(map(has_spans, _list_objects(text, is_list=is_list))):
+    if not any(map(has_spans, _list_objects(start))):
         return None
-    where = "a list of objects" if is_list else "one object per line"
-    kind = "spans-json" if is_list else "spans"
+    is_list = start.lstrip().startswith("[")
+    kind, where = ("spans-json", _LIST) if is_list else ("spans", _LINES)
     return Detected(kind, TaggedSentence.task, f"{where} with spans")
 
 
@@ -130,29 +126,19 @@ def _json(start: str) -> Detected | None:
     if articles or all(f'"{key}"' in start for key in ("context", "question", "answers")):
         reason = "articles with paragraphs" if articles else "a context, question and answers"
         return Detected("squad", QAExample.task, reason)
-    text = start.strip()
-    is_list = text.startswith("[")
-    kind, where = ("json", "a list of objects") if is_list else ("jsonl", "one object per line")
-    names = {name.lower() for name in _first_keys(text, is_list=is_list)}
-    if names & {*USUAL["first"]} and names & {*USUAL["second"]}:
-        return Detected(kind, PairExample.task, f"{where} with two texts")
-    if names & {*USUAL["text"]}:
-        return Detected(kind, TextExample.task, f"{where} with a text")
-    return None
+    is_list = start.lstrip().startswith("[")
+    kind, where = ("json", _LIST) if is_list else ("jsonl", _LINES)
+    task = guess_task(_first_keys(start.strip(), is_list=is_list))
+    return Detected(kind, task, f"{where} with {_TEXTS[task]}") if task else None
 
 
-def _list_objects(start: str, *, is_list: bool) -> Iterator[object]:
+def _list_objects(start: str) -> Iterator[object]:
     """The first objects, as many as are whole."""
-    decoder, at = json.JSONDecoder(), 1 if is_list else 0
-    for _ in range(_ROWS):
-        at = start.find("{", at)
-        if at < 0:
-            return
-        try:
-            value, at = decoder.raw_decode(start, at)
-        except (ValueError, RecursionError):
-            return
-        yield value
+    at = 0
+    with suppress(ValueError, RecursionError):  # no more objects, or one that is cut off
+        for _ in range(_ROWS):
+            value, at = json.JSONDecoder().raw_decode(start, start.index("{", at))
+            yield value
 
 
 def _first_keys(start: str, *, is_list: bool) -> list[str]:
@@ -183,8 +169,7 @@ def _brackets(start: str) -> Detected | None:
 
 def _table(start: str) -> Detected | None:
     header, _, rest = start.partition("\n")
-    for kind, delimiter in _TABLES:
-        options: dict[str, object] = {"delimiter": ";"} if delimiter == ";" else {}
+    for kind, delimiter, options in _TABLES:
         names = [name.strip(' "').lower() for name in header.split(delimiter)]
         single = kind == "csv" and names[0] in USUAL["text"]  # unlabelled, to predict on
         if (len(names) < 2 and not single) or not looks_like_header(names) or not rest.strip():
@@ -192,12 +177,9 @@ def _table(start: str) -> Detected | None:
         for layout, columns in LAYOUTS.items():
             if kind == "tsv" and {columns["first"].lower(), columns["second"].lower()} <= {*names}:
                 return Detected(layout, PairExample.task, f"the columns of {layout}")
-        if {*names} & {*USUAL["first"]} and {*names} & {*USUAL["second"]}:
-            reason = f"a header with two texts: {', '.join(names)}"
-            return Detected(kind, PairExample.task, reason, options)
-        if {*names} & {*USUAL["text"]}:
-            reason = f"a header with a text: {', '.join(names)}"
-            return Detected(kind, TextExample.task, reason, options)
+        if task := guess_task(names):
+            reason = f"a header with {_TEXTS[task]}: {', '.join(names)}"
+            return Detected(kind, task, reason, options)
     return None
 
 
@@ -279,7 +261,5 @@ def _lines(start: str) -> Detected | None:
     return Detected("lines", TextExample.task, f"lines that begin with one of few labels: {shown}")
 
 
-_LOOKS: tuple[Callable[[str], Detected | None], ...] = (
-    *(_conllu, _brackets, _table, _columns, _tagged, _pairs, _lines),
-)
+_LOOKS = (_conllu, _brackets, _table, _columns, _tagged, _pairs, _lines)
 """Detectors, the most specific first; the first that fits wins."""

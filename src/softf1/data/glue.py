@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from softf1.data import tables
 from softf1.data._text import read_start
-from softf1.data.examples import Format, PairExample
+from softf1.data.examples import Format, PairExample, TextExample
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,11 +22,8 @@ LAYOUTS = {
 
 
 def iterate(
-    path: Path | str,
-    *,
-    layout: Literal["mrpc", "qqp"] = "mrpc",
-    problems: Problems | None = None,
-) -> Iterator[PairExample]:
+    path: Path | str, *, layout: Literal["mrpc", "qqp"] = "mrpc", problems: Problems | None = None
+) -> Iterator[TextExample | PairExample]:
     """Reads the pairs of train, dev and test files; the tests of GLUE have no labels.
 
     Args:
@@ -43,15 +40,9 @@ def iterate(
     if missing:
         message = f"wanted the columns {', '.join(missing)} of {layout}, got {', '.join(names)}"
         raise InputError(message, path=path, line=1)
-    rows = tables.iterate(
-        path,
-        kind="tsv",
-        task=PairExample.task,
-        **columns,
-        header=True,
-        problems=problems,
+    return tables.iterate(
+        path, kind="tsv", task=PairExample.task, **columns, header=True, problems=problems
     )
-    return cast("Iterator[PairExample]", rows)
 
 
 FORMATS = {

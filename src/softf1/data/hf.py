@@ -11,7 +11,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from softf1.data._json import Document, Node
-from softf1.data._rows import USUAL, Column
+from softf1.data._rows import Column, Row, guess_task
 from softf1.data.examples import (
     Example,
     Format,
@@ -27,8 +27,6 @@ from softf1.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from softf1.data._rows import Row
 
 PREFIX = "hf:"
 _WORDS = ("tokens", "words")
@@ -79,7 +77,11 @@ def iterate(
         roles = {"text": text} if task == TextExample.task else {"first": first, "second": second}
         asked: dict[str, Column] = {**roles, "label": label, "id": id}
         make = RowReader(dataset.column_names, asked, path, 1, None, problems).read
-    names = {column: _label_names(feature) for column, feature in dataset.features.items()}
+    # The names of a ClassLabel, or of a list of them.
+    names = {
+        column: getattr(getattr(feature, "feature", feature), "names", None)
+        for column, feature in dataset.features.items()
+    }
     rows = ({key: _to_names(value, names[key]) for key, value in row.items()} for row in dataset)
     return problems.read_each(enumerate(rows, 1), make, path)
 
@@ -91,11 +93,8 @@ def detect_task(path: str) -> str:
         return TaggedSentence.task
     if {"context", "question"} <= columns:
         return QAExample.task
-    lower = {column.lower() for column in columns}
-    if lower & {*USUAL["first"]} and lower & {*USUAL["second"]}:
-        return PairExample.task
-    if lower & {*USUAL["text"]}:
-        return TextExample.task
+    if task := guess_task(columns):
+        return task
     there = ", ".join(sorted(columns))
     raise InputError(
         f"wanted columns that tell a task, got {there}; name it with task=…", path=path
@@ -172,12 +171,6 @@ def _choose(
     wanted = column or " or ".join(usual)
     hint = f" (option {option})" if option else ""
     raise InputError(f"wanted the column {wanted}{hint}, got {', '.join(there)}", path=path)
-
-
-def _label_names(feature: Any) -> list[str] | None:
-    """The names of a ClassLabel, or of a list of them."""
-    names: list[str] | None = getattr(getattr(feature, "feature", feature), "names", None)
-    return names
 
 
 def _to_names(value: Any, names: list[str] | None) -> Any:

@@ -29,7 +29,11 @@ def guess_language(examples: Iterable[Example]) -> Language:
     >>> guess_language([TaggedSentence(("It", "is", "in", "Graz"), ("O", "O", "O", "O"), 1)])
     'English'
     """
-    text = " ".join(map(show_text, examples))
+    text = " ".join(
+        word
+        for one in examples
+        for word in (one.words if isinstance(one, TaggedSentence | MrcExample) else one.texts)
+    )
     words = [word.lower() for word in _WORD.findall(text)]
     letters = sum(map(len, words))
     if not letters:
@@ -39,10 +43,3 @@ def guess_language(examples: Iterable[Example]) -> Language:
     small = sum(word in ENGLISH for word in words) / len(words)
     ascii_letters = sum(len(word) for word in words if word.isascii()) / letters
     return "English" if small > 0.1 and ascii_letters > 0.9 else "other"
-
-
-def show_text(example: Example) -> str:
-    """The text of any example."""
-    if isinstance(example, TaggedSentence | MrcExample):
-        return " ".join(example.words)
-    return " ".join(example.texts)

@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softf1.data._json import Node, load_document, stream
-from softf1.data.examples import Format, MrcExample, Span, SpanSentence
+from softf1.data.examples import Format, MrcExample, Span, SpanSentence, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.tags import convert, find_scheme
 from softf1.errors import InputError
-from softf1.metrics.schemes import decode_strict
+from softf1.metrics.schemes import LabelledSpan, decode_strict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from softf1.data.examples import TaggedSentence
-    from softf1.metrics.schemes import LabelledSpan
 
 _SPAN = re.compile(r"(\d+)[;,](\d+)")
 
@@ -81,10 +78,7 @@ def from_tagged(
         if unasked := {label for _, _, label in spans} - queries.keys():
             message = f"wanted a query for {', '.join(sorted(unasked))}, got {', '.join(queries)}"
             raise InputError(message, path=path, line=sentence.line)
-        for number, (label, query) in enumerate(queries.items(), 1):
-            own = tuple((start, end) for start, end, name in spans if name == label)
-            name = f"{index}.{number}"
-            yield MrcExample(name, query, label, sentence.words, own, sentence.line)
+        yield from _ask(index, sentence, spans, queries)
 
 
 def find_spans(
@@ -118,9 +112,16 @@ def find_spans(
 def ask(sentences: Iterable[TaggedSentence], queries: Mapping[str, str]) -> Iterator[MrcExample]:
     """Asks every query of every sentence without using tags: for text to predict on."""
     for index, sentence in enumerate(sentences):
-        for number, (label, query) in enumerate(queries.items(), 1):
-            name = f"{index}.{number}"
-            yield MrcExample(name, query, label, sentence.words, line=sentence.line)
+        yield from _ask(index, sentence, (), queries)
+
+
+def _ask(
+    index: int, sentence: TaggedSentence, spans: Sequence[LabelledSpan], queries: Mapping[str, str]
+) -> Iterator[MrcExample]:
+    for number, (label, query) in enumerate(queries.items(), 1):
+        own = tuple((start, end) for start, end, name in spans if name == label)
+        name = f"{index}.{number}"
+        yield MrcExample(name, query, label, sentence.words, own, sentence.line)
 
 
 def _read_item(node: Node, default_id: str) -> MrcExample:

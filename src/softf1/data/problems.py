@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal, TypeVar
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from softf1.errors import InputError
 
@@ -40,17 +41,13 @@ class RecordError(InputError):
     """
 
     def __init__(
-        self,
-        reason: str,
-        message: str,
-        *,
-        path: Path | str | None = None,
-        line: int | None = None,
+        self, reason: str, message: str, *, path: Path | str | None = None, line: int | None = None
     ) -> None:
         self.reason, self.message = reason, message
         super().__init__(message, path=path, line=line)
 
 
+@dataclass(eq=False)
 class Problems:
     """Handles bad records, and counts the skipped ones by reason.
 
@@ -76,29 +73,25 @@ class Problems:
             in them, and counts them as changes.
     """
 
-    def __init__(
-        self,
-        on_error: OnError = "raise",
-        *,
-        unique: bool = True,
-        most_ids: int | None = None,
-        max_line: int = MAX_LINE,
-        max_unpacked: int = MAX_UNPACKED,
-        encoding_errors: EncodingErrors = "strict",
-    ) -> None:
-        if on_error not in ("raise", "skip"):
-            raise InputError(f'wanted on_error "raise" or "skip", got {on_error!r}')
-        if encoding_errors not in ("strict", "replace"):
-            got = repr(encoding_errors)
-            raise InputError(f'wanted encoding_errors "strict" or "replace", got {got}')
-        self.on_error = on_error
-        self.unique, self.most_ids = unique, most_ids
-        self.max_line, self.max_unpacked = max_line, max_unpacked
-        self.encoding_errors = encoding_errors
-        self.counts: Counter[str] = Counter()
-        self.changes: Counter[str] = Counter()
-        self.first: dict[str, list[str]] = {}
-        self.notes: list[str] = []
+    on_error: OnError = "raise"
+    _: KW_ONLY
+    unique: bool = True
+    most_ids: int | None = None
+    max_line: int = MAX_LINE
+    max_unpacked: int = MAX_UNPACKED
+    encoding_errors: EncodingErrors = "strict"
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    changes: Counter[str] = field(default_factory=Counter, init=False)
+    first: dict[str, list[str]] = field(default_factory=dict, init=False)
+    notes: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        """Raises for unknown settings."""
+        settings = {"on_error": OnError, "encoding_errors": EncodingErrors}
+        for name, values in settings.items():
+            if getattr(self, name) not in get_args(values):
+                wanted = " or ".join(f'"{value}"' for value in get_args(values))
+                raise InputError(f"wanted {name} {wanted}, got {getattr(self, name)!r}")
 
     def read_each(
         self,
@@ -146,10 +139,7 @@ class Problems:
             raise InputError(f"{message}, got {self.encoding_errors!r}", path=path)
 
     def remember(
-        self,
-        ids: set[str],
-        name: str,
-        error: Callable[[str, str], RecordError] = RecordError,
+        self, ids: set[str], name: str, error: Callable[[str, str], RecordError] = RecordError
     ) -> None:
         """Remembers an id, up to a maximum number of ids; raises if it comes twice."""
         if name in ids:

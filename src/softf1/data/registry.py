@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from softf1.data import (
     chars,
@@ -21,7 +21,7 @@ from softf1.data import (
     tagged,
 )
 from softf1.data._text import Encoded
-from softf1.data.counts import start_tally
+from softf1.data.counts import LabelCounts, start_tally
 from softf1.data.detect import detect
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from softf1.data.counts import LabelCounts
     from softf1.data.examples import Example, Format
 
 _SETTLED = ("path", "problems", "task", "kind", "layout")
@@ -48,9 +47,6 @@ FORMATS: dict[str, Format] = {
 
 TASKS = tuple(dict.fromkeys(task for one in FORMATS.values() for task in one.tasks))
 """The task kinds that our own formats support."""
-
-
-ExampleT = TypeVar("ExampleT")
 
 
 @dataclass(frozen=True)
@@ -74,16 +70,6 @@ class Corpus:
         for example in self.examples:
             tally.add(example)
         return tally.finish()
-
-    def of(self, kind: type[ExampleT]) -> list[ExampleT]:
-        """The examples as one type; raises if the file has another type."""
-        for example in self.examples:
-            if not isinstance(example, kind):
-                got = f"{type(example).__name__} (format {self.format}, task {self.task})"
-                raise InputError(
-                    f"wanted examples of type {kind.__name__}, got {got}", path=self.path
-                )
-        return cast("list[ExampleT]", self.examples)
 
 
 def list_formats() -> dict[str, Format]:
@@ -113,40 +99,35 @@ def read(
         InputError: The file is wrong; the message names the line, what was expected and found.
     """
     problems = Problems(on_error)
-    name, kind, reader = choose_reader(
-        path, format=format, task=task, problems=problems, options=options
-    )
-    return Corpus(str(path), name, kind, list(reader()), problems)
+    name, kind, examples = open_corpus(path, problems, format=format, task=task, **options)
+    return Corpus(str(path), name, kind, list(examples), problems)
 
 
 def iterate(
-    path: Path | str,
-    *,
-    format: str | None = None,  # noqa: A002 - as in read
-    task: str | None = None,
-    problems: Problems | None = None,
-    **options: object,
+    path: Path | str, *, problems: Problems | None = None, **settings: Any
 ) -> Iterator[Example]:
     """Reads a file of any known format one example at a time, in bounded memory for line formats.
 
     Takes the arguments of `read`, with `problems=Problems("skip")` instead of `on_error`.
     """
-    problems = problems or Problems()
-    _, _, reader = choose_reader(path, format=format, task=task, problems=problems, options=options)
-    return reader()
+    return open_corpus(path, problems or Problems(), **settings)[2]
 
 
-def choose_reader(
+def open_corpus(
     path: Path | str,
-    *,
-    format: str | None,  # noqa: A002 - as in read
-    task: str | None,
     problems: Problems,
-    options: dict[str, object],
-) -> tuple[str, str, Callable[[], Iterator[Example]]]:
-    """Chooses format, task and options before reading; adds a note about what was detected."""
+    /,
+    *,
+    format: str | None = None,  # noqa: A002 - as in read
+    task: str | None = None,
+    **options: object,
+) -> tuple[str, str, Iterator[Example]]:
+    """Chooses format, task and options before reading; adds a note about what was detected.
+
+    Returns:
+        The format, the task and the examples; takes the arguments of `read`.
+    """
     name = format
-    options = dict(options)
     if (encoding := options.pop("encoding", None)) is not None:
         path = Encoded(path, str(encoding))
     formats = list_formats()
@@ -159,7 +140,9 @@ def choose_reader(
         )
         name, task, options = detected.format, detected.task, {**detected.options, **options}
     spec = look_up(name, formats, "format")
-    task = _settle_task(name, spec, task)
+    task = spec.tasks[0] if task is None and len(spec.tasks) == 1 else task
+    if task not in spec.tasks:
+        raise InputError(f"format {name} serves the tasks {', '.join(spec.tasks)}; got {task}")
     parameters = option_types(spec.read)
     allowed = {key: one for key, one in parameters.items() if key not in _SETTLED}
     allowed |= {key: option_types(Problems)[key] for key in _SHARED}
@@ -168,7 +151,7 @@ def choose_reader(
         setattr(problems, key, options.pop(key))
     fixed = {"task": task} if "task" in parameters else {}
     read_all = partial(spec.read, path, problems=problems, **{**spec.options, **options, **fixed})
-    return name, task, partial(_at_least_one, read_all, path, problems)
+    return name, task, _at_least_one(read_all, path, problems)
 
 
 def _at_least_one(
@@ -182,13 +165,3 @@ def _at_least_one(
     if empty:
         left = f" ({problems})" if problems.skipped else ""
         raise InputError(f"wanted at least one example, got none{left}", path=path)
-
-
-def _settle_task(format_name: str, spec: Format, task: str | None) -> str:
-    """The requested task, or the only one that the format supports."""
-    if task is None and len(spec.tasks) == 1:
-        return spec.tasks[0]
-    if task not in spec.tasks:
-        wanted = ", ".join(spec.tasks)
-        raise InputError(f"format {format_name} serves the tasks {wanted}; got {task}")
-    return task

@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from softf1.data._rows import USUAL, Row, read_rows
 from softf1.data.counts import WORD
-from softf1.data.examples import Format, SpanSentence, TaggedSentence
+from softf1.data.examples import Format, Span, SpanSentence, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
-from softf1.metrics.schemes import count_nested, encode_spans
+from softf1.metrics.schemes import LabelledSpan, count_nested, encode_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from softf1.data.examples import Span
-    from softf1.metrics.schemes import LabelledSpan
 
 WORDS = ("words", "tokens", "tokenized_text")
 TEXT = ("text", "sentence")

@@ -18,12 +18,7 @@ from weakref import finalize
 
 import numpy as np
 
-from softf1.data.examples import (
-    MrcExample,
-    QAExample,
-    SpanSentence,
-    TaggedSentence,
-)
+from softf1.data.examples import MrcExample, QAExample, SpanSentence, TaggedSentence
 from softf1.metrics.schemes import OUTSIDE, split_tag
 
 if TYPE_CHECKING:
@@ -77,15 +72,11 @@ def put_aside(examples: Sequence[Any], share: float, *, seed: int) -> NDArray[np
     >>> int(aside.sum()), int(aside[:10].sum())
     (20, 2)
     """
-    group = _group(examples)
-    groups = int(group.max(initial=-1)) + 1
-    chosen = np.zeros(groups, np.bool_)
-    if groups > 1:
-        random = np.random.default_rng(seed)
-        stratum = _find_strata(examples, group, groups)
-        sizes = np.bincount(stratum)
-        order = random.permutation(groups)
-        for number, count in enumerate(_share_out(sizes, share)):
+    group, stratum = _stratify(examples)
+    chosen = np.zeros(len(stratum), np.bool_)
+    if len(stratum) > 1:
+        order = np.random.default_rng(seed).permutation(len(stratum))
+        for number, count in enumerate(_share_out(np.bincount(stratum), share)):
             chosen[order[stratum[order] == number][:count]] = True
         if not chosen.any():
             chosen[order[0]] = True
@@ -109,13 +100,11 @@ def deal_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[np.
     >>> np.bincount(fold).tolist(), np.bincount(fold[:10]).tolist()
     ([20, 20, 20, 20, 20], [2, 2, 2, 2, 2])
     """
-    group = _group(examples)
-    groups = int(group.max(initial=-1)) + 1
-    stratum = _find_strata(examples, group, groups)
-    order = np.random.default_rng(seed).permutation(groups)
+    group, stratum = _stratify(examples)
+    order = np.random.default_rng(seed).permutation(len(stratum))
     order = order[np.argsort(stratum[order], kind="stable")]
-    fold = np.empty(groups, np.int64)
-    fold[order] = np.arange(groups) % folds  # dealt out like cards, one label after the other
+    fold = np.empty(len(stratum), np.int64)
+    fold[order] = np.arange(len(stratum)) % folds  # dealt out like cards, one label after the other
     return fold[group]
 
 
@@ -150,21 +139,20 @@ def _keys(example: Any) -> list[Hashable]:
     return [("text", text_of(example))]
 
 
-def _find_strata(
-    examples: Sequence[Any], group: NDArray[np.int64], groups: int
-) -> NDArray[np.int64]:
-    """The rarest label of each group; groups without labels form one stratum.
+def _stratify(examples: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The group of each example, and the stratum of each group: its rarest label, or none.
 
     Labels are numbered by how many groups have them, so that the rarest has the lowest number.
     """
-    labels: list[set[str]] = [set() for _ in range(groups)]
+    group = _group(examples)
+    labels: list[set[str]] = [set() for _ in range(int(group.max(initial=-1)) + 1)]
     for number, example in zip(group.tolist(), examples, strict=True):
         labels[number] |= _labels(example)
     often = Counter(label for own in labels for label in own)
     ranked = sorted(often, key=lambda label: (often[label], label))
     rank = {label: number for number, label in enumerate(ranked)}
     rarest = [min((rank[label] for label in own), default=len(rank)) for own in labels]
-    return np.unique(rarest, return_inverse=True)[1]
+    return group, np.unique(rarest, return_inverse=True)[1]
 
 
 def _labels(example: Any) -> set[str]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 from softf1.data._json import Node, stream
 from softf1.data.examples import Answer, Format, QAExample
-from softf1.data.problems import Problems, RecordError, short
+from softf1.data.problems import Problems, short
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 Offsets = Literal["check", "nearest"]
@@ -80,10 +80,7 @@ def read_answers(
     node: Node, context: str, *, several: bool, offsets: Offsets, problems: Problems
 ) -> tuple[Answer, ...]:
     """Reads the answers of a question; those without a place come last."""
-    read = []
-    for item in _answers(node):
-        text, start = item.get("text", str), item.get("answer_start", int)
-        read.append(_make_answer(text, start, context, offsets, problems, item.error))
+    read = [_read_answer(item, context, offsets, problems) for item in _answers(node)]
     read.sort(key=lambda answer: (not answer.spans, answer.spans if several else ()))
     if not several or not read:
         return tuple(read)
@@ -121,17 +118,10 @@ def _pair_answers(node: Node) -> list[Node]:
     ]
 
 
-def _make_answer(
-    text: str,
-    start: int,
-    context: str,
-    offsets: Offsets,
-    problems: Problems,
-    error: Callable[[str, str], RecordError],
-) -> Answer:
-    """Makes an answer at its offset; `error(reason, message)` makes an error with the line."""
+def _read_answer(item: Node, context: str, offsets: Offsets, problems: Problems) -> Answer:
+    text, start = item.get("text", str), item.get("answer_start", int)
     if not text:
-        raise error("empty answer", "wanted the text of an answer, got none")
+        raise item.error("empty answer", "wanted the text of an answer, got none")
     if start >= 0 and context.startswith(text, start):
         return Answer(((start, start + len(text)),), (text,))
     place = _nearest(context, text, start)
@@ -139,7 +129,7 @@ def _make_answer(
     hint = f"found at {place}" if place >= 0 else "it is nowhere in the context"
     hint += " (see offsets=nearest)" if offsets == "check" else ""
     message = f"wanted {short(text)} at offset {start}, got {got}; {hint}"
-    wrong = error("answer not at its offset", message)
+    wrong = item.error("answer not at its offset", message)
     if offsets == "check":
         raise wrong
     if place < 0:

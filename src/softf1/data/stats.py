@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from softf1.data.counts import NO_ANSWER, count_words, start_tally
+from softf1.data.counts import NO_ANSWER, LabelCounts, count_words, start_tally
 from softf1.data.problems import OnError, Problems
-from softf1.data.registry import Corpus, choose_reader
+from softf1.data.registry import Corpus, open_corpus
 from softf1.data.splits import TextHashes, text_of
 from softf1.errors import InputError
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from softf1.data.counts import LabelCounts
     from softf1.data.examples import Example
 
 MOST_IDS = 1_000_000
@@ -62,20 +61,11 @@ class Overview:
         return len(self.texts)
 
 
-def look_over(
-    path: Path | str,
-    *,
-    format: str | None = None,  # noqa: A002 - as in `read`
-    task: str | None = None,
-    on_error: OnError = "raise",
-    **options: object,
-) -> Overview:
+def look_over(path: Path | str, *, on_error: OnError = "raise", **settings: Any) -> Overview:
     """Reads a file of any size once; takes the arguments of `read`."""
     problems = Problems(on_error, most_ids=MOST_IDS)
-    name, kind, reader = choose_reader(
-        path, format=format, task=task, problems=problems, options=options
-    )
-    return _look_over(str(path), name, kind, reader(), problems)
+    name, kind, examples = open_corpus(path, problems, **settings)
+    return _look_over(str(path), name, kind, examples, problems)
 
 
 def _look_over(

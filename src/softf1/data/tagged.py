@@ -24,10 +24,7 @@ _CHUNK = frozenset("[]")
 
 
 def iterate(
-    path: Path | str,
-    *,
-    separator: str = "_",
-    problems: Problems | None = None,
+    path: Path | str, *, separator: str = "_", problems: Problems | None = None
 ) -> Iterator[TaggedSentence]:
     """Reads one sentence per line; the tag follows the last separator of each word.
 
@@ -42,7 +39,7 @@ def iterate(
 
 
 def _read_line(line: str, number: int, separator: str) -> TaggedSentence | None:
-    if _MARK.fullmatch(line.strip()):
+    if not line.strip() or _MARK.fullmatch(line.strip()):
         return None
     words, tags = [], []
     for item in line.replace("\t", " ").split(" "):

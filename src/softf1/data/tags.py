@@ -70,13 +70,15 @@ def convert(
         tags: Sequence[str] = sentence.tags
         pairs = set(pairwise((OUTSIDE, *tags, OUTSIDE)))
         if not pairs <= valid:
-            error = _check(sentence, source, path)
-            if error is None:
+            if not (invalid := find_invalid(tags, source)):
                 valid |= pairs
-            elif not (repair and _known(tags)):
-                problems.add(error)
-                continue
             else:
+                line, message = sentence.line + invalid[0].index, invalid[0].message
+                error = RecordError("invalid tags", message, path=path, line=line)
+                # Spans can be read only if every tag has a prefix of some scheme.
+                if not (repair and all(map(LENIENT.has, tags))):
+                    problems.add(error)
+                    continue
                 problems.change("tags repaired", str(error))
                 tags = repair_tags(tags, source)
         if source != target:
@@ -98,20 +100,6 @@ def to_characters(sentence: TaggedSentence, *, scheme: str | Scheme = "BMES") ->
         start += len(word)
     tags = encode_spans(spans, length=start, scheme=_scheme(scheme))
     return replace(sentence, words=tuple("".join(sentence.words)), tags=tuple(map(intern, tags)))
-
-
-def _check(sentence: TaggedSentence, scheme: Scheme, path: Path | str | None) -> RecordError | None:
-    invalid = find_invalid(sentence.tags, scheme)
-    if not invalid:
-        return None
-    first = invalid[0]
-    line = sentence.line + first.index
-    return RecordError("invalid tags", first.message, path=path, line=line)
-
-
-def _known(tags: Sequence[str]) -> bool:
-    """Whether every tag has a prefix of some scheme, so that spans can be read."""
-    return all(map(LENIENT.has, tags))
 
 
 def _scheme(name: str | Scheme) -> Scheme:

@@ -24,18 +24,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.metrics.counts import check_numbers
+from softf1.metrics.counts import Average, Counts, Floats, Ints, check_numbers
 from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule, thin_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from softf1.metrics.counts import Average, Counts
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
     Count = Callable[[Ints, Ints, Ints], Counts]
 
 

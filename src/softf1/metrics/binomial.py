@@ -38,8 +38,8 @@ def binomial_tail(right: int, trials: int, share: float) -> float:
     return min(1.0, math.exp(top) * float(np.exp(terms - top).sum()))
 
 
-def lower_bound(right: int, trials: int, *, confidence: float = CONFIDENCE) -> float:
-    """The one-sided Clopper-Pearson bound: the true share is above it with this confidence.
+def lower_bound(right: int, trials: int) -> float:
+    """The one-sided Clopper-Pearson bound: the true share is above it with 95% confidence.
 
     >>> round(lower_bound(59, 59), 4)  # 0.05 ** (1 / 59)
     0.9505
@@ -47,7 +47,7 @@ def lower_bound(right: int, trials: int, *, confidence: float = CONFIDENCE) -> f
     low, high = 0.0, right / trials if trials else 0.0
     for _ in range(50):
         middle = (low + high) / 2
-        if binomial_tail(right, trials, middle) <= 1 - confidence:
+        if binomial_tail(right, trials, middle) <= 1 - CONFIDENCE:
             low = middle
         else:
             high = middle

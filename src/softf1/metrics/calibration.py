@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.metrics.counts import divide
+from softf1.metrics.counts import Floats, divide
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class CalibrationBins:
     Bin k of n holds the confidences in (k/n, (k+1)/n]; 0 is in the first. Bins of batches add up.
     """
 
-    table: NDArray[np.float64]
+    table: Floats
 
     def __add__(self, other: CalibrationBins) -> CalibrationBins:
         """The bins over both sets of items."""
@@ -34,7 +34,7 @@ class CalibrationBins:
         return CalibrationBins(self.table + other.table)
 
     @property
-    def gaps(self) -> NDArray[np.float64]:
+    def gaps(self) -> Floats:
         """Mean confidence minus share of right items, for each bin; 0 for an empty one."""
         count, confidence, right = self.table.T
         return divide(confidence - right, count)
@@ -108,7 +108,7 @@ def fit_temperature(
     return 1 / inverse
 
 
-def _moments(scores: NDArray[np.float64], inverse: float) -> tuple[float, float]:
+def _moments(scores: Floats, inverse: float) -> tuple[float, float]:
     """Sums over items of mean and variance of the logits under softmax(inverse · logits)."""
     shifted = scores * inverse
     shifted -= shifted.max(axis=1, keepdims=True, initial=-np.inf)

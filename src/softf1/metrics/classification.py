@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.metrics.counts import Counts, Mean
+from softf1.metrics.counts import Counts, Mean, check_ids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 
 def count_classes(
@@ -48,7 +48,9 @@ def count_classes_ids(gold: ArrayLike, predicted: ArrayLike, *, labels: Sequence
     >>> count_classes_ids([0, 1, 1], [0, 0, 1], labels=["no", "yes"])
     Counts.from_dict({'no': [1, 1, 0], 'yes': [1, 0, 1]})
     """
-    right, chosen = _check_ids(gold, len(labels)), _check_ids(predicted, len(labels))
+    right, chosen = (np.asarray(ids, dtype=np.int64).ravel() for ids in (gold, predicted))
+    check_ids(right, len(labels))
+    check_ids(chosen, len(labels))
     _check_lengths(right.size, chosen.size)
     hits = right[right == chosen]
     tp, wanted, got = (np.bincount(ids, minlength=len(labels)) for ids in (hits, right, chosen))
@@ -120,13 +122,6 @@ def _from_counters(
     kept = sorted(wanted | got) if labels is None else list(labels)
     rows = [(right[x], got[x] - right[x], wanted[x] - right[x]) for x in kept]
     return Counts(kept, np.array(rows, dtype=np.int64))
-
-
-def _check_ids(ids: ArrayLike, size: int) -> NDArray[np.int64]:
-    flat = np.asarray(ids, dtype=np.int64).ravel()
-    if flat.size and not (flat.min() >= 0 and flat.max() < size):
-        raise ValueError(f"wanted ids from 0 to {size - 1}, got {flat.min()} to {flat.max()}")
-    return flat
 
 
 def _check_lengths(gold: int, predicted: int) -> None:

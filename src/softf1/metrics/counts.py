@@ -12,17 +12,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from numpy.typing import ArrayLike
 
-    from numpy.typing import ArrayLike, NDArray
-
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 Average = Literal["micro", "macro", "weighted"]
 
 NAMES = {
@@ -81,16 +83,14 @@ class Counts(Mapping[str, Scores]):
 
     __slots__ = ("_index", "labels", "table")
 
-    def __init__(self, labels: Iterable[str], table: NDArray[np.int64]):
+    def __init__(self, labels: Iterable[str], table: Ints):
         """Hold a `(labels, 3)` table with the columns tp, fp, fn."""
         self.labels = tuple(labels)
         self.table = np.asarray(table, dtype=np.int64).reshape(-1, 3)
         self._index = {label: row for row, label in enumerate(self.labels)}
         if not len(self.labels) == len(self.table) == len(self._index):
-            msg = (
-                f"wanted a row for each different label, got {self.labels}, {len(self.table)} rows"
-            )
-            raise ValueError(msg)
+            got = f"{self.labels}, {len(self.table)} rows"
+            raise ValueError(f"wanted a row for each different label, got {got}")
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, tuple[int, int, int] | list[int]]) -> Counts:
@@ -139,9 +139,9 @@ class Counts(Mapping[str, Scores]):
         return self
 
     @property
-    def support(self) -> NDArray[np.int64]:
+    def support(self) -> Ints:
         """The number of gold items of each label."""
-        support: NDArray[np.int64] = self.table[:, 0] + self.table[:, 2]
+        support: Ints = self.table[:, 0] + self.table[:, 2]
         return support
 
     def only(self, labels: Iterable[str]) -> Counts:
@@ -180,12 +180,12 @@ class Counts(Mapping[str, Scores]):
         chosen: Scores = getattr(self, name)(beta=beta)
         return chosen
 
-    def _mean(self, beta: float, weights: NDArray[np.int64]) -> Scores:
+    def _mean(self, beta: float, weights: Ints) -> Scores:
         precision, recall, f = divide(weights @ ratios_of(self.table, beta=beta), weights.sum())
         return Scores(float(precision), float(recall), float(f), int(self.support.sum()))
 
 
-def divide(above: ArrayLike, below: ArrayLike) -> NDArray[np.float64]:
+def divide(above: ArrayLike, below: ArrayLike) -> Floats:
     """The ratio, 0 where the denominator is 0."""
     numerator, denominator = np.broadcast_arrays(np.asarray(above, float), np.asarray(below, float))
     ratio = np.zeros(numerator.shape)
@@ -193,13 +193,19 @@ def divide(above: ArrayLike, below: ArrayLike) -> NDArray[np.float64]:
     return ratio
 
 
-def check_numbers(values: NDArray[np.float64], name: str) -> None:
+def check_numbers(values: Floats, name: str) -> None:
     """Raises if one of the values is not a number."""
     if np.isnan(values).any():
         raise ValueError(f"wanted numbers as {name}, got {np.isnan(values).sum()} NaN")
 
 
-def ratios_of(table: NDArray[np.int64], *, beta: float = 1.0) -> NDArray[np.float64]:
+def check_ids(ids: Ints, size: int) -> None:
+    """Raises if one of the ids is no index into a list of this size."""
+    if ids.size and not (ids.min() >= 0 and ids.max() < size):
+        raise ValueError(f"wanted ids from 0 to {size - 1}, got {ids.min()} to {ids.max()}")
+
+
+def ratios_of(table: Ints, *, beta: float = 1.0) -> Floats:
     """Precision, recall and F-beta `(..., 3)` of counts `(..., 3)`; 0/0 is 0.
 
     F-beta is `(1 + b²)·tp / ((1 + b²)·tp + fp + b²·fn)`: precision at b = 0, recall at b = ∞.
@@ -215,6 +221,6 @@ def ratios_of(table: NDArray[np.int64], *, beta: float = 1.0) -> NDArray[np.floa
     return np.stack([precision, recall, f], axis=-1)
 
 
-def _scores(row: NDArray[np.int64], beta: float) -> Scores:
+def _scores(row: Ints, beta: float) -> Scores:
     precision, recall, f = ratios_of(row, beta=beta).tolist()
     return Scores(precision, recall, f, int(row[0] + row[2]))

@@ -13,19 +13,15 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 
 import numpy as np
 
-from softf1.metrics.counts import Average, divide, ratios_of
+from softf1.metrics.counts import Average, Counts, Floats, Ints, divide, ratios_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
-    from softf1.metrics.counts import Counts
-
 Choice = TypeVar("Choice")
 
 
-def assign_folds(items: int, *, folds: int, seed: int) -> NDArray[np.int64]:
+def assign_folds(items: int, *, folds: int, seed: int) -> Ints:
     """The fold of each item: sizes differ by one at most, the same for the same seed.
 
     >>> np.bincount(assign_folds(11, folds=3, seed=0)).tolist()
@@ -36,7 +32,7 @@ def assign_folds(items: int, *, folds: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(np.arange(items) % folds)
 
 
-def thin_out(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+def thin_out(values: Floats, most: int) -> Floats:
     """The distinct values to try, in order: all of them, or this many quantiles."""
     unique = np.unique(values)
     if len(unique) <= most:
@@ -44,9 +40,7 @@ def thin_out(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     return np.unique(np.quantile(unique, np.linspace(0, 1, most), method="nearest"))
 
 
-def average_f(
-    table: NDArray[np.int64], *, average: Average, beta: float = 1.0
-) -> NDArray[np.float64]:
+def average_f(table: Ints, *, average: Average, beta: float = 1.0) -> Floats:
     """F-beta `(…)` of counts `(…, labels, 3)`."""
     if average not in get_args(Average):
         raise ValueError(f"wanted an average of {', '.join(get_args(Average))}, got {average!r}")
@@ -90,9 +84,12 @@ def pick_rule(
         return score(reduce(add, counts))
 
     def is_better(rule: str, simpler: str) -> bool:
-        pair = parts[rule], parts[simpler]
-        gain = judge(pair[0]) - judge(pair[1])
-        without = [judge(a) - judge(b) for a, b in zip(*map(_leave_one_out, pair), strict=True)]
+        mine, other = parts[rule], parts[simpler]
+        gain = judge(mine) - judge(other)
+        folds = range(len(mine))
+        without = [
+            judge(mine[:k] + mine[k + 1 :]) - judge(other[:k] + other[k + 1 :]) for k in folds
+        ]
         # The jackknife's standard error, over folds.
         return gain > math.sqrt((len(without) - 1) * float(np.var(without)))
 
@@ -100,7 +97,3 @@ def pick_rule(
     for rule in others:
         chosen = rule if is_better(rule, chosen) else chosen
     return chosen, {rule: judge(counts) for rule, counts in parts.items()}
-
-
-def _leave_one_out(parts: list[Counts]) -> list[list[Counts]]:
-    return [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts))]

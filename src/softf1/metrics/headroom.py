@@ -18,21 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.counts import check_numbers, divide, ratios_of
+from softf1.metrics.counts import Floats, Ints, Mask, check_numbers, divide, ratios_of
 from softf1.metrics.crossfit import average_f
+from softf1.metrics.ranking import check_scores
 from softf1.metrics.spans import count_each_strict_ids
 from softf1.metrics.thresholds import choose_micro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from softf1.metrics.schemes import LabelledSpan
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
     Pair = tuple[LabelledSpan, LabelledSpan]
 
 BLOCK = 1_000_000
@@ -160,12 +158,8 @@ def sweep_threshold(
         fold: The fold of each item, `(items,)`.
         macro: Whether the mean F1 of labels counts; else that of their sums.
     """
-    values, right, given = (
-        np.asarray(scores, float),
-        np.asarray(gold, bool),
-        np.asarray(decided, bool),
-    )
-    own = np.asarray(fold, np.int64)
+    values, right = check_scores(scores, gold)
+    given, own = np.asarray(decided, bool), np.asarray(fold, np.int64)
     items, labels = values.shape
     row = np.tile(np.arange(labels) if macro else np.zeros(labels, np.int64), items)
     rows = labels if macro else 1
@@ -209,12 +203,9 @@ def sweep_bias(
     classes = max(values.shape[1], int(right.max(initial=0)) + 1)
     count = partial(_count_given, right, own, classes)
     start, now = count(other), count(given)
-    before, after = other, np.full_like(other, index)
-    change = np.zeros((len(right), 2, 3))
-    for k, (label, sign) in enumerate(((before, -1), (after, 1))):
-        hit = (right == label)[:, None]
-        change[:, k] = sign * np.where(hit, [1.0, 0.0, -1.0], [0.0, 1.0, 0.0])
-    row = np.stack([before, after], axis=1)
+    row = np.stack([other, np.full_like(other, index)], axis=1)  # the class before and after
+    hit = (row == right[:, None])[..., None]
+    change = np.where(hit, [1.0, 0.0, -1.0], [0.0, 1.0, 0.0]) * [[-1.0], [1.0]]
     if not macro:
         start, now, row = start.sum(1, keepdims=True), now.sum(1, keepdims=True), row * 0
     events = Events(start, margin, own, row, change)
@@ -235,9 +226,8 @@ def _count_given(right: Ints, fold: Ints, classes: int, given: Ints) -> Floats:
     """Counts `(folds, classes, 3)` of one class an item."""
     table = np.zeros((int(fold.max(initial=0)) + 1, classes, 3))
     hit = right == given
-    np.add.at(table[..., 0], (fold[hit], right[hit]), 1)
+    np.add.at(table, (fold, right, np.where(hit, 0, 2)), 1)
     np.add.at(table[..., 1], (fold[~hit], given[~hit]), 1)
-    np.add.at(table[..., 2], (fold[~hit], right[~hit]), 1)
     return table
 
 
@@ -381,13 +371,11 @@ def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan])
     if len(right) == len(wanted) == len(given) or not wanted or not given:
         only = [(span, span) for span in sorted(right)]
         return SpanMatches(len(right), only, only, only)
-    starts, ends, same = (
-        np.array([[a[k] for a in given] for k in (0, 1)]),
-        np.array([[b[k] for b in wanted] for k in (0, 1)]),
-        np.array([[a[2] == b[2] for b in wanted] for a in given]),
-    )
-    overlap = (starts[0][:, None] < ends[1]) & (ends[0] < starts[1][:, None])
-    equal = (starts[0][:, None] == ends[0]) & (starts[1][:, None] == ends[1])
+    start, end = (np.array([[span[k]] for span in given]) for k in (0, 1))
+    gold_start, gold_end = (np.array([span[k] for span in wanted]) for k in (0, 1))
+    same = np.array([[a[2] == b[2] for b in wanted] for a in given])
+    overlap = (start < gold_end) & (gold_start < end)
+    equal = (start == gold_start) & (end == gold_end)
     pairs = [
         [(given[a], wanted[b]) for a, b in match_pairs(edges, first=equal & same)]
         for edges in (equal, overlap & same, overlap)
@@ -395,7 +383,7 @@ def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan])
     return SpanMatches(len(right), *pairs)
 
 
-def match_pairs(edges: NDArray[np.bool_], *, first: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def match_pairs(edges: Mask, *, first: Mask) -> list[tuple[int, int]]:
     """As many pairs (row, column) of `edges` as there can be, each row and column once.
 
     Augmenting paths, from the pairs of `first`, none of which share a row or column.

@@ -37,23 +37,21 @@ from softf1.metrics.binomial import (
     first_size,
     lower_bound,
 )
-from softf1.metrics.counts import Counts, check_numbers, ratios_of
+from softf1.metrics.counts import Counts, Floats, Ints, Mask, check_numbers, ratios_of
 from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule
 from softf1.metrics.ranking import rank_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
+    from numpy.typing import ArrayLike
 
 NEVER = 2.0
 """A threshold that no probability reaches: nothing is predicted."""
 STEPS = 100
 """The most thresholds that are tested."""
+FOLDS = 5
+"""The number of folds for cross-fitting."""
 POINTS = 60
 """The number of points of a stored curve."""
 KINDS = 'wanted "f1", "f2", "precision>=0.95", "recall>=0.9" or "cost:fp=1,fn=10"'
@@ -112,7 +110,7 @@ class Target:
         """Whether the target is a minimum precision or recall, which is tested."""
         return self.kind in ("precision", "recall")
 
-    def values(self, table: NDArray[np.int64]) -> Floats:
+    def values(self, table: Ints) -> Floats:
         """Returns the value to maximise for counts `(..., 3)`: F-beta, or the negative cost."""
         if self.kind == "cost":
             cost: Floats = self.fp * table[..., 1] + self.fn * table[..., 2]
@@ -253,15 +251,7 @@ class Point(NamedTuple):
         )
 
 
-def choose_point(
-    pool: Pool,
-    target: Target,
-    *,
-    default: float = 0.5,
-    confidence: float = CONFIDENCE,
-    folds: int = 5,
-    seed: int = 0,
-) -> Point:
+def choose_point(pool: Pool, target: Target, *, default: float = 0.5) -> Point:
     """Chooses the threshold for a target.
 
     For F-beta and cost this is the best threshold, if it is clearly better than `default` on items
@@ -272,11 +262,8 @@ def choose_point(
         pool: The candidate predictions.
         target: The goal.
         default: The threshold without tuning.
-        confidence: The confidence of "≥" targets.
-        folds: The number of folds for cross-fitting.
-        seed: The seed of the folds.
     """
-    fold = assign_folds(len(pool.gold), folds=folds, seed=seed)
+    fold = assign_folds(len(pool.gold), folds=FOLDS, seed=0)
 
     def fit(parts: list[int], rule: Callable[[Pool], float]) -> float:
         return rule(pool.only(np.isin(fold, parts)))
@@ -287,16 +274,16 @@ def choose_point(
 
     rules: dict[str, Callable[[Pool], float]]
     if target.guarantees:
-        rules = {"walk": lambda part: walk(part, target, confidence)[0]}
+        rules = {"walk": lambda part: walk(part, target)[0]}
     else:
         rules = {"default": lambda _: default, "best": partial(best_threshold, target=target)}
     judged = {
-        name: crossfit(partial(fit, rule=rule), count, folds=folds) for name, rule in rules.items()
+        name: crossfit(partial(fit, rule=rule), count, folds=FOLDS) for name, rule in rules.items()
     }
     chosen, _ = pick_rule(judged, score=target.value)
     threshold, reached = rules[chosen](pool), None
     if target.guarantees:
-        threshold, reached = walk(pool, target, confidence)
+        threshold, reached = walk(pool, target)
     given, right, gold = pool.count(threshold)
     trials = {"precision": given, "recall": gold}.get(target.kind)
     honest = reduce(add, judged[chosen]).micro()
@@ -304,7 +291,7 @@ def choose_point(
         target=target.text,
         threshold=threshold,
         reached=reached,
-        bound=None if trials is None else lower_bound(right, trials, confidence=confidence),
+        bound=None if trials is None else lower_bound(right, trials),
         given=given,
         right=right,
         gold=gold,
@@ -372,7 +359,7 @@ def best_threshold(pool: Pool, *, target: Target) -> float:
     return float(score[place - 1]) if place else NEVER
 
 
-def walk(pool: Pool, target: Target, confidence: float) -> tuple[float, bool]:
+def walk(pool: Pool, target: Target, confidence: float = CONFIDENCE) -> tuple[float, bool]:
     """Returns the last threshold that passes its test; if none does, the one nearest to it."""
     _, score, given, right = rank_steps(pool.score, pool.right)
     if not len(score):

@@ -24,7 +24,7 @@ from softf1.metrics.squad import QAScores, check_questions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from softf1.metrics.counts import Floats
 
 _SPLIT = re.compile("[ -]")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -41,13 +41,10 @@ def score_quoref(
         answers: For each question the acceptable answers, each the texts of its spans.
     """
     check_questions(predicted, answers)
-    exact = np.zeros(len(predicted))
-    f1 = np.zeros(len(predicted))
+    best = np.zeros((2, len(predicted)))
     for row, (got, golds) in enumerate(zip(predicted, answers, strict=True)):
-        pairs = [score_spans(got, gold) for gold in golds]
-        exact[row] = max((pair[0] for pair in pairs), default=0.0)
-        f1[row] = max((pair[1] for pair in pairs), default=0.0)
-    return QAScores.from_arrays(exact, f1)
+        best[:, row] = np.max([(0.0, 0.0), *(score_spans(got, gold) for gold in golds)], axis=0)
+    return QAScores.from_arrays(*best)
 
 
 def score_spans(predicted: Sequence[str], gold: Sequence[str]) -> tuple[float, float]:
@@ -78,7 +75,7 @@ def normalize_span(text: str) -> str:
     return " ".join(word for word in words if word)
 
 
-def assign(table: NDArray[np.float64]) -> list[tuple[int, int]]:
+def assign(table: Floats) -> list[tuple[int, int]]:
     """The pairs (row, column), each row and column used at most once, with the largest sum.
 
     The Hungarian method: rows enter one by one, each along the cheapest path that moves earlier

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.metrics.counts import check_numbers, divide
+from softf1.metrics.counts import Floats, Ints, Mask, check_numbers, divide
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 
 def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) -> float:
@@ -49,7 +49,7 @@ def macro_average_precision(scores: ArrayLike, gold: ArrayLike) -> float:
     return float(np.mean(values)) if values else 0.0
 
 
-def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
+def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> Floats:
     """`macro_average_precision` of all items but one, for every item, `(items,)`.
 
     Without item i, the steps from its own on take one item less, and one hit less if it is right:
@@ -71,7 +71,7 @@ def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
     return divide(total, labels)
 
 
-def _leave_one_out(values: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _leave_one_out(values: Floats, right: Mask) -> Floats:
     """Average precision of one label without each item; 0 without the only right one."""
     step, _, taken, hits = rank_steps(values, right)
     new = np.diff(hits, prepend=0)
@@ -84,9 +84,7 @@ def _leave_one_out(values: NDArray[np.float64], right: NDArray[np.bool_]) -> NDA
     return divide(rest, right.sum() - right)
 
 
-def rank_steps(
-    values: NDArray[np.float64], right: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+def rank_steps(values: Floats, right: Mask) -> tuple[Ints, Floats, Ints, Ints]:
     """Ranks items by score, the highest first; equal scores are one step.
 
     Returns:
@@ -100,9 +98,7 @@ def rank_steps(
     return step, values[order][last], np.flatnonzero(last) + 1, hits
 
 
-def check_scores(
-    scores: ArrayLike, gold: ArrayLike, *, axes: int = 2
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def check_scores(scores: ArrayLike, gold: ArrayLike, *, axes: int = 2) -> tuple[Floats, Mask]:
     """Scores of items, or of items and labels, and which are right; raises for other shapes."""
     values, right = np.asarray(scores, np.float64), np.asarray(gold, bool)
     if values.ndim != axes or values.shape != right.shape:

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 OUTSIDE = "O"
 
@@ -112,26 +111,24 @@ class Scheme:
         )
 
 
-SCHEMES: Mapping[str, Scheme] = MappingProxyType(
-    {
-        scheme.name: scheme
-        for scheme in (
-            Scheme("BIO", begin="B", inside="I", end="I", single="B"),
-            Scheme("IOB1", begin="I", inside="I", end="I", single="I", split="B"),
-            Scheme("IOE2", begin="I", inside="I", end="E", single="E"),
-            Scheme("BIOES", begin="B", inside="I", end="E", single="S"),
-            Scheme("BILOU", begin="B", inside="I", end="L", single="U"),
-            Scheme("BMES", begin="B", inside="M", end="E", single="S"),
-            Scheme("BMEWO", begin="B", inside="M", end="E", single="W"),
-        )
-    }
-)
+SCHEMES: Mapping[str, Scheme] = {
+    scheme.name: scheme
+    for scheme in (
+        Scheme("BIO", begin="B", inside="I", end="I", single="B"),
+        Scheme("IOB1", begin="I", inside="I", end="I", single="I", split="B"),
+        Scheme("IOE2", begin="I", inside="I", end="E", single="E"),
+        Scheme("BIOES", begin="B", inside="I", end="E", single="S"),
+        Scheme("BILOU", begin="B", inside="I", end="L", single="U"),
+        Scheme("BMES", begin="B", inside="M", end="E", single="S"),
+        Scheme("BMEWO", begin="B", inside="M", end="E", single="W"),
+    )
+}
 """All schemes by name, in the order in which `detect_scheme` prefers them."""
 
 LENIENT = Scheme("conlleval", begin="B", inside="IM", end="EL", single="BIMELSUW")
 """conlleval's rules over the letters of all schemes: any letter can be a span by itself."""
 
-ALIASES: Mapping[str, str] = MappingProxyType({"IOB2": "BIO", "IOB": "BIO", "IOBES": "BIOES"})
+ALIASES: Mapping[str, str] = {"IOB2": "BIO", "IOB": "BIO", "IOBES": "BIOES"}
 
 
 def get_scheme(name: str | Scheme) -> Scheme:
@@ -144,8 +141,7 @@ def get_scheme(name: str | Scheme) -> Scheme:
         return name
     key = ALIASES.get(name.upper(), name.upper())
     if key not in SCHEMES:
-        msg = f"wanted a tag scheme of {', '.join(SCHEMES)}, got {name!r}"
-        raise ValueError(msg)
+        raise ValueError(f"wanted a tag scheme of {', '.join(SCHEMES)}, got {name!r}")
     return SCHEMES[key]
 
 
@@ -164,32 +160,21 @@ def join_tag(prefix: str, label: str) -> str:
     return f"{prefix}-{label}" if label else prefix
 
 
-class Steps(dict[tuple[str, str], int]):
-    """The bits of two tags that follow each other, worked out when they are first met."""
+@cache
+def steps_of(scheme: Scheme) -> Callable[[tuple[str, str]], int]:
+    """A function that gives the bits of two tags that follow each other."""
 
-    def __init__(self, scheme: Scheme):
-        """Start with none."""
-        super().__init__()
-        self.scheme = scheme
-
-    def __missing__(self, pair: tuple[str, str]) -> int:
-        """Work the bits out and keep them."""
-        if len(self) > 100_000:
-            self.clear()  # endless new tags are no tag set: do not keep them all
+    @lru_cache(100_000)  # endless new tags are no tag set: do not keep them all
+    def step(pair: tuple[str, str]) -> int:
         before, after = pair
-        if not self.scheme.has(after):
-            bits = UNKNOWN
-        elif not self.scheme.has(before):
-            bits = UNKNOWN | ALLOWED  # reported where it stands
-        else:
-            (previous, label), (prefix, next_label) = split_tag(before), split_tag(after)
-            bits = self.scheme.relate(previous, prefix, same=label == next_label)
-        self[pair] = bits
-        return bits
+        if not scheme.has(after):
+            return UNKNOWN
+        if not scheme.has(before):
+            return UNKNOWN | ALLOWED  # reported where it stands
+        (previous, label), (prefix, next_label) = split_tag(before), split_tag(after)
+        return scheme.relate(previous, prefix, same=label == next_label)
 
-
-steps_of = cache(Steps)
-"""The one table of each scheme."""
+    return step
 
 
 ODD = 4
@@ -244,11 +229,9 @@ def encode_spans(spans: Iterable[LabelledSpan], *, length: int, scheme: str | Sc
     last_end, last_label = 0, None
     for start, end, label in sorted(spans):
         if not last_end <= start < end <= length:
-            msg = (
-                f"wanted spans apart from each other within {length} tokens, "
-                f"got {(start, end, label)} after one that ends at {last_end}"
-            )
-            raise ValueError(msg)
+            wanted = f"spans apart from each other within {length} tokens"
+            got = f"{(start, end, label)} after one that ends at {last_end}"
+            raise ValueError(f"wanted {wanted}, got {got}")
         touches = start == last_end and label == last_label
         prefixes = _prefixes(end - start, scheme, touches=touches)
         tags[start:end] = [join_tag(prefix, label) for prefix in prefixes]
@@ -277,7 +260,7 @@ def find_invalid(tags: Sequence[str], scheme: str | Scheme) -> list[InvalidTag]:
     return [
         _describe_invalid(index, pair, scheme, last=len(tags))
         for index, pair in enumerate(pairs)
-        if not steps[pair] & ALLOWED
+        if not steps(pair) & ALLOWED
     ]
 
 
@@ -338,7 +321,7 @@ def find_odd_tag(pairs: Counter[tuple[str, str]]) -> tuple[str, Scheme] | None:
 
 def _count_invalid(pairs: Counter[tuple[str, str]], scheme: Scheme) -> int:
     steps = steps_of(scheme)
-    return sum(n for pair, n in pairs.items() if not steps[pair] & ALLOWED)
+    return sum(n for pair, n in pairs.items() if not steps(pair) & ALLOWED)
 
 
 def count_nested(spans: Iterable[LabelledSpan]) -> int:
@@ -369,7 +352,7 @@ def _decode(tags: Sequence[str], scheme: Scheme) -> list[LabelledSpan]:
     steps = steps_of(scheme)
     start: int | None = None
     for index, pair in enumerate(pairwise((OUTSIDE, *tags, OUTSIDE))):
-        bits = steps[pair]
+        bits = steps(pair)
         if bits & UNKNOWN:
             raise ValueError(f"tag {index}: wanted {scheme.describe()}, got {pair[1]!r}")
         if start is None or not bits & CONTINUES:

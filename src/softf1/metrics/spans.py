@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.counts import Counts
+from softf1.metrics.counts import Counts, Ints, Mask, check_ids
 from softf1.metrics.schemes import (
     CONTINUES,
     ENDS,
     LENIENT,
     OUTSIDE,
     STARTS,
+    LabelledSpan,
     Scheme,
     get_scheme,
     split_tag,
@@ -41,10 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from softf1.metrics.schemes import LabelledSpan
-
     Sentences = Sequence[Sequence[str]]
-    Ids = NDArray[np.int64]
 
 
 def count_strict(gold: Sentences, predicted: Sentences, *, scheme: str | Scheme) -> Counts:
@@ -84,7 +82,7 @@ def count_strict_ids(
     ...                  tags=["B-X", "I-X", "O"], scheme="BIO")
     Counts.from_dict({'X': [1, 0, 1]})
     """
-    return _count_ids(gold, predicted, lengths, tags, get_scheme(scheme))
+    return _count_streams(*_read_ids(gold, predicted, lengths, tags, get_scheme(scheme)))
 
 
 def count_each_strict_ids(
@@ -94,16 +92,15 @@ def count_each_strict_ids(
     lengths: ArrayLike,
     tags: Sequence[str],
     scheme: str | Scheme,
-) -> Ids:
+) -> Ints:
     """`count_strict_ids` sentence by sentence: (tp, fp, fn) of all labels, `(sentences, 3)`.
 
     >>> count_each_strict_ids([0, 1, 2, 0], [0, 1, 2, 2], lengths=[3, 1],
     ...                       tags=["B-X", "I-X", "O"], scheme="BIO").tolist()
     [[1, 0, 0], [0, 0, 1]]
     """
-    known = get_scheme(scheme)
-    streams, sizes = _check_ids(gold, predicted, lengths, tags, known)
-    predictions, wanted, right = _find_both(streams, sizes, _read_tags(tags, known))
+    streams, sizes, tag_set = _read_ids(gold, predicted, lengths, tags, get_scheme(scheme))
+    predictions, wanted, right = _find_both(streams, sizes, tag_set)
     owner = np.repeat(np.arange(len(sizes)), sizes)
     starts = predictions.start[right], predictions.start, wanted.start
     tp, got, gold_spans = (np.bincount(owner[x], minlength=len(sizes)) for x in starts)
@@ -114,7 +111,7 @@ def count_lenient_ids(
     gold: ArrayLike, predicted: ArrayLike, *, lengths: ArrayLike, tags: Sequence[str]
 ) -> Counts:
     """`count_lenient` from integers, with the arguments of `count_strict_ids`."""
-    return _count_ids(gold, predicted, lengths, tags, LENIENT)
+    return _count_streams(*_read_ids(gold, predicted, lengths, tags, LENIENT))
 
 
 def count_span_sets(
@@ -139,15 +136,15 @@ class _TagSet:
     """What numbered tags mean: the label of each, what holds between any two, and which is O."""
 
     labels: tuple[str, ...]
-    label_of: Ids
+    label_of: Ints
     neighbours: NDArray[np.uint8]
     outside: int
 
 
 class _Spans(NamedTuple):
-    start: Ids
-    end: Ids
-    label: Ids
+    start: Ints
+    end: Ints
+    label: Ints
 
 
 def _read_tags(tags: Iterable[str], scheme: Scheme) -> _TagSet:
@@ -187,16 +184,9 @@ def _count_tags(gold: Sentences, predicted: Sentences, scheme: Scheme) -> Counts
     return _count_streams(streams, np.array(sizes, dtype=np.int64), _read_tags(number, scheme))
 
 
-def _count_ids(
+def _read_ids(
     gold: ArrayLike, predicted: ArrayLike, lengths: ArrayLike, tags: Sequence[str], scheme: Scheme
-) -> Counts:
-    streams, sizes = _check_ids(gold, predicted, lengths, tags, scheme)
-    return _count_streams(streams, sizes, _read_tags(tags, scheme))
-
-
-def _check_ids(
-    gold: ArrayLike, predicted: ArrayLike, lengths: ArrayLike, tags: Sequence[str], scheme: Scheme
-) -> tuple[list[Ids], Ids]:
+) -> tuple[list[Ints], Ints, _TagSet]:
     unknown = [tag for tag in tags if not scheme.has(tag)]
     if unknown:
         raise ValueError(f"wanted {scheme.describe()}, got {unknown[0]!r}")
@@ -205,13 +195,11 @@ def _check_ids(
     for ids in streams:
         if ids.shape != (sizes.sum(),):
             raise ValueError(f"wanted ({sizes.sum()},) ids, the sum of lengths, got {ids.shape}")
-        if ids.size and not (ids.min() >= 0 and ids.max() < len(tags)):
-            limits = f"{ids.min()} to {ids.max()}"
-            raise ValueError(f"wanted ids from 0 to {len(tags) - 1}, got {limits}")
-    return streams, sizes
+        check_ids(ids, len(tags))
+    return streams, sizes, _read_tags(tags, scheme)
 
 
-def _count_streams(streams: Sequence[Ids], lengths: Ids, tag_set: _TagSet) -> Counts:
+def _count_streams(streams: Sequence[Ints], lengths: Ints, tag_set: _TagSet) -> Counts:
     """Counts from the numbers of gold and predicted tags, sentence after sentence."""
     predicted, gold, equal = _find_both(streams, lengths, tag_set)
     labels = predicted.label[equal], predicted.label, gold.label
@@ -222,8 +210,8 @@ def _count_streams(streams: Sequence[Ids], lengths: Ids, tag_set: _TagSet) -> Co
 
 
 def _find_both(
-    streams: Sequence[Ids], lengths: Ids, tag_set: _TagSet
-) -> tuple[_Spans, _Spans, NDArray[np.bool_]]:
+    streams: Sequence[Ints], lengths: Ints, tag_set: _TagSet
+) -> tuple[_Spans, _Spans, Mask]:
     """Predicted spans, gold spans, and which predicted ones are right."""
     gold, predicted = (_find_spans(ids, lengths, tag_set) for ids in streams)
     # Spans of one stream do not overlap, so that a start has at most one end and label.
@@ -235,7 +223,7 @@ def _find_both(
     return predicted, gold, equal
 
 
-def _find_spans(ids: Ids, lengths: Ids, tag_set: _TagSet) -> _Spans:
+def _find_spans(ids: Ints, lengths: Ints, tag_set: _TagSet) -> _Spans:
     outside, table = tag_set.outside, tag_set.neighbours
     padded = np.concatenate([[outside], ids, [outside]])
     before, after = padded[:-1], padded[1:]  # step k leads from token k - 1 to token k

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.counts import Mean, check_numbers
+from softf1.metrics.counts import Floats, Mask, Mean, check_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -40,7 +40,7 @@ class QAScores:
         return QAScores(self.exact + other.exact, self.f1 + other.f1)
 
     @classmethod
-    def from_arrays(cls, exact: NDArray[np.float64], f1: NDArray[np.float64]) -> QAScores:
+    def from_arrays(cls, exact: Floats, f1: Floats) -> QAScores:
         """The scores of questions one by one, summed."""
         return cls(Mean(float(exact.sum()), exact.size), Mean(float(f1.sum()), f1.size))
 
@@ -105,7 +105,6 @@ def token_f1_v2(predicted: str, answer: str) -> float:
 
 def score_squad(predicted: Sequence[str], answers: Sequence[Sequence[str]]) -> QAScores:
     """SQuAD 1.1: the better of the gold answers for each question."""
-    check_questions(predicted, answers)
     exact = score_each(exact_match, predicted, answers)
     return QAScores.from_arrays(exact, score_each(token_f1, predicted, answers))
 
@@ -137,19 +136,13 @@ def score_squad2(
     exact, f1 = (np.where(null > threshold, ~has_answer, scores) for scores in raw)
     answered = np.array([bool(text) for text in predicted], dtype=bool)
     best = [best_null_threshold(scores, null, has_answer, answered) for scores in raw]
-    return Squad2Scores(
-        QAScores.from_arrays(exact, f1),
-        QAScores.from_arrays(exact[has_answer], f1[has_answer]),
-        QAScores.from_arrays(exact[~has_answer], f1[~has_answer]),
-        *best,
-    )
+    groups = (slice(None), has_answer, ~has_answer)
+    whole, has, none = (QAScores.from_arrays(exact[own], f1[own]) for own in groups)
+    return Squad2Scores(whole, has, none, *best)
 
 
 def best_null_threshold(
-    scores: NDArray[np.float64],
-    null_scores: NDArray[np.float64],
-    has_answer: NDArray[np.bool_],
-    answered: NDArray[np.bool_],
+    scores: Floats, null_scores: Floats, has_answer: Mask, answered: Mask
 ) -> BestThreshold:
     """The no-answer threshold with the best mean score, by the official algorithm.
 
@@ -177,8 +170,9 @@ def check_questions(predicted: Sequence[object], answers: Sequence[object]) -> N
 
 def score_each(
     score: Callable[[str, str], float], predicted: Sequence[str], answers: Sequence[Sequence[str]]
-) -> NDArray[np.float64]:
+) -> Floats:
     """For each question the score with the gold answer that fits best; 0 where there is none."""
+    check_questions(predicted, answers)
     best = [
         max((score(text, answer) for answer in golds), default=0.0)
         for text, golds in zip(predicted, answers, strict=True)

@@ -20,21 +20,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from softf1.metrics.counts import Counts
+from softf1.metrics.counts import Average, Counts, Floats, Ints, Mask, ratios_of
 from softf1.metrics.crossfit import assign_folds, average_f, crossfit, pick_rule, thin_out
 from softf1.metrics.ranking import check_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike, NDArray
-
-    from softf1.metrics.counts import Average
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
-    Choose = Callable[[Ints, Average, float], Ints]
+    from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +76,14 @@ def tune_thresholds(
     shared = _candidates(values[right], default, candidates)
     own = [_candidates(values[right[:, c], c], default, candidates) for c in range(labels)]
     rules = {
-        "default": ([np.array([default])] * labels, _choose_shared),
-        "global": ([shared] * labels, _choose_shared),
-        "per label": (own, _choose_each),
+        "default": ([np.array([default])] * labels, False),
+        "global": ([shared] * labels, False),
+        "per label": (own, True),
     }
     parts, thresholds = {}, {}
-    for rule, (tried, choose) in rules.items():
+    for rule, (tried, each) in rules.items():
         table = _count(values, right, fold, folds, tried)
-        fit = partial(_fit, table, choose=choose, average=average, beta=beta)
+        fit = partial(_choose, table, each=each, average=average, beta=beta)
         parts[rule] = crossfit(fit, partial(_count_fold, table), folds=folds)
         thresholds[rule] = [tried[c][k] for c, k in enumerate(fit(list(range(folds))))]
     rule, honest = pick_rule(parts, score=lambda counts: counts.average(average, beta=beta).f)
@@ -121,28 +114,21 @@ def _count(values: Floats, right: Mask, fold: Ints, folds: int, tried: list[Floa
     return table
 
 
-def _fit(table: Ints, parts: list[int], *, choose: Choose, average: Average, beta: float) -> Ints:
-    return choose(table[:, parts].sum(axis=1), average, beta)
-
-
 def _count_fold(table: Ints, choice: Ints, fold: int) -> Counts:
     columns = range(table.shape[2])
     return Counts(map(str, columns), table[choice, fold, columns])
 
 
-def _choose_shared(table: Ints, average: Average, beta: float) -> Ints:
-    """The one candidate, the same for all labels, with the best F."""
-    best = np.argmax(average_f(table, average=average, beta=beta))
-    return np.full(table.shape[1], best)
-
-
-def _choose_each(table: Ints, average: Average, beta: float) -> Ints:
-    """The candidate of each label that together give the best F."""
+def _choose(table: Ints, folds: list[int], *, each: bool, average: Average, beta: float) -> Ints:
+    """The candidate of each label with the best F on some folds; one for all unless `each`."""
+    counts = table[:, folds].sum(axis=1)
+    if not each:
+        best = np.argmax(average_f(counts, average=average, beta=beta))
+        return np.full(counts.shape[1], best)
     if average == "micro":
-        return choose_micro(table, beta)
-    labels = table[:, :, None, :]  # each label on its own
-    best: Ints = np.argmax(average_f(labels, average="micro", beta=beta), axis=0)
-    return best
+        return choose_micro(counts, beta)
+    alone: Ints = np.argmax(ratios_of(counts, beta=beta)[..., 2], axis=0)
+    return alone
 
 
 def choose_micro(table: Ints, beta: float) -> Ints:

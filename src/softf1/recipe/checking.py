@@ -90,15 +90,13 @@ def _check_task(recipe: Recipe) -> Task:
 def _check_reader(task: Task) -> None:
     """Checks format and options of the reader; reads nothing."""
     from softf1.data.problems import Problems
-    from softf1.data.registry import choose_reader
+    from softf1.data.registry import open_corpus
 
     if task.format is None:  # detected from the file
         return
     options = dict(task.reader)
     try:
-        choose_reader(
-            "", format=task.format, task=task.file_kind, problems=Problems(), options=options
-        )
+        open_corpus("", Problems(), format=task.format, task=task.file_kind, **options)
     except InputError as error:
         key = "task.reader" if any(name in str(error) for name in options) else "task.format"
         raise OptionError(key, str(error)) from error

@@ -251,7 +251,7 @@ def count_transitions(
     odds = np.log(shares / (shares.sum(1, keepdims=True) * shares.sum(0, keepdims=True)))
     if scheme is not None:
         steps, named = steps_of(get_scheme(scheme)), (*labels, OUTSIDE)
-        ruled_out = np.array([[not steps[a, b] & ALLOWED for b in named] for a in named])
+        ruled_out = np.array([[not steps((a, b)) & ALLOWED for b in named] for a in named])
         odds[ruled_out & (counts == 0)] = FORBIDDEN
     return tuple(map(tuple, odds.round(DIGITS).tolist()))
 
