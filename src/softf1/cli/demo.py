@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from softf1.cli.options import check_least
+from softf1.cli.options import add_shared, check_least
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="delete the folder's results and start over"
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_shared(parser, "--quiet")
 
 
 def run(options: argparse.Namespace) -> int:

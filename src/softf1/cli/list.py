@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from softf1.cli.options import add_shared
 from softf1.cli.show import print_json
 from softf1.options import find_plugins
 
@@ -22,7 +23,7 @@ OF_THE_HUB = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 list`."""
     parser.add_argument("what", nargs="?", choices=KINDS, help="what to list (default: all)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_shared(parser, "--json")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from softf1.cli.options import add_settings, read_settings
+from softf1.cli.options import SETTINGS, add_shared, read_settings
 from softf1.cli.show import print_notes
 from softf1.errors import printable
 
@@ -26,12 +26,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="where to write the recipe (default: recipe.toml; - prints it)",
     )
-    parser.add_argument("--format", help="format of the files (default: detected)")
+    add_shared(parser, "--format")
     parser.add_argument("--task", help="tagging, mrc_ner, span_ner, qa, pairs or classification")
-    parser.add_argument(
-        "--encoder", metavar="NAME", help="the encoder (default: chosen for your data)"
-    )
-    add_settings(parser)
+    add_shared(parser, "--encoder", *SETTINGS)
 
 
 def run(options: argparse.Namespace) -> int:

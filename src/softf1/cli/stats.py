@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from softf1.cli.options import add_on_error, add_settings, read_settings
+from softf1.cli.options import SETTINGS, add_shared, read_settings
 from softf1.cli.show import print_json, print_problems, print_table
 from softf1.errors import printable
 
@@ -19,14 +19,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", nargs="+", metavar="DATA", help="files, or hf:NAME; the first is the training data"
     )
-    parser.add_argument("--format", help="format of the files (default: detected)")
+    add_shared(parser, "--format")
     parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
     parser.add_argument(
         "--batch-size", type=int, default=32, metavar="N", help="examples per batch (default: 32)"
     )
-    add_on_error(parser)
-    add_settings(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_shared(parser, "--on-error", *SETTINGS, "--json")
 
 
 def run(options: argparse.Namespace) -> int:

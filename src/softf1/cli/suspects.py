@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softf1.cli.options import add_on, add_settings, check_least, choose_executor, read_settings
+from softf1.cli.options import SETTINGS, add_shared, check_least, choose_executor, read_settings
 from softf1.cli.show import points, print_table
 from softf1.errors import InputError, printable
 
@@ -22,12 +22,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help="one to three files, or hf:NAME; or a recipe, to check all its files",
     )
-    parser.add_argument("--format", help="format of the files (default: detected)")
+    add_shared(parser, "--format")
     parser.add_argument("--task", help="tagging, pairs or classification (default: detected)")
-    parser.add_argument(
-        "--encoder", metavar="NAME", help="the encoder (default: chosen for your data)"
-    )
-    add_settings(parser)
+    add_shared(parser, "--encoder", *SETTINGS)
     parser.add_argument(
         "--folds",
         type=int,
@@ -50,11 +47,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="output folder (default: runs/NAME-suspects)"
     )
-    add_on(parser)
+    add_shared(parser, "--on")
     parser.add_argument(
         "--force", action="store_true", help="delete the folder's results and start over"
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_shared(parser, "--quiet")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from softf1.cli.options import add_shared
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 train`."""
@@ -23,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check recipe, data and memory; train nothing"
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_shared(parser, "--quiet")
 
 
 def run(options: argparse.Namespace) -> int:
