@@ -67,6 +67,18 @@ def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(name, **SHARED[name])
 
 
+def add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Adds an option that is on where it is given."""
+    parser.add_argument(name, action="store_true", help=text)
+
+
+def add_number(
+    parser: argparse.ArgumentParser, name: str, text: str, *, default: int | None = None
+) -> None:
+    """Adds an option that takes a whole number."""
+    parser.add_argument(name, type=int, default=default, metavar="N", help=text)
+
+
 def add_scored(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say which model is scored, and on what."""
     parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder with --data")
@@ -144,12 +156,8 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
         folder: The default output folder, for the help text.
         seeds: The default number of seeds.
     """
-    parser.add_argument(
-        "--seeds", type=int, default=seeds, metavar="N", help=f"seeds per row (default {seeds})"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="parallel runs (default 1)"
-    )
+    add_number(parser, "--seeds", f"seeds per row (default {seeds})", default=seeds)
+    add_number(parser, "--jobs", "parallel runs (default 1)", default=1)
     parser.add_argument(
         "--out", type=Path, metavar="GRID", help=f"output folder (default: {folder})"
     )
@@ -161,10 +169,8 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
         help="the smallest gain that matters to you (default 0.5)",
     )
     add_shared(parser, "--on")
-    parser.add_argument("--no-models", action="store_true", help="do not keep the weights")
-    parser.add_argument(
-        "--force", action="store_true", help="delete the grid in the folder and start over"
-    )
+    add_switch(parser, "--no-models", "do not keep the weights")
+    add_switch(parser, "--force", "delete the grid in the folder and start over")
     add_shared(parser, "--quiet")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from softf1.cli.options import SETTINGS, add_shared, read_settings
+from softf1.cli.options import SETTINGS, add_number, add_shared, read_settings
 from softf1.cli.show import print_json, print_problems, print_table
 from softf1.errors import printable
 
@@ -21,9 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_shared(parser, "--format")
     parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
-    parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="examples per batch (default: 32)"
-    )
+    add_number(parser, "--batch-size", "examples per batch (default: 32)", default=32)
     add_shared(parser, "--on-error", *SETTINGS, "--json")
 
 

@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softf1.cli.options import SETTINGS, add_shared, check_least, choose_executor, read_settings
+from softf1.cli.options import (
+    SETTINGS,
+    add_number,
+    add_shared,
+    add_switch,
+    check_least,
+    choose_executor,
+    read_settings,
+)
 from softf1.cli.show import points, print_table
 from softf1.errors import InputError, printable
 
@@ -25,32 +33,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--format")
     parser.add_argument("--task", help="tagging, pairs or classification (default: detected)")
     add_shared(parser, "--encoder", *SETTINGS)
-    parser.add_argument(
-        "--folds",
-        type=int,
-        default=5,
-        metavar="N",
-        help="number of folds, one model each (default 5)",
-    )
+    add_number(parser, "--folds", "number of folds, one model each (default 5)", default=5)
     parser.add_argument("--epochs", type=float, metavar="N", help="epochs per model")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of all models")
-    parser.add_argument(
-        "--top",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="number of suspects to list (default 1000)",
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="models to train in parallel (default 1)"
-    )
+    add_number(parser, "--seed", "seed of all models")
+    add_number(parser, "--top", "number of suspects to list (default 1000)", default=1000)
+    add_number(parser, "--jobs", "models to train in parallel (default 1)", default=1)
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="output folder (default: runs/NAME-suspects)"
     )
     add_shared(parser, "--on")
-    parser.add_argument(
-        "--force", action="store_true", help="delete the folder's results and start over"
-    )
+    add_switch(parser, "--force", "delete the folder's results and start over")
     add_shared(parser, "--quiet")
 
 

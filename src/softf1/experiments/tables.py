@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from softf1.data import read
 from softf1.data.rebalance import rebalance
 from softf1.errors import InputError
-from softf1.files import new_file
+from softf1.files import write_text
 from softf1.options import nearest
 from softf1.recipe import Recipe, read_recipe, with_values
 from softf1.recipe.loading import parse_override
@@ -226,16 +226,12 @@ def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
     )
     positive = recipe.task.options.get("positive", "1")
     made = rebalance(pairs, variant, seed=0, positive=positive, held_out=held_out)
-    with new_file(path) as file:
-        file.write(("\t".join(HEADS) + "\n").encode())
-        for number, pair in enumerate(made):
-            file.write(_line(number, pair).encode())
+    lines = ["\t".join(HEADS)]
+    for number, pair in enumerate(made):
+        texts = (" ".join(text.split()) for text in (pair.first, pair.second))
+        lines.append("\t".join([str(number), "0", "0", *texts, str(pair.label)]))
+    write_text(path, "\n".join(lines) + "\n")
     return path
-
-
-def _line(number: int, pair: PairExample) -> str:
-    texts = (" ".join(text.split()) for text in (pair.first, pair.second))
-    return "\t".join([str(number), "0", "0", *texts, str(pair.label)]) + "\n"
 
 
 def compare_counts(

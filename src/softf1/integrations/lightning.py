@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
+from torch import Tensor, nn
 
 from softf1.losses import ConsistentLoss, WindowLoss, backward_exact
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 class ExactLossMixin:

@@ -67,8 +67,10 @@ class TrainerLoss:
     def __init__(
         self, loss: nn.Module, *, shift: bool | None, statistics: Statistics, decay: float
     ) -> None:
-        for part in parts(loss):
-            _check_part(getattr(part, "options", {}))
+        for options in (getattr(part, "options", {}) for part in parts(loss)):
+            for name, wanted in (("reduction", "mean"), ("ignore_index", IGNORE)):
+                if options.get(name, wanted) != wanted:
+                    raise ValueError(f"the Trainer needs {name}={wanted!r}, got {options[name]!r}")
         self.loss, self.shift = loss, shift
         self.statistics, self.decay = statistics, decay
         self._step: Step | None = None
@@ -160,12 +162,6 @@ class TrainerLoss:
 def parts(loss: nn.Module) -> list[nn.Module]:
     """Returns the parts of a compound loss, or the loss itself."""
     return list(loss.parts) if isinstance(loss, CompoundLoss) else [loss]
-
-
-def _check_part(options: dict[str, Any]) -> None:
-    for name, wanted in (("reduction", "mean"), ("ignore_index", IGNORE)):
-        if options.get(name, wanted) != wanted:
-            raise ValueError(f"the Trainer needs {name}={wanted!r}, got {options[name]!r}")
 
 
 def _one_number(items: Any) -> int:
