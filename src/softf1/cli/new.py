@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from softf1.cli.options import SETTINGS, add_shared, read_settings
+from softf1.cli.options import SETTINGS, add_shared, propose
 from softf1.cli.show import print_notes
 from softf1.errors import printable
 
@@ -33,19 +33,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Looks, writes, prints the commands that come next, and estimates what a run takes."""
-    from softf1.scaffold import propose_recipe, write_new
+    from softf1.scaffold import write_new
     from softf1.training.dry_run import describe_cost
 
     to_screen = options.out == STDOUT
-    name = "recipe" if to_screen else Path(options.out).stem
-    made = propose_recipe(
-        options.data,
-        name=name,
-        task=options.task,
-        format=options.format,
-        options=read_settings(options.set, options.encoding),
-        encoder=options.encoder,
-    )
+    made = propose(options, "recipe" if to_screen else Path(options.out).stem)
     if to_screen:
         print(made.text, end="")
         return 0

@@ -13,6 +13,7 @@ from softf1.errors import InputError
 if TYPE_CHECKING:
     from softf1.experiments.grid import Execute
     from softf1.recipe import Recipe
+    from softf1.scaffold import Proposal
 
 _OWN_OPTIONS = ("path", "format", "task", "on_error")
 """What commands have options of their own for."""
@@ -125,6 +126,20 @@ def _setting(item: str) -> tuple[str, object]:
     if value.lower() in words:
         return key, words[value.lower()]
     return key, int(value) if value.lstrip("-").isdecimal() else value
+
+
+def propose(options: argparse.Namespace, name: str) -> Proposal:
+    """Proposes a recipe for the files of `softf1 new` and `softf1 suspects`."""
+    from softf1.scaffold import propose_recipe
+
+    return propose_recipe(
+        options.data,
+        name=name,
+        task=options.task,
+        format=options.format,
+        options=read_settings(options.set, options.encoding),
+        encoder=options.encoder,
+    )
 
 
 def choose_places(options: argparse.Namespace) -> dict[str, Any]:

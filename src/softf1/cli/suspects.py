@@ -13,7 +13,7 @@ from softf1.cli.options import (
     add_switch,
     check_least,
     choose_executor,
-    read_settings,
+    propose,
 )
 from softf1.cli.show import points, print_table
 from softf1.errors import InputError, printable
@@ -74,7 +74,6 @@ def make_recipe(options: argparse.Namespace) -> Recipe:
     from softf1.experiments.search import BASELINE
     from softf1.recipe import check_recipe, read_recipe, with_values
     from softf1.recipe.loading import list_recipes
-    from softf1.scaffold import propose_recipe
 
     changes = {"train.epochs": options.epochs, "train.seed": options.seed}
     first = options.data[0]
@@ -87,14 +86,8 @@ def make_recipe(options: argparse.Namespace) -> Recipe:
         recipe = read_recipe(first)
         changes["encoder.name"] = options.encoder
     else:
-        recipe = propose_recipe(
-            options.data,
-            name=Path(first).stem.partition(".")[0].replace(":", "-") or "data",
-            task=options.task,
-            format=options.format,
-            options=read_settings(options.set, options.encoding),
-            encoder=options.encoder,
-        ).recipe
+        name = Path(first).stem.partition(".")[0].replace(":", "-") or "data"
+        recipe = propose(options, name).recipe
         changes |= {"loss.name": BASELINE, "eval.tune": False}
     recipe = with_values(recipe, {k: v for k, v in changes.items() if v is not None})
     check_recipe(recipe)
