@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from softf1.cli.options import SETTINGS, add_shared, propose
+from softf1.cli.options import SETTINGS, add_shared, propose_for
 from softf1.cli.show import print_notes
 from softf1.errors import printable
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from softf1.training.dry_run import describe_cost
 
     to_screen = options.out == STDOUT
-    made = propose(options, "recipe" if to_screen else Path(options.out).stem)
+    made = propose_for(options, "recipe" if to_screen else Path(options.out).stem)
     if to_screen:
         print(made.text, end="")
         return 0

@@ -128,7 +128,7 @@ def _setting(item: str) -> tuple[str, object]:
     return key, int(value) if value.lstrip("-").isdecimal() else value
 
 
-def propose(options: argparse.Namespace, name: str) -> Proposal:
+def propose_for(options: argparse.Namespace, name: str) -> Proposal:
     """Proposes a recipe for the files of `softf1 new` and `softf1 suspects`."""
     from softf1.scaffold import propose_recipe
 

@@ -13,7 +13,7 @@ from softf1.cli.options import (
     add_switch,
     check_least,
     choose_executor,
-    propose,
+    propose_for,
 )
 from softf1.cli.show import points, print_table
 from softf1.errors import InputError, printable
@@ -87,7 +87,7 @@ def make_recipe(options: argparse.Namespace) -> Recipe:
         changes["encoder.name"] = options.encoder
     else:
         name = Path(first).stem.partition(".")[0].replace(":", "-") or "data"
-        recipe = propose(options, name).recipe
+        recipe = propose_for(options, name).recipe
         changes |= {"loss.name": BASELINE, "eval.tune": False}
     recipe = with_values(recipe, {k: v for k, v in changes.items() if v is not None})
     check_recipe(recipe)
