@@ -126,7 +126,6 @@ def test_rows_are_offered_where_they_make_sense():
 
     assert offered("classification") == offered("pairs") == ("majority", "tfidf")
     assert offered("tagging") == offered("qa") == offered("mrc_ner") == ("majority",)
-    assert offered("another") == ()
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_a_closed_pool_leaves_no_threads(tmp_path):
 def test_a_target_may_remember():
     target = find_target("softf1.training.run:CachingTrainer")
     assert target is not find_target("softf1.training.run:CachingTrainer")
-    assert target.cache.held is None
+    assert target.held is None
 
 
 def test_runs_of_a_worker_share_one_process(tmp_path):

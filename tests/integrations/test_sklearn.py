@@ -293,8 +293,8 @@ def test_the_rank_of_lora_can_be_searched(tiny):
 
 def test_lora_has_ten_times_the_learning_rate():
     model = SoftF1Classifier(encoder="other", lora=8)
-    model.classes_, model.encoder_ = np.array([0, 1]), "other"
-    recipe = model._recipe(0, pairs=False, several=False)
+    model.classes_, model.encoder_, model.multi_label_ = np.array([0, 1]), "other", False
+    recipe = model._recipe("classification", 0)
     assert recipe.train.lr == pytest.approx(3e-4)
     assert recipe.encoder.lora.rank == 8
 
@@ -328,8 +328,8 @@ def test_verbose_shows_a_line_for_each_evaluation(capsys):
 )
 def test_the_defaults_follow_the_encoder(encoder, wanted):
     model = SoftF1Classifier(encoder=encoder)
-    model.classes_, model.encoder_ = np.array([0, 1]), encoder
-    train = model._recipe(0, pairs=False, several=False).train
+    model.classes_, model.encoder_, model.multi_label_ = np.array([0, 1]), encoder, False
+    train = model._recipe("classification", 0).train
     assert (train.epochs, train.lr) == wanted
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from softf1.cli.options import add_grid_options, check_grid_options, run_grid
+from softf1.cli.options import (
+    add_grid_options,
+    add_number,
+    add_shared,
+    add_switch,
+    check_grid_options,
+    run_grid,
+)
 from softf1.errors import InputError
 
 MOST_SEEDS = 20
@@ -13,7 +20,7 @@ MOST_SEEDS = 20
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 compare`."""
-    parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe")
+    add_shared(parser, "recipe")
     parser.add_argument(
         "values", nargs="*", metavar="key=value", help="change keys of the recipe for every run"
     )
@@ -24,22 +31,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "(default: ce+tuned, wce, la and the losses of the paper)",
     )
     add_grid_options(parser, "runs/NAME-compare")
-    parser.add_argument(
-        "--max-seeds",
-        type=int,
-        metavar="N",
-        help="use up to N seeds for rows whose interval more seeds narrow",
-    )
+    add_number(parser, "--max-seeds", "use up to N seeds for rows whose interval more seeds narrow")
     parser.add_argument(
         "--width",
         type=float,
         metavar="POINTS",
         help="stop adding seeds at this half-width of the interval",
     )
-    parser.add_argument(
+    add_switch(
+        parser,
         "--no-controls",
-        action="store_true",
-        help="leave out the control rows: majority, tfidf, matched compute, noise",
+        "leave out the control rows: majority, tfidf, matched compute, noise",
     )
     parser.add_argument(
         "--tune",

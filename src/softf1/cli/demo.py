@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from softf1.cli.options import check_least
+from softf1.cli.options import add_shared, add_switch, check_least
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -15,10 +15,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("runs/demo"), help="output folder (default: runs/demo)"
     )
-    parser.add_argument(
-        "--force", action="store_true", help="delete the folder's results and start over"
-    )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_switch(parser, "--force", "delete the folder's results and start over")
+    add_shared(parser, "--quiet")
 
 
 def run(options: argparse.Namespace) -> int:

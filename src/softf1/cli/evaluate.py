@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from softf1.cli.options import add_places, add_scored, read_scored
+from softf1.cli.options import PLACES, add_scored, add_shared, read_scored
 from softf1.cli.show import format_labels, format_scores, print_json, print_notes
 from softf1.errors import InputError, printable
 
@@ -12,12 +12,9 @@ from softf1.errors import InputError, printable
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 evaluate`."""
     add_scored(parser)
-    parser.add_argument(
-        "--abstain", action="store_true", help="leave out predictions below their threshold"
-    )
+    add_shared(parser, "--abstain")
     parser.add_argument("--onnx", metavar="FILE", help="score this export of RUN instead")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_places(parser)
+    add_shared(parser, "--json", *PLACES)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from softf1.cli.options import add_switch
 from softf1.errors import printable
 
 
@@ -14,9 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--onnx", action="store_true", required=True, help="export as ONNX (required)"
     )
-    parser.add_argument(
-        "--int8", action="store_true", help="8-bit weights; prints both scores to compare"
-    )
+    add_switch(parser, "--int8", "8-bit weights; prints both scores to compare")
     parser.add_argument(
         "--out", metavar="FILE", help="output file (default: RUN/model.onnx or RUN/model.int8.onnx)"
     )

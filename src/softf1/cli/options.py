@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,71 @@ from softf1.errors import InputError
 if TYPE_CHECKING:
     from softf1.experiments.grid import Execute
     from softf1.recipe import Recipe
+    from softf1.scaffold import Proposal
 
 _OWN_OPTIONS = ("path", "format", "task", "on_error")
 """What commands have options of their own for."""
+
+SETTINGS = ("--set", "--encoding")
+PLACES = ("--device", "--precision", "--batch-tokens")
+SHARED: dict[str, dict[str, Any]] = {
+    "recipe": {"help": "a TOML file, or the name of a shipped recipe"},
+    "--abstain": {"action": "store_true", "help": "leave out predictions below their threshold"},
+    "--batch-tokens": {
+        "type": int,
+        "metavar": "N",
+        "help": "padded tokens per batch (default: 1024 on a CPU, 16384 elsewhere)",
+    },
+    "--device": {"help": "cpu, cuda:1 … (default: a GPU if there is one)"},
+    "--encoder": {"metavar": "NAME", "help": "the encoder (default: chosen for your data)"},
+    "--encoding": {
+        "metavar": "NAME",
+        "help": "encoding of the files, such as latin-1 (default: UTF-8)",
+    },
+    "--format": {"help": "format of the files (default: detected)"},
+    "--json": {"action": "store_true", "help": "print JSON"},
+    "--on": {
+        "choices": ("here", "ray"),
+        "default": "here",
+        "help": "where to train: this machine, or a Ray cluster (needs softf1[ray])",
+    },
+    "--on-error": {
+        "choices": ("raise", "skip"),
+        "default": "raise",
+        "help": "stop at a bad record (default), or skip and count it",
+    },
+    "--precision": {
+        "choices": ("auto", "fp32", "bf16", "fp16"),
+        "default": "auto",
+        "help": "auto (default): bf16 on a GPU that supports it, else fp32",
+    },
+    "--quiet": {"action": "store_true", "help": "show no progress"},
+    "--set": {
+        "action": "append",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "set an option of the reader, such as tag=3 or label=category",
+    },
+}
+"""Options that are the same in several verbs."""
+
+
+def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Adds options of `SHARED`."""
+    for name in names:
+        parser.add_argument(name, **SHARED[name])
+
+
+def add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Adds an option that is on where it is given."""
+    parser.add_argument(name, action="store_true", help=text)
+
+
+def add_number(
+    parser: argparse.ArgumentParser, name: str, text: str, *, default: int | None = None
+) -> None:
+    """Adds an option that takes a whole number."""
+    parser.add_argument(name, type=int, default=default, metavar="N", help=text)
 
 
 def add_scored(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +90,7 @@ def add_scored(parser: argparse.ArgumentParser) -> None:
         help="split of the recipe (default: test, or dev if there is no test)",
     )
     parser.add_argument("--format", help="format of FILE (default: that of the training data)")
-    add_settings(parser)
+    add_shared(parser, *SETTINGS)
 
 
 def read_scored(options: argparse.Namespace) -> dict[str, Any]:
@@ -42,40 +104,6 @@ def read_scored(options: argparse.Namespace) -> dict[str, Any]:
         "options": read_settings(options.set, options.encoding),
         **choose_places(options),
     }
-
-
-def add_on_error(parser: argparse.ArgumentParser) -> None:
-    """Adds what to do with a bad record."""
-    parser.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="stop at a bad record (default), or skip and count it",
-    )
-
-
-def add_on(parser: argparse.ArgumentParser) -> None:
-    """Adds where to train."""
-    parser.add_argument(
-        "--on",
-        choices=("here", "ray"),
-        default="here",
-        help="where to train: this machine, or a Ray cluster (needs softf1[ray])",
-    )
-
-
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Adds `--set` (repeatable) and `--encoding`."""
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set an option of the reader, such as tag=3 or label=category",
-    )
-    parser.add_argument(
-        "--encoding", metavar="NAME", help="encoding of the files, such as latin-1 (default: UTF-8)"
-    )
 
 
 def read_settings(items: Sequence[str], encoding: str | None = None) -> dict[str, object]:
@@ -100,20 +128,17 @@ def _setting(item: str) -> tuple[str, object]:
     return key, int(value) if value.lstrip("-").isdecimal() else value
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument("--device", help="cpu, cuda:1 … (default: a GPU if there is one)")
-    parser.add_argument(
-        "--precision",
-        choices=("auto", "fp32", "bf16", "fp16"),
-        default="auto",
-        help="auto (default): bf16 on a GPU that supports it, else fp32",
-    )
-    parser.add_argument(
-        "--batch-tokens",
-        type=int,
-        metavar="N",
-        help="padded tokens per batch (default: 1024 on a CPU, 16384 elsewhere)",
+def propose_for(options: argparse.Namespace, name: str) -> Proposal:
+    """Proposes a recipe for the files of `softf1 new` and `softf1 suspects`."""
+    from softf1.scaffold import propose_recipe
+
+    return propose_recipe(
+        options.data,
+        name=name,
+        task=options.task,
+        format=options.format,
+        options=read_settings(options.set, options.encoding),
+        encoder=options.encoder,
     )
 
 
@@ -146,12 +171,8 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
         folder: The default output folder, for the help text.
         seeds: The default number of seeds.
     """
-    parser.add_argument(
-        "--seeds", type=int, default=seeds, metavar="N", help=f"seeds per row (default {seeds})"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="parallel runs (default 1)"
-    )
+    add_number(parser, "--seeds", f"seeds per row (default {seeds})", default=seeds)
+    add_number(parser, "--jobs", "parallel runs (default 1)", default=1)
     parser.add_argument(
         "--out", type=Path, metavar="GRID", help=f"output folder (default: {folder})"
     )
@@ -162,12 +183,10 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
         metavar="POINTS",
         help="the smallest gain that matters to you (default 0.5)",
     )
-    add_on(parser)
-    parser.add_argument("--no-models", action="store_true", help="do not keep the weights")
-    parser.add_argument(
-        "--force", action="store_true", help="delete the grid in the folder and start over"
-    )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_shared(parser, "--on")
+    add_switch(parser, "--no-models", "do not keep the weights")
+    add_switch(parser, "--force", "delete the grid in the folder and start over")
+    add_shared(parser, "--quiet")
 
 
 def check_least(options: argparse.Namespace, **least: int) -> None:
@@ -226,16 +245,12 @@ def run_grid(
     return show_and_exit(comparison, folder)
 
 
-@contextmanager
-def choose_executor(options: argparse.Namespace, folder: Path) -> Iterator[Execute]:
-    """Returns the function that runs the jobs of a grid."""
+def choose_executor(options: argparse.Namespace, folder: Path) -> AbstractContextManager[Execute]:
+    """Returns the function that runs the jobs of a grid; it is closed at the end."""
     if options.on == "ray":
         from softf1.experiments.on_ray import Cluster
 
-        with closing(Cluster(options.jobs)) as cluster:
-            yield cluster
-        return
+        return closing(Cluster(options.jobs))
     from softf1.experiments.workers import Pool
 
-    with closing(Pool(options.jobs, logs=folder / "logs")) as pool:
-        yield pool
+    return closing(Pool(options.jobs, logs=folder / "logs"))

@@ -8,13 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from softf1.cli.options import (
-    add_on_error,
-    add_places,
-    add_settings,
-    choose_places,
-    read_settings,
-)
+from softf1.cli.options import PLACES, SETTINGS, add_shared, choose_places, read_settings
 from softf1.cli.show import print_problems
 from softf1.errors import InputError, printable
 
@@ -26,15 +20,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "input", metavar="INPUT", help="a file, with or without labels, or - for standard input"
     )
     parser.add_argument("--format", help="format of INPUT (default: that of the training data)")
-    add_settings(parser)
+    add_shared(parser, *SETTINGS)
     parser.add_argument(
         "--out", metavar="FILE", help="write to FILE, which appears when it is complete"
     )
-    parser.add_argument(
-        "--abstain", action="store_true", help="leave out predictions below their threshold"
-    )
-    add_on_error(parser)
-    add_places(parser)
+    add_shared(parser, "--abstain", "--on-error", *PLACES)
 
 
 def run(options: argparse.Namespace) -> int:

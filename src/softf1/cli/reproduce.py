@@ -6,7 +6,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from softf1.cli.options import add_grid_options, check_grid_options, choose_executor
+from softf1.cli.options import add_grid_options, add_switch, check_grid_options, choose_executor
 from softf1.cli.show import print_table, report_failed
 
 
@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="FOLDER", help="use FOLDER in place of data/ in the recipes"
     )
-    parser.add_argument("--dry-run", action="store_true", help="show what would run; train nothing")
+    add_switch(parser, "--dry-run", "show what would run; train nothing")
     add_grid_options(parser, "runs/reproduce", seeds=1)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from softf1.cli.options import add_on_error, add_settings, read_settings
+from softf1.cli.options import SETTINGS, add_number, add_shared, read_settings
 from softf1.cli.show import print_json, print_problems, print_table
 from softf1.errors import printable
 
 if TYPE_CHECKING:
-    from softf1.data.splits import Overlap
     from softf1.data.stats import Overview, Stats
 
 
@@ -19,14 +19,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", nargs="+", metavar="DATA", help="files, or hf:NAME; the first is the training data"
     )
-    parser.add_argument("--format", help="format of the files (default: detected)")
+    add_shared(parser, "--format")
     parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
-    parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="examples per batch (default: 32)"
-    )
-    add_on_error(parser)
-    add_settings(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_number(parser, "--batch-size", "examples per batch (default: 32)", default=32)
+    add_shared(parser, "--on-error", *SETTINGS, "--json")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,8 +41,16 @@ def run(options: argparse.Namespace) -> int:
     unseen = [describe_new_labels(corpora[0], other) for other in corpora[1:]]
     names = _name_files(options.data)
     overlaps = find_overlaps({name: c.texts for name, c in zip(names, corpora, strict=True)})
-    show = _print_json if options.json else _print_tables
-    show(stats, corpora, [note for note in unseen if note], overlaps)
+    notes = [note for note in unseen if note]
+    if options.json:
+        files = [_describe(*both) for both in zip(stats, corpora, strict=True)]
+        shared = [asdict(overlap) for overlap in overlaps]
+        print_json({"version": 1, "files": files, "unseen": notes, "overlaps": shared})
+        return 0
+    for both in zip(stats, corpora, strict=True):
+        _print_file(*both)
+    for note in [*notes, *map(str, overlaps)]:
+        print(printable(note))
     return 0
 
 
@@ -58,45 +62,31 @@ def _name_files(paths: list[str]) -> list[str]:
     ]
 
 
-def _print_json(
-    stats: list[Stats], corpora: list[Overview], unseen: list[str], overlaps: list[Overlap]
-) -> None:
-    from dataclasses import asdict
-
-    files = [
-        {
-            **one.as_dict(),
-            "skipped": dict(corpus.problems.counts),
-            "changed": dict(corpus.problems.changes),
-            "notes": corpus.problems.notes,
-        }
-        for one, corpus in zip(stats, corpora, strict=True)
-    ]
-    shared = [asdict(overlap) for overlap in overlaps]
-    print_json({"version": 1, "files": files, "unseen": unseen, "overlaps": shared})
+def _describe(stats: Stats, corpus: Overview) -> dict[str, Any]:
+    return {
+        **stats.as_dict(),
+        "skipped": dict(corpus.problems.counts),
+        "changed": dict(corpus.problems.changes),
+        "notes": corpus.problems.notes,
+    }
 
 
-def _print_tables(
-    stats: list[Stats], corpora: list[Overview], unseen: list[str], overlaps: list[Overlap]
-) -> None:
-    for one, corpus in zip(stats, corpora, strict=True):
-        print(f"{printable(one.path)}: {one.examples:,} examples, {one.format}, {one.task}")
-        ratio = "no positives" if one.ratio is None else f"ratio {one.ratio:.2f}"
-        counts = f"{one.negatives:,} negatives, {one.positives:,} positives, {ratio}\n"
-        said = f"{counts}negative: {printable(one.negative)}; counted in {one.unit}"
-        print(printable(one.plain_labels) or said)
-        if one.nesting:
-            print(one.nesting)
-        print(f"the most frequent label occurs {one.spread:.1f} times as often as the rarest")
-        lengths = one.lengths
-        print(
-            f"words per example: median {lengths.median:,}, 99% have at most {lengths.most:,}, "
-            f"longest {lengths.longest:,} (line {lengths.line:,})"
-        )
-        _print_labels(one)
-        print_problems(one.path, corpus.problems)
-    for note in [*unseen, *map(str, overlaps)]:
-        print(printable(note))
+def _print_file(stats: Stats, corpus: Overview) -> None:
+    print(f"{printable(stats.path)}: {stats.examples:,} examples, {stats.format}, {stats.task}")
+    ratio = "no positives" if stats.ratio is None else f"ratio {stats.ratio:.2f}"
+    counts = f"{stats.negatives:,} negatives, {stats.positives:,} positives, {ratio}\n"
+    said = f"{counts}negative: {printable(stats.negative)}; counted in {stats.unit}"
+    print(printable(stats.plain_labels) or said)
+    if stats.nesting:
+        print(stats.nesting)
+    print(f"the most frequent label occurs {stats.spread:.1f} times as often as the rarest")
+    lengths = stats.lengths
+    print(
+        f"words per example: median {lengths.median:,}, 99% have at most {lengths.most:,}, "
+        f"longest {lengths.longest:,} (line {lengths.line:,})"
+    )
+    _print_labels(stats)
+    print_problems(stats.path, corpus.problems)
 
 
 def _print_labels(stats: Stats) -> None:

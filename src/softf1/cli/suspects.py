@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softf1.cli.options import add_on, add_settings, check_least, choose_executor, read_settings
+from softf1.cli.options import (
+    SETTINGS,
+    add_number,
+    add_shared,
+    add_switch,
+    check_least,
+    choose_executor,
+    propose_for,
+)
 from softf1.cli.show import points, print_table
 from softf1.errors import InputError, printable
 
@@ -22,39 +30,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help="one to three files, or hf:NAME; or a recipe, to check all its files",
     )
-    parser.add_argument("--format", help="format of the files (default: detected)")
+    add_shared(parser, "--format")
     parser.add_argument("--task", help="tagging, pairs or classification (default: detected)")
-    parser.add_argument(
-        "--encoder", metavar="NAME", help="the encoder (default: chosen for your data)"
-    )
-    add_settings(parser)
-    parser.add_argument(
-        "--folds",
-        type=int,
-        default=5,
-        metavar="N",
-        help="number of folds, one model each (default 5)",
-    )
+    add_shared(parser, "--encoder", *SETTINGS)
+    add_number(parser, "--folds", "number of folds, one model each (default 5)", default=5)
     parser.add_argument("--epochs", type=float, metavar="N", help="epochs per model")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of all models")
-    parser.add_argument(
-        "--top",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="number of suspects to list (default 1000)",
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="models to train in parallel (default 1)"
-    )
+    add_number(parser, "--seed", "seed of all models")
+    add_number(parser, "--top", "number of suspects to list (default 1000)", default=1000)
+    add_number(parser, "--jobs", "models to train in parallel (default 1)", default=1)
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="output folder (default: runs/NAME-suspects)"
     )
-    add_on(parser)
-    parser.add_argument(
-        "--force", action="store_true", help="delete the folder's results and start over"
-    )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_shared(parser, "--on")
+    add_switch(parser, "--force", "delete the folder's results and start over")
+    add_shared(parser, "--quiet")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,7 +74,6 @@ def make_recipe(options: argparse.Namespace) -> Recipe:
     from softf1.experiments.search import BASELINE
     from softf1.recipe import check_recipe, read_recipe, with_values
     from softf1.recipe.loading import list_recipes
-    from softf1.scaffold import propose_recipe
 
     changes = {"train.epochs": options.epochs, "train.seed": options.seed}
     first = options.data[0]
@@ -98,14 +86,8 @@ def make_recipe(options: argparse.Namespace) -> Recipe:
         recipe = read_recipe(first)
         changes["encoder.name"] = options.encoder
     else:
-        recipe = propose_recipe(
-            options.data,
-            name=Path(first).stem.partition(".")[0].replace(":", "-") or "data",
-            task=options.task,
-            format=options.format,
-            options=read_settings(options.set, options.encoding),
-            encoder=options.encoder,
-        ).recipe
+        name = Path(first).stem.partition(".")[0].replace(":", "-") or "data"
+        recipe = propose_for(options, name).recipe
         changes |= {"loss.name": BASELINE, "eval.tune": False}
     recipe = with_values(recipe, {k: v for k, v in changes.items() if v is not None})
     check_recipe(recipe)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from softf1.cli.options import add_grid_options, check_grid_options, run_grid
+from softf1.cli.options import add_grid_options, add_shared, check_grid_options, run_grid
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 sweep`."""
-    parser.add_argument("recipe", help="a TOML file, or the name of a shipped recipe")
+    add_shared(parser, "recipe")
     parser.add_argument(
         "values",
         nargs="+",

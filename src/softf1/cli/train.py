@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from softf1.cli.options import add_shared, add_switch
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 train`."""
@@ -16,14 +18,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="change keys of the recipe, such as train.lr=3e-5",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/NAME-LOSS-sSEED)")
-    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
-    parser.add_argument(
-        "--force", action="store_true", help="delete the run in the folder and start over"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check recipe, data and memory; train nothing"
-    )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_switch(parser, "--resume", "continue from the last checkpoint")
+    add_switch(parser, "--force", "delete the run in the folder and start over")
+    add_switch(parser, "--dry-run", "check recipe, data and memory; train nothing")
+    add_shared(parser, "--quiet")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,33 +9,24 @@ adversarial step, is a variant like any other: `search.add_noise`.)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from softf1.experiments.comparison import find_differences, write_comparison
-from softf1.experiments.grid import Execute, Grid, RunSpec, lock_grid, make_run, name_run
+from softf1.experiments.grid import Execute, Grid, RunSpec, lock_grid, make_run
 from softf1.experiments.meter import Meter
 from softf1.experiments.references import add_reference
 from softf1.experiments.search import (
     BASELINE,
-    EPOCHS,
-    KEEP,
     MATCHED,
-    SHARES,
     TUNED,
     Level,
-    Trial,
     Values,
     add_noise,
-    halve,
+    choose_settings,
+    list_costs,
     list_settings,
-    list_trials,
-    raise_equals,
-    rank_score,
-    read_trial,
     same_start,
-    split_variant,
     stretch,
 )
 from softf1.experiments.statistics import plan_seeds
@@ -43,9 +34,6 @@ from softf1.recipe import Recipe, with_values
 
 CHOICE = "first within a standard error of the best on dev"
 """How settings are chosen; a text in `grid.json`."""
-
-TUNING_SEED = 9_999_999
-"""The seed of the trials: one that a comparison is unlikely to use."""
 
 
 def compare(
@@ -98,7 +86,8 @@ def compare(
         grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(losses))
         grid.content |= {"seeds": list(seeds), "tune": tune, "choice": CHOICE}
         grid.content["matched"] = grid.earlier.get("matched") if controls else None
-        with Meter(*_size(settings, seeds, tune), quiet=quiet) as meter:
+        costs = [*list_costs(settings, tune), *[1.0] * len(seeds) * len(settings)]
+        with Meter(sum(costs), len(costs), quiet=quiet) as meter:
             chosen = choose_settings(grid, settings, tune, meter)
             variants = Runs(grid, chosen, losses, meter)
             variants.run({variant: list(seeds) for variant in chosen})
@@ -110,23 +99,6 @@ def compare(
             add_reference(name, grid)
         grid.write()
         return write_comparison(grid, gain=gain)
-
-
-def _size(
-    settings: dict[str, list[Values]], seeds: Sequence[int], tune: Level
-) -> tuple[float, int]:
-    """The cost and the number of all runs."""
-    costs = [1.0] * len(seeds) * len(settings)
-    for variant, own in settings.items():
-        costs += list_trials(len(own), SHARES[tune], keep=KEEP[tune])
-        costs += _epochs(variant, tune)
-    return sum(costs), len(costs)
-
-
-def _epochs(variant: str, tune: Level) -> tuple[float, ...]:
-    """The epoch factors to try; none for a variant that fixes its epochs."""
-    fixed = split_variant(variant)[1].keys() & {"train.epochs", "train.max_steps"}
-    return () if fixed else EPOCHS[tune]
 
 
 class Runs:
@@ -204,88 +176,6 @@ class Runs:
         """The next seeds up to this many; the same ones for every variant."""
         last = self.seeds[variant][-1]
         return range(last + 1, last + 1 + count - len(self.seeds[variant]))
-
-
-def choose_settings(
-    grid: Grid, settings: dict[str, list[Values]], tune: Level, meter: Meter
-) -> dict[str, Values]:
-    """Chooses the setting of every variant on dev; the trials of all variants run together.
-
-    Short runs choose learning rate and option; two full runs of that setting choose the epochs.
-    """
-
-    def measure(trials: list[tuple[str, int, float]]) -> list[Trial]:
-        runs = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
-        results = grid.run(runs, meter)
-        measured = [read_trial(grid.folder / run.folder, results.get(run.id)) for run in runs]
-        known = {trial["folder"] for trial in grid.content["tuning"]}
-        grid.content["tuning"] += [
-            _describe_trial(run, trial, results.get(run.id), grid)
-            for run, trial in zip(runs, measured, strict=True)
-            if run.folder not in known
-        ]
-        return measured
-
-    def score(trials: list[tuple[str, int, float]]) -> list[float | None]:
-        measured = measure(trials)
-        if trials[0][-1] != SHARES[tune][-1]:  # ties with the best are resolved at the end
-            return [trial.score for trial in measured]
-        variants = groupby(zip(trials, measured, strict=True), key=lambda one: one[0][0])
-        return [score for _, own in variants for score in raise_equals([trial for _, trial in own])]
-
-    numbers = {loss: range(len(own)) for loss, own in settings.items()}
-    best = halve(numbers, SHARES[tune], score, keep=KEEP[tune])
-    trials = [
-        (variant, number, by) for variant, number in best.items() for by in _epochs(variant, tune)
-    ]
-    measured = zip(trials, measure(trials) if trials else (), strict=True)
-    longer = {
-        variant: choose_epochs([(by, trial) for (_, _, by), trial in own])
-        for variant, own in groupby(measured, key=lambda one: one[0][0])
-    }
-    chosen = {variant: settings[variant][number] for variant, number in best.items()}
-    return {
-        variant: own | stretch(with_values(grid.recipe, own), longer.get(variant, 1.0))
-        for variant, own in chosen.items()
-    }
-
-
-def choose_epochs(trials: Sequence[tuple[float, Trial]]) -> float:
-    """Chooses the first epoch factor whose dev score is as good as the best."""
-    ranks = list(map(rank_score, raise_equals([trial for _, trial in trials])))
-    return trials[ranks.index(max(ranks))][0]
-
-
-def make_trial(variant: str, number: int, values: Values, share: float, grid: Grid) -> RunSpec:
-    """Makes a run of one setting over a share of the steps."""
-    name = name_run(variant, f"{number}-{round(100 * share)}")
-    short = stretch(with_values(grid.recipe, values), share)
-    return RunSpec(
-        id=name,
-        label=variant,
-        loss=values["loss.name"],
-        seed=TUNING_SEED,
-        values={
-            **same_start(variant, grid.recipe),
-            **values,
-            **short,
-            "task.test": None,
-            "train.seed": TUNING_SEED,
-            "eval.tune": False,
-        },
-        trial=True,
-        cost=share,
-    )
-
-
-def _describe_trial(
-    run: RunSpec, trial: Trial, result: dict[str, Any] | None, grid: Grid
-) -> dict[str, Any]:
-    shown: dict[str, Any] = {"loss": run.label, "values": run.values, "score": trial.score}
-    shown |= {"steps": result and result["steps"], "share": run.cost, "folder": run.folder}
-    shown["counted"] = trial.pseudo is not None
-    error = grid.errors.get(run.id)
-    return shown | ({"error": error} if error else {})
 
 
 def make_runs(

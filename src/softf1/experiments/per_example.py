@@ -236,12 +236,10 @@ def calibration_error(lines: Sequence[Line]) -> float | None:
 def _confidences(line: Line) -> list[tuple[float, bool]]:
     """Confidences of a line, and whether each prediction was right."""
     gold, given = line["gold"], line.get("probabilities") or {}
-    sure = line.get("confidence", given.get(line.get("label")))
-    if line.get("abstained") and "labels" not in line:
-        return []
     if "labels" in line:
         return [(share, label in gold) for label, share in given.items()]
-    if sure is None:
+    sure = line.get("confidence", given.get(line.get("label")))
+    if sure is None or line.get("abstained"):
         return []
     if "tags" in line:
         right = [tag == other for tag, other in zip(line["tags"], gold, strict=True)]

@@ -19,7 +19,7 @@ import numpy as np
 
 from softf1.errors import InputError
 from softf1.experiments.grid import Grid, RunSpec
-from softf1.tasks.registry import list_tasks, load_task, make_task, save_task
+from softf1.tasks.registry import load_task, make_task, save_task
 from softf1.training.datasets import read_parts
 from softf1.training.evaluation import write_predictions
 from softf1.training.run_folder import finish_run, identify, list_changes
@@ -53,9 +53,6 @@ def list_references(recipe: Recipe) -> tuple[str, ...]:
     """
     from softf1.tasks.classification import Classification
 
-    kinds = list_tasks()
-    if recipe.task.kind not in kinds:
-        return ()
     task = make_task(recipe.task.kind, **recipe.task.options)
     rows = (MAJORITY,) if hasattr(task, "fit_majority") else ()
     return (*rows, TFIDF) if isinstance(task, Classification) else rows

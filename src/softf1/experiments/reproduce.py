@@ -24,7 +24,7 @@ from softf1.experiments.tables import (
     compare_counts,
     derive_figure,
     is_printed,
-    load_present,
+    load_table_recipe,
     read_losses,
     weigh_classes,
     write_rebalanced,
@@ -128,7 +128,7 @@ class Reproduction:
         """Runs the rows of one dataset."""
         measured, encoder, remark = None, part.encoder, part.note
         try:
-            recipe = load_present(part.recipe, self.overrides, self.data, part.values)
+            recipe = self.load(part)
         except InputError as error:
             remark = str(error)
         else:
@@ -152,6 +152,10 @@ class Reproduction:
                 line = add_ours(line, str(loss), measured, part, table)
             lines.append(line)
         return lines
+
+    def load(self, part: TablePart) -> Recipe:
+        """Loads the recipe of a part; raises if a file does not exist."""
+        return load_table_recipe(part.recipe, self.overrides, self.data, part.values, present=True)
 
     def measure(self, part: TablePart, recipe: Recipe) -> dict[str, Any]:
         """Runs the rows of a part that are not done yet."""
@@ -282,7 +286,7 @@ def compare_labels(table: PaperTable, run: Reproduction) -> tuple[list[str], Row
     )
     scores, remark = {}, ""
     try:
-        recipe = load_present(part.recipe, run.overrides, run.data)
+        recipe = run.load(part)
         if run.execute is None:
             raise InputError("can be run")
         measured = run.measure(part, recipe)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.experiments.grid import name_run
+from softf1.experiments.grid import Grid, RunSpec, name_run
 from softf1.experiments.per_example import count_run
 from softf1.losses import compared_losses, loss_facts
 from softf1.recipe import Recipe, check_recipe, with_values
@@ -27,6 +28,7 @@ from softf1.tasks.registry import load_task, make_task
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from softf1.experiments.meter import Meter
     from softf1.losses.registry import LossFacts
 
 Level = Literal["none", "small", "full"]
@@ -34,6 +36,9 @@ Values = dict[str, Any]
 
 TUNED = "+tuned"
 """Suffix of a variant that uses the runs of a loss, with thresholds tuned on dev."""
+
+TUNING_SEED = 9_999_999
+"""The seed of the trials: one that a comparison is unlikely to use."""
 
 BASELINE = "ce"
 MATCHED = "ce, matched compute"
@@ -295,6 +300,21 @@ def list_trials(settings: int, shares: Sequence[float], *, keep: int = 2) -> lis
     return trials
 
 
+def list_costs(settings: Mapping[str, Sequence[Values]], level: Level) -> list[float]:
+    """The length of every run of `choose_settings`, as a fraction of a full run."""
+    costs: list[float] = []
+    for variant, own in settings.items():
+        costs += list_trials(len(own), SHARES[level], keep=KEEP[level])
+        costs += list_epochs(variant, level)
+    return costs
+
+
+def list_epochs(variant: str, level: Level) -> tuple[float, ...]:
+    """The epoch factors to try; none for a variant that fixes its epochs."""
+    fixed = split_variant(variant)[1].keys() & {"train.epochs", "train.max_steps"}
+    return () if fixed else EPOCHS[level]
+
+
 class Trial(NamedTuple):
     """The dev score of a short run.
 
@@ -343,3 +363,75 @@ def _is_equal(trial: Trial, best: Trial) -> bool:
         return False
     error = np.std(best.pseudo - trial.pseudo, ddof=1) / math.sqrt(len(best.pseudo))
     return bool(best.score - trial.score <= error)
+
+
+def choose_settings(
+    grid: Grid, settings: Mapping[str, Sequence[Values]], level: Level, meter: Meter
+) -> dict[str, Values]:
+    """Chooses the setting of every variant on dev; the trials of all variants run together.
+
+    Short runs choose learning rate and option; two full runs of that setting choose the epochs.
+    """
+
+    def measure(trials: list[tuple[str, int, float]]) -> list[Trial]:
+        runs = [make_trial(loss, n, settings[loss][n], share, grid) for loss, n, share in trials]
+        results = grid.run(runs, meter)
+        measured = [read_trial(grid.folder / run.folder, results.get(run.id)) for run in runs]
+        known = {trial["folder"] for trial in grid.content["tuning"]}
+        grid.content["tuning"] += [
+            _describe_trial(run, trial, results.get(run.id), grid)
+            for run, trial in zip(runs, measured, strict=True)
+            if run.folder not in known
+        ]
+        return measured
+
+    def decide(trials: list[tuple[str, int, float]]) -> list[float | None]:
+        own = groupby(zip(trials, measure(trials), strict=True), key=lambda one: one[0][0])
+        return [score for _, some in own for score in raise_equals([trial for _, trial in some])]
+
+    def score(trials: list[tuple[str, int, float]]) -> list[float | None]:
+        if trials[0][-1] == SHARES[level][-1]:  # ties with the best are resolved at the end
+            return decide(trials)
+        return [trial.score for trial in measure(trials)]
+
+    numbers = {variant: range(len(own)) for variant, own in settings.items()}
+    best = halve(numbers, SHARES[level], score, keep=KEEP[level])
+    factors = {variant: own for variant in best if (own := list_epochs(variant, level))}
+    longer = halve(factors, [1.0], lambda own: decide([(v, best[v], by) for v, by, _ in own]))
+    chosen = {variant: settings[variant][number] for variant, number in best.items()}
+    return {
+        variant: own | stretch(with_values(grid.recipe, own), longer.get(variant, 1.0))
+        for variant, own in chosen.items()
+    }
+
+
+def make_trial(variant: str, number: int, values: Values, share: float, grid: Grid) -> RunSpec:
+    """Makes a run of one setting over a share of the steps."""
+    name = name_run(variant, f"{number}-{round(100 * share)}")
+    short = stretch(with_values(grid.recipe, values), share)
+    return RunSpec(
+        id=name,
+        label=variant,
+        loss=values["loss.name"],
+        seed=TUNING_SEED,
+        values={
+            **same_start(variant, grid.recipe),
+            **values,
+            **short,
+            "task.test": None,
+            "train.seed": TUNING_SEED,
+            "eval.tune": False,
+        },
+        trial=True,
+        cost=share,
+    )
+
+
+def _describe_trial(
+    run: RunSpec, trial: Trial, result: dict[str, Any] | None, grid: Grid
+) -> dict[str, Any]:
+    shown: dict[str, Any] = {"loss": run.label, "values": run.values, "score": trial.score}
+    shown |= {"steps": result and result["steps"], "share": run.cost, "folder": run.folder}
+    shown["counted"] = trial.pseudo is not None
+    error = grid.errors.get(run.id)
+    return shown | ({"error": error} if error else {})

@@ -10,13 +10,14 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from softf1.data import read
 from softf1.data.rebalance import rebalance
 from softf1.errors import InputError
-from softf1.files import new_file
+from softf1.files import write_text
 from softf1.options import nearest
 from softf1.recipe import Recipe, read_recipe, with_values
 from softf1.recipe.loading import parse_override
@@ -143,7 +144,12 @@ def find_table(name: str) -> PaperTable:
 
 
 def load_table_recipe(
-    name: str, overrides: Sequence[str], data: Path | None, values: dict[str, Any] | None = None
+    name: str,
+    overrides: Sequence[str],
+    data: Path | None,
+    values: dict[str, Any] | None = None,
+    *,
+    present: bool = False,
 ) -> Recipe:
     """Loads the recipe of a part, with its files in another folder than `data` if given.
 
@@ -152,19 +158,13 @@ def load_table_recipe(
         overrides: Changes by the user, for all parts.
         data: The folder to use instead of the recipes' `data/`.
         values: Changes by the table.
+        present: Raise if a file of the recipe does not exist.
     """
     recipe = with_values(read_recipe(name), values or {})
     if data is not None:
         recipe = with_values(recipe, {key: _moved(path, data) for key, path in _paths(recipe)})
-    return with_values(recipe, dict(map(parse_override, overrides)))
-
-
-def load_present(
-    name: str, overrides: Sequence[str], data: Path | None, values: dict[str, Any] | None = None
-) -> Recipe:
-    """The same; raises if a file of the recipe does not exist."""
-    recipe = load_table_recipe(name, overrides, data, values)
-    if missing := missing_files(recipe):
+    recipe = with_values(recipe, dict(map(parse_override, overrides)))
+    if present and (missing := missing_files(recipe)):
         raise InputError(f"needs {', '.join(missing)}")
     return recipe
 
@@ -189,17 +189,15 @@ def list_ready(overrides: Sequence[str], data: Path | None) -> tuple[list[str], 
     """Lists all tables and their missing files: headings and rows."""
     rows = []
     for table in read_tables().values():
-        recipes = table.recipes()
-        here, files = [], []
-        for name in recipes:
+        missing = []
+        for name in table.recipes():
             try:
-                missing = missing_files(load_table_recipe(name, overrides, data))
+                missing.append(missing_files(load_table_recipe(name, overrides, data)))
             except InputError as error:
-                missing = [str(error)]
-            here += [] if missing else [name]
-            files += missing
-        ready = f"{len(here)} of {len(recipes)}" if recipes else "needs no data"
-        rows.append([table.id, table.title, ready, ", ".join(dict.fromkeys(files))])
+                missing.append([str(error)])
+        ready = f"{missing.count([])} of {len(missing)}" if missing else "needs no data"
+        files = dict.fromkeys(chain.from_iterable(missing))
+        rows.append([table.id, table.title, ready, ", ".join(files)])
     return ["table", "what", "datasets here", "files that are missing"], rows
 
 
@@ -228,16 +226,12 @@ def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
     )
     positive = recipe.task.options.get("positive", "1")
     made = rebalance(pairs, variant, seed=0, positive=positive, held_out=held_out)
-    with new_file(path) as file:
-        file.write(("\t".join(HEADS) + "\n").encode())
-        for number, pair in enumerate(made):
-            file.write(_line(number, pair).encode())
+    lines = ["\t".join(HEADS)]
+    for number, pair in enumerate(made):
+        texts = (" ".join(text.split()) for text in (pair.first, pair.second))
+        lines.append("\t".join([str(number), "0", "0", *texts, str(pair.label)]))
+    write_text(path, "\n".join(lines) + "\n")
     return path
-
-
-def _line(number: int, pair: PairExample) -> str:
-    texts = (" ".join(text.split()) for text in (pair.first, pair.second))
-    return "\t".join([str(number), "0", "0", *texts, str(pair.label)]) + "\n"
 
 
 def compare_counts(
@@ -272,8 +266,8 @@ def weigh_classes(
     counted: dict[str, int] = {}
     remarks: Rows = []
     try:
-        stats = _describe_train(load_present(table.rest["recipe"], overrides, data))
-        counted = {one.label: one.count for one in stats.labels}
+        recipe = load_table_recipe(table.rest["recipe"], overrides, data, present=True)
+        counted = {one.label: one.count for one in _describe_train(recipe).labels}
     except InputError as error:
         remarks = [[str(error)]]
     ours = [counted.get(label, "") for label in labels]

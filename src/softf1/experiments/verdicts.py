@@ -82,8 +82,6 @@ def name_needs(difference: Difference, *, gain: float) -> str:
         return f"a true gain of {points} would have been seen 4 times out of 5"
     if seeds is not None:
         return f"a gain of {points} would need {seeds} seeds"
-    if not difference.examples:
-        return f"more seeds alone cannot show a gain of {points}"
     examples = examples_needed(difference.sd_examples, difference.examples, gain)
     if examples <= difference.examples:
         return f"more seeds alone cannot show a gain of {points}"

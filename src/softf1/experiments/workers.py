@@ -20,28 +20,20 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, as_completed
 from pathlib import Path
 from time import monotonic
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from typing import IO, Any, TextIO
 
 from softf1.errors import InputError
 from softf1.experiments.grid import TRAIN, Done, Job
 from softf1.files import write_text
 from softf1.recipe import build_recipe
 
-if TYPE_CHECKING:
-    Waiting = queue.SimpleQueue[tuple[Job, "Call"] | None]
+Waiting = queue.SimpleQueue[tuple[Job, Future[Done]] | None]
 
 PATIENCE = 20.0
 """Seconds a worker has to save its checkpoint when it is told to stop."""
-
-
-class Call:
-    """A caller that waits for results, until it is cancelled."""
-
-    def __init__(self) -> None:
-        self.answers: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
-        self.wanted = True
 
 
 class Pool:
@@ -80,20 +72,18 @@ class Pool:
 
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Done]:
         """Runs all jobs; yields each one when it is done."""
-        call = Call()
+        answers: list[Future[Done]] = [Future() for _ in jobs]
         with self.lock:
             if self.closed:
                 raise KeyboardInterrupt
-            for job in jobs:
-                self.waiting.put((job, call))
+            for waiting_job in zip(jobs, answers, strict=True):
+                self.waiting.put(waiting_job)
         try:
-            for _ in jobs:
-                answer = call.answers.get()
-                if isinstance(answer, BaseException):
-                    raise answer
-                yield answer
+            for answer in as_completed(answers):
+                yield answer.result()
         finally:
-            call.wanted = False
+            for answer in answers:
+                answer.cancel()
 
     def close(self) -> None:
         """Stops the processes; callers that wait for one get an error."""
@@ -108,16 +98,15 @@ class Pool:
 
 def _drive(worker: Worker, waiting: Waiting) -> None:
     while (waiting_job := waiting.get()) is not None:
-        job, call = waiting_job
-        if not call.wanted:
+        job, answer = waiting_job
+        if not answer.set_running_or_notify_cancel():
             continue
         try:
-            first = worker.do(job)
             # A run continues from its checkpoint, so a worker killed for memory may succeed now.
-            done = worker.do(job) if first is None else first
-            call.answers.put(done or Done(job.id, None, worker.last_words()))
+            done = worker.do(job) or worker.do(job)
+            answer.set_result(done or Done(job.id, None, worker.last_words()))
         except BaseException as error:  # noqa: BLE001 - raised in the caller
-            call.answers.put(error)
+            answer.set_exception(error)
 
 
 class Worker:

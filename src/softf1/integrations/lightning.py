@@ -11,18 +11,14 @@ Works with `lightning` and `pytorch_lightning` alike: it imports neither.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
 
 import torch
+from torch import Tensor, nn
 
 from softf1.losses import ConsistentLoss, WindowLoss, backward_exact
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from torch import Tensor, nn
 
 
 class ExactLossMixin:

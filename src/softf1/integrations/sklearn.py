@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
+from itertools import compress, islice
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +20,7 @@ from softf1.data.examples import PairExample, TextExample
 from softf1.data.language import guess_language
 from softf1.data.splits import put_aside, text_of
 from softf1.models.encoders import MINILM, is_at_hand, list_encoders
-from softf1.recipe import build_recipe, check_recipe
+from softf1.recipe import Recipe, build_recipe, check_recipe
 from softf1.training.evaluation import predict_logits
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from softf1.losses._core import Scheme
-    from softf1.recipe import Recipe
 
     Text = str | tuple[str, str]
 
@@ -139,13 +138,13 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803 — scikit-learn's name
         """Trains a model."""
-        texts, (labels, several) = read_texts(X), self._read_labels(y)
+        texts, labels = read_texts(X), self._read_labels(y)
         check_consistent_length(texts, labels)
         examples = [make_example(*pair) for pair in zip(texts, labels, strict=True)]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         data = split_dev(examples, labels, share=self.dev_share, seed=seed)
         self.encoder_ = choose_encoder(examples) if self.encoder == AUTO else self.encoder
-        recipe = self._recipe(seed, pairs=isinstance(examples[0], PairExample), several=several)
+        recipe = self._recipe(examples[0].task, seed)
         check_recipe(recipe)
         with TemporaryDirectory() as folder:
             self.result_ = train_run(recipe, folder, quiet=not self.verbose, data=data)
@@ -154,7 +153,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Returns the probability of each class, in the order of `classes_`."""
-        names = [str(label) for label in self._found().classes_]
+        check_is_fitted(self)
+        names = [str(label) for label in self.classes_]
         rows = [
             [item["probabilities"].get(name, 0.0) for name in names] for item in self._decide(X)
         ]
@@ -162,7 +162,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Returns a label each, or a 0/1 matrix of them."""
-        numbers = {str(label): i for i, label in enumerate(self._found().classes_)}
+        check_is_fitted(self)
+        numbers = {str(label): i for i, label in enumerate(self.classes_)}
         predictions = self._decide(X)
         if self.multi_label_:
             matrix = np.zeros((len(predictions), len(numbers)), dtype=np.int64)
@@ -171,10 +172,6 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             return matrix
         chosen: NDArray[Any] = self.classes_[[numbers[item["label"]] for item in predictions]]
         return chosen
-
-    def _found(self) -> Self:
-        check_is_fitted(self)
-        return self
 
     def _decide(self, texts: ArrayLike) -> list[dict[str, Any]]:
         model, task, tokenizer = self.loaded_
@@ -195,8 +192,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         state: dict[str, Any] = super().__getstate__()
         return state
 
-    def _read_labels(self, y: ArrayLike) -> tuple[list[tuple[str, ...]], bool]:
-        """Sets `classes_`; returns the names of the labels of each text."""
+    def _read_labels(self, y: ArrayLike) -> list[tuple[str, ...]]:
+        """Sets `classes_` and `multi_label_`; returns the names of the labels of each text."""
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target is None"
@@ -209,13 +206,13 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.multi_label_ = type_of_target(y) == "multilabel-indicator"
         if self.multi_label_:
             self.classes_ = np.arange(given.shape[1])
-            return [tuple(map(str, np.flatnonzero(row))) for row in given], True
+            return [tuple(map(str, np.flatnonzero(row))) for row in given]
         self.classes_ = np.unique(given)
         if len(self.classes_) < 2:
             raise ValueError(f"wanted 2 classes or more, got only one class, {self.classes_}")
-        return [(str(label),) for label in given.ravel()], False
+        return [(str(label),) for label in given.ravel()]
 
-    def _recipe(self, seed: int, *, pairs: bool, several: bool) -> Recipe:
+    def _recipe(self, kind: str, seed: int) -> Recipe:
         for key, own in (("name", "encoder"), ("lora", "lora")):
             if key in (self.encoder_options or {}):
                 raise ValueError(f"encoder_options: set {key!r} by the parameter {own}")
@@ -224,12 +221,12 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         usual = SCRATCH_RATE if scratch else RATES.get(self.encoder_, PRETRAINED_RATE)
         usual *= LORA_FACTOR if lora is not None else 1
         passes = SCRATCH_EPOCHS if scratch else PRETRAINED_EPOCHS
-        two = len(self.classes_) == 2 and not several
+        two = len(self.classes_) == 2 and not self.multi_label_
         tables: dict[str, dict[str, Any]] = {
             "task": {
-                "kind": (PairExample if pairs else TextExample).task,
+                "kind": kind,
                 "train": "memory",
-                "multi_label": several,
+                "multi_label": self.multi_label_,
                 "max_length": self.max_length,
                 "positive": str(self.classes_[1]) if two else None,
             },
@@ -337,13 +334,9 @@ def split_dev(
     """
     different = dict(zip(map(text_of, examples), labels, strict=True))
     enough = any(round(share * count) for count in Counter(different.values()).values())
-    aside = put_aside(examples, share, seed=seed) if enough else np.zeros(len(examples), np.bool_)
-    if not aside.any():
+    if not enough or not (aside := put_aside(examples, share, seed=seed)).any():
         return {"train": list(examples), "dev": list(examples)}
-    parts: dict[str, list[Any]] = {"train": [], "dev": []}
-    for example, chosen in zip(examples, aside.tolist(), strict=True):
-        parts["dev" if chosen else "train"].append(example)
-    return parts
+    return {"train": list(compress(examples, ~aside)), "dev": list(compress(examples, aside))}
 
 
 def _is_pair(row: tuple[Any, ...]) -> bool:

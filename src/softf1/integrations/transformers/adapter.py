@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from softf1.integrations.transformers.targets import IGNORE, pair_up
 from softf1.losses import CompoundLoss, CrossEntropyLoss, FocalLoss, WindowLoss, make_loss
@@ -27,8 +27,6 @@ from softf1.losses._sums import has_batch_level, take_sums
 from softf1.training.processes import count_ranks
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from softf1.losses._core import Statistics
 
 MIXIN = "SoftF1Trainer, or your Trainer with ExactLossMixin, takes the same compute_loss_func"
@@ -69,8 +67,10 @@ class TrainerLoss:
     def __init__(
         self, loss: nn.Module, *, shift: bool | None, statistics: Statistics, decay: float
     ) -> None:
-        for part in parts(loss):
-            _check_part(getattr(part, "options", {}))
+        for options in (getattr(part, "options", {}) for part in parts(loss)):
+            for name, wanted in (("reduction", "mean"), ("ignore_index", IGNORE)):
+                if options.get(name, wanted) != wanted:
+                    raise ValueError(f"the Trainer needs {name}={wanted!r}, got {options[name]!r}")
         self.loss, self.shift = loss, shift
         self.statistics, self.decay = statistics, decay
         self._step: Step | None = None
@@ -113,15 +113,11 @@ class TrainerLoss:
             return self._whole(logits, target) / (1 if items in here else count_ranks())
         if getattr(self.loss, "schedule", None) is not None:
             raise ValueError(f"a schedule needs to know the step: {MIXIN}")
-        step = self._enter(num_items_in_batch, items, here, logits.device)
-        step.add(here)
-        return self._part(step, logits, target, here)
-
-    def _enter(self, key: Any, items: int, here: LabelTotals, device: torch.device) -> Step:
-        """Returns the step of this micro-batch; the Trainer passes one object per step."""
+        key = num_items_in_batch  # the Trainer passes one object per step
         if self._step is None or self._step.key is not key:
-            self._step = Step(key, items, here, before=self._step, device=device)
-        return self._step
+            self._step = Step(key, items, here, before=self._step, device=logits.device)
+        self._step.add(here)
+        return self._part(self._step, logits, target, here)
 
     def _part(self, step: Step, logits: Tensor, target: Tensor, here: LabelTotals) -> Tensor:
         if step.is_whole and count_ranks() == 1:
@@ -132,7 +128,11 @@ class TrainerLoss:
                 raise ValueError(
                     f"{obstacle} over several micro-batches takes two passes over them: {MIXIN}"
                 )
-            value = self._over_ranks(logits, target)
+            # A step of one micro-batch per rank: both passes share its logits.
+            window = WindowLoss(self.loss)
+            window.collect(logits, target)
+            window.reduce()
+            value: Tensor = window(logits, target)
             return value / count_ranks() if step.multiplied else value
         sums = torch.cat(take_sums(self.loss, logits, target, None), dim=1)
         labels_in_row = 1 if softmax else logits.shape[-1]
@@ -146,14 +146,6 @@ class TrainerLoss:
 
     def _whole(self, logits: Tensor, target: Tensor) -> Tensor:
         value: Tensor = self.loss(logits, target)
-        return value
-
-    def _over_ranks(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Returns the loss of a step of one micro-batch per rank; both passes share its logits."""
-        window = WindowLoss(self.loss)
-        window.collect(logits, target)
-        window.reduce()
-        value: Tensor = window(logits, target)
         return value
 
     def _obstacle(self, *, softmax: bool) -> str | None:
@@ -170,12 +162,6 @@ class TrainerLoss:
 def parts(loss: nn.Module) -> list[nn.Module]:
     """Returns the parts of a compound loss, or the loss itself."""
     return list(loss.parts) if isinstance(loss, CompoundLoss) else [loss]
-
-
-def _check_part(options: dict[str, Any]) -> None:
-    for name, wanted in (("reduction", "mean"), ("ignore_index", IGNORE)):
-        if options.get(name, wanted) != wanted:
-            raise ValueError(f"the Trainer needs {name}={wanted!r}, got {options[name]!r}")
 
 
 def _one_number(items: Any) -> int:
@@ -230,8 +216,7 @@ class Step:
 
     def add(self, micro_batch: LabelTotals) -> None:
         """Adds a micro-batch."""
-        seen, given = (a + b for a, b in zip(self.counted, micro_batch, strict=True))
-        self.counted = LabelTotals(seen, given)
+        self.counted = LabelTotals(*map(sum, zip(self.counted, micro_batch, strict=True)))
 
 
 def gather_numbers(numbers: Sequence[int], device: torch.device) -> list[list[int]]:

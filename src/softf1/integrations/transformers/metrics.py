@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from transformers import TrainerCallback
@@ -51,28 +51,23 @@ class TagMetrics:
 
     def __call__(self, prediction: Any) -> dict[str, float]:
         """Returns micro precision, recall and F1 of spans, and their macro F1."""
-        logits, gold, lengths = self._flat(prediction)
+        logits, gold, lengths = take_labelled(prediction)
         return _describe(self._count(gold, logits.argmax(-1), lengths))
 
     def tune(self, prediction: Any) -> Decision:
         """Returns a bias for O, if it is clearly better than none."""
-        logits, gold, lengths = self._flat(prediction)
+        logits, gold, lengths = take_labelled(prediction)
         outside = list(self.labels).index(OUTSIDE)
         tuned = tune_biases(
             logits, gold, background=outside, count=self._count, average="micro", lengths=lengths
         )
-        return {"rule": tuned.rule, "biases": list(tuned.biases), "honest": dict(tuned.honest)}
+        return _decision(tuned, biases=tuned.biases)
 
     def _count(self, gold: Any, chosen: Any, lengths: Any) -> Counts:
         where = {"lengths": lengths, "tags": self.labels}
         if self.scheme is None:
             return count_lenient_ids(gold, chosen, **where)
         return count_strict_ids(gold, chosen, scheme=self.scheme, **where)
-
-    def _flat(self, prediction: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        logits, labels = unpack(prediction)
-        kept = labels != IGNORE
-        return logits[kept], labels[kept], kept.sum(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +88,7 @@ class ClassMetrics:
 
     def __call__(self, prediction: Any) -> dict[str, float]:
         """Returns accuracy, macro F1 and the scores of the positive class."""
-        logits, gold = self._flat(prediction)
+        logits, gold, _ = take_labelled(prediction)
         counts = count_classes_ids(gold, logits.argmax(-1), labels=self.labels)
         scores = {"accuracy": accuracy(counts), "macro_f1": counts.macro().f}
         if self.positive is not None:
@@ -103,7 +98,7 @@ class ClassMetrics:
 
     def tune(self, prediction: Any) -> Decision:
         """Returns a bias for the most frequent class, if it is clearly better than none."""
-        logits, gold = self._flat(prediction)
+        logits, gold, _ = take_labelled(prediction)
         tuned = tune_biases(
             logits,
             gold,
@@ -111,16 +106,11 @@ class ClassMetrics:
             count=self._count,
             average="macro" if self.positive is None else "micro",
         )
-        return {"rule": tuned.rule, "biases": list(tuned.biases), "honest": dict(tuned.honest)}
+        return _decision(tuned, biases=tuned.biases)
 
     def _count(self, gold: Any, chosen: Any, _: Any) -> Counts:
         counts = count_classes_ids(gold, chosen, labels=self.labels)
         return counts if self.positive is None else counts.only([self.positive])
-
-    def _flat(self, prediction: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        logits, labels = unpack(prediction)
-        kept = labels != IGNORE
-        return logits[kept], labels[kept]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +141,7 @@ class LabelSetMetrics:
         logits, gold = unpack(prediction)
         scores = np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
         tuned = tune_thresholds(scores, gold > 0, average=self.average)
-        decision = {"rule": tuned.rule, "thresholds": list(tuned.thresholds)}
-        return decision | {"honest": dict(tuned.honest)}
+        return _decision(tuned, thresholds=tuned.thresholds)
 
 
 def unpack(prediction: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -161,20 +150,22 @@ def unpack(prediction: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.asarray(logits[0] if isinstance(logits, tuple) else logits), np.asarray(labels)
 
 
+def take_labelled(prediction: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Returns logits and labels of the rows that are not −100, and how many each example has."""
+    logits, labels = unpack(prediction)
+    kept = labels != IGNORE
+    return logits[kept], labels[kept], kept.sum(-1)
+
+
+def _decision(tuned: Any, **numbers: Sequence[float]) -> Decision:
+    found = {name: list(own) for name, own in numbers.items()}
+    return {"rule": tuned.rule, **found, "honest": dict(tuned.honest)}
+
+
 def _describe(counts: Counts) -> dict[str, float]:
     micro = counts.micro()
     scores = {"precision": micro.precision, "recall": micro.recall, "f1": micro.f}
     return scores | {"macro_f1": counts.macro().f}
-
-
-class Tunable(Protocol):
-    """The interface of `TagMetrics`, `ClassMetrics` and `LabelSetMetrics`."""
-
-    def __call__(self, prediction: Any) -> dict[str, float]:
-        """Returns the scores without tuning."""
-
-    def tune(self, prediction: Any) -> Decision:
-        """Returns the tuned decision."""
 
 
 class Tune(TrainerCallback):
@@ -190,7 +181,7 @@ class Tune(TrainerCallback):
     The metrics get a `tuned_f1`, by cross-fitting: on items that it was not tuned on.
     """
 
-    def __init__(self, metrics: Tunable) -> None:
+    def __init__(self, metrics: TagMetrics | ClassMetrics | LabelSetMetrics) -> None:
         self.metrics = metrics
         self._latest: Decision | None = None
         self._by_step: dict[int, Decision] = {}

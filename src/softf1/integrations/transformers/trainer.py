@@ -188,7 +188,13 @@ class ExactLossMixin(Base):
         value, off = self._window.finish(), self._window.mismatch
         if not self._checked and off is not None:
             self._checked = True  # once, since reading it synchronises with the device
-            warn_of_difference(off.item())
+            if (share := off.item()) > PASSES_DIFFER:
+                warnings.warn(
+                    f"the two passes of a step differ by {share:.0%}: the model draws random "
+                    "numbers that torch does not know, or changes between them; the loss is not "
+                    "exact",
+                    stacklevel=3,
+                )
         return value
 
 
@@ -206,16 +212,6 @@ def blank_rows(logits: Tensor, target: Tensor) -> Callable[[Mapping[str, Any], T
         return {"logits": torch.zeros(*labels.shape, *classes, device=labels.device)}
 
     return blank
-
-
-def warn_of_difference(off: float) -> None:
-    """Warns if the two passes of a step differ."""
-    if off > PASSES_DIFFER:
-        warnings.warn(
-            f"the two passes of a step differ by {off:.0%}: the model draws random numbers that "
-            "torch does not know, or changes between them; the loss is not exact",
-            stacklevel=4,
-        )
 
 
 class SoftF1Trainer(ExactLossMixin, Trainer):

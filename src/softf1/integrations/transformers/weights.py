@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -50,18 +51,24 @@ def class_weights_from(
     tensor([2., 2.])
     """
     known = _declared(dataset, column) if classes is None else classes
-    names = None if isinstance(known, int | None) else list(known)
     if multi_label:
         return class_weights(_count_pairs(dataset, column), scheme, sigmoid=True, **options)
-    size = known if isinstance(known, int) else len(names or ())
-    counts = np.zeros(size, np.int64)
-    for ids in _chunks(dataset, column, names):
-        more = np.bincount(ids, minlength=len(counts))
-        if size and len(more) > size:
-            raise ValueError(f"wanted labels from 0 to {size - 1} in {column!r}, got {ids.max()}")
-        more[: len(counts)] += counts
-        counts = more
-    return class_weights(counts.tolist(), scheme, **options)
+    names = () if isinstance(known, int | None) else known
+    numbers = {name: number for number, name in enumerate(names)}
+    counts = Counter(
+        _number(label, numbers, column)
+        for values in _values(dataset, column)
+        for label in chain.from_iterable(map(_listed, values))
+        if label is not None
+    )
+    del counts[IGNORE]
+    low, high = min(counts, default=0), max(counts, default=-1)
+    if low < 0:
+        raise ValueError(f"wanted labels from 0 up, or {IGNORE}, in {column!r}, got {low}")
+    size = (known if isinstance(known, int) else len(numbers)) or high + 1
+    if high >= size:
+        raise ValueError(f"wanted labels from 0 to {size - 1} in {column!r}, got {high}")
+    return class_weights([counts[number] for number in range(size)], scheme, **options)
 
 
 def _declared(dataset: Any, column: str) -> list[str] | None:
@@ -69,22 +76,6 @@ def _declared(dataset: Any, column: str) -> list[str] | None:
     feature = (getattr(dataset, "features", None) or {}).get(column)
     names: list[str] | None = getattr(getattr(feature, "feature", feature), "names", None)
     return names
-
-
-def _chunks(
-    dataset: Iterable[Mapping[str, Any]], column: str, names: list[str] | None
-) -> Iterator[NDArray[np.int64]]:
-    """Yields the labels that count, as numbers, in chunks of rows."""
-    numbers = {name: number for number, name in enumerate(names or ())}
-    for values in _values(dataset, column):
-        flat = chain.from_iterable(map(_listed, values))
-        ids = [_number(label, numbers, column) for label in flat if label is not None]
-        array = np.array(ids, dtype=np.int64)
-        array = array[array != IGNORE]
-        if (array < 0).any():
-            got = array.min()
-            raise ValueError(f"wanted labels from 0 up, or {IGNORE}, in {column!r}, got {got}")
-        yield array
 
 
 def _listed(value: Any) -> list[Any]:
