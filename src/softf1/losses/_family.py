@@ -278,7 +278,7 @@ def easy_negatives(rows: Rows, link: Link, *, ratio: float, min_kept: int) -> Te
     probability stay; of equals the lower row. No host sync: how many stay is known on the device.
     """
     terms = rows.terms()
-    positive = terms & _positives(rows)
+    positive = terms & rows.positives()
     negative = terms & ~positive
     # In float64 the product is the one that a user computes in Python.
     wanted = (ratio * positive.sum(0).to(torch.float64)).ceil().clamp_min(min_kept)
@@ -286,10 +286,3 @@ def easy_negatives(rows: Rows, link: Link, *, ratio: float, min_kept: int) -> Te
     order = hardness.sort(dim=0, descending=True, stable=True).indices
     rank = torch.arange(len(hardness), device=wanted.device).unsqueeze(1)
     return negative.scatter(0, order, rank >= wanted) & negative
-
-
-def _positives(rows: Rows) -> Tensor:
-    """Returns (N, C) bool, y >= 0.5."""
-    if rows.gold is None:
-        return rows.y >= 0.5
-    return torch.zeros_like(rows.logits, dtype=torch.bool).scatter(1, rows.gold, rows.y >= 0.5)

@@ -90,11 +90,12 @@ class CompoundLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the sum of the parts' losses times their shares."""
-        values = [part(logits, target, mask) for part in self.parts]
-        shares = self.shares()
-        return torch.stack(
-            [share * value for share, value in zip(shares, values, strict=True)]
-        ).sum(0)
+        return self.combine([part(logits, target, mask) for part in self.parts])
+
+    def combine(self, values: Sequence[Tensor]) -> Tensor:
+        """Returns the sum of the parts' values times their shares."""
+        pairs = zip(self.shares(), values, strict=True)
+        return torch.stack([share * value for share, value in pairs]).sum(0)
 
     def extra_repr(self) -> str:
         """Shows mix and schedule."""
