@@ -90,19 +90,23 @@ class Shared(NamedTuple):
     check_labels: bool | None = None
     backend: Backend | None = None
 
+    def prepare(self, logits: Tensor, target: Tensor) -> Rows:
+        """Checks logits and target and brings them into one form."""
+        return prepare(
+            logits,
+            target,
+            mask=self.mask,
+            ignore_index=self.ignore_index,
+            check_labels=self.check_labels,
+        )
+
 
 def of_dice_family(loss: Callable[Given, Tensor]) -> Callable[Given, Tensor]:
     """Writes the shared options into signature and docstring of `loss(…, **shared)`."""
     own = inspect.signature(loss)
-    types = DiceFamilyOptions.__annotations__
     shared = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=types[name].__forward_arg__,
-        )
-        for name, default in Shared._field_defaults.items()
+        one.replace(kind=one.KEYWORD_ONLY, annotation=one.annotation.__forward_arg__)
+        for one in inspect.signature(Shared).parameters.values()
     ]
     kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
     loss.__signature__ = own.replace(parameters=[*kept, *shared])  # type: ignore[attr-defined]
@@ -159,13 +163,7 @@ def family_loss(
         return fused_family(
             logits, target, formula, shared, alpha=alpha, paper=paper, kernel=kernel
         )
-    rows = prepare(
-        logits,
-        target,
-        mask=shared.mask,
-        ignore_index=shared.ignore_index,
-        check_labels=shared.check_labels,
-    )
+    rows = shared.prepare(logits, target)
     refuse_degenerate_micro(shared, softmax=rows.softmax)
     weight = class_weight(rows.logits, shared)
     link = Link(rows.softmax, alpha, paper)
@@ -243,10 +241,8 @@ def class_weight(like: Tensor, shared: Shared) -> Tensor | None:
 
 
 def _check(shared: Shared) -> None:
-    check_choice("reduction", shared.reduction)
-    check_choice("over", shared.over)
-    check_choice("average", shared.average)
-    check_choice("backend", shared.backend)
+    for name in ("reduction", "over", "average", "backend"):
+        check_choice(name, getattr(shared, name))
     check_at_least("smooth", shared.smooth, 0.0)
     if shared.over == "example" and shared.average == "micro":
         raise ValueError(

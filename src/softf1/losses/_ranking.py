@@ -23,7 +23,6 @@ from softf1.losses._core import (
     can_read,
     check_choice,
     divide,
-    prepare,
     refuse_gradient,
 )
 from softf1.losses._derivative import HandWritten, apply_function, first_derivative
@@ -59,13 +58,7 @@ def ranking_loss(
     """
     check_choice("reduction", shared.reduction)
     refuse_gradient("target", target)
-    rows = prepare(
-        logits,
-        target,
-        mask=shared.mask,
-        ignore_index=shared.ignore_index,
-        check_labels=shared.check_labels,
-    )
+    rows = shared.prepare(logits, target)
     weights = class_weight(rows.logits, shared)
     scores, positive, counted = _scores(rows)
     if shared.reduction == "sums":
