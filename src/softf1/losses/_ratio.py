@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from softf1.losses._core import divide, is_short, sum_classes
+from softf1.losses._core import Rows, divide, is_short, sum_classes
 from softf1.losses._derivative import HandWritten, apply_function, first_derivative
 
 if TYPE_CHECKING:
-    from softf1.losses._core import Rows
     from softf1.losses._probability import Link
 
 Gradients = tuple[Tensor | None, ...]

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import nn
 
-from softf1.losses._core import check_choice
+from softf1.losses._core import Schedule, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from softf1.losses._core import Schedule
     from softf1.losses._module import Settings
 
 

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from softf1.reports.curves import Ranked, rank
 from softf1.reports.figures import Column, Table, columns, shorten
-from softf1.reports.reading import (
-    Item,
-    Pair,
-    Span,
-    Unit,
-    confuse,
-    detect_gold_scheme,
-    read_items,
-)
+from softf1.reports.reading import Item, Pair, Span, Unit, confuse, detect_gold_scheme, read_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

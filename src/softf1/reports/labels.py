@@ -146,9 +146,15 @@ ROWS = 40
 """How many labels the dot plot shows; the table has all."""
 
 
-def draw_frequency(
-    labels: list[Label], groups: list[Group], shown: set[str], *, part: str
-) -> Figure:
+def draw_labels(labels: list[Label], groups: list[Group], shown: set[str]) -> list[Figure]:
+    """Draws F1 over the frequency of labels, and label by label; nothing without labels."""
+    if not labels:
+        return []
+    part = frequency_part(labels)
+    return [draw(labels, groups, shown, part) for draw in (_draw_frequency, _draw_rows)]
+
+
+def _draw_frequency(labels: list[Label], groups: list[Group], shown: set[str], part: str) -> Figure:
     """Draws F1 over the number of examples, one point per label and loss, on a log scale."""
     traces: list[Trace] = []
     for group in groups:
@@ -169,7 +175,7 @@ def draw_frequency(
     )
 
 
-def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, part: str) -> Figure:
+def _draw_rows(labels: list[Label], groups: list[Group], shown: set[str], part: str) -> Figure:
     """Draws one row per label, the most frequent on top, with a point per loss."""
     top = labels[:ROWS][::-1]
     names = [f"{shorten(label.name, 22)} · {label.count(part):,}" for label in top]

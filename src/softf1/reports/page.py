@@ -16,14 +16,7 @@ from softf1.reports.curves import draw_learning, draw_operating, draw_recall
 from softf1.reports.evidence import Evidence, make_changes_table, read_evidence
 from softf1.reports.figures import Figure, Table, clean, policy_hash, raw, show, to_script_json
 from softf1.reports.headroom import draw_headroom, make_examples, read_run_headroom, say_summary
-from softf1.reports.labels import (
-    draw_confusion,
-    draw_frequency,
-    draw_labels,
-    frequency_part,
-    make_groups,
-    read_labels,
-)
+from softf1.reports.labels import draw_confusion, draw_labels, make_groups, read_labels
 from softf1.reports.overview import (
     list_facts,
     list_notes,
@@ -111,19 +104,14 @@ def _scores(study: Study, groups: list[Group]) -> PageSection:
 def _labels(study: Study, groups: list[Group], best: Group | None) -> PageSection:
     labels = [label for label in read_labels(study, groups) if label.f1]
     shown = {group.label for group in (groups[0], best) if group}
-    part, table = frequency_part(labels), make_groups(study, groups)
+    table = make_groups(study, groups)
     return PageSection(
         id="labels",
         title="Labels, frequent and rare",
         short="Labels",
         text="Losses for imbalanced data should earn their keep where labels are rare. "
         "Choose losses in the legend.",
-        figures=[
-            draw_frequency(labels, groups, shown, part=part),
-            draw_labels(labels, groups, shown, part=part),
-        ]
-        if labels
-        else [],
+        figures=draw_labels(labels, groups, shown),
         tables=[table] if table else [],
         missing="the scores have no labels",
     )
