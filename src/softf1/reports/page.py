@@ -146,13 +146,12 @@ def _trade(study: Study, groups: list[Group]) -> PageSection:
 
 
 def _sweep(study: Study) -> PageSection:
-    figure = draw_sweep(study)
     return PageSection(
         id="sweep",
         title="Sweep",
         short="Sweep",
         text="Bars are one standard deviation over seeds either way.",
-        figures=_some(figure),
+        figures=_some(draw_sweep(study)),
         missing="no setting was given three or more numbers",
     )
 
