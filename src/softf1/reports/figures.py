@@ -14,7 +14,7 @@ import hashlib
 import html
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,8 +26,7 @@ Kind = Literal[
 _DIGITS = {"score": 2, "points": 2, "share": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column: its name in CSV, its heading, and how its numbers are written.
 
     `score` and `share` are fractions shown as hundredths, `points` the same with a sign; a
@@ -65,8 +64,7 @@ class Table:
 
     def to_data(self) -> dict[str, Any]:
         """The data that the page's script needs for sorting and CSV."""
-        columns = [[column.key, column.title, column.kind] for column in self.columns]
-        return {"caption": self.caption, "columns": columns, "rows": self.rows}
+        return {"caption": self.caption, "columns": self.columns, "rows": self.rows}
 
 
 def show(value: Any, kind: Kind) -> str:

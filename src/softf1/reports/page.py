@@ -47,7 +47,7 @@ class PageSection:
         text: How to read it.
         figures: Its plots.
         tables: Tables below the plots.
-        missing: Why there are no plots, if so.
+        missing: Why there are no plots, if so; without a reason, the page leaves it out.
     """
 
     id: str
@@ -75,7 +75,7 @@ def make_sections(
         _learning(study, groups),
         _confusion(groups, best, evidence),
         _recall(study, groups, evidence),
-        *_operating(groups),
+        _operating(groups),
     ]
 
 
@@ -199,21 +199,16 @@ def _recall(study: Study, groups: list[Group], evidence: Evidence) -> PageSectio
     )
 
 
-def _operating(groups: list[Group]) -> list[PageSection]:
-    """The section on operating points, if a run had a target."""
-    figure = draw_operating(groups)
-    if figure is None:
-        return []
-    text = (
-        "Every threshold along the curve, and the one that was chosen for eval.target (star). A "
-        "bound is the least precision or recall that 95% confidence leaves; dev chose the point, "
-        "so believe the scores on test."
+def _operating(groups: list[Group]) -> PageSection:
+    return PageSection(
+        id="operating",
+        title="Operating points",
+        short="Points",
+        text="Every threshold along the curve, and the one that was chosen for eval.target (star). "
+        "A bound is the least precision or recall that 95% confidence leaves; dev chose the point, "
+        "so believe the scores on test.",
+        figures=_some(draw_operating(groups)),
     )
-    return [
-        PageSection(
-            id="operating", title="Operating points", short="Points", text=text, figures=[figure]
-        )
-    ]
 
 
 _FILES = Path(__file__).parent
@@ -316,7 +311,7 @@ def make_context(study: Study) -> dict[str, Any]:
         "notes": list_notes(study, groups, best),
         "warnings": list_warnings(study),
         "sections": [part for part in sections if part.figures],
-        "absent": [part for part in sections if not part.figures],
+        "absent": [part for part in sections if part.missing and not part.figures],
         "changes": evidence.changes,
         "why_no_changes": evidence.why_no_changes or "no example changed",
         "tables": {table.id: table for table in tables},
