@@ -75,6 +75,12 @@ class Rows:
         """Returns (N,) bool: the rows that count, those with a term left."""
         return self.terms().any(-1)
 
+    def positives(self) -> Tensor:
+        """Returns (N, C) bool: where y >= 0.5."""
+        if self.gold is None:
+            return self.y >= 0.5
+        return torch.zeros_like(self.logits, dtype=torch.bool).scatter(1, self.gold, self.y >= 0.5)
+
     def terms(self) -> Tensor:
         """Returns (N, C) bool: the terms that count."""
         return self.wanted & ~self.logits.isneginf() if self.softmax else self.wanted

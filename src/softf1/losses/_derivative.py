@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from softf1.losses._core import under_transform
+
 ONLY_FIRST = (
     "the dice family, the ranking losses and the fused kernels have hand-written first derivatives "
     "only; "
@@ -38,12 +40,18 @@ class HandWritten(torch.autograd.Function):
         raise RuntimeError(BATCHED)
 
 
-def refuse_forward_mode(x: Tensor) -> None:
-    """Raises for a dual number; a `jvp` of the function's own would keep torch.compile out."""
-    if torch.compiler.is_compiling():
-        return
-    if forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
+def apply_function(
+    function: type[torch.autograd.Function], of_transforms: type[HandWritten], x: Tensor, *rest: Any
+) -> Any:
+    """Applies the one of two functions that fits: `of_transforms` inside of torch.func.
+
+    Raises for a dual number; a `jvp` of the function's own would keep torch.compile out.
+    """
+    compiling = torch.compiler.is_compiling()
+    if not compiling and forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
         raise RuntimeError(FORWARD_MODE)
+    chosen = of_transforms if under_transform() else function
+    return chosen.apply(x, *rest)  # type: ignore[no-untyped-call]
 
 
 class _FirstDerivative(HandWritten):

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from softf1.losses._core import under_transform
+from softf1.losses._core import Backend, Reduction, under_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from softf1.losses._core import Backend, Reduction
 
 FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 HAS_TRITON = importlib.util.find_spec("triton") is not None

@@ -90,19 +90,23 @@ class Shared(NamedTuple):
     check_labels: bool | None = None
     backend: Backend | None = None
 
+    def prepare(self, logits: Tensor, target: Tensor) -> Rows:
+        """Checks logits and target and brings them into one form."""
+        return prepare(
+            logits,
+            target,
+            mask=self.mask,
+            ignore_index=self.ignore_index,
+            check_labels=self.check_labels,
+        )
+
 
 def of_dice_family(loss: Callable[Given, Tensor]) -> Callable[Given, Tensor]:
     """Writes the shared options into signature and docstring of `loss(…, **shared)`."""
     own = inspect.signature(loss)
-    types = DiceFamilyOptions.__annotations__
     shared = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=types[name].__forward_arg__,
-        )
-        for name, default in Shared._field_defaults.items()
+        one.replace(kind=one.KEYWORD_ONLY, annotation=one.annotation.__forward_arg__)
+        for one in inspect.signature(Shared).parameters.values()
     ]
     kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
     loss.__signature__ = own.replace(parameters=[*kept, *shared])  # type: ignore[attr-defined]
@@ -159,13 +163,7 @@ def family_loss(
         return fused_family(
             logits, target, formula, shared, alpha=alpha, paper=paper, kernel=kernel
         )
-    rows = prepare(
-        logits,
-        target,
-        mask=shared.mask,
-        ignore_index=shared.ignore_index,
-        check_labels=shared.check_labels,
-    )
+    rows = shared.prepare(logits, target)
     refuse_degenerate_micro(shared, softmax=rows.softmax)
     weight = class_weight(rows.logits, shared)
     link = Link(rows.softmax, alpha, paper)
@@ -243,10 +241,8 @@ def class_weight(like: Tensor, shared: Shared) -> Tensor | None:
 
 
 def _check(shared: Shared) -> None:
-    check_choice("reduction", shared.reduction)
-    check_choice("over", shared.over)
-    check_choice("average", shared.average)
-    check_choice("backend", shared.backend)
+    for name in ("reduction", "over", "average", "backend"):
+        check_choice(name, getattr(shared, name))
     check_at_least("smooth", shared.smooth, 0.0)
     if shared.over == "example" and shared.average == "micro":
         raise ValueError(
@@ -278,7 +274,7 @@ def easy_negatives(rows: Rows, link: Link, *, ratio: float, min_kept: int) -> Te
     probability stay; of equals the lower row. No host sync: how many stay is known on the device.
     """
     terms = rows.terms()
-    positive = terms & _positives(rows)
+    positive = terms & rows.positives()
     negative = terms & ~positive
     # In float64 the product is the one that a user computes in Python.
     wanted = (ratio * positive.sum(0).to(torch.float64)).ceil().clamp_min(min_kept)
@@ -286,10 +282,3 @@ def easy_negatives(rows: Rows, link: Link, *, ratio: float, min_kept: int) -> Te
     order = hardness.sort(dim=0, descending=True, stable=True).indices
     rank = torch.arange(len(hardness), device=wanted.device).unsqueeze(1)
     return negative.scatter(0, order, rank >= wanted) & negative
-
-
-def _positives(rows: Rows) -> Tensor:
-    """Returns (N, C) bool, y >= 0.5."""
-    if rows.gold is None:
-        return rows.y >= 0.5
-    return torch.zeros_like(rows.logits, dtype=torch.bool).scatter(1, rows.gold, rows.y >= 0.5)

@@ -18,21 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from softf1.losses._core import (
-    Reduction,
-    Rows,
-    can_read,
-    check_choice,
-    divide,
-    prepare,
-    refuse_gradient,
-    under_transform,
-)
-from softf1.losses._derivative import HandWritten, first_derivative, refuse_forward_mode
+from softf1.losses._core import Rows, can_read, check_choice, divide, refuse_gradient
+from softf1.losses._derivative import HandWritten, apply_function, first_derivative
 from softf1.losses._family import Shared, class_weight, kept_classes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 CHUNK = 2**20
 """Pairs that are in memory at a time."""
@@ -48,13 +39,7 @@ def ranking_loss(
     target: Tensor,
     differentiate: Callable[..., tuple[Tensor, Tensor]],
     option: float,
-    *,
-    weight: Tensor | Sequence[float] | None,
-    mask: Tensor | None,
-    ignore_index: int,
-    reduction: Reduction,
-    exclude: Sequence[int],
-    check_labels: bool | None,
+    shared: Shared,
 ) -> Tensor:
     """Returns the mean over the classes that have something to rank: positives and negatives.
 
@@ -63,41 +48,37 @@ def ranking_loss(
         target: (...) or (..., C); a soft target from 0.5 up is a positive.
         differentiate: What `ranking_operator` made.
         option: Its option.
-        weight: One weight a class in the mean.
-        mask: (...), True = counts.
-        ignore_index: Target value that does not count.
-        reduction: Over the classes.
-        exclude: Classes that are left out.
-        check_labels: Check labels for their range.
+        shared: Those that rankings share with the dice family; `reduction` is over the classes.
     """
-    check_choice("reduction", reduction)
+    check_choice("reduction", shared.reduction)
     refuse_gradient("target", target)
-    rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
-    weights = class_weight(rows.logits, Shared(weight=weight, exclude=exclude))
+    rows = shared.prepare(logits, target)
+    weights = class_weight(rows.logits, shared)
     scores, positive, counted = _scores(rows)
-    if reduction == "sums":
+    if shared.reduction == "sums":
         return torch.stack([scores, torch.where(counted, positive.to(scores.dtype), LEFT_OUT)])
     negative = counted & ~positive
     most = positive.shape[0] if rows.softmax else positive.numel()
-    values = _class_losses(scores, positive, negative, option, most, differentiate)
-    if reduction == "none":
-        return values * kept_classes(values, exclude)
+    inputs = scores, positive, negative, option, most, differentiate
+    values: Tensor = apply_function(_ClassLosses, _ClassLossesOfTransforms, *inputs)[0]
+    if shared.reduction == "none":
+        return values * kept_classes(values, shared.exclude)
     ranked = (positive.any(0) & negative.any(0)).to(values.dtype)
     weights = ranked if weights is None else ranked * weights
     total = (values * weights).sum()
-    return total if reduction == "sum" else divide(total, weights.sum())
+    return total if shared.reduction == "sum" else divide(total, weights.sum())
 
 
 def _scores(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the log-odds (N, C), 0 where a term does not count; the positives; what counts."""
-    terms = rows.terms()
-    if rows.gold is None:
-        return torch.where(terms, rows.logits, 0.0), terms & (rows.y >= 0.5), terms
-    terms = terms & (terms.sum(-1, keepdim=True) > 1)  # one class alone has nothing to win against
-    gold = torch.zeros_like(terms).scatter(1, rows.gold, rows.y >= 0.5)
-    # 0 in the rows that do not count: they may hold NaN, or nothing but −inf.
-    x = torch.where(terms.any(-1, keepdim=True), rows.logits, 0.0)
-    return torch.where(terms, _log_odds(x), 0.0), terms & gold, terms
+    terms, x = rows.terms(), rows.logits
+    if rows.softmax:
+        terms = terms & (
+            terms.sum(-1, keepdim=True) > 1
+        )  # one class alone has nothing to win against
+        # 0 in the rows that do not count: they may hold NaN, or nothing but −inf.
+        x = _log_odds(torch.where(terms.any(-1, keepdim=True), x, 0.0))
+    return torch.where(terms, x, 0.0), terms & rows.positives(), terms
 
 
 def _log_odds(x: Tensor) -> Tensor:
@@ -167,13 +148,6 @@ def sum_by_class(values: Tensor, classes: Tensor, count: int) -> Tensor:
     A product of matrices: index_add would not be deterministic on the GPU.
     """
     return functional.one_hot(classes, count).to(values.dtype).t() @ values
-
-
-def _class_losses(scores: Tensor, *rest: Any) -> Tensor:
-    refuse_forward_mode(scores)
-    function = _ClassLossesOfTransforms if under_transform() else _ClassLosses
-    values: Tensor = function.apply(scores, *rest)[0]  # type: ignore[no-untyped-call]
-    return values
 
 
 class _ClassLosses(torch.autograd.Function):

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from softf1.losses._core import divide, is_short, sum_classes, under_transform
-from softf1.losses._derivative import HandWritten, first_derivative, refuse_forward_mode
+from softf1.losses._core import Rows, divide, is_short, sum_classes
+from softf1.losses._derivative import HandWritten, apply_function, first_derivative
 
 if TYPE_CHECKING:
-    from softf1.losses._core import Rows
     from softf1.losses._probability import Link
 
 Gradients = tuple[Tensor | None, ...]
@@ -57,18 +56,9 @@ def row_losses(
 
     None in place of the second: all of them.
     """
-    values: Tensor
-    kept: Tensor
-    refuse_forward_mode(rows.logits)
-    if rows.complete:
-        values = _CompleteRowLosses.apply(  # type: ignore[no-untyped-call]
-            rows.logits, rows.gold, rows.y, weight, link, formula, smooth
-        )
-        return values, None
-    function = _RowLossesOfTransforms if under_transform() else _RowLosses
-    values, kept, *_ = function.apply(  # type: ignore[no-untyped-call]
-        rows.logits, rows.gold, rows.y, rows.wanted, weight, link, formula, smooth
-    )
+    wanted = None if rows.complete else rows.wanted
+    inputs = rows.logits, rows.gold, rows.y, wanted, weight, link, formula, smooth
+    values, kept, *_ = apply_function(_RowLosses, _RowLossesOfTransforms, *inputs)
     return values, kept
 
 
@@ -82,13 +72,9 @@ def statistics(
     y = rows.y
     if easy is not None and not rows.softmax:
         y = y.masked_fill(easy, 0.0)  # a soft negative is left out with its target
-    overlap: Tensor
-    total: Tensor
-    refuse_forward_mode(rows.logits)
-    function = _StatisticsOfTransforms if under_transform() else _Statistics
-    overlap, total, *_ = function.apply(  # type: ignore[no-untyped-call]
-        rows.logits, rows.gold, y, None if rows.complete else rows.wanted, easy, link, formula
-    )
+    wanted = None if rows.complete else rows.wanted
+    inputs = rows.logits, rows.gold, y, wanted, easy, link, formula
+    overlap, total, *_ = apply_function(_Statistics, _StatisticsOfTransforms, *inputs)
     return overlap, total
 
 
@@ -103,18 +89,28 @@ def _differentiate_rows(
     x: Tensor,
     gold: Tensor | None,
     y: Tensor,
-    wanted: Tensor,
+    wanted: Tensor | None,
     weight: Tensor | None,
     link: Link,
     formula: Formula,
     smooth: float,
     *,
     wants_gradient: bool,
-) -> tuple[Tensor, ...]:
+) -> tuple[Any, ...]:
     """Returns the rows' losses and which count; then their derivative but for a factor, and that.
 
-    The derivative comes with the values: one (N, C) buffer waits for backward, not two.
+    The derivative comes with the values: one (N, C) buffer waits for backward, not two. Without
+    `wanted` everything counts and is finite: no marks, one factor for all rows.
     """
+    if wanted is None:
+        assert gold is not None  # noqa: S101 — complete rows are softmax rows
+        p = link.probabilities(x, finite=True)
+        values, h = _one_gold_a_row(formula, link, p, x, gold, y, smooth, weight)
+        factor = x.new_tensor(1.0 / (x.shape[1] if weight is None else weight.sum().item()))
+        if not wants_gradient:
+            return values.mul_(factor), None
+        dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
+        return values.mul_(factor), None, dx, factor
     # As 0 and 1 in floats: to make bools and to sum them takes twice as long.
     terms = wanted if gold is None else torch.ne(x, -torch.inf, out=torch.empty_like(x))
     kept, scale = _row_scales(terms, wanted, weight, x.dtype)
@@ -140,7 +136,8 @@ class _RowLosses(torch.autograd.Function):
         values, kept, *derivative = _differentiate_rows(x, *rest, wants_gradient=wants_gradient)
         if wants_gradient:
             ctx.save_for_backward(x, *derivative)
-        ctx.mark_non_differentiable(kept)
+        if kept is not None:
+            ctx.mark_non_differentiable(kept)
         return values, kept
 
     @staticmethod
@@ -166,36 +163,6 @@ class _RowLossesOfTransforms(HandWritten, _RowLosses):
         _, kept, *derivative = output
         ctx.mark_non_differentiable(kept, *derivative)
         ctx.save_for_backward(inputs[0], *derivative)
-
-
-class _CompleteRowLosses(torch.autograd.Function):
-    """The losses of softmax rows whose terms all count: no marks, one scale for all rows."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        gold: Tensor,
-        y: Tensor,
-        weight: Tensor | None,
-        link: Link,
-        formula: Formula,
-        smooth: float,
-    ) -> Tensor:
-        p = link.probabilities(x, finite=True)
-        values, h = _one_gold_a_row(formula, link, p, x, gold, y, smooth, weight)
-        ctx.scale = 1.0 / (x.shape[1] if weight is None else weight.sum().item())
-        if ctx.needs_input_grad[0]:
-            dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
-            ctx.save_for_backward(x, dx)
-        return values.mul_(ctx.scale)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        x, dx = ctx.saved_tensors
-        with torch.no_grad():
-            dx = dx * (gradient * ctx.scale).unsqueeze(1)
-        return first_derivative(dx, x), *(None,) * 6
 
 
 def _sum_terms(

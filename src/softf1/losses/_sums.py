@@ -116,10 +116,7 @@ def fold_sums(loss: nn.Module, sums: Sequence[Tensor]) -> Tensor:
         first, second = fold_sums(loss.loss, sums[:half]), fold_sums(loss.loss, sums[half:-1])
         return (first + second) / 2 + loss.factor * mean(*sums[-1].squeeze(1))
     values = [_fold(part, own) for part, own in zip(_parts(loss), sums, strict=True)]
-    if not isinstance(loss, CompoundLoss):
-        return values[0]
-    shares = zip(loss.shares(), values, strict=True)
-    return torch.stack([share * value for share, value in shares]).sum()
+    return loss.combine(values) if isinstance(loss, CompoundLoss) else values[0]
 
 
 def _fold(part: LossModule, sums: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from softf1.losses._core import (
     Reduction,
+    Rows,
     check_at_least,
     check_choice,
     check_weight,
@@ -78,25 +79,29 @@ def asymmetric_loss(
             f"{tuple(target.shape)}"
         )
     weights = check_weight(weight, rows.logits)
-    x = torch.where(rows.wanted, rows.logits, 0.0)
-    log_p, log_not_p = functional.logsigmoid(x), functional.logsigmoid(-x)
-    positive = rows.y * torch.exp(gamma_positive * log_not_p) * log_p
-    if weights is not None:
-        positive = positive * weights
-    negative = (1.0 - rows.y) * _negative(x, log_p, log_not_p, gamma_negative, clip)
-    values = mean_of_terms(-(positive + negative), rows)
+    values = sigmoid_losses(rows, weights, gamma_positive, gamma_negative, clip)
     return reduce_rows(values, counts=rows.kept(), shape=rows.shape, reduction=reduction)
 
 
-def _negative(x: Tensor, log_p: Tensor, log_not_p: Tensor, gamma: float, clip: float) -> Tensor:
-    """Returns q^gamma · log(1 − q) with q = max(p − clip, 0)."""
+def sigmoid_losses(
+    rows: Rows, weight: Tensor | None, gamma_positive: float, gamma_negative: float, clip: float
+) -> Tensor:
+    """Returns the mean over the terms of each row (N,)."""
+    x = torch.where(rows.wanted, rows.logits, 0.0)
+    log_p, log_not_p = functional.logsigmoid(x), functional.logsigmoid(-x)
+    positive = rows.y * torch.exp(gamma_positive * log_not_p) * log_p
+    if weight is not None:
+        positive = positive * weight
+    negative = 1.0 - rows.y
     if clip == 0.0:  # from the logarithms, however small p is
-        return torch.exp(gamma * log_p) * log_not_p
-    # The floor is the smallest normal number: its power is finite for every gamma, the power's
-    # derivative too, and log(1 − q) is 0 there, so neither value nor gradient notices it.
-    q = (torch.sigmoid(x) - clip).clamp_min(torch.finfo(x.dtype).tiny)
-    not_q = (torch.sigmoid(-x) + clip).clamp_max(1.0)
-    return q.pow(gamma) * not_q.log()
+        negative = negative * torch.exp(gamma_negative * log_p) * log_not_p
+    else:
+        # The floor is the smallest normal number: its power is finite for every gamma, the power's
+        # derivative too, and log(1 − q) is 0 there, so neither value nor gradient notices it.
+        q = (torch.sigmoid(x) - clip).clamp_min(torch.finfo(x.dtype).tiny)
+        not_q = (torch.sigmoid(-x) + clip).clamp_max(1.0)
+        negative = negative * (q.pow(gamma_negative) * not_q.log())
+    return mean_of_terms(-(positive + negative), rows)
 
 
 class AsymmetricLoss(LossModule):

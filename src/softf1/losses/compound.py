@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import nn
 
-from softf1.losses._core import check_choice
+from softf1.losses._core import Schedule, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from softf1.losses._core import Schedule
     from softf1.losses._module import Settings
 
 
@@ -90,11 +89,12 @@ class CompoundLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the sum of the parts' losses times their shares."""
-        values = [part(logits, target, mask) for part in self.parts]
-        shares = self.shares()
-        return torch.stack(
-            [share * value for share, value in zip(shares, values, strict=True)]
-        ).sum(0)
+        return self.combine([part(logits, target, mask) for part in self.parts])
+
+    def combine(self, values: Sequence[Tensor]) -> Tensor:
+        """Returns the sum of the parts' values times their shares."""
+        pairs = zip(self.shares(), values, strict=True)
+        return torch.stack([share * value for share, value in pairs]).sum(0)
 
     def extra_repr(self) -> str:
         """Shows mix and schedule."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from softf1.losses._core import Reduction, reduce_rows
+
 HIDDEN = -1e30
 """Stands for a logit of −inf: probability 0, and the difference of two such logits is 0."""
 
@@ -16,7 +18,7 @@ def consistency_loss(
     *,
     mask: Tensor | None = None,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Symmetric Kullback-Leibler divergence of two predictions, over the rows that count.
 
@@ -64,10 +66,8 @@ def consistency_loss(
         each = 0.5 * ((log_a.exp() - log_b.exp()) * (log_a - log_b)).sum(-1)
         kept, rows = target != ignore_index, mask
     kept = kept if rows is None else kept & rows
-    total, count = torch.where(kept, each, 0.0).sum(), kept.sum()
-    if reduction == "sums":
-        return torch.stack([total, count.to(total.dtype)])[:, None]
-    return total if reduction == "sum" else total / count.clamp(min=1)
+    values = torch.where(kept, each, 0.0)
+    return reduce_rows(values, counts=kept, shape=kept.shape, reduction=reduction)
 
 
 class ConsistentLoss(nn.Module):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from softf1.losses._core import check_at_least, check_choice
+from softf1.losses._core import Decay, check_at_least, check_choice
 from softf1.losses._family import DiceFamilyOptions, family_loss, of_dice_family
 from softf1.losses._module import LossModule
 from softf1.losses.dice import DiceFormula
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from softf1.losses._core import Decay
 
 
 @of_dice_family

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional
 
-from softf1.losses._core import check_choice, divide
+from softf1.losses._core import Statistics, check_choice, divide
 from softf1.losses._sums import (
     check_adds_up,
     check_sums,
@@ -38,8 +38,6 @@ from softf1.losses._sums import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from softf1.losses._core import Statistics
 
     Sums = tuple[Tensor, ...]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn import functional
 
 from softf1.losses._core import (
     Reduction,
@@ -18,7 +17,8 @@ from softf1.losses._core import (
 )
 from softf1.losses._dispatch import fused_entropy, use_kernel
 from softf1.losses._module import LossModule
-from softf1.losses.ce import gold_log_probability, gold_weight, mean_of_terms
+from softf1.losses.asymmetric import sigmoid_losses
+from softf1.losses.ce import gold_log_probability, gold_weight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ def focal_loss(
     if rows.softmax:
         values, counts = _softmax(rows, weights, gamma)
     else:
-        values, counts = _sigmoid(rows, weights, gamma), rows.kept()
+        values, counts = sigmoid_losses(rows, weights, gamma, gamma, clip=0.0), rows.kept()
     return reduce_rows(values, counts=counts, shape=rows.shape, reduction=reduction)
 
 
@@ -96,16 +96,6 @@ def _softmax(rows: Rows, weight: Tensor | None, gamma: float) -> tuple[Tensor, T
             missing = -missing.clamp_max(-torch.finfo(picked.dtype).tiny)
         values = missing.pow(gamma) * values
     return -values if counts is None else -values * counts, counts
-
-
-def _sigmoid(rows: Rows, weight: Tensor | None, gamma: float) -> Tensor:
-    x = torch.where(rows.wanted, rows.logits, 0.0)
-    log_p, log_not_p = functional.logsigmoid(x), functional.logsigmoid(-x)
-    positive = rows.y * torch.exp(gamma * log_not_p) * log_p
-    if weight is not None:
-        positive = positive * weight
-    negative = (1.0 - rows.y) * torch.exp(gamma * log_p) * log_not_p
-    return mean_of_terms(-(positive + negative), rows)
 
 
 class FocalLoss(LossModule):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from softf1.losses._core import check_at_least, check_logits, check_weight
+from softf1.losses._core import Backend, Reduction, check_at_least, check_logits, check_weight
 from softf1.losses._module import LossModule
 from softf1.losses.ce import cross_entropy_loss
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
-
-    from softf1.losses._core import Backend, Reduction
 
 
 def logit_adjusted_loss(

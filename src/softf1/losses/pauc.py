@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from softf1.losses._family import Shared
 from softf1.losses._module import LossModule
 from softf1.losses._ranking import chunk_positives, ranking_loss, ranking_operator, sum_by_class
 
@@ -70,11 +71,7 @@ def partial_auc_loss(
     """
     if not 0.0 < max_fpr <= 1.0:
         raise ValueError(f"wanted 0 < max_fpr <= 1, got {max_fpr!r}")
-    return ranking_loss(
-        logits,
-        target,
-        differentiate_pairs,
-        max_fpr,
+    shared = Shared(
         weight=weight,
         mask=mask,
         ignore_index=ignore_index,
@@ -82,6 +79,7 @@ def partial_auc_loss(
         exclude=exclude,
         check_labels=check_labels,
     )
+    return ranking_loss(logits, target, differentiate_pairs, max_fpr, shared)
 
 
 @ranking_operator("pauc")

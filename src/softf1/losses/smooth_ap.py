@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from softf1.losses._family import Shared
 from softf1.losses._module import LossModule
 from softf1.losses._ranking import chunk_positives, ranking_loss, ranking_operator, sum_by_class
 
@@ -63,11 +64,7 @@ def smooth_ap_loss(
     """
     if not tau > 0.0:
         raise ValueError(f"wanted tau > 0, got {tau!r}")
-    return ranking_loss(
-        logits,
-        target,
-        differentiate_precision,
-        tau,
+    shared = Shared(
         weight=weight,
         mask=mask,
         ignore_index=ignore_index,
@@ -75,6 +72,7 @@ def smooth_ap_loss(
         exclude=exclude,
         check_labels=check_labels,
     )
+    return ranking_loss(logits, target, differentiate_precision, tau, shared)
 
 
 @ranking_operator("smooth_ap")

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from softf1.losses._core import check_choice
+from softf1.losses._core import Scheme, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
-
-    from softf1.losses._core import Scheme
 
 
 def class_weights(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from softf1.losses._core import Rows
-
 
 def zlpr_loss(
     logits: Tensor,
@@ -72,20 +70,13 @@ def zlpr_loss(
     weights = check_weight(weight, rows.logits)
     refuse_gradient("weight", weights)
     terms = rows.terms()
-    positive = _targets(rows)
+    positive = rows.positives().to(rows.y.dtype) if rows.softmax else rows.y
     negative = torch.where(terms, 1.0 - positive, 0.0)
     if weights is not None:
         positive = positive * weights
     x = torch.where(terms, rows.logits, 0.0)
     values = _log_one_plus(margin + x, negative) + _log_one_plus(margin - x, positive)
     return reduce_rows(values, counts=rows.kept(), shape=rows.shape, reduction=reduction)
-
-
-def _targets(rows: Rows) -> Tensor:
-    """Returns (N, C) targets, 0 where a term does not count."""
-    if rows.gold is None:
-        return rows.y
-    return torch.zeros_like(rows.logits).scatter(1, rows.gold, rows.y)
 
 
 def _log_one_plus(x: Tensor, factors: Tensor) -> Tensor:

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from softf1.reports.curves import Ranked, rank
 from softf1.reports.figures import Column, Table, columns, shorten
-from softf1.reports.reading import (
-    Item,
-    Pair,
-    Span,
-    Unit,
-    confuse,
-    detect_gold_scheme,
-    read_items,
-)
+from softf1.reports.reading import Item, Pair, Span, Unit, confuse, detect_gold_scheme, read_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -261,17 +253,22 @@ def read_evidence(study: Study, groups: list[Group], best: Group | None) -> Evid
             if compared and not collect(records.setdefault(group.label, []), items):
                 evidence.why_no_changes = DIFFERENT
         evidence.pairs[group.label] = {pair: count / len(paths) for pair, count in pairs.items()}
-    base = groups[0].label
     if best is None:
-        evidence.why_no_changes = f"there is nothing beside {base} to compare with"
-    elif not evidence.why_no_changes and not (files[base] and files[best.label]):
-        evidence.why_no_changes = f"predictions.{study.split}.jsonl is missing"
+        evidence.why_no_changes = f"there is nothing beside {groups[0].label} to compare with"
     elif not evidence.why_no_changes:
-        before, after = records[base], records[best.label]
-        if same((record.item for record in before), (record.item for record in after)):
-            runs = len(files[base]), len(files[best.label])
-            changes = rank_changes(before, after, runs=runs)
-            evidence.changes = changes if changes.kept else None
+        runs = len(files[groups[0].label]), len(files[best.label])
+        if 0 in runs:
+            evidence.why_no_changes = f"predictions.{study.split}.jsonl is missing"
         else:
-            evidence.why_no_changes = DIFFERENT
+            _compare(evidence, records[groups[0].label], records[best.label], runs)
     return evidence
+
+
+def _compare(
+    evidence: Evidence, before: list[Record], after: list[Record], runs: tuple[int, int]
+) -> None:
+    if not same((record.item for record in before), (record.item for record in after)):
+        evidence.why_no_changes = DIFFERENT
+        return
+    changes = rank_changes(before, after, runs=runs)
+    evidence.changes = changes if changes.kept else None

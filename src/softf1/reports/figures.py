@@ -13,9 +13,8 @@ import base64
 import hashlib
 import html
 import json
-import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +26,7 @@ Kind = Literal[
 _DIGITS = {"score": 2, "points": 2, "share": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column: its name in CSV, its heading, and how its numbers are written.
 
     `score` and `share` are fractions shown as hundredths, `points` the same with a sign; a
@@ -66,8 +64,7 @@ class Table:
 
     def to_data(self) -> dict[str, Any]:
         """The data that the page's script needs for sorting and CSV."""
-        columns = [[column.key, column.title, column.kind] for column in self.columns]
-        return {"caption": self.caption, "columns": columns, "rows": self.rows}
+        return {"caption": self.caption, "columns": self.columns, "rows": self.rows}
 
 
 def show(value: Any, kind: Kind) -> str:
@@ -108,12 +105,17 @@ _HIDDEN |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def to_script_json(value: Any) -> str:
-    r"""Dumps JSON that is safe inside a script element.
+    r"""Dumps JSON that is safe inside a script element, with six digits of a number.
 
     >>> print(to_script_json({"label": "</script>", "f1": float("nan")}))
     {"label":"\u003c/script\u003e","f1":null}
     """
-    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    read = json.loads(
+        json.dumps(value),
+        parse_float=lambda number: float(f"{float(number):.6g}"),
+        parse_constant=lambda _: None,  # NaN and infinity
+    )
+    text = json.dumps(read, ensure_ascii=False, separators=(",", ":"))
     return clean(text).translate(_HIDDEN)
 
 
@@ -145,17 +147,6 @@ def policy_hash(script: str) -> str:
     """The hash by which a content security policy allows this inline script."""
     digest = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _finite(value: Any) -> Any:
-    """Rounds numbers and replaces those that JSON cannot hold by None."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
 
 
 Trace = dict[str, Any]

@@ -146,9 +146,15 @@ ROWS = 40
 """How many labels the dot plot shows; the table has all."""
 
 
-def draw_frequency(
-    labels: list[Label], groups: list[Group], shown: set[str], *, part: str
-) -> Figure:
+def draw_labels(labels: list[Label], groups: list[Group], shown: set[str]) -> list[Figure]:
+    """Draws F1 over the frequency of labels, and label by label; nothing without labels."""
+    if not labels:
+        return []
+    part = frequency_part(labels)
+    return [draw(labels, groups, shown, part) for draw in (_draw_frequency, _draw_rows)]
+
+
+def _draw_frequency(labels: list[Label], groups: list[Group], shown: set[str], part: str) -> Figure:
     """Draws F1 over the number of examples, one point per label and loss, on a log scale."""
     traces: list[Trace] = []
     for group in groups:
@@ -169,7 +175,7 @@ def draw_frequency(
     )
 
 
-def draw_labels(labels: list[Label], groups: list[Group], shown: set[str], *, part: str) -> Figure:
+def _draw_rows(labels: list[Label], groups: list[Group], shown: set[str], part: str) -> Figure:
     """Draws one row per label, the most frequent on top, with a point per loss."""
     top = labels[:ROWS][::-1]
     names = [f"{shorten(label.name, 22)} · {label.count(part):,}" for label in top]
@@ -246,11 +252,10 @@ def _points(
 
 
 def _summary(labels: list[Label], groups: list[Group], part: str) -> str:
-    first, last = labels[0], labels[-1]
     base = groups[0].label
     ends = [
         f"{label.name} ({label.count(part):,}) has {100 * label.f1[base]:.1f}"
-        for label in (first, last)
+        for label in (labels[0], labels[-1])
         if base in label.f1
     ]
     return f"F1 of {len(labels)} labels. With {base}, " + ", ".join(ends) + "."
@@ -331,13 +336,9 @@ def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str)
 
 def _map(pairs: Pairs, labels: list[str]) -> Trace:
     table = confusion_shares(pairs, labels)
-    names = [plain(label) for label in labels]
     counts = [
-        [
-            [a, b, pairs.get((gold, predicted), 0.0)]
-            for b, predicted in zip(names, labels, strict=True)
-        ]
-        for a, gold in zip(names, labels, strict=True)
+        [[plain(gold), plain(predicted), pairs.get((gold, predicted), 0.0)] for predicted in labels]
+        for gold in labels
     ]
     few = len(labels) <= 12
     return {
@@ -368,7 +369,7 @@ def _table(pairs: dict[str, Pairs], unit: str) -> Table:
     rows: list[list[Any]] = [
         [loss, gold, predicted, count]
         for loss, own in pairs.items()
-        for (gold, predicted), count in sorted(own.items(), key=lambda item: (-item[1], item[0]))
+        for (gold, predicted), count in sorted(own.items())
         if gold != predicted
     ]
     return Table(

@@ -16,14 +16,7 @@ from softf1.reports.curves import draw_learning, draw_operating, draw_recall
 from softf1.reports.evidence import Evidence, make_changes_table, read_evidence
 from softf1.reports.figures import Figure, Table, clean, policy_hash, raw, show, to_script_json
 from softf1.reports.headroom import draw_headroom, make_examples, read_run_headroom, say_summary
-from softf1.reports.labels import (
-    draw_confusion,
-    draw_frequency,
-    draw_labels,
-    frequency_part,
-    make_groups,
-    read_labels,
-)
+from softf1.reports.labels import draw_confusion, draw_labels, make_groups, read_labels
 from softf1.reports.overview import (
     list_facts,
     list_notes,
@@ -54,7 +47,7 @@ class PageSection:
         text: How to read it.
         figures: Its plots.
         tables: Tables below the plots.
-        missing: Why there are no plots, if so.
+        missing: Why there are no plots, if so; without a reason, the page leaves it out.
     """
 
     id: str
@@ -82,7 +75,7 @@ def make_sections(
         _learning(study, groups),
         _confusion(groups, best, evidence),
         _recall(study, groups, evidence),
-        *_operating(groups),
+        _operating(groups),
     ]
 
 
@@ -111,19 +104,14 @@ def _scores(study: Study, groups: list[Group]) -> PageSection:
 def _labels(study: Study, groups: list[Group], best: Group | None) -> PageSection:
     labels = [label for label in read_labels(study, groups) if label.f1]
     shown = {group.label for group in (groups[0], best) if group}
-    part, table = frequency_part(labels), make_groups(study, groups)
+    table = make_groups(study, groups)
     return PageSection(
         id="labels",
         title="Labels, frequent and rare",
         short="Labels",
         text="Losses for imbalanced data should earn their keep where labels are rare. "
         "Choose losses in the legend.",
-        figures=[
-            draw_frequency(labels, groups, shown, part=part),
-            draw_labels(labels, groups, shown, part=part),
-        ]
-        if labels
-        else [],
+        figures=draw_labels(labels, groups, shown),
         tables=[table] if table else [],
         missing="the scores have no labels",
     )
@@ -158,13 +146,12 @@ def _trade(study: Study, groups: list[Group]) -> PageSection:
 
 
 def _sweep(study: Study) -> PageSection:
-    figure = draw_sweep(study)
     return PageSection(
         id="sweep",
         title="Sweep",
         short="Sweep",
         text="Bars are one standard deviation over seeds either way.",
-        figures=_some(figure),
+        figures=_some(draw_sweep(study)),
         missing="no setting was given three or more numbers",
     )
 
@@ -212,21 +199,16 @@ def _recall(study: Study, groups: list[Group], evidence: Evidence) -> PageSectio
     )
 
 
-def _operating(groups: list[Group]) -> list[PageSection]:
-    """The section on operating points, if a run had a target."""
-    figure = draw_operating(groups)
-    if figure is None:
-        return []
-    text = (
-        "Every threshold along the curve, and the one that was chosen for eval.target (star). A "
-        "bound is the least precision or recall that 95% confidence leaves; dev chose the point, "
-        "so believe the scores on test."
+def _operating(groups: list[Group]) -> PageSection:
+    return PageSection(
+        id="operating",
+        title="Operating points",
+        short="Points",
+        text="Every threshold along the curve, and the one that was chosen for eval.target (star). "
+        "A bound is the least precision or recall that 95% confidence leaves; dev chose the point, "
+        "so believe the scores on test.",
+        figures=_some(draw_operating(groups)),
     )
-    return [
-        PageSection(
-            id="operating", title="Operating points", short="Points", text=text, figures=[figure]
-        )
-    ]
 
 
 _FILES = Path(__file__).parent
@@ -329,7 +311,7 @@ def make_context(study: Study) -> dict[str, Any]:
         "notes": list_notes(study, groups, best),
         "warnings": list_warnings(study),
         "sections": [part for part in sections if part.figures],
-        "absent": [part for part in sections if not part.figures],
+        "absent": [part for part in sections if part.missing and not part.figures],
         "changes": evidence.changes,
         "why_no_changes": evidence.why_no_changes or "no example changed",
         "tables": {table.id: table for table in tables},

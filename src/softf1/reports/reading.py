@@ -200,16 +200,11 @@ def _read_answer(name: str, line: dict[str, Any]) -> Item:
     """Reads a question: the prediction is right if it equals any gold answer."""
     answers = [_normal(part) for part in line.get("answers") or [line["answer"]]]
     predicted = " + ".join(answers) or NO_ANSWER
-    golds = [
-        " + ".join(map(_normal, _listed(gold))) or NO_ANSWER for gold in line.get("gold") or ()
-    ]
+    listed = [gold if isinstance(gold, list) else [gold] for gold in line.get("gold") or ()]
+    golds = [" + ".join(map(_normal, gold)) or NO_ANSWER for gold in listed]
     gold = predicted if predicted in golds else (golds or [NO_ANSWER])[0]
     text = f"{line.get('question', '')} — {line.get('context', '')}"
     return Item(id=name, text=text, gold=frozenset([gold]), predicted=frozenset([predicted]))
-
-
-def _listed(gold: Any) -> list[str]:
-    return [str(part) for part in gold] if isinstance(gold, list) else [str(gold)]
 
 
 def _normal(answer: Any) -> str:

@@ -126,9 +126,11 @@ def _read_grid(folder: Path) -> Study:
     metric = comparison.get("headline") or grid.get("headline") or runs[0].result.get("headline")
     baseline = str(grid.get("baseline") or BASELINE)
     labels = [run.label for run in runs]
+    compared = {str(row.get("loss")) for row in items_of(comparison.get("rows"))}
+    requested = set(map(str, items_of(grid.get("losses"))))
     return Study(
         kind=str(grid.get("kind", "compare")),
-        runs=(*runs, *_tuned(runs, only=_rows_of(grid, comparison))),
+        runs=(*runs, *_tuned(runs, only=compared | requested)),
         unfinished=tuple(unfinished),
         baseline=baseline if baseline in labels else labels[0],
         metric=str(metric),
@@ -164,12 +166,6 @@ def _read_run(folder: Path, cell: dict[str, Any] | None = None) -> Run:
         values=section(own, "values"),
         reference=cell is not None and "seed" in cell and cell["seed"] is None,
     )
-
-
-def _rows_of(grid: dict[str, Any], comparison: dict[str, Any]) -> set[str]:
-    """The rows of a grid: those requested, and those in its comparison."""
-    rows = {str(row.get("loss")) for row in items_of(comparison.get("rows"))}
-    return rows | {str(loss) for loss in items_of(grid.get("losses"))}
 
 
 def _tuned(runs: Iterable[Run], *, only: set[str] | None = None) -> list[Run]:
