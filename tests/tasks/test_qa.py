@@ -158,6 +158,40 @@ def test_the_no_answer_threshold_is_tuned_stored_and_used(tokenizer, tmp_path):
     assert make_task("qa").tune(found, features, examples) == make_task("qa")
 
 
+@pytest.mark.parametrize("rules", ["squad", "squad2", "cmrc", "quoref"])
+def test_a_threshold_is_tuned_by_the_rules_that_score(tokenizer, rules):
+    examples = [q for q in QUESTIONS[:3] for _ in range(3)]
+    task, features = encoded(tokenizer, examples, no_answer=True, rules=rules)
+    found = join(perfect(task, features, tokenizer))
+    shifted = found | {"null_start": found["null_start"] + 25}
+    tuned = task.tune(shifted, features, examples)
+    before, after = (
+        one.score(one.decode(shifted, features, examples), examples)["f1"] for one in (task, tuned)
+    )
+    assert after > before
+    assert math.isfinite(tuned.null_threshold)
+
+
+def test_where_no_answer_is_best_the_threshold_gives_none(tokenizer):
+    """Every null score is below the usual threshold of 0, and every answer is wrong."""
+    nowhere = [dataclasses.replace(q, answers=()) for q in QUESTIONS[:3] for _ in range(3)]
+    _, features = encoded(tokenizer, [q for q in QUESTIONS[:3] for _ in range(3)])
+    task = make_task("qa", no_answer=True).fit(features)
+    found = join(perfect(task, features, tokenizer))
+    assert task.score(task.decode(found, features, nowhere), nowhere)["f1"] < 1
+    tuned = task.tune(found, features, nowhere)
+    assert tuned.score(tuned.decode(found, features, nowhere), nowhere)["f1"] == 1.0
+
+
+def test_a_threshold_that_only_fits_its_own_fold_is_not_taken(tokenizer):
+    """One context: no other fold can confirm what is best."""
+    examples = [QUESTIONS[0]] * 4
+    task, features = encoded(tokenizer, examples, no_answer=True)
+    found = join(perfect(task, features, tokenizer))
+    shifted = found | {"null_start": found["null_start"] + 25}
+    assert task.tune(shifted, features, examples) == task
+
+
 def test_an_answer_without_a_place_is_scored_but_not_learned(tokenizer):
     lost = QAExample("x", "who?", "Ann works", (Answer((), ("Ann W.",)),))
     for positions in ("softmax", "sigmoid"):

@@ -181,6 +181,18 @@ class AnswerTask(TextTask):
             scores |= {"best_f1": best.score, "best_f1_threshold": best.threshold}
         return scores
 
+    def sweep_threshold(self, every: Sequence[Prediction], examples: Sequence[QAExample]) -> Best:
+        """The best no-answer threshold for predictions that answer every question they can."""
+        gold = [tuple(tuple(answer.texts) for answer in one.answers) for one in examples]
+        texts = [tuple(self.list_texts(item)) for item in every]
+        raw, empty = (
+            np.array([_count_answer(a, g, self.scored_by)["f1"].value for a, g in pairs])
+            for pairs in (zip(texts, gold, strict=True), ((("",), g) for g in gold))
+        )
+        null = np.array([item["null_score"] for item in every])
+        now = np.where(null > self.null_threshold, empty, raw)
+        return _sweep_null([one.context for one in examples], now, raw, empty, null)
+
     def count_line(self, line: Line) -> dict[str, Mean]:
         """Exact match and F1 of an answer."""
         return _count_answer(tuple(self.list_texts(line)), _freeze(line), self.scored_by)
@@ -237,7 +249,7 @@ class AnswerTask(TextTask):
             raw = np.array([score(line, line["text"]) for line in lines])
             empty = np.array([score(line, "") for line in lines])
             null = np.array([_number(line["null_score"]) for line in lines])
-            best = _sweep_null(lines, now, raw, empty, null)
+            best = _sweep_null([line["context"] for line in lines], now, raw, empty, null)
             what = "One no-answer threshold"
             parts += sweep_parts(best, what)
             reached = np.maximum(raw, empty)
@@ -317,17 +329,17 @@ def _number(score: float | None) -> float:
 
 
 def _sweep_null(
-    lines: Sequence[Line], now: Floats, raw: Floats, empty: Floats, null: Floats
+    contexts: Sequence[str], now: Floats, raw: Floats, empty: Floats, null: Floats
 ) -> Best:
     """A threshold up to which answers are given, over all values; contexts stay in one fold."""
     number = Numbering()
-    context = number.numbers([line["context"] for line in lines])
+    context = number.numbers(contexts)
     fold = assign_folds(len(number), folds=FOLDS, seed=0)[context]
     start, decided = np.zeros((2, FOLDS, 1, 2))
     for table, values in ((start, empty), (decided, now)):
         np.add.at(table[:, 0], fold, np.stack([values, np.ones_like(values)], axis=1))
     change = np.stack([raw - empty, np.zeros_like(raw)], axis=1)[:, None]
-    events = Events(start, null, fold, np.zeros((len(lines), 1), np.int64), change)
+    events = Events(start, null, fold, np.zeros((len(contexts), 1), np.int64), change)
     return sweep_events(events, decided, score=mean_of_tables)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -211,11 +212,13 @@ class QA(AnswerTask):
         return kept
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[QAExample]) -> Self:
-        """The no-answer threshold with the best F1 on the dev set."""
+        """The no-answer threshold with the best F1 on dev, if cross-fitting shows a gain."""
         if not self.no_answer:
             return self
-        scores = self.score(self.decode(logits, features, examples), examples)
-        return replace(self, null_threshold=scores["best_f1_threshold"])
+        every = replace(self, null_threshold=math.inf).decode(logits, features, examples)
+        best = self.sweep_threshold(every, examples)
+        gains = best.at is not None and best.honest > best.decided
+        return replace(self, null_threshold=best.at) if gains else self
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Refuses labels, which answers have none of, and F-beta, which is not of counts here."""
