@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,11 @@ from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, fi
 from softf1.training.evaluation import check_metric
 from softf1.training.graphs import GraphStepper
 from softf1.training.objective import Objective, make_objective, make_optimizer, parameter_groups
-from softf1.training.processes import freeze_unused, make_autocast, unwrap
+from softf1.training.processes import Processes, freeze_unused, make_autocast, unwrap
 from softf1.training.step import Attack, Stepper
 
 if TYPE_CHECKING:
     from softf1.training.datasets import Datasets
-    from softf1.training.trainer import Trainer
 
 MICRO_TOKENS = {"cpu": 4096}
 """Default of `train.micro_tokens` by device type: padded tokens per forward pass at most."""
@@ -39,6 +38,18 @@ MICRO_TOKENS_ELSEWHERE = 65536
 
 SCRATCH_LR = 1e-3
 """The usual learning rate of an encoder from scratch; `softf1 new` proposes it too."""
+
+
+class Setup(Protocol):
+    """The part of a trainer that its model, loss and optimizer are made from."""
+
+    recipe: Recipe
+    datasets: Datasets
+    processes: Processes
+    precision: str
+    graphs: bool
+    batch_sampler: BatchSampler
+    steps: int
 
 
 def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, list[str]]:
@@ -77,7 +88,7 @@ def _note_rate(recipe: Recipe) -> list[str]:
     return [f"note: {low}; {SCRATCH_LR:g} is usual"]
 
 
-def uses_graphs(trainer: Trainer) -> bool:
+def uses_graphs(trainer: Setup) -> bool:
     """Whether steps run as CUDA graphs; raises if the recipe asks for graphs that cannot be used.
 
     Gradient checkpointing cannot be captured: it reads the state of the random generator.
@@ -101,7 +112,7 @@ def uses_graphs(trainer: Trainer) -> bool:
     return able and train.compile != "off"
 
 
-def make_batch_sampler(trainer: Trainer) -> BatchSampler:
+def make_batch_sampler(trainer: Setup) -> BatchSampler:
     """Makes the batch sampler for the training data."""
     train, datasets, processes = trainer.recipe.train, trainer.datasets, trainer.processes
     features = datasets.features["train"]
@@ -126,7 +137,7 @@ def make_batch_sampler(trainer: Trainer) -> BatchSampler:
     )
 
 
-def make_stepper(trainer: Trainer) -> Stepper:
+def make_stepper(trainer: Setup) -> Stepper:
     """Makes model, loss and optimizer, and puts them on their device.
 
     The batch sampler of the trainer changes only if the loss needs each step in one piece.
@@ -170,7 +181,7 @@ def make_stepper(trainer: Trainer) -> Stepper:
     )
 
 
-def _make_objective(trainer: Trainer, model: nn.Module) -> Objective:
+def _make_objective(trainer: Setup, model: nn.Module) -> Objective:
     """Makes the loss, exact over micro-batches if a step may have several."""
     train, processes, batch_sampler = trainer.recipe.train, trainer.processes, trainer.batch_sampler
     task, features = trainer.datasets.task, trainer.datasets.features["train"]
@@ -204,7 +215,7 @@ def _make_objective(trainer: Trainer, model: nn.Module) -> Objective:
 
 
 def find_first_loss(
-    trainer: Trainer,
+    trainer: Setup,
     model: nn.Module,
     objective: Objective,
     autocast: Callable[[], AbstractContextManager[Any]],
