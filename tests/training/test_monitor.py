@@ -100,7 +100,8 @@ def test_after_the_first_epoch_nothing_may_be_predicted_yet():
 
 
 def test_a_collapse_that_is_over_at_the_end_is_not_kept():
-    monitor = Monitor(LABEL, DICE, ["gradient not finite: such steps are skipped"])
+    monitor = Monitor(LABEL, DICE)
+    monitor.warnings = ["gradient not finite: such steps are skipped"]
     monitor.watch_predictions([{"label": "ham"}] * 2, epoch=2.0)
     assert len(monitor.warnings) == 2
     assert not monitor.judge_final([{"label": "ham"}, {"label": "spam"}], score=0.92, epoch=5.0)
@@ -157,6 +158,7 @@ def test_advice_is_what_the_loss_and_the_task_do_not_have_yet(loss, outside, wan
 def test_what_was_said_before_a_restart_is_not_said_again():
     before = Monitor(TAGS, DICE)
     before.watch_predictions([{"tags": ["O"]}], epoch=2.0)
-    after = Monitor(TAGS, DICE, before.warnings)
+    after = Monitor(TAGS, DICE)
+    after.warnings = list(before.warnings)  # as a resumed trainer does
     assert after.watch_predictions([{"tags": ["O"]}], epoch=2.0) == []
     assert len(after.watch_predictions([{"tags": ["B-PER"]}] * 2, epoch=2.0)) == 1
