@@ -150,5 +150,6 @@ def propose(start: Tensor, end: Tensor, context: Tensor) -> Tensor:
         values = logits[..., 0].masked_fill(context == 0, float("-inf"))
         most = min(MOST_LIKELY, max(1, int((values > 0).sum(1).max())))
         chosen.append(values.topk(most, 1).indices.sort(1).values)
-    first, last = torch.broadcast_tensors(chosen[0][:, :, None], chosen[1][:, None])
-    return torch.stack([first, last], -1).flatten(1, 2)
+    first, last = chosen
+    grid = first.repeat_interleave(last.shape[1], 1), last.repeat(1, first.shape[1])
+    return torch.stack(grid, -1)

@@ -196,10 +196,13 @@ def layout_of(
     # With one text, what follows it is `after`, and `between` is empty.
     start2, end2 = (second[0], second[-1] + 1) if second else (end, end)
     specials = slice(start), slice(end, start2), slice(end2, None)
-    before, between, after = (tuple(types[part]) for part in specials)
+    before, between, after = (tuple(ids[part]) for part in specials)
+    opening, middle, closing = (tuple(types[part]) for part in specials)
     return Layout(
-        *(tuple(ids[part]) for part in specials),
-        types=(before, types[start], between, types[start2] if second else 0, after),
+        before,
+        between,
+        after,
+        types=(opening, types[start], middle, types[start2] if second else 0, closing),
         cls=cls,
         pad_left=pad_left,
     )

@@ -307,16 +307,23 @@ def describe_collapse(
     return f"{ONE_CLASS}, all is {next(iter(classes))!r}" if alone else None
 
 
+def check_items(seen: NDArray[np.int64], items: int) -> None:
+    """Raises if what was predicted is not all items, each once.
+
+    >>> check_items(np.array([1, 0, 2]), 3)
+    """
+    if not np.array_equal(np.sort(seen), np.arange(items)):
+        raise ValueError(f"wanted {items} items, each once, got {len(seen)}")
+
+
 def by_item(logits: Logits, name: str, items: int) -> NDArray[Any]:
     """Returns an array of `logits` in the order of the items; each item must occur once.
 
     >>> by_item({"item": np.array([1, 0]), "x": np.array([5, 6])}, "x", 2)
     array([6, 5])
     """
-    order = np.argsort(logits["item"])
-    if not np.array_equal(logits["item"][order], np.arange(items)):
-        raise ValueError(f"wanted {items} items, each once, got {len(order)}")
-    out: NDArray[Any] = logits[name][order]
+    check_items(logits["item"], items)
+    out: NDArray[Any] = logits[name][np.argsort(logits["item"])]
     return out
 
 

@@ -17,13 +17,11 @@ from softf1.tasks.answers import ANSWER, AnswerTask, answer_first_words
 from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_collapse
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
-    describe_lost,
     encode_contexts,
     every_position,
     locate_answer,
     one_position,
     slide_windows,
-    usual_length,
 )
 from softf1.tasks.rows import Amount, Size, encode_texts, keep, offsets, ranges, room, rows, take
 from softf1.tasks.sentences import Numbering, golds_inside
@@ -154,11 +152,20 @@ class QA(AnswerTask):
 
     def fit(self, features: Features) -> Self:
         """Learns how long answers are; there are no labels."""
-        return replace(self, longest=self.max_answer or usual_length(features, at_least=30))
+        start, end = features["gold"].T
+        usual = int(np.quantile(end - start, 0.99, method="higher")) if len(start) else 0
+        return replace(self, longest=self.max_answer or max(30, usual))
 
     def notes(self, features: Features) -> list[str]:
         """Answers that are too long to be found, or not where they should be."""
-        return describe_lost(features, longest=self.longest)
+        start, end = features["gold"].T
+        long, unplaced = int((end - start > self.longest).sum()), int(features["unknown"].sum())
+        limit, all_asked = f"more than max_answer = {self.longest} tokens", len(features["unknown"])
+        notes = {
+            f"{long} of {len(start)} answers have {limit}": long,
+            f"{unplaced} of {all_asked} answers have no place in their text": unplaced,
+        }
+        return [f"{text}: scored, never found" for text, count in notes.items() if count]
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Returns the layer that computes the logits of each key."""

@@ -69,17 +69,6 @@ def answer_targets(windows: Sequence[Golds]) -> NDArray[np.float32]:
     return np.array(values, np.float32).reshape(-1, 1)
 
 
-def count_sides(windows: Sequence[Golds], words: int) -> dict[str, NDArray[np.int64]]:
-    """(negative, positive) starts and ends."""
-    counts = {}
-    for side, key in enumerate(SIDES):
-        positive = [{pair[side] for pair in golds} for golds, _ in windows]
-        left_out = [set(cut[side]) - own for (_, cut), own in zip(windows, positive, strict=True)]
-        total = sum(map(len, positive))
-        counts[key] = np.array([[words - total - sum(map(len, left_out)), total]])
-    return counts
-
-
 Candidates = Literal["all", "gold", "gold_random"]
 
 

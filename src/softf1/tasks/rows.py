@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Layout, Tokenizer
     from softf1.tasks.base import Logits
+    from softf1.tasks.headroom import Headroom
 
     Ints = NDArray[np.int64]
     Flat = tuple[NDArray[Any], Ints]
@@ -187,8 +188,9 @@ def assemble(
     out[:], types[:] = tokenizer.pad_id, tokenizer.pad_type
     row = np.arange(len(a)) * width
     bounds = (shift, at_first, at_first + a, at_second, at_second + b, shift + lengths)
-    texts: tuple[Any, ...] = (layout.before, ids, layout.between, other, layout.after)
-    for (start, end), values, type_ids in zip(pairwise(bounds), texts, layout.types, strict=True):
+    texts = (layout.before, ids, layout.between, other, layout.after)
+    parts: Any = zip(pairwise(bounds), texts, layout.types, strict=True)
+    for (start, end), values, type_ids in parts:
         where = ranges(row + start, end - start)
         # The special tokens of a row are repeated for every row.
         out.reshape(-1)[where] = np.resize(values, len(where))
@@ -324,6 +326,21 @@ class TextTask:
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """Nothing is added to the logits."""
         return {}
+
+    def headroom(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        logits: Logits | None = None,
+        features: Features | None = None,
+        examples: Sequence[Any] = (),
+    ) -> Headroom:
+        """Measures how much the score could gain at most, and where; see `Task`."""
+        known = logits is not None and features is not None
+        return self.measure(lines, (logits, features, examples) if known else None)
+
+    def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:
+        """The headroom of predictions; `given` are logits, features and examples, if known."""
+        raise NotImplementedError
 
     @property
     def abstains(self) -> bool:

@@ -253,15 +253,6 @@ class SentenceEncoder:
         }
 
 
-def check_windows(seen: Ints, count: int) -> None:
-    """Raises if the windows that were predicted are not all of them, each once.
-
-    >>> check_windows(np.array([1, 0, 2]), 3)
-    """
-    if not np.array_equal(np.sort(seen), np.arange(count)):
-        raise ValueError(f"wanted {count} windows, each once, got {len(seen)}")
-
-
 def window_tokens(features: Features, items: Ints) -> Flat:
     """The pieces of some windows, flat, and how many each has."""
     start = features["word"][features["first"][items]]

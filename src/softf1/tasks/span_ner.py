@@ -11,13 +11,21 @@ from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
 from softf1.models.encoders import Head
-from softf1.tasks.base import DIGITS, IGNORE, Batch, Features, Logits, Prediction, to_probabilities
+from softf1.tasks.base import (
+    DIGITS,
+    IGNORE,
+    Batch,
+    Features,
+    Logits,
+    Prediction,
+    check_items,
+    to_probabilities,
+)
 from softf1.tasks.card import SEEN_ONLY
 from softf1.tasks.rows import Amount, Size, offsets, ranges, rows
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
-    check_windows,
     chunks,
     golds_inside,
     window_tokens,
@@ -193,7 +201,7 @@ class SpanNer(SpanTask):
         self, logits: Logits, features: Features, examples: Sequence[SpanSentence]
     ) -> list[Prediction]:
         """The spans of every sentence, each with its label."""
-        check_windows(logits["seen"], len(features))
+        check_items(logits["seen"], len(features))
         source = features["source"][logits["item"]].tolist()
         sure = to_probabilities(logits["score"].astype(np.float64), multi_label=True).round(DIGITS)
         columns = (logits["score"], logits["label"], logits["start"], logits["end"], sure)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from softf1.metrics.operating import Units
     from softf1.metrics.schemes import LabelledSpan
-    from softf1.tasks.base import Batch, Features, LineCounts, Logits, Prediction
+    from softf1.tasks.base import Batch, LineCounts, Prediction
 
     Line = Mapping[str, Any]
     Scored = tuple[float, int, int, int, float]
@@ -99,13 +99,7 @@ class SpanTask(TextTask):
         gold, found = (self.list_spans(line, key) for key in ("gold", "spans"))
         return {"counts": count_span_sets([gold], [found])}
 
-    def headroom(
-        self,
-        lines: Sequence[Line],
-        logits: Logits | None = None,  # noqa: ARG002 - lines have the spans and how sure they are
-        features: Features | None = None,  # noqa: ARG002
-        examples: Sequence[Any] = (),  # noqa: ARG002
-    ) -> Headroom:
+    def measure(self, lines: Sequence[Line], given: Any) -> Headroom:  # noqa: ARG002 - lines have it all
         """A stricter threshold, the ranking of found spans, labels and boundaries."""
         sentences = self.list_sentences(lines)
         best, then = sweep_confidence(sentences)

@@ -426,16 +426,11 @@ class Tagging(TextTask):
         """Counts of the spans of a sentence, or of its tags."""
         return count_sentence(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
 
-    def headroom(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        logits: Logits | None = None,
-        features: Features | None = None,
-        examples: Sequence[Any] = (),  # noqa: ARG002 - lines have all of them that is needed
-    ) -> Headroom:
+    def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:
         """A bias, the ranking, and for spans labels and boundaries."""
         rows = None
-        if logits is not None and features is not None and self.decoder == "argmax":
+        if given is not None and self.decoder == "argmax":
+            logits, features, _ = given
             rows = by_word(logits["logits"], logits, features).astype(np.float64)
             rows += np.array(self.biases or 0.0)
         if self.spans is None:
