@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from softf1.models.encoders import is_causal
 from softf1.models.wrapper import Wrapper
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 Match = Literal["none", "concat", "biaffine"]
 

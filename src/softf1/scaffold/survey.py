@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softf1.data._text import Encoded
 from softf1.data.detect import Detected, detect
@@ -26,9 +27,6 @@ from softf1.errors import InputError
 from softf1.options import look_up
 from softf1.tasks.registry import find_task, list_tasks
 from softf1.tasks.tags import check_tags
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 WORDS = {
     "train": {"train", "training"},

@@ -12,12 +12,12 @@ import numpy as np
 
 from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.crossfit import assign_folds
-from softf1.metrics.headroom import Events, mean_of_tables, sweep_events
+from softf1.metrics.headroom import Best, Events, mean_of_tables, sweep_events
 from softf1.metrics.operating import Units
 from softf1.metrics.quoref import score_quoref
 from softf1.metrics.ranking import average_precision
 from softf1.metrics.squad import score_squad, score_squad2
-from softf1.tasks.base import DIGITS, check_items
+from softf1.tasks.base import DIGITS, Features, Logits, Predict, Prediction, check_items
 from softf1.tasks.headroom import (
     DECISION,
     FOLDS,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from softf1.data.examples import QAExample
     from softf1.metrics.counts import Mean
-    from softf1.metrics.headroom import Best
-    from softf1.tasks.base import Features, Logits, Predict, Prediction
 
     Line = Mapping[str, Any]
     Floats = NDArray[np.float64]

@@ -32,39 +32,40 @@ so saving a model is saving its weights and this value.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softf1.files import finite
+from softf1.metrics.counts import Counts, Mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
-    from softf1.metrics.counts import Counts, Mean
     from softf1.metrics.operating import Point, Target
     from softf1.models.encoders import Head
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
     from softf1.tasks.headroom import Headroom
 
-Logits = dict[str, "NDArray[Any]"]
+Logits = dict[str, NDArray[Any]]
 """What evaluation keeps of a batch; the first axis of every array grows over batches."""
 
 Prediction = dict[str, Any]
 
-if TYPE_CHECKING:
-    LineCounts = Mapping[str, Counts | Mean]
-    Ranked = tuple[NDArray[np.float64], NDArray[np.bool_]]
-    """What one example adds to the sums behind the scores, by name of the sum."""
+LineCounts = Mapping[str, Counts | Mean]
+"""What one example adds to the sums behind the scores, by name of the sum."""
 
-    Predict = Callable[[Sequence[Any]], list[Prediction]]
+Ranked = tuple[NDArray[np.float64], NDArray[np.bool_]]
+"""The scores of items, and which items are right."""
+
+Predict = Callable[[Sequence[Any]], list[Prediction]]
 
 IGNORE = -100
 

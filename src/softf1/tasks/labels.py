@@ -16,11 +16,11 @@ from softf1.metrics.classification import (
     count_label_sets,
     subset_accuracy,
 )
-from softf1.metrics.operating import Pool, Target, Units, choose_bars, choose_point
+from softf1.metrics.operating import Point, Pool, Target, Units, choose_bars, choose_point
 from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.base import DIGITS, IGNORE, by_item, describe_counts, to_probabilities
-from softf1.tasks.rows import TextTask, rows, take
+from softf1.tasks.rows import Ints, TextTask, rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.metrics.counts import Average
-    from softf1.metrics.operating import Point
     from softf1.tasks.base import Features, LineCounts, Logits, Prediction, Ranked
-    from softf1.tasks.rows import Ints
 
     Floats = NDArray[np.floating[Any]]
 

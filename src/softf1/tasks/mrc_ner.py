@@ -12,7 +12,7 @@ import numpy as np
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.models.encoders import Head
-from softf1.tasks.base import Features, check_items
+from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction, check_items
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.metrics.schemes import LabelledSpan
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Batch, Logits, Predict, Prediction
     from softf1.tasks.headroom import Sentence
     from softf1.tasks.queries import Golds
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts

@@ -14,7 +14,7 @@ from softf1.errors import InputError
 from softf1.metrics.operating import Target
 from softf1.models.encoders import Head, find_output
 from softf1.tasks.answers import ANSWER, AnswerTask, answer_first_words
-from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_collapse
+from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction, describe_collapse
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
     encode_contexts,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Predict
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 KEYS = ("start", "end")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from softf1.tasks.base import DIGITS, IGNORE
-from softf1.tasks.rows import take
+from softf1.tasks.base import DIGITS, IGNORE, Features
+from softf1.tasks.rows import Ints, take
 from softf1.tasks.spans import keep_flat
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import MrcExample
-    from softf1.tasks.base import Features
-    from softf1.tasks.rows import Ints
     from softf1.tasks.spans import Scored
 
     Pair = tuple[int, int]

@@ -11,33 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from softf1.data.registry import iterate
 from softf1.errors import InputError
-from softf1.metrics.operating import Target, choose_bars
+from softf1.metrics.operating import Point, Target, choose_bars
 from softf1.models import encoders
 from softf1.options import Range
-from softf1.tasks.base import IGNORE, Batch, Features, describe_unseen
+from softf1.tasks.base import IGNORE, Batch, Features, Logits, describe_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import ArrayLike, NDArray
     from torch import nn
 
     from softf1.data.problems import Problems
-    from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Layout, Tokenizer
-    from softf1.tasks.base import Logits
     from softf1.tasks.headroom import Headroom
 
-    Ints = NDArray[np.int64]
-    Flat = tuple[NDArray[Any], Ints]
-    """Entries of all rows, and how many each row has."""
-    Parts = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
-    """Inputs, targets and places of a batch."""
-
+Ints = NDArray[np.int64]
+Flat = tuple[NDArray[Any], Ints]
+"""Entries of all rows, and how many each row has."""
+Parts = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
+"""Inputs, targets and places of a batch."""
 
 Size = Annotated[int, Range(least=1)]
 Amount = Annotated[int, Range(least=0)]

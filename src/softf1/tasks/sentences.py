@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.tasks.rows import offsets, ranges, room, rows, take
+from softf1.tasks.rows import Flat, Ints, offsets, ranges, room, rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from softf1.models.bilstm import WordTokenizer
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Features
-    from softf1.tasks.rows import Flat, Ints
 
 
 MOST_WORDS = 2**20

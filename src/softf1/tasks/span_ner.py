@@ -22,7 +22,7 @@ from softf1.tasks.base import (
     to_probabilities,
 )
 from softf1.tasks.card import SEEN_ONLY
-from softf1.tasks.rows import Amount, Size, offsets, ranges, rows
+from softf1.tasks.rows import Amount, Flat, Ints, PaddedRows, Parts, Size, offsets, ranges, rows
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Predict
-    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 
 WINDOW = ("first", "end", "before")

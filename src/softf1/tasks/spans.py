@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from softf1.metrics.spans import count_span_sets
-from softf1.tasks.base import describe_collapse, describe_counts
+from softf1.tasks.base import Batch, LineCounts, Prediction, describe_collapse, describe_counts
 from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
 from softf1.tasks.headroom import Headroom, Sentence, list_units, measure_spans, sweep_confidence
 from softf1.tasks.rows import TextTask
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from softf1.metrics.operating import Units
     from softf1.metrics.schemes import LabelledSpan
-    from softf1.tasks.base import Batch, LineCounts, Prediction
 
     Line = Mapping[str, Any]
     Scored = tuple[float, int, int, int, float]

@@ -14,7 +14,7 @@ import torch
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy
-from softf1.metrics.operating import F1, Target
+from softf1.metrics.operating import F1, Point, Target, Units
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import Head, find_output
@@ -41,7 +41,7 @@ from softf1.tasks.headroom import (
     sweep_tags,
 )
 from softf1.tasks.labels import tune_classes
-from softf1.tasks.rows import Amount, TextTask, offsets
+from softf1.tasks.rows import Amount, Flat, Ints, PaddedRows, Parts, TextTask, offsets
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
@@ -66,10 +66,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.metrics.operating import Point, Units
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 NO_TAG = ""
 """Stands in for the tags of a file that has none."""
