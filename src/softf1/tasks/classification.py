@@ -203,11 +203,8 @@ class Classification(LabelTask):
         for path, examples in parts.values():
             bare = next((one for one in examples if not one.labels), None)
             if bare is not None and not self.multi_label:
-                raise InputError(
-                    "wanted a label to learn from or to score by, got none",
-                    path=path,
-                    line=bare.line,
-                )
+                message = "wanted a label to learn from or to score by, got none"
+                raise InputError(message, path=path, line=bare.line)
 
     def show(self, example: Example) -> dict[str, Any]:
         """The text or texts with their labels."""

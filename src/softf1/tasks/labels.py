@@ -266,13 +266,19 @@ class LabelTask(TextTask):
         ]
 
     def score(self, predictions: Sequence[Prediction], examples: Iterable[Any]) -> dict[str, Any]:
-        """Accuracy, F1 of each label, micro and macro."""
+        """Accuracy, F1 of each label, micro and macro, and average precision.
+
+        It is that of the positive label of two, else the mean over the labels of the gold.
+        """
         asked = list(examples)
         gold = [example.labels for example in asked]
         if not self.multi_label and not all(gold):
             line = asked[gold.index(())].line
             raise InputError(f"wanted a label to score by, got none (line {line})")
-        ranked = self._score_ranking(predictions, gold)
+        ranked, ranking = {}, self._rank(predictions, gold)
+        if ranking is not None:
+            sound = bool(np.isfinite(ranking[0]).all())  # a model that diverged ranks nothing
+            ranked["average_precision"] = macro_average_precision(*ranking) if sound else 0.0
         if self.multi_label:
             given = [item["labels"] for item in predictions]
             scores = describe_counts(count_label_sets(gold, given))
@@ -289,16 +295,6 @@ class LabelTask(TextTask):
             own = scores["labels"].get(self.positive_label, none)
             scores |= {name: own[name] for name in none}
         return scores
-
-    def _score_ranking(
-        self, predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]]
-    ) -> dict[str, float]:
-        """Average precision of the positive label of two, else the mean over the gold's labels."""
-        ranked = self._rank(predictions, gold)
-        if ranked is None:
-            return {}
-        sound = bool(np.isfinite(ranked[0]).all())  # a model that diverged ranks nothing
-        return {"average_precision": macro_average_precision(*ranked) if sound else 0.0}
 
     def rank_lines(self, lines: Sequence[Mapping[str, Any]]) -> Ranked | None:
         """Probabilities of the labels of each text, and which of them are right."""

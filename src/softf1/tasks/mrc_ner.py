@@ -32,7 +32,7 @@ from softf1.tasks.sentences import (
     window_tokens,
     word_places,
 )
-from softf1.tasks.spans import SpanTask, predict_spans
+from softf1.tasks.spans import Line, Scored, SpanTask, predict_spans
 from softf1.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from softf1.tasks.headroom import Sentence
     from softf1.tasks.queries import Golds
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
-    from softf1.tasks.spans import Line, Scored
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from softf1.tasks.base import DIGITS, IGNORE, Features
 from softf1.tasks.rows import Ints, take
-from softf1.tasks.spans import keep_flat
+from softf1.tasks.spans import Scored, keep_flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import MrcExample
-    from softf1.tasks.spans import Scored
 
     Pair = tuple[int, int]
     Golds = tuple[list[Pair], tuple[list[int], list[int]]]

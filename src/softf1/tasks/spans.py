@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from softf1.metrics.spans import count_span_sets
@@ -11,16 +12,15 @@ from softf1.tasks.headroom import Headroom, Sentence, list_units, measure_spans,
 from softf1.tasks.rows import TextTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from torch import Tensor
 
     from softf1.metrics.operating import Units
     from softf1.metrics.schemes import LabelledSpan
 
-    Line = Mapping[str, Any]
-    Scored = tuple[float, int, int, int, float]
-    """(score, example or label, start, end, confidence)."""
+
+Line = Mapping[str, Any]
+Scored = tuple[float, int, int, int, float]
+"""(score, example or label, start, end, confidence)."""
 
 
 class SpanTask(TextTask):
