@@ -27,6 +27,9 @@ Experiments ask a task seven things more, which one of another package may leave
 
 All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
 so saving a model is saving its weights and this value.
+
+Our own tasks inherit what they do alike from `softf1.tasks.rows.TextTask`; a task of another
+package need not.
 """
 
 from __future__ import annotations

@@ -223,8 +223,9 @@ class QA(AnswerTask):
             return self
         every = replace(self, null_threshold=math.inf).decode(logits, features, examples)
         best = self.sweep_threshold(every, examples)
-        gains = best.at is not None and best.honest > best.decided
-        return replace(self, null_threshold=best.at) if gains else self
+        if best.at is None or best.honest <= best.decided:
+            return self
+        return replace(self, null_threshold=best.at)
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Refuses labels, which answers have none of, and F-beta, which is not of counts here."""
