@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from softf1.errors import InputError
 from softf1.models.scratch import Output, ScratchConfig, ScratchModel
-from softf1.models.tokenizers import PAD, UNKNOWN, Layout, Size, Vocabulary, count_vocabulary
+from softf1.models.tokenizers import PAD, UNKNOWN, Layout, Size, Span, Vocabulary, count_vocabulary
 from softf1.options import Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
-    from torch import Tensor
-
-    from softf1.models.tokenizers import Span
 
 
 class WordTokenizer(Vocabulary):

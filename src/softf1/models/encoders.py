@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.errors import InputError
 from softf1.files import read_json
-from softf1.models.tokenizers import UNLIMITED, FastTokenizer
+from softf1.models.tokenizers import UNLIMITED, FastTokenizer, Tokenizer
 from softf1.options import check_options, find_plugins, look_up, option_types
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from softf1.models.tokenizers import Tokenizer
 
 NAMES = ("classifier", "qa_outputs", "score", "logits_proj", "classification_head")
 """Names of the head in models of transformers."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from softf1.models.encoders import is_causal
 from softf1.models.wrapper import Wrapper
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 Match = Literal["none", "concat", "biaffine"]
 
@@ -150,5 +146,6 @@ def propose(start: Tensor, end: Tensor, context: Tensor) -> Tensor:
         values = logits[..., 0].masked_fill(context == 0, float("-inf"))
         most = min(MOST_LIKELY, max(1, int((values > 0).sum(1).max())))
         chosen.append(values.topk(most, 1).indices.sort(1).values)
-    first, last = torch.broadcast_tensors(chosen[0][:, :, None], chosen[1][:, None])
-    return torch.stack([first, last], -1).flatten(1, 2)
+    first, last = chosen
+    grid = first.repeat_interleave(last.shape[1], 1), last.repeat(1, first.shape[1])
+    return torch.stack(grid, -1)

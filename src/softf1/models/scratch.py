@@ -7,10 +7,11 @@ without transformers itself, whose import takes longer than a short training of 
 from __future__ import annotations
 
 import json
+from collections.abc import ItemsView, Iterator, ValuesView
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from safetensors import SafetensorError
@@ -19,9 +20,6 @@ from torch import Tensor, nn
 
 from softf1.errors import InputError
 from softf1.models.crf import NAME as TRANSITIONS
-
-if TYPE_CHECKING:
-    from collections.abc import ItemsView, Iterator, ValuesView
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 NOT_OPTIONS = ("architectures", "dtype", "model_type", "transformers_version")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from softf1.errors import InputError
@@ -13,8 +13,6 @@ from softf1.models.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from torch import Tensor
 
     from softf1.models.tokenizers import Tokenizer
 

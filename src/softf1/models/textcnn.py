@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from softf1.models.scratch import Output, ScratchConfig, ScratchModel
@@ -14,8 +14,6 @@ from softf1.models.tokenizers import PAD, UNKNOWN, Layout, Size, Sizes, Vocabula
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from torch import Tensor
 
     from softf1.models.tokenizers import Span
 

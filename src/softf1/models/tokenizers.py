@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 from softf1.errors import InputError
 from softf1.files import read_json
 from softf1.options import Range
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
 
 Ids = tuple[int, ...]
 
@@ -196,10 +193,13 @@ def layout_of(
     # With one text, what follows it is `after`, and `between` is empty.
     start2, end2 = (second[0], second[-1] + 1) if second else (end, end)
     specials = slice(start), slice(end, start2), slice(end2, None)
-    before, between, after = (tuple(types[part]) for part in specials)
+    before, between, after = (tuple(ids[part]) for part in specials)
+    opening, middle, closing = (tuple(types[part]) for part in specials)
     return Layout(
-        *(tuple(ids[part]) for part in specials),
-        types=(before, types[start], between, types[start2] if second else 0, after),
+        before,
+        between,
+        after,
+        types=(opening, types[start], middle, types[start2] if second else 0, closing),
         cls=cls,
         pad_left=pad_left,
     )

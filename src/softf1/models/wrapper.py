@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
 from softf1.models.encoders import build_model, find_auto, find_wrapper
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from torch import Tensor
 
     from softf1.models.tokenizers import Tokenizer
 

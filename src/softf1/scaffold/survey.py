@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softf1.data._text import Encoded
 from softf1.data.detect import Detected, detect
@@ -23,12 +24,8 @@ from softf1.data.stats import (
     look_over,
 )
 from softf1.errors import InputError
-from softf1.options import look_up
-from softf1.tasks.registry import find_task, list_tasks
+from softf1.tasks.registry import find_task
 from softf1.tasks.tags import check_tags
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 WORDS = {
     "train": {"train", "training"},
@@ -125,10 +122,9 @@ def survey(
     encoder: str | None = None,
 ) -> Survey:
     """Reads the files; `task`, `format` and reader options replace what would be detected."""
-    if task is not None:
-        look_up(task, list_tasks(), "task")
+    kind = None if task is None else find_task(task).file_kind
+    kind = kind if isinstance(kind, str) else task  # BERT-MRC: it depends on its queries
     roles = assign_roles(paths)
-    kind = _kind_of_files(task)
     detected = {role: _look(path, kind, format, options or {}) for role, path in roles.items()}
     if detected["train"].format in ("csv", "tsv", "json", "jsonl"):
         _check_labels(roles["train"], detected["train"])
@@ -202,12 +198,6 @@ def _check_tags(corpus: Overview, detected: Detected, scheme: str | None) -> Non
 def _reading(detected: Detected) -> dict[str, Any]:
     """How a file is read."""
     return {"format": detected.format, "task": detected.task or None, **detected.options}
-
-
-def _kind_of_files(task: str | None) -> str | None:
-    """The task whose files a task reads: its own, unless it says another's."""
-    kind = None if task is None else find_task(task).file_kind
-    return kind if isinstance(kind, str) else task  # BERT-MRC: it depends on its queries
 
 
 def _look(

@@ -12,12 +12,12 @@ import numpy as np
 
 from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.crossfit import assign_folds
-from softf1.metrics.headroom import Events, mean_of_tables, sweep_events
+from softf1.metrics.headroom import Best, Events, mean_of_tables, sweep_events
 from softf1.metrics.operating import Units
 from softf1.metrics.quoref import score_quoref
 from softf1.metrics.ranking import average_precision
 from softf1.metrics.squad import score_squad, score_squad2
-from softf1.tasks.base import DIGITS
+from softf1.tasks.base import DIGITS, Features, Logits, Predict, Prediction, check_items
 from softf1.tasks.headroom import (
     DECISION,
     FOLDS,
@@ -34,7 +34,7 @@ from softf1.tasks.headroom import (
 )
 from softf1.tasks.nbest import Positions, find_best_spans, list_answers, null_scores
 from softf1.tasks.rows import TextTask, offsets, pad, ranges
-from softf1.tasks.sentences import Numbering, check_windows
+from softf1.tasks.sentences import Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from softf1.data.examples import QAExample
     from softf1.metrics.counts import Mean
-    from softf1.metrics.headroom import Best
-    from softf1.tasks.base import Features, Logits, Predict, Prediction
 
     Line = Mapping[str, Any]
     Floats = NDArray[np.float64]
@@ -209,17 +207,11 @@ class AnswerTask(TextTask):
                 units.add(item, ANSWER, line["confidence"], right=right)
         return units
 
-    def headroom(
-        self,
-        lines: Sequence[Line],
-        logits: Logits | None = None,
-        features: Features | None = None,
-        examples: Sequence[Any] = (),
-    ) -> Headroom:
+    def measure(self, lines: Sequence[Line], given: Any) -> Headroom:
         """The no-answer threshold, a perfect choice of no answer, the n best, boundaries."""
         listed = [[one["text"] for one in line.get("candidates") or ()] for line in lines]
-        if logits is not None and features is not None and not self.several:
-            answers = self.find_answers(logits, features, examples, listed=self.n_best)
+        if given is not None and not self.several:
+            answers = self.find_answers(*given, listed=self.n_best)
             listed = [[one["text"] for one in answer["candidates"]] for answer in answers]
         now = np.array([self.count_line(line)["f1"].value for line in lines])
         steps: list[Stage] = []
@@ -281,7 +273,7 @@ class AnswerTask(TextTask):
 
 def _matrices(logits: Logits, windows: int) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """Start and end logits (windows, 1 + tokens), that of no answer in column 0."""
-    check_windows(logits["item"], windows)
+    check_items(logits["item"], windows)
     order = np.argsort(logits["item"])
     count = logits["count"][order]
     place = ranges(offsets(logits["count"])[:-1][order], count)

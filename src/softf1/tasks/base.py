@@ -27,44 +27,48 @@ Experiments ask a task seven things more, which one of another package may leave
 
 All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
 so saving a model is saving its weights and this value.
+
+Our own tasks inherit what they do alike from `softf1.tasks.rows.TextTask`; a task of another
+package need not.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softf1.files import finite
+from softf1.metrics.counts import Counts, Mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from softf1.data.problems import Problems
-    from softf1.metrics.counts import Counts, Mean
     from softf1.metrics.operating import Point, Target
     from softf1.models.encoders import Head
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.card import CardText
     from softf1.tasks.headroom import Headroom
 
-Logits = dict[str, "NDArray[Any]"]
+Logits = dict[str, NDArray[Any]]
 """What evaluation keeps of a batch; the first axis of every array grows over batches."""
 
 Prediction = dict[str, Any]
 
-if TYPE_CHECKING:
-    LineCounts = Mapping[str, Counts | Mean]
-    Ranked = tuple[NDArray[np.float64], NDArray[np.bool_]]
-    """What one example adds to the sums behind the scores, by name of the sum."""
+LineCounts = Mapping[str, Counts | Mean]
+"""What one example adds to the sums behind the scores, by name of the sum."""
 
-    Predict = Callable[[Sequence[Any]], list[Prediction]]
+Ranked = tuple[NDArray[np.float64], NDArray[np.bool_]]
+"""The scores of items, and which items are right."""
+
+Predict = Callable[[Sequence[Any]], list[Prediction]]
 
 IGNORE = -100
 
@@ -307,16 +311,23 @@ def describe_collapse(
     return f"{ONE_CLASS}, all is {next(iter(classes))!r}" if alone else None
 
 
+def check_items(seen: NDArray[np.int64], items: int) -> None:
+    """Raises if what was predicted is not all items, each once.
+
+    >>> check_items(np.array([1, 0, 2]), 3)
+    """
+    if not np.array_equal(np.sort(seen), np.arange(items)):
+        raise ValueError(f"wanted {items} items, each once, got {len(seen)}")
+
+
 def by_item(logits: Logits, name: str, items: int) -> NDArray[Any]:
     """Returns an array of `logits` in the order of the items; each item must occur once.
 
     >>> by_item({"item": np.array([1, 0]), "x": np.array([5, 6])}, "x", 2)
     array([6, 5])
     """
-    order = np.argsort(logits["item"])
-    if not np.array_equal(logits["item"][order], np.arange(items)):
-        raise ValueError(f"wanted {items} items, each once, got {len(order)}")
-    out: NDArray[Any] = logits[name][order]
+    check_items(logits["item"], items)
+    out: NDArray[Any] = logits[name][np.argsort(logits["item"])]
     return out
 
 

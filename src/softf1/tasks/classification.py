@@ -203,11 +203,8 @@ class Classification(LabelTask):
         for path, examples in parts.values():
             bare = next((one for one in examples if not one.labels), None)
             if bare is not None and not self.multi_label:
-                raise InputError(
-                    "wanted a label to learn from or to score by, got none",
-                    path=path,
-                    line=bare.line,
-                )
+                message = "wanted a label to learn from or to score by, got none"
+                raise InputError(message, path=path, line=bare.line)
 
     def show(self, example: Example) -> dict[str, Any]:
         """The text or texts with their labels."""
@@ -265,13 +262,7 @@ class Classification(LabelTask):
         given = [label for label in given if label is not None]  # left out below its bar
         return count_labels(tuple(line["gold"]), tuple(given), multi_label=self.multi_label)
 
-    def headroom(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        logits: Logits | None = None,  # noqa: ARG002 - lines have the probabilities
-        features: Features | None = None,  # noqa: ARG002
-        examples: Sequence[Any] = (),  # noqa: ARG002
-    ) -> Headroom:
+    def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:  # noqa: ARG002 - probabilities are in lines
         """A threshold or a bias, a threshold a label, and the ranking."""
         return measure_labels(lines, self)
 

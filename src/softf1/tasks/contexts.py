@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from softf1.data.examples import QAExample
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Features
 
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
@@ -63,25 +62,6 @@ def locate_answer(
         for start, end in example.answers[0].spans
     ]
     return [(int(start), int(end)) for start, end in spans if start < end]
-
-
-def usual_length(features: Features, *, at_least: int, share: float = 0.99) -> int:
-    """The tokens that this share of the gold answers fits into."""
-    start, end = features["gold"].T
-    if not len(start):
-        return at_least
-    return max(at_least, int(np.quantile(end - start, share, method="higher")))
-
-
-def describe_lost(features: Features, *, longest: int) -> list[str]:
-    """A sentence for each reason why answers can be scored but never be found."""
-    start, end = features["gold"].T
-    long, unplaced = int((end - start > longest).sum()), int(features["unknown"].sum())
-    notes = {
-        f"{long} of {len(start)} answers have more than max_answer = {longest} tokens": long,
-        f"{unplaced} of {len(features['unknown'])} answers have no place in their text": unplaced,
-    }
-    return [f"{text}: scored, never found" for text, count in notes.items() if count]
 
 
 def one_position(row: Ints, column: Ints, *, cls: Ints, unknown: Mask) -> NDArray[Any]:

@@ -351,44 +351,36 @@ def list_units(sentences: Iterable[Sentence]) -> Units:
     return units
 
 
-class SpanScores(NamedTuple):
-    """F1 with spans as found, with right labels, right limits, and both."""
-
-    decided: float
-    labels: float
-    limits: float
-    both: float
+PERFECT = {
+    "labels": ("Right labels for the found spans", LABELS),
+    "limits": ("Right boundaries for the found labels", LIMITS),
+    "both": ("Both of them", ""),
+}
 
 
-def perfect_spans(sentences: Sequence[Sentence]) -> tuple[SpanScores, list[Gain]]:
-    """F1 with perfect labels and limits of the found spans, and the parts."""
+def perfect_spans(sentences: Sequence[Sentence]) -> tuple[dict[str, float], list[Gain]]:
+    """F1 as decided and with perfect labels, limits and both of the found spans, and the parts."""
     matches = [match_spans(one.gold, one.found) for one in sentences]
-    given = sum(len(one.found) for one in sentences)
-    wanted = sum(len(one.gold) for one in sentences)
-    pairs = [(match.labels, match.limits, match.both) for match in matches]
-    hits = [sum(match.right for match in matches)]
-    hits += [sum(len(own[k]) for own in pairs) for k in range(3)]
-    scores = SpanScores(*(2 * hit / (given + wanted) if hit else 0.0 for hit in hits))
-    titles = (
-        ("Right labels for the found spans", LABELS),
-        ("Right boundaries for the found labels", LIMITS),
-        ("Both of them", ""),
-    )
+    found = sum(len(one.found) for one in sentences)
+    gold = sum(len(one.gold) for one in sentences)
+    right = sum(match.right for match in matches)
+    scores = {"decided": 2 * right / (found + gold) if right else 0.0}
     parts = []
-    for k, (title, wins) in enumerate(titles, 1):
-        moved = [
+    for name, (title, wins) in PERFECT.items():
+        pairs = [
             (one, a, b)
-            for one, own in zip(sentences, pairs, strict=True)
-            for a, b in own[k - 1]
-            if a != b
+            for one, match in zip(sentences, matches, strict=True)
+            for a, b in getattr(match, name)
         ]
+        scores[name] = 2 * len(pairs) / (found + gold) if pairs else 0.0
+        moved = [pair for pair in pairs if pair[1] != pair[2]]
         examples = [
             name_example(one.line, found=_name(one, a), gold=_name(one, b))
             for one, a, b in moved[:SHOWN]
         ]
-        counts = {"spans": hits[k] - hits[0], "found": given, "gold": wanted}
-        how = {"wins": wins, "counts": counts, "examples": examples}
-        parts.append(make_part(title, scores[k], scores.decided, **how))
+        counts = {"spans": len(pairs) - right, "found": found, "gold": gold}
+        more = {"wins": wins, "counts": counts, "examples": examples}
+        parts.append(make_part(title, scores[name], scores["decided"], **more))
     return scores, parts
 
 
@@ -435,14 +427,14 @@ def measure_spans(
         parts.append(rank_part(best.score))
         steps.append(Stage(what, best.score))
     reached, _ = perfect_spans(after)
-    steps += [Stage("Right labels", reached.labels), Stage("Right boundaries", reached.both)]
+    steps += [Stage("Right labels", reached["labels"]), Stage("Right boundaries", reached["both"])]
     steps.append(Stage("No span missed or made up", 1.0))
     ranked = [(sure, span in one.gold) for one in sentences for span, sure in one.found.items()]
     lost = sum(len(one.gold - one.found.keys()) for one in sentences)
     sure, right = zip(*ranked, strict=True) if ranked else ((), ())
     return make_headroom(
         "f1",
-        scores.decided,
+        scores["decided"],
         [*parts, *perfect],
         steps,
         average_precision=average_precision(sure, right, missed=lost),

@@ -16,11 +16,11 @@ from softf1.metrics.classification import (
     count_label_sets,
     subset_accuracy,
 )
-from softf1.metrics.operating import Pool, Target, Units, choose_bars, choose_point
+from softf1.metrics.operating import Point, Pool, Target, Units, choose_bars, choose_point
 from softf1.metrics.ranking import macro_average_precision
 from softf1.metrics.thresholds import tune_thresholds
 from softf1.tasks.base import DIGITS, IGNORE, by_item, describe_counts, to_probabilities
-from softf1.tasks.rows import TextTask, rows, take
+from softf1.tasks.rows import Ints, TextTask, rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.metrics.counts import Average
-    from softf1.metrics.operating import Point
     from softf1.tasks.base import Features, LineCounts, Logits, Prediction, Ranked
-    from softf1.tasks.rows import Ints
 
     Floats = NDArray[np.floating[Any]]
 
@@ -268,13 +266,19 @@ class LabelTask(TextTask):
         ]
 
     def score(self, predictions: Sequence[Prediction], examples: Iterable[Any]) -> dict[str, Any]:
-        """Accuracy, F1 of each label, micro and macro."""
+        """Accuracy, F1 of each label, micro and macro, and average precision.
+
+        It is that of the positive label of two, else the mean over the labels of the gold.
+        """
         asked = list(examples)
         gold = [example.labels for example in asked]
         if not self.multi_label and not all(gold):
             line = asked[gold.index(())].line
             raise InputError(f"wanted a label to score by, got none (line {line})")
-        ranked = self._score_ranking(predictions, gold)
+        ranked, ranking = {}, self._rank(predictions, gold)
+        if ranking is not None:
+            sound = bool(np.isfinite(ranking[0]).all())  # a model that diverged ranks nothing
+            ranked["average_precision"] = macro_average_precision(*ranking) if sound else 0.0
         if self.multi_label:
             given = [item["labels"] for item in predictions]
             scores = describe_counts(count_label_sets(gold, given))
@@ -291,16 +295,6 @@ class LabelTask(TextTask):
             own = scores["labels"].get(self.positive_label, none)
             scores |= {name: own[name] for name in none}
         return scores
-
-    def _score_ranking(
-        self, predictions: Sequence[Prediction], gold: Sequence[tuple[str, ...]]
-    ) -> dict[str, float]:
-        """Average precision of the positive label of two, else the mean over the gold's labels."""
-        ranked = self._rank(predictions, gold)
-        if ranked is None:
-            return {}
-        sound = bool(np.isfinite(ranked[0]).all())  # a model that diverged ranks nothing
-        return {"average_precision": macro_average_precision(*ranked) if sound else 0.0}
 
     def rank_lines(self, lines: Sequence[Mapping[str, Any]]) -> Ranked | None:
         """Probabilities of the labels of each text, and which of them are right."""

@@ -12,12 +12,11 @@ import numpy as np
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
 from softf1.models.encoders import Head
-from softf1.tasks.base import Features
+from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction, check_items
 from softf1.tasks.queries import (
     Candidates,
     answer_targets,
     choose_pairs,
-    count_sides,
     find_spans_of_rows,
     group_queries,
     merge_windows,
@@ -29,12 +28,11 @@ from softf1.tasks.rows import Amount, Size, encode_texts, keep, offsets, ranges,
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
-    check_windows,
     golds_inside,
     window_tokens,
     word_places,
 )
-from softf1.tasks.spans import SpanTask, predict_spans
+from softf1.tasks.spans import Line, Scored, SpanTask, predict_spans
 from softf1.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
@@ -46,11 +44,9 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.metrics.schemes import LabelledSpan
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Batch, Logits, Predict, Prediction
     from softf1.tasks.headroom import Sentence
     from softf1.tasks.queries import Golds
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
-    from softf1.tasks.spans import Line, Scored
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ class MrcNer(SpanTask):
     def encode(self, examples: Iterable[MrcExample], tokenizer: Tokenizer) -> Features:
         """Contexts as arrays, one item per window, with each distinct query and the gold spans."""
         asked = list(examples)
-        number, label = Numbering(), Numbering()
+        number = Numbering()
         query_of = number.numbers([example.query for example in asked])
         flat, counts = encode_texts(list(number), tokenizer)
         flat, counts = keep((flat, counts), np.minimum(counts, self.max_query))
@@ -148,11 +144,10 @@ class MrcNer(SpanTask):
             "query": flat,
             "query_at": offsets(counts),
             "query_of": query_of,
-            "label": label.numbers([example.label for example in asked]),
             "gold": np.array(spans, np.int64).reshape(-1, 2) + arrays["sentence"][rows(own), None],
             "gold_at": offsets(own),
         }
-        return Features(arrays, {"labels": tuple(label)})
+        return Features(arrays, {"labels": tuple(dict.fromkeys(one.label for one in asked))})
 
     def notes(self, features: Features) -> list[str]:  # noqa: ARG002 - protocol
         """Returns no notes: a query can ask for any label."""
@@ -250,7 +245,7 @@ class MrcNer(SpanTask):
         self, logits: Logits, features: Features, examples: Sequence[MrcExample]
     ) -> list[Prediction]:
         """The spans of every item, those of its windows put together."""
-        check_windows(logits["seen"], len(features))
+        check_items(logits["seen"], len(features))
         source = features["source"][logits["item"]]
         columns = (logits["score"], source, logits["start"], logits["end"], logits["confidence"])
         spans: Iterable[Scored] = zip(*(array.tolist() for array in columns), strict=True)
@@ -269,14 +264,15 @@ class MrcNer(SpanTask):
         """(negative, positive) words, windows and candidates."""
         windows = [window_golds(features, item) for item in range(len(features))]
         words = features["end"] - features["first"]
-        counts = count_sides(windows, int(words.sum()))
+        inside = np.arange(words.max(initial=0)) < words[:, None]
+        sides = side_targets(windows, [np.arange(count) for count in words], inside)
+        counts = {key: _count(target) for key, target in sides.items()}
         if self.match != "none":
             pairs = sum(map(len, self._pairs(windows, words, np.arange(len(features)))))
             positive = sum(len(set(golds)) for golds, _ in windows)
             counts["span"] = np.array([[pairs - positive, positive]])
         if self.answerable:
-            target = answer_targets(windows)
-            counts["answerable"] = np.array([[(target == 0).sum(), (target == 1).sum()]])
+            counts["answerable"] = _count(answer_targets(windows))
         return counts
 
     def strata(self, features: Features) -> NDArray[np.int64]:
@@ -293,3 +289,8 @@ class MrcNer(SpanTask):
         """Nothing for any query: most of them find nothing in a sentence."""
         nothing: Prediction = {"spans": [], "confidence": []}
         return lambda examples: [{"id": x.id, "label": x.label, **nothing} for x in examples]
+
+
+def _count(target: NDArray[Any]) -> NDArray[np.int64]:
+    """(negative, positive) entries."""
+    return np.array([[(target == 0).sum(), (target == 1).sum()]])

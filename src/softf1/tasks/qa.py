@@ -14,16 +14,14 @@ from softf1.errors import InputError
 from softf1.metrics.operating import Target
 from softf1.models.encoders import Head, find_output
 from softf1.tasks.answers import ANSWER, AnswerTask, answer_first_words
-from softf1.tasks.base import Batch, Features, Logits, Prediction, describe_collapse
+from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction, describe_collapse
 from softf1.tasks.card import DECISION, CardText, describe_bars
 from softf1.tasks.contexts import (
-    describe_lost,
     encode_contexts,
     every_position,
     locate_answer,
     one_position,
     slide_windows,
-    usual_length,
 )
 from softf1.tasks.rows import Amount, Size, encode_texts, keep, offsets, ranges, room, rows, take
 from softf1.tasks.sentences import Numbering, golds_inside
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from softf1.models.tokenizers import Tokenizer
-    from softf1.tasks.base import Predict
     from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 KEYS = ("start", "end")
@@ -154,11 +151,20 @@ class QA(AnswerTask):
 
     def fit(self, features: Features) -> Self:
         """Learns how long answers are; there are no labels."""
-        return replace(self, longest=self.max_answer or usual_length(features, at_least=30))
+        start, end = features["gold"].T
+        usual = int(np.quantile(end - start, 0.99, method="higher")) if len(start) else 0
+        return replace(self, longest=self.max_answer or max(30, usual))
 
     def notes(self, features: Features) -> list[str]:
         """Answers that are too long to be found, or not where they should be."""
-        return describe_lost(features, longest=self.longest)
+        start, end = features["gold"].T
+        long, unplaced = int((end - start > self.longest).sum()), int(features["unknown"].sum())
+        limit, all_asked = f"more than max_answer = {self.longest} tokens", len(features["unknown"])
+        notes = {
+            f"{long} of {len(start)} answers have {limit}": long,
+            f"{unplaced} of {all_asked} answers have no place in their text": unplaced,
+        }
+        return [f"{text}: scored, never found" for text, count in notes.items() if count]
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Returns the layer that computes the logits of each key."""
@@ -217,8 +223,9 @@ class QA(AnswerTask):
             return self
         every = replace(self, null_threshold=math.inf).decode(logits, features, examples)
         best = self.sweep_threshold(every, examples)
-        gains = best.at is not None and best.honest > best.decided
-        return replace(self, null_threshold=best.at) if gains else self
+        if best.at is None or best.honest <= best.decided:
+            return self
+        return replace(self, null_threshold=best.at)
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Refuses labels, which answers have none of, and F-beta, which is not of counts here."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from softf1.tasks.base import DIGITS, IGNORE
-from softf1.tasks.rows import take
-from softf1.tasks.spans import keep_flat
+from softf1.tasks.base import DIGITS, IGNORE, Features
+from softf1.tasks.rows import Ints, take
+from softf1.tasks.spans import Scored, keep_flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from softf1.data.examples import MrcExample
-    from softf1.tasks.base import Features
-    from softf1.tasks.rows import Ints
-    from softf1.tasks.spans import Scored
 
     Pair = tuple[int, int]
     Golds = tuple[list[Pair], tuple[list[int], list[int]]]
@@ -67,17 +64,6 @@ def answer_targets(windows: Sequence[Golds]) -> NDArray[np.float32]:
     """
     values = [1 if golds else IGNORE if starts or ends else 0 for golds, (starts, ends) in windows]
     return np.array(values, np.float32).reshape(-1, 1)
-
-
-def count_sides(windows: Sequence[Golds], words: int) -> dict[str, NDArray[np.int64]]:
-    """(negative, positive) starts and ends."""
-    counts = {}
-    for side, key in enumerate(SIDES):
-        positive = [{pair[side] for pair in golds} for golds, _ in windows]
-        left_out = [set(cut[side]) - own for (_, cut), own in zip(windows, positive, strict=True)]
-        total = sum(map(len, positive))
-        counts[key] = np.array([[words - total - sum(map(len, left_out)), total]])
-    return counts
 
 
 Candidates = Literal["all", "gold", "gold_random"]

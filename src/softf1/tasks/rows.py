@@ -11,32 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from softf1.data.registry import iterate
 from softf1.errors import InputError
-from softf1.metrics.operating import Target, choose_bars
+from softf1.metrics.operating import Point, Target, choose_bars
 from softf1.models import encoders
 from softf1.options import Range
-from softf1.tasks.base import IGNORE, Batch, Features, describe_unseen
+from softf1.tasks.base import IGNORE, Batch, Features, Logits, describe_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import ArrayLike, NDArray
     from torch import nn
 
     from softf1.data.problems import Problems
-    from softf1.metrics.operating import Point
     from softf1.models.tokenizers import Layout, Tokenizer
-    from softf1.tasks.base import Logits
+    from softf1.tasks.headroom import Headroom
 
-    Ints = NDArray[np.int64]
-    Flat = tuple[NDArray[Any], Ints]
-    """Entries of all rows, and how many each row has."""
-    Parts = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
-    """Inputs, targets and places of a batch."""
-
+Ints = NDArray[np.int64]
+Flat = tuple[NDArray[Any], Ints]
+"""Entries of all rows, and how many each row has."""
+Parts = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
+"""Inputs, targets and places of a batch."""
 
 Size = Annotated[int, Range(least=1)]
 Amount = Annotated[int, Range(least=0)]
@@ -187,8 +185,9 @@ def assemble(
     out[:], types[:] = tokenizer.pad_id, tokenizer.pad_type
     row = np.arange(len(a)) * width
     bounds = (shift, at_first, at_first + a, at_second, at_second + b, shift + lengths)
-    texts: tuple[Any, ...] = (layout.before, ids, layout.between, other, layout.after)
-    for (start, end), values, type_ids in zip(pairwise(bounds), texts, layout.types, strict=True):
+    texts = (layout.before, ids, layout.between, other, layout.after)
+    parts: Any = zip(pairwise(bounds), texts, layout.types, strict=True)
+    for (start, end), values, type_ids in parts:
         where = ranges(row + start, end - start)
         # The special tokens of a row are repeated for every row.
         out.reshape(-1)[where] = np.resize(values, len(where))
@@ -324,6 +323,21 @@ class TextTask:
     def shifts(self) -> dict[str, NDArray[np.float64]]:
         """Nothing is added to the logits."""
         return {}
+
+    def headroom(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        logits: Logits | None = None,
+        features: Features | None = None,
+        examples: Sequence[Any] = (),
+    ) -> Headroom:
+        """Measures how much the score could gain at most, and where; see `Task`."""
+        known = logits is not None and features is not None
+        return self.measure(lines, (logits, features, examples) if known else None)
+
+    def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:
+        """The headroom of predictions; `given` are logits, features and examples, if known."""
+        raise NotImplementedError
 
     @property
     def abstains(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.tasks.rows import offsets, ranges, room, rows, take
+from softf1.tasks.rows import Flat, Ints, offsets, ranges, room, rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from softf1.models.bilstm import WordTokenizer
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Features
-    from softf1.tasks.rows import Flat, Ints
 
 
 MOST_WORDS = 2**20
@@ -251,15 +250,6 @@ class SentenceEncoder:
             "length": (word[end] - word[first] + self.specials).astype(np.int32),
             **self.table.arrays(),
         }
-
-
-def check_windows(seen: Ints, count: int) -> None:
-    """Raises if the windows that were predicted are not all of them, each once.
-
-    >>> check_windows(np.array([1, 0, 2]), 3)
-    """
-    if not np.array_equal(np.sort(seen), np.arange(count)):
-        raise ValueError(f"wanted {count} windows, each once, got {len(seen)}")
 
 
 def window_tokens(features: Features, items: Ints) -> Flat:

@@ -11,13 +11,21 @@ from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
 from softf1.models.encoders import Head
-from softf1.tasks.base import DIGITS, IGNORE, Batch, Features, Logits, Prediction, to_probabilities
+from softf1.tasks.base import (
+    DIGITS,
+    IGNORE,
+    Batch,
+    Features,
+    Logits,
+    Prediction,
+    check_items,
+    to_probabilities,
+)
 from softf1.tasks.card import SEEN_ONLY
-from softf1.tasks.rows import Amount, Size, offsets, ranges, rows
+from softf1.tasks.rows import Amount, Flat, Ints, PaddedRows, Parts, Size, offsets, ranges, rows
 from softf1.tasks.sentences import (
     Numbering,
     SentenceEncoder,
-    check_windows,
     chunks,
     golds_inside,
     window_tokens,
@@ -35,7 +43,6 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import Predict
-    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 
 WINDOW = ("first", "end", "before")
@@ -193,7 +200,7 @@ class SpanNer(SpanTask):
         self, logits: Logits, features: Features, examples: Sequence[SpanSentence]
     ) -> list[Prediction]:
         """The spans of every sentence, each with its label."""
-        check_windows(logits["seen"], len(features))
+        check_items(logits["seen"], len(features))
         source = features["source"][logits["item"]].tolist()
         sure = to_probabilities(logits["score"].astype(np.float64), multi_label=True).round(DIGITS)
         columns = (logits["score"], logits["label"], logits["start"], logits["end"], sure)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from softf1.metrics.spans import count_span_sets
-from softf1.tasks.base import describe_collapse, describe_counts
+from softf1.tasks.base import Batch, LineCounts, Prediction, describe_collapse, describe_counts
 from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
 from softf1.tasks.headroom import Headroom, Sentence, list_units, measure_spans, sweep_confidence
 from softf1.tasks.rows import TextTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from torch import Tensor
 
     from softf1.metrics.operating import Units
     from softf1.metrics.schemes import LabelledSpan
-    from softf1.tasks.base import Batch, Features, LineCounts, Logits, Prediction
 
-    Line = Mapping[str, Any]
-    Scored = tuple[float, int, int, int, float]
-    """(score, example or label, start, end, confidence)."""
+
+Line = Mapping[str, Any]
+Scored = tuple[float, int, int, int, float]
+"""(score, example or label, start, end, confidence)."""
 
 
 class SpanTask(TextTask):
@@ -99,13 +98,7 @@ class SpanTask(TextTask):
         gold, found = (self.list_spans(line, key) for key in ("gold", "spans"))
         return {"counts": count_span_sets([gold], [found])}
 
-    def headroom(
-        self,
-        lines: Sequence[Line],
-        logits: Logits | None = None,  # noqa: ARG002 - lines have the spans and how sure they are
-        features: Features | None = None,  # noqa: ARG002
-        examples: Sequence[Any] = (),  # noqa: ARG002
-    ) -> Headroom:
+    def measure(self, lines: Sequence[Line], given: Any) -> Headroom:  # noqa: ARG002 - lines have it all
         """A stricter threshold, the ranking of found spans, labels and boundaries."""
         sentences = self.list_sentences(lines)
         best, then = sweep_confidence(sentences)

@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from softf1.metrics.schemes import decode_lenient, encode_spans
+from softf1.metrics.schemes import LabelledSpan, decode_lenient, encode_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
-
-    from softf1.metrics.schemes import LabelledSpan
 
     Marks = tuple["Mark", ...]
 

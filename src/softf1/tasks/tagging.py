@@ -14,7 +14,7 @@ import torch
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy
-from softf1.metrics.operating import F1, Target
+from softf1.metrics.operating import F1, Point, Target, Units
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import Head, find_output
@@ -41,7 +41,7 @@ from softf1.tasks.headroom import (
     sweep_tags,
 )
 from softf1.tasks.labels import tune_classes
-from softf1.tasks.rows import Amount, TextTask, offsets
+from softf1.tasks.rows import Amount, Flat, Ints, PaddedRows, Parts, TextTask, offsets
 from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_tokens, word_places
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
@@ -66,10 +66,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from softf1.metrics.operating import Point, Units
     from softf1.models.tokenizers import Tokenizer
     from softf1.tasks.base import LineCounts, Predict
-    from softf1.tasks.rows import Flat, Ints, PaddedRows, Parts
 
 NO_TAG = ""
 """Stands in for the tags of a file that has none."""
@@ -426,16 +424,11 @@ class Tagging(TextTask):
         """Counts of the spans of a sentence, or of its tags."""
         return count_sentence(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
 
-    def headroom(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        logits: Logits | None = None,
-        features: Features | None = None,
-        examples: Sequence[Any] = (),  # noqa: ARG002 - lines have all of them that is needed
-    ) -> Headroom:
+    def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:
         """A bias, the ranking, and for spans labels and boundaries."""
         rows = None
-        if logits is not None and features is not None and self.decoder == "argmax":
+        if given is not None and self.decoder == "argmax":
+            logits, features, _ = given
             rows = by_word(logits["logits"], logits, features).astype(np.float64)
             rows += np.array(self.biases or 0.0)
         if self.spans is None:

@@ -15,7 +15,7 @@ from softf1.data.tags import to_characters
 from softf1.errors import InputError
 from softf1.metrics.biases import tune_biases
 from softf1.metrics.classification import count_classes
-from softf1.metrics.operating import F1
+from softf1.metrics.operating import F1, Target
 from softf1.metrics.schemes import (
     ALLOWED,
     OUTSIDE,
@@ -28,9 +28,9 @@ from softf1.metrics.schemes import (
 )
 from softf1.metrics.spans import count_lenient, count_lenient_ids, count_strict
 from softf1.models.crf import FORBIDDEN, best_tags, marginal_logits
-from softf1.tasks.base import DIGITS
+from softf1.tasks.base import DIGITS, Features, Logits
 from softf1.tasks.headroom import Sentence
-from softf1.tasks.rows import offsets, ranges
+from softf1.tasks.rows import Ints, offsets, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 
     from softf1.data.examples import TaggedSentence
     from softf1.metrics.counts import Counts
-    from softf1.metrics.operating import Target
     from softf1.metrics.schemes import LabelledSpan
-    from softf1.tasks.base import Features, Logits
-    from softf1.tasks.rows import Ints
 
     Sentences = Sequence[Sequence[str]]
 
