@@ -44,6 +44,8 @@ def test_questions(tmp_path):
     name = save(tmp_path / "set", [row])
     with pytest.raises(InputError, match=r":1: wanted 'Oslo' at offset 7.*found at 10"):
         read(name)
+    with pytest.raises(InputError, match="wanted no encoding_errors, which only formats of lines"):
+        read(name, offsets="nearest", encoding_errors="replace")
     (example,) = read(name, offsets="nearest").examples
     assert example.answers[0].spans == ((10, 14),)
 

@@ -25,3 +25,8 @@ def test_wall_street_journal_chunks(write):
 def test_a_word_without_tag(write):
     with pytest.raises(InputError, match=r":2: wanted word_TAG, got 'b'"):
         list(iterate(write("a_DT\nb c_NN\n")))
+
+
+def test_lines_of_white_space_are_no_sentences(write):
+    corpus = read(write("a_DT map_NN\n\u3000\n \t\nit_PRP ran_VBD\n"), format="tagged")
+    assert [sentence.line for sentence in corpus.examples] == [1, 4]
