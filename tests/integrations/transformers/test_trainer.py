@@ -141,6 +141,24 @@ def test_consistency_is_that_of_a_plain_loop(tmp_path):
     torch.testing.assert_close(found, wanted, rtol=0, atol=2e-5)
 
 
+def test_consistency_leaves_inputs_without_rows_alone(tmp_path):
+    """A number for the whole batch, such as a temperature, is passed on as it is."""
+    case = cases.Case("tags", "ce", exact=True)
+    given = {"consistency": 1.0}
+    trainer = cases.make_trainer(case, tmp_path, size=8, accumulate=1, given=given)
+    trainer.data_collator = lambda items: cases.collate(items) | {"temperature": torch.tensor(2.0)}
+    forward, seen = trainer.model.forward, []
+
+    def scaled(*, temperature, **inputs):
+        seen.append((temperature.shape, inputs["input_ids"].shape[0]))
+        outputs = forward(**inputs)
+        return type(outputs)(logits=outputs.logits / temperature)
+
+    trainer.model.forward = scaled
+    trainer.train()
+    assert set(seen) == {((), 16)}
+
+
 def test_a_schedule_follows_the_steps(tmp_path):
     options = {"schedule": "linear", "schedule_steps": 2}
     case = cases.Case("tags", "ce+dice", options, exact=True)

@@ -145,7 +145,7 @@ class ExactLossMixin(Base):
             return rest, labels
         rows = len(labels)
         twice = {
-            name: torch.cat([x, x]) if isinstance(x, torch.Tensor) and len(x) == rows else x
+            name: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.shape[:1] == (rows,) else x
             for name, x in rest.items()
         }
         return twice, torch.cat([labels, labels])
