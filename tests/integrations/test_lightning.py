@@ -5,8 +5,10 @@ import torch
 from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, DistributedSampler
 
+from softf1.errors import InputError
 from softf1.integrations.lightning import ExactLossMixin
 from softf1.losses import ConsistentLoss, WindowLoss, make_loss
+from softf1.options import OptionError
 from softf1.training.adversarial import perturb_embeddings
 
 try:
@@ -249,6 +251,23 @@ def test_consistency_can_be_changed_before_another_fit(before, after, statistics
     found, wanted = trained(model, tmp_path), trained(fresh, tmp_path)
     assert torch.equal(found, wanted)
     assert (found - other).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), "0.5"])
+@pytest.mark.parametrize("name", ["adversarial", "consistency"])
+def test_wrong_sizes_are_refused_before_the_first_step(name, value, tmp_path):
+    model = Worded("dice", **{name: value})
+    with pytest.raises(OptionError, match=f"option {name} of Worded: wanted a number"):
+        fit(model, tmp_path)
+    assert not model.values
+
+
+def test_a_module_without_word_embeddings_is_refused(tmp_path):
+    model = Tagger("dice")
+    model.adversarial = 0.5
+    with pytest.raises(InputError, match=r"get_input_embeddings\(\) .* got Tagger"):
+        fit(model, tmp_path)
+    assert not model.values
 
 
 def test_predict_batch_is_yours():

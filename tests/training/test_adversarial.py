@@ -8,9 +8,15 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from transformers import AutoConfig, AutoModel
 
+from softf1.errors import InputError
 from softf1.losses import make_loss
 from softf1.options import OptionError
-from softf1.training.adversarial import find_embeddings, find_step, perturb_embeddings
+from softf1.training.adversarial import (
+    find_embeddings,
+    find_step,
+    perturb_embeddings,
+    trace_embeddings,
+)
 from softf1.training.datasets import load_datasets
 from softf1.training.processes import Processes
 from softf1.training.run import train_run
@@ -292,13 +298,66 @@ def test_two_sizes_at_once_and_negative_ones_are_refused():
 
 
 def test_a_model_without_word_embeddings_is_refused():
-    with pytest.raises(TypeError, match=r"get_input_embeddings\(\)"):
+    with pytest.raises(InputError, match=r"get_input_embeddings\(\) .* got Linear"):
         find_embeddings(torch.nn.Linear(2, 2))
     with (
         pytest.raises(RuntimeError, match=r"backward\(\) first"),
         perturb_embeddings(torch.nn.Embedding(3, 2), 0.5),
     ):
         pass
+
+
+def test_an_encoder_without_word_embeddings_is_refused_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.delattr("softf1.models.bilstm.BiLstm.get_input_embeddings")
+    monkeypatch.setattr("softf1.training.step.Stepper.step", None)
+    for train in ({"adversarial": 0.5}, {"adversarial_relative": 0.5}):
+        with pytest.raises(InputError, match=r"^an adversarial step wants a model whose get_input"):
+            train_run(make_recipe(train=train), tmp_path, data=make_data(), quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epsilon": -0.5}, "epsilon of perturb_embeddings: wanted a number from 0, got -0.5"),
+        ({"epsilon": math.nan}, "epsilon .* wanted a number from 0, got nan"),
+        ({"epsilon": math.inf}, "epsilon .* wanted a number from 0, got inf"),
+        ({"epsilon": "0.5"}, "epsilon .* wanted a number, got '0.5'"),
+        ({"epsilon": True}, "epsilon .* wanted a number, got True"),
+        ({"relative": "yes"}, "relative .* wanted true or false, got 'yes'"),
+        ({"direction": "sideways"}, "direction .* wanted gradient or random, got 'sideways'"),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_refused_and_move_nothing(given, message):
+    embedding = torch.nn.Embedding(3, 2)
+    embedding(torch.tensor([1])).sum().backward()
+    before = embedding.weight.detach().clone()
+    with (
+        pytest.raises(OptionError, match=message),
+        perturb_embeddings(embedding, **({"epsilon": 0.5} | given)),
+    ):
+        pytest.fail("it was entered")
+    assert torch.equal(embedding.weight, before)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("direction", ["gradient", "random"])
+def test_sparse_gradients_give_the_same_step(frozen, direction):
+    ids, moved = torch.tensor([3, 4, 4]), []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        embedding = torch.nn.Embedding(50, 7, sparse=sparse)
+        embedding.weight.requires_grad_(not frozen)
+        before = embedding.weight.detach().clone()
+        with trace_embeddings(embedding) as traced:
+            embedding(ids).square().sum().backward()
+        gradient = traced[0] if traced else None
+        torch.manual_seed(1)
+        with perturb_embeddings(embedding, 0.3, direction=direction, gradient=gradient):
+            moved.append((embedding.weight - before).detach())
+        assert torch.equal(embedding.weight, before)
+    assert moved[0].any(-1).nonzero().flatten().tolist() == [3, 4]
+    torch.testing.assert_close(*moved)
 
 
 TINY = {

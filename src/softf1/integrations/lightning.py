@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from softf1.losses import ConsistentLoss, WindowLoss, backward_exact
+from softf1.options import check_options, option_types
+from softf1.recipe import TrainSection
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
 
 
@@ -77,6 +79,8 @@ class ExactLossMixin:
         optimizer = self.optimizers()
         if isinstance(optimizer, list):
             raise TypeError(f"wanted one optimizer, got {len(optimizer)}")
+        given = {"adversarial": self.adversarial, "consistency": self.consistency}
+        check_options(given, option_types(TrainSection), owner=type(self).__name__)
         optimizer.zero_grad()
         if not self.adversarial:
             value = self._backward(micro_batches)

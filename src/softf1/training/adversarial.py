@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from torch import Tensor, distributed, nn
+
+from softf1.errors import InputError
+from softf1.options import Range, check_options, option_types
 
 Direction = Literal["gradient", "random"]
 
@@ -39,16 +42,16 @@ def find_embeddings(model: nn.Module) -> nn.Parameter:
             weight = cast("Any", module).get_input_embeddings().weight
             if isinstance(weight, nn.Parameter):
                 return weight
-    raise TypeError(
-        "wanted a model whose get_input_embeddings() is its word embedding, or the embedding "
-        f"itself, got {type(model).__name__}"
+    raise InputError(
+        "an adversarial step wants a model whose get_input_embeddings() is its word embedding, or "
+        f"the embedding itself, got {type(model).__name__}"
     )
 
 
 @contextmanager
 def perturb_embeddings(
     model: nn.Module,
-    epsilon: float,
+    epsilon: Annotated[float, Range(least=0)],
     *,
     relative: bool = False,
     direction: Direction = "gradient",
@@ -71,6 +74,9 @@ def perturb_embeddings(
             anywhere.
         gradient: The gradient to follow; by default the one that the matrix has.
 
+    Raises:
+        InputError: A value is not one of those above, or the model has no word embeddings.
+
     >>> embedding = nn.Embedding(3, 2)
     >>> embedding(torch.tensor([1])).sum().backward()  # the gradient of row 1 is (1, 1)
     >>> before = embedding.weight.detach().clone()
@@ -80,6 +86,8 @@ def perturb_embeddings(
     >>> torch.equal(embedding.weight, before)
     True
     """
+    given = {"epsilon": epsilon, "relative": relative, "direction": direction}
+    check_options(given, option_types(perturb_embeddings), owner="perturb_embeddings")
     weight = find_embeddings(model)
     gradient = weight.grad if gradient is None else gradient
     if gradient is None:
@@ -88,6 +96,7 @@ def perturb_embeddings(
             "are not frozen"
         )
     with torch.no_grad():
+        gradient = gradient.to_dense() if gradient.is_sparse else gradient
         own = local(weight)
         saved = own.clone()
         own.add_(find_step(weight, gradient, epsilon, relative=relative, direction=direction))
@@ -134,10 +143,11 @@ def trace_embeddings(model: nn.Module) -> Iterator[list[Tensor]]:
     finally:
         weight.requires_grad_(False)  # noqa: FBT003
     if weight.grad is not None:
-        split = hasattr(weight.grad, "full_tensor")  # FSDP has averaged it
+        gradient = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+        split = hasattr(gradient, "full_tensor")  # FSDP has averaged it
         if distributed.is_available() and distributed.is_initialized() and not split:
-            distributed.all_reduce(weight.grad)  # DDP averages only what is trained
-        traced.append(weight.grad)
+            distributed.all_reduce(gradient)  # DDP averages only what is trained
+        traced.append(gradient)
         weight.grad = None
 
 

@@ -21,6 +21,7 @@ from softf1.recipe import Recipe, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose_values
 from softf1.recipe.checking import check_eval_target
 from softf1.tasks.registry import make_task
+from softf1.training.adversarial import find_embeddings
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
 from softf1.training.evaluation import check_metric
 from softf1.training.graphs import GraphStepper
@@ -152,6 +153,8 @@ def make_stepper(trainer: Trainer) -> Stepper:
         capturable=trainer.graphs,
     )
     epsilon = train.adversarial or train.adversarial_relative
+    if epsilon:
+        find_embeddings(model)  # raises before the first step
     relative = bool(train.adversarial_relative)
     kind: Callable[..., Stepper] = Stepper
     if trainer.graphs:

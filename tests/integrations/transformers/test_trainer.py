@@ -8,6 +8,7 @@ from transformers import Trainer
 from softf1.integrations.transformers import ExactLossMixin, SoftF1Trainer, loss
 from softf1.integrations.transformers.trainer import blank_rows
 from softf1.losses import ConsistentLoss, make_loss
+from softf1.options import OptionError
 from softf1.training.adversarial import perturb_embeddings
 from tests.integrations.transformers import cases
 
@@ -157,6 +158,14 @@ def test_consistency_leaves_inputs_without_rows_alone(tmp_path):
     trainer.model.forward = scaled
     trainer.train()
     assert set(seen) == {((), 16)}
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), "0.5"])
+@pytest.mark.parametrize("name", ["adversarial", "consistency"])
+def test_wrong_sizes_are_refused_before_training(name, value, tmp_path):
+    case = cases.Case("tags", "ce", exact=True)
+    with pytest.raises(OptionError, match=f"option {name} of SoftF1Trainer: wanted a number"):
+        cases.make_trainer(case, tmp_path, size=8, accumulate=1, given={name: value})
 
 
 def test_a_schedule_follows_the_steps(tmp_path):
