@@ -174,6 +174,34 @@ def test_a_gradient_of_nothing_or_without_bounds_moves_nothing(value):
         assert torch.equal(step, torch.zeros(4, 2))
 
 
+@pytest.mark.parametrize("relative", [False, True])
+def test_tiny_and_huge_gradients_have_a_direction_too(relative):
+    """The square of 1e-24 is 0 in float32, that of 1e19 infinite."""
+    torch.manual_seed(0)
+    weight, gradient = torch.randn(40, 10), torch.randn(40, 10)
+    how = {"relative": relative, "direction": "gradient"}
+    size = weight.norm(dim=1).square().mean().sqrt() if relative else torch.ones(())
+    for exponent in (-146, -100, -80, 0, 60, 124):
+        scaled = gradient * 2.0**exponent
+        assert 0 < scaled.abs().max() < math.inf
+        step = find_step(weight, scaled, 0.5, **how)
+        assert step.norm().item() == pytest.approx(0.5 * size.item(), rel=1e-5)
+        cosine = torch.cosine_similarity(step.flatten(), gradient.flatten(), 0)
+        assert cosine > (0.9 if exponent == -146 else 0.99999)  # three digits of a float are left
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_an_ordinary_step_has_the_bits_of_the_formula(relative):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        weight, gradient = torch.randn(90, 33), torch.randn(90, 33) * 10.0 ** -(seed % 6)
+        length = gradient.norm()
+        if relative:
+            length = length / (weight.norm() / 90**0.5)
+        step = find_step(weight, gradient, 0.7, relative=relative, direction="gradient")
+        assert torch.equal(step, gradient * (0.7 / length))
+
+
 def test_noise_is_as_long_and_on_the_same_rows():
     torch.manual_seed(0)
     gradient = torch.zeros(9, 3)

@@ -16,6 +16,7 @@ are there, and E is put back from a copy. In a loop of your own:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Literal, cast
@@ -112,17 +113,22 @@ def find_step(
     weight: Tensor, gradient: Tensor, epsilon: float, *, relative: bool, direction: Direction
 ) -> Tensor:
     """Returns r for the rows of the matrix on this process, without synchronising with the GPU."""
-    step, norm = local(gradient), total_norm(gradient)
-    length = norm
+    largest = total_norm(gradient, math.inf)
     if direction == "random":
-        step = torch.randn_like(step) * step.any(-1, keepdim=True)
+        own = local(gradient)
+        step = torch.randn_like(own) * own.any(-1, keepdim=True)
         squares = step.square().sum()
         if hasattr(gradient, "full_tensor"):  # other processes hold the rest of the matrix
             distributed.all_reduce(squares)
         length = squares.sqrt()
+    else:
+        # Divided by a power of two near the largest entry, which changes no digit: the square of a
+        # tiny gradient would be 0, that of a huge one infinite.
+        scaled = gradient / largest.log2().floor().exp2()
+        step, length = local(scaled), total_norm(scaled)
     if relative:
         length = length / (total_norm(weight) / weight.shape[0] ** 0.5)
-    able = torch.isfinite(norm) & (norm > 0) & torch.isfinite(length) & (length > 0)
+    able = (largest > 0) & (largest < math.inf) & torch.isfinite(length) & (length > 0)
     return torch.where(able, step * (epsilon / length), 0.0).to(local(weight).dtype)
 
 
@@ -151,9 +157,10 @@ def trace_embeddings(model: nn.Module) -> Iterator[list[Tensor]]:
         weight.grad = None
 
 
-def total_norm(tensor: Tensor) -> Tensor:
+def total_norm(tensor: Tensor, order: float = 2) -> Tensor:
     """Returns the norm of a whole tensor, even if it is sharded over processes."""
-    norm = torch.linalg.vector_norm(tensor.float() if tensor.dtype.itemsize < 4 else tensor)
+    wide = tensor.float() if tensor.dtype.itemsize < 4 else tensor
+    norm = torch.linalg.vector_norm(wide, order)
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
     return whole
 
