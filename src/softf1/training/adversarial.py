@@ -26,6 +26,7 @@ from torch import Tensor, distributed, nn
 
 from softf1.errors import InputError
 from softf1.options import Range, check_options, option_types
+from softf1.training.processes import count_ranks
 
 Direction = Literal["gradient", "random"]
 
@@ -72,7 +73,7 @@ def perturb_embeddings(
             encoders whose embeddings differ in scale (0.5 is then about 0.5 for BERT, and 5 for
             embeddings that start from a standard normal distribution).
         direction: `gradient`; or `random`, a control: as long, over the same rows, but pointing
-            anywhere.
+            anywhere, and on all processes to the same place.
         gradient: The gradient to follow; by default the one that the matrix has.
 
     Raises:
@@ -115,10 +116,12 @@ def find_step(
     """Returns r for the rows of the matrix on this process, without synchronising with the GPU."""
     largest = total_norm(gradient, math.inf)
     if direction == "random":
-        own = local(gradient)
+        own, sharded = local(gradient), hasattr(gradient, "full_tensor")
         step = torch.randn_like(own) * own.any(-1, keepdim=True)
+        if count_ranks() > 1 and not sharded:  # each draws other numbers, and all hold one matrix
+            distributed.broadcast(step, 0)
         squares = step.square().sum()
-        if hasattr(gradient, "full_tensor"):  # other processes hold the rest of the matrix
+        if sharded:  # other processes hold the rest of the matrix
             distributed.all_reduce(squares)
         length = squares.sqrt()
     else:
@@ -150,8 +153,8 @@ def trace_embeddings(model: nn.Module) -> Iterator[list[Tensor]]:
         weight.requires_grad_(False)  # noqa: FBT003
     if weight.grad is not None:
         gradient = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
-        split = hasattr(gradient, "full_tensor")  # FSDP has averaged it
-        if distributed.is_available() and distributed.is_initialized() and not split:
+        sharded = hasattr(gradient, "full_tensor")  # FSDP has averaged it
+        if count_ranks() > 1 and not sharded:
             distributed.all_reduce(gradient)  # DDP averages only what is trained
         traced.append(gradient)
         weight.grad = None
