@@ -17,6 +17,7 @@ from softf1.training.adversarial import (
     perturb_embeddings,
     trace_embeddings,
 )
+from softf1.training.batching import collate_rows
 from softf1.training.datasets import load_datasets
 from softf1.training.processes import Processes
 from softf1.training.run import train_run
@@ -262,14 +263,41 @@ def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
     )
     weights = find_embeddings(trainer.stepper.model)
     before = weights.detach().clone()
-    from softf1.training.batching import collate_rows
-
     (micro,) = trainer.batch_sampler.epoch(0)[0]
     features, tokenizer = trainer.datasets.features["train"], trainer.datasets.tokenizer
     trainer.stepper.step([collate_rows(trainer.datasets.task, features, micro, tokenizer)])
     meter = trainer.stepper.read_meter()
     assert (meter[STEPS], meter[SKIPPED]) == (1, 0)
     assert not torch.equal(weights, before)
+
+
+@pytest.mark.parametrize("given", [{"micro_tokens": 60}, {}], ids=["given", "default"])
+@pytest.mark.parametrize("consistency", [None, 1.0])
+def test_micro_tokens_bound_a_forward_pass(consistency, given, tmp_path, monkeypatch):
+    """With consistency the model sees every row twice, which counts twice."""
+    monkeypatch.setattr("softf1.training.build.MICRO_TOKENS", {"cpu": 60})
+    trainer = Trainer(
+        recipe=make_recipe(train=given | {"consistency": consistency}),
+        folder=tmp_path,
+        datasets=load_datasets(make_recipe(), make_data()),
+        processes=Processes(),
+    )
+    seen = []
+    trainer.stepper.model.register_forward_pre_hook(
+        lambda _, __, inputs: seen.append(inputs["input_ids"].numel()), with_kwargs=True
+    )
+    features, tokenizer = trainer.datasets.features["train"], trainer.datasets.tokenizer
+    for step in trainer.batch_sampler.epoch(0):
+        trainer.stepper.step(
+            [collate_rows(trainer.datasets.task, features, micro, tokenizer) for micro in step]
+        )
+    assert 50 <= max(seen) <= 60
+
+
+def test_a_row_longer_than_micro_tokens_has_a_pass_of_its_own_with_consistency(tmp_path):
+    recipe = make_recipe(train={"micro_tokens": 1, "consistency": 1.0, "max_steps": 2})
+    result = train_run(recipe, tmp_path, data=make_data(), quiet=True)
+    assert result["steps"] == 2
 
 
 @pytest.mark.parametrize("encoder", ["bilstm", "bert"])

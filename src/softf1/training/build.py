@@ -109,6 +109,8 @@ def make_batch_sampler(trainer: Trainer) -> BatchSampler:
     micro_tokens = train.micro_tokens
     if micro_tokens is None:
         micro_tokens = MICRO_TOKENS.get(processes.device.type, MICRO_TOKENS_ELSEWHERE)
+    if train.consistency and micro_tokens:
+        micro_tokens = max(1, micro_tokens // 2)  # the model sees every row twice
     drawn = train.sampler != "shuffle"
     return BatchSampler(
         features["length"],
