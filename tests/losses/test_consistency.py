@@ -174,6 +174,9 @@ def test_parts_of_a_window_are_the_whole_with_hidden_logits_and_a_mask(name, kin
     whole = logits.clone().requires_grad_()
     value = ConsistentLoss(make_loss(name, **options), 1.3)(whole.flatten(0, 1), target, mask)
     value.backward()
+    rows = mask.bool()  # a mask is as good as leaving its rows out
+    alone = ConsistentLoss(make_loss(name, **options), 1.3)
+    torch.testing.assert_close(alone(logits[:, rows].flatten(0, 1), target[rows]), value)
     for own, gradient in found:
         torch.testing.assert_close(own, value)
         torch.testing.assert_close(gradient, whole.grad, rtol=1e-9, atol=1e-12)

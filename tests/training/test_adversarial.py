@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from transformers import AutoConfig, AutoModel
 from softf1.errors import InputError
 from softf1.losses import make_loss
 from softf1.options import OptionError
+from softf1.tasks.base import Batch
 from softf1.training.adversarial import (
     find_embeddings,
     find_step,
@@ -91,6 +93,111 @@ def test_a_step_is_that_of_the_reference(datasets, loss, epsilon, kappa):
         torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-12, msg=name)
 
 
+def entropy_and_distance(one, two, target):
+    """Cross entropy of two predictions, and how far they are apart, written out in plain PyTorch.
+
+    Over the positions of a text there are logits of −inf, which are no class of their row.
+    """
+    kept = target != -100
+    if target.dim() < one.dim() and one.shape[-1] > 1:  # softmax
+        p, q = (x[kept].log_softmax(-1) for x in (one, two))
+        entropy = [-x.gather(1, target[kept][:, None]).mean() for x in (p, q)]
+        shown = p > -math.inf
+        p, q = (torch.where(shown, x, 0.0) for x in (p, q))
+        distance = [(shown * a.exp() * (a - b)).sum(-1).mean() for a, b in ((p, q), (q, p))]
+    else:
+        one, two, y = (x.reshape(target.shape)[kept] for x in (one, two, target.double()))
+        entropy = [F.binary_cross_entropy_with_logits(x, y) for x in (one, two)]
+        (p, no_p), (q, no_q) = ((F.logsigmoid(x), F.logsigmoid(-x)) for x in (one, two))
+        distance = [
+            (a.exp() * (a - b) + no_a.exp() * (no_a - no_b)).mean()
+            for a, no_a, b, no_b in ((p, no_p, q, no_q), (q, no_q, p, no_p))
+        ]
+    return sum(entropy) / 2, sum(distance) / 2
+
+
+WRITTEN_OUT = ("qa", "qa-sigmoid", "multi-label", "mrc_ner-alone", "span_ner", "classification")
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_a_step_of_other_tasks_is_that_of_the_reference(name, bert, tmp_path):
+    """Logits of −inf, sigmoids with ignored entries, several labels, several outputs."""
+    train = {"adversarial": EPSILON, "consistency": KAPPA, "step_weights": "equal"}
+    recipe, data = case(name, bert, **train)
+    recipe = replace(recipe, loss=make_recipe(loss={"name": "ce"}).loss)
+    datasets = load_datasets(recipe, data)
+    how = {"folder": tmp_path, "processes": Processes()}
+    trainer = Trainer(recipe=recipe, datasets=datasets, **how)
+    task, stepper = datasets.task, trainer.stepper
+    stepper.model.double().train()
+    (micro,) = trainer.batch_sampler.epoch(0)[0]
+    batch = collate_rows(task, datasets.features["train"], micro, datasets.tokenizer)
+    model = copy.deepcopy(stepper.model)
+    found = gradients(stepper, [batch])
+
+    twice = {key: torch.cat([x, x]) for key, x in batch.inputs.items()}
+    masks = {key: torch.cat([x, x]) for key, x in batch.places.items() if x.dtype == torch.bool}
+    doubled = Batch(batch.items, twice, batch.targets, batch.places | masks)
+
+    def backward():
+        logits = task.logits(model(**twice), doubled)
+        for key, target in batch.targets.items():
+            entropy, distance = entropy_and_distance(*logits[key].chunk(2), target)
+            (entropy + KAPPA * distance).backward(retain_graph=True)
+        hidden.append(any(bool(x.isneginf().any()) for x in logits.values()))
+        ignored.append(any(bool((y == -100).any()) for y in batch.targets.values()))
+
+    hidden, ignored = [], []
+    torch.manual_seed(3)
+    backward()
+    matrix = find_embeddings(model)
+    before = matrix.detach().clone()
+    matrix.data += EPSILON * matrix.grad / matrix.grad.norm()
+    backward()
+    matrix.data = before
+    wanted = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert found.keys() == wanted.keys()
+    for key, value in wanted.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-7, atol=1e-10, msg=key)
+    assert hidden == [name == "qa"] * 2  # the case tests what it is here for
+    assert ignored[0] or name in ("qa", "multi-label", "classification")
+
+
+@pytest.mark.parametrize("direction", ["gradient", "random"])
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_plain_loop_takes_the_same_steps(datasets, relative, direction):
+    """What `perturb_embeddings` offers for loops of one's own is what training does."""
+    attack = Attack(EPSILON, relative, direction)
+    stepper = make_stepper(datasets, LOSSES["both"], dropout=0.3, clip=1.0, attack=attack, **DOUBLE)
+    model, loss = copy.deepcopy(stepper.model), make_loss(**LOSSES["both"])
+    for group in stepper.optimizer.param_groups:
+        group["weight_decay"] = 0.0
+    train = make_recipe().train
+    how = {"lr": train.lr, "betas": train.betas, "eps": train.eps, "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW(model.parameters(), **how)
+    before = copy.deepcopy(model)
+
+    def backward():
+        logits = datasets.task.logits(model(**batch.inputs), batch)["tags"]
+        loss(logits, batch.targets["tags"]).backward()
+
+    for step in range(3):
+        (batch,) = make_batches(datasets, step=step)
+        torch.manual_seed(step)
+        stepper.step([batch])
+        torch.manual_seed(step)
+        backward()
+        with perturb_embeddings(model, EPSILON, relative=relative, direction=direction):
+            backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    wanted = dict(model.named_parameters())
+    for name, value in stepper.model.named_parameters():
+        torch.testing.assert_close(value, wanted[name], rtol=1e-9, atol=1e-12, msg=name)
+    assert not torch.equal(model.words.weight, before.words.weight)
+
+
 @pytest.mark.parametrize("kappa", [0.0, KAPPA])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_however_a_step_is_cut_the_direction_is_that_of_the_whole(datasets, loss, kappa):
@@ -137,8 +244,6 @@ def objective(name, options):
 
 
 def made_up(target):
-    from softf1.tasks.base import Batch
-
     return Batch(target.numpy(), {}, {"tags": target}, {})
 
 
