@@ -5,8 +5,10 @@ import torch
 from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, DistributedSampler
 
+from softf1.errors import InputError
 from softf1.integrations.lightning import ExactLossMixin
 from softf1.losses import ConsistentLoss, WindowLoss, make_loss
+from softf1.options import OptionError
 from softf1.training.adversarial import perturb_embeddings
 
 try:
@@ -63,17 +65,16 @@ class Tagger(ExactLossMixin, lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": halve}
 
 
-def fit(model, folder, **options):
+def fit(model, folder, *, ckpt_path=None, **options):
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = lightning.Trainer(
         accelerator="cpu",
-        max_epochs=1,
         enable_model_summary=False,
         use_distributed_sampler=False,
         default_root_dir=folder,
-        **(quiet | {"devices": 1} | options),
+        **(quiet | {"devices": 1, "max_epochs": 1} | options),
     )
-    trainer.fit(model)
+    trainer.fit(model, ckpt_path=ckpt_path)
     return trainer
 
 
@@ -162,15 +163,111 @@ def test_adversarial_steps_are_those_of_a_plain_loop(name, size, accumulate, tmp
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
-def test_consistency_draws_two_predictions_together(tmp_path):
-    moved = []
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("size", "accumulate"), [(8, 1), (2, 4)])
+def test_consistency_is_that_of_a_plain_loop(name, size, accumulate, tmp_path):
+    """The second prediction is half of the first, so that no dropout is needed to tell them."""
+
+    class Halved(Worded):
+        calls = 0
+
+        def predict_batch(self, batch):
+            self.calls += 1
+            logits, target = super().predict_batch(batch)
+            return logits / (2 - self.calls % 2), target
+
+    model = Halved(name, size=size, accumulate=accumulate, consistency=1.3)
+    fit(model, tmp_path)
+    plain, loss = Worded(name), ConsistentLoss(make_loss(name, **LOSSES[name]), 1.3)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
+    for step, batch in enumerate(DataLoader(make_rows(), batch_size=STEP)):
+        optimizer.param_groups[0]["lr"] = 0.5 / 2**step
+        optimizer.zero_grad()
+        logits, target = plain.predict_batch(batch)
+        loss(torch.cat([logits, logits / 2]), target).backward()
+        optimizer.step()
+        loss.advance()
+    found, wanted = (parameters_to_vector(m.parameters()) for m in (model, plain))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_both_passes_have_the_same_dropout_in_both_predictions(tmp_path):
+    model = Worded("dice", drop=0.5, consistency=1.0, accumulate=2)
+    fit(model, tmp_path)
+    assert model._consistent_window().mismatch < 1e-6
+
+
+def trained(model, folder, **options):
+    torch.manual_seed(7)
+    fit(model, folder, **options)
+    return parameters_to_vector(model.parameters()).detach().clone()
+
+
+@pytest.mark.parametrize("saved", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["ce+dice", "dice"])
+def test_checkpoints_load_with_and_without_consistency(name, saved, tmp_path):
+    first = Worded(name, drop=0.5, consistency=saved)
+    fit(first, tmp_path).save_checkpoint(tmp_path / "saved.ckpt")
     for factor in (0.0, 1.0):
-        model = Worded("dice", drop=0.5, consistency=factor, accumulate=2)
+        model = Worded(name, drop=0.5, consistency=factor)
+        assert model.state_dict().keys() == first.state_dict().keys()
+        whole = fit(model, tmp_path, max_epochs=2, ckpt_path=tmp_path / "saved.ckpt")
+        assert whole.global_step == 24
+        assert model.state_dict().keys() == first.state_dict().keys()
+    assert getattr(model.window.loss, "step", 24) == 24
+
+
+def test_validation_uses_the_plain_loss(tmp_path):
+    class Validated(Worded):
+        seen = ()
+
+        def validation_step(self, batch, batch_idx):  # noqa: ARG002
+            self.seen = (*self.seen, self.window.loss(*self.predict_batch(batch)).item())
+
+        def val_dataloader(self):
+            return DataLoader(make_rows(), batch_size=STEP)
+
+    model = Validated("ce+dice", consistency=1.0)
+    fit(model, tmp_path, num_sanity_val_steps=0)
+    plain, batches = make_loss("ce+dice", **LOSSES["ce+dice"]), model.val_dataloader()
+    plain.step += 12
+    wanted = [plain(*model.eval().predict_batch(batch)).item() for batch in batches]
+    assert model.seen == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("statistics", ["exact", "running"])
+@pytest.mark.parametrize(("before", "after"), [(1.0, 0.0), (0.0, 1.0), (1.0, 5.0)])
+def test_consistency_can_be_changed_before_another_fit(before, after, statistics, tmp_path):
+    def make(factor):
+        model = Worded("dice", drop=0.5, consistency=factor)
+        model.window = WindowLoss(model.window.loss, statistics=statistics)
+        return model
+
+    model, fresh = make(before), make(after)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    other = trained(model, tmp_path)
+    model.load_state_dict(start)
+    model.consistency = after
+    found, wanted = trained(model, tmp_path), trained(fresh, tmp_path)
+    assert torch.equal(found, wanted)
+    assert (found - other).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), "0.5"])
+@pytest.mark.parametrize("name", ["adversarial", "consistency"])
+def test_wrong_sizes_are_refused_before_the_first_step(name, value, tmp_path):
+    model = Worded("dice", **{name: value})
+    with pytest.raises(OptionError, match=f"option {name} of Worded: wanted a number"):
         fit(model, tmp_path)
-        moved.append(parameters_to_vector(model.parameters()))
-        assert model.window.mismatch < 1e-6
-    assert isinstance(model.window.loss, ConsistentLoss)
-    assert (moved[0] - moved[1]).abs().max() > 1e-3
+    assert not model.values
+
+
+def test_a_module_without_word_embeddings_is_refused(tmp_path):
+    model = Tagger("dice")
+    model.adversarial = 0.5
+    with pytest.raises(InputError, match=r"get_input_embeddings\(\) .* got Tagger"):
+        fit(model, tmp_path)
+    assert not model.values
 
 
 def test_predict_batch_is_yours():

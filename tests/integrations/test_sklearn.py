@@ -370,3 +370,23 @@ def test_adversarial_steps_and_consistency_are_options():
     train = hard.result_["recipe"]["train"]
     assert (train["adversarial_relative"], train["consistency"]) == (0.5, 1.0)
     assert (plain.predict_proba(texts) != hard.predict_proba(texts)).any()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"loss": "auto"}, (None, 0.5, 1.0)),
+        ({"loss": "auto", "adversarial": 0.0}, (None, 0.0, 1.0)),
+        ({"loss": "auto", "adversarial": 0.2, "consistency": 0}, (None, 0.2, 0.0)),
+        ({"loss": "auto", "train_options": {"adversarial": 0.3}}, (0.3, None, 1.0)),
+        ({}, (None, None, None)),
+        ({"adversarial": 0.5}, (None, 0.5, None)),
+    ],
+    ids=str,
+)
+def test_auto_chooses_what_is_not_set(given, wanted):
+    """No class is rare here, for which auto has an adversarial step and consistency."""
+    model = SoftF1Classifier(**QUICK | {"epochs": 0.1, **given}).fit(TEXTS, LABELS)
+    train = model.result_["recipe"]["train"]
+    keys = ("adversarial", "adversarial_relative", "consistency")
+    assert tuple(train.get(key) for key in keys) == wanted

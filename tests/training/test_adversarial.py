@@ -2,15 +2,24 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from transformers import AutoConfig, AutoModel
 
+from softf1.errors import InputError
 from softf1.losses import make_loss
 from softf1.options import OptionError
-from softf1.training.adversarial import find_embeddings, find_step, perturb_embeddings
+from softf1.tasks.base import Batch
+from softf1.training.adversarial import (
+    find_embeddings,
+    find_step,
+    perturb_embeddings,
+    trace_embeddings,
+)
+from softf1.training.batching import collate_rows
 from softf1.training.datasets import load_datasets
 from softf1.training.processes import Processes
 from softf1.training.run import train_run
@@ -84,6 +93,111 @@ def test_a_step_is_that_of_the_reference(datasets, loss, epsilon, kappa):
         torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-12, msg=name)
 
 
+def entropy_and_distance(one, two, target):
+    """Cross entropy of two predictions, and how far they are apart, written out in plain PyTorch.
+
+    Over the positions of a text there are logits of −inf, which are no class of their row.
+    """
+    kept = target != -100
+    if target.dim() < one.dim() and one.shape[-1] > 1:  # softmax
+        p, q = (x[kept].log_softmax(-1) for x in (one, two))
+        entropy = [-x.gather(1, target[kept][:, None]).mean() for x in (p, q)]
+        shown = p > -math.inf
+        p, q = (torch.where(shown, x, 0.0) for x in (p, q))
+        distance = [(shown * a.exp() * (a - b)).sum(-1).mean() for a, b in ((p, q), (q, p))]
+    else:
+        one, two, y = (x.reshape(target.shape)[kept] for x in (one, two, target.double()))
+        entropy = [F.binary_cross_entropy_with_logits(x, y) for x in (one, two)]
+        (p, no_p), (q, no_q) = ((F.logsigmoid(x), F.logsigmoid(-x)) for x in (one, two))
+        distance = [
+            (a.exp() * (a - b) + no_a.exp() * (no_a - no_b)).mean()
+            for a, no_a, b, no_b in ((p, no_p, q, no_q), (q, no_q, p, no_p))
+        ]
+    return sum(entropy) / 2, sum(distance) / 2
+
+
+WRITTEN_OUT = ("qa", "qa-sigmoid", "multi-label", "mrc_ner-alone", "span_ner", "classification")
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_a_step_of_other_tasks_is_that_of_the_reference(name, bert, tmp_path):
+    """Logits of −inf, sigmoids with ignored entries, several labels, several outputs."""
+    train = {"adversarial": EPSILON, "consistency": KAPPA, "step_weights": "equal"}
+    recipe, data = case(name, bert, **train)
+    recipe = replace(recipe, loss=make_recipe(loss={"name": "ce"}).loss)
+    datasets = load_datasets(recipe, data)
+    how = {"folder": tmp_path, "processes": Processes()}
+    trainer = Trainer(recipe=recipe, datasets=datasets, **how)
+    task, stepper = datasets.task, trainer.stepper
+    stepper.model.double().train()
+    (micro,) = trainer.batch_sampler.epoch(0)[0]
+    batch = collate_rows(task, datasets.features["train"], micro, datasets.tokenizer)
+    model = copy.deepcopy(stepper.model)
+    found = gradients(stepper, [batch])
+
+    twice = {key: torch.cat([x, x]) for key, x in batch.inputs.items()}
+    masks = {key: torch.cat([x, x]) for key, x in batch.places.items() if x.dtype == torch.bool}
+    doubled = Batch(batch.items, twice, batch.targets, batch.places | masks)
+
+    def backward():
+        logits = task.logits(model(**twice), doubled)
+        for key, target in batch.targets.items():
+            entropy, distance = entropy_and_distance(*logits[key].chunk(2), target)
+            (entropy + KAPPA * distance).backward(retain_graph=True)
+        hidden.append(any(bool(x.isneginf().any()) for x in logits.values()))
+        ignored.append(any(bool((y == -100).any()) for y in batch.targets.values()))
+
+    hidden, ignored = [], []
+    torch.manual_seed(3)
+    backward()
+    matrix = find_embeddings(model)
+    before = matrix.detach().clone()
+    matrix.data += EPSILON * matrix.grad / matrix.grad.norm()
+    backward()
+    matrix.data = before
+    wanted = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert found.keys() == wanted.keys()
+    for key, value in wanted.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-7, atol=1e-10, msg=key)
+    assert hidden == [name == "qa"] * 2  # the case tests what it is here for
+    assert ignored[0] or name in ("qa", "multi-label", "classification")
+
+
+@pytest.mark.parametrize("direction", ["gradient", "random"])
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_plain_loop_takes_the_same_steps(datasets, relative, direction):
+    """What `perturb_embeddings` offers for loops of one's own is what training does."""
+    attack = Attack(EPSILON, relative, direction)
+    stepper = make_stepper(datasets, LOSSES["both"], dropout=0.3, clip=1.0, attack=attack, **DOUBLE)
+    model, loss = copy.deepcopy(stepper.model), make_loss(**LOSSES["both"])
+    for group in stepper.optimizer.param_groups:
+        group["weight_decay"] = 0.0
+    train = make_recipe().train
+    how = {"lr": train.lr, "betas": train.betas, "eps": train.eps, "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW(model.parameters(), **how)
+    before = copy.deepcopy(model)
+
+    def backward():
+        logits = datasets.task.logits(model(**batch.inputs), batch)["tags"]
+        loss(logits, batch.targets["tags"]).backward()
+
+    for step in range(3):
+        (batch,) = make_batches(datasets, step=step)
+        torch.manual_seed(step)
+        stepper.step([batch])
+        torch.manual_seed(step)
+        backward()
+        with perturb_embeddings(model, EPSILON, relative=relative, direction=direction):
+            backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    wanted = dict(model.named_parameters())
+    for name, value in stepper.model.named_parameters():
+        torch.testing.assert_close(value, wanted[name], rtol=1e-9, atol=1e-12, msg=name)
+    assert not torch.equal(model.words.weight, before.words.weight)
+
+
 @pytest.mark.parametrize("kappa", [0.0, KAPPA])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_however_a_step_is_cut_the_direction_is_that_of_the_whole(datasets, loss, kappa):
@@ -130,8 +244,6 @@ def objective(name, options):
 
 
 def made_up(target):
-    from softf1.tasks.base import Batch
-
     return Batch(target.numpy(), {}, {"tags": target}, {})
 
 
@@ -166,6 +278,34 @@ def test_a_gradient_of_nothing_or_without_bounds_moves_nothing(value):
     for direction in ("gradient", "random"):
         step = find_step(weight, gradient, 0.5, relative=False, direction=direction)
         assert torch.equal(step, torch.zeros(4, 2))
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_tiny_and_huge_gradients_have_a_direction_too(relative):
+    """The square of 1e-24 is 0 in float32, that of 1e19 infinite."""
+    torch.manual_seed(0)
+    weight, gradient = torch.randn(40, 10), torch.randn(40, 10)
+    how = {"relative": relative, "direction": "gradient"}
+    size = weight.norm(dim=1).square().mean().sqrt() if relative else torch.ones(())
+    for exponent in (-146, -100, -80, 0, 60, 124):
+        scaled = gradient * 2.0**exponent
+        assert 0 < scaled.abs().max() < math.inf
+        step = find_step(weight, scaled, 0.5, **how)
+        assert step.norm().item() == pytest.approx(0.5 * size.item(), rel=1e-5)
+        cosine = torch.cosine_similarity(step.flatten(), gradient.flatten(), 0)
+        assert cosine > (0.9 if exponent == -146 else 0.99999)  # three digits of a float are left
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_an_ordinary_step_has_the_bits_of_the_formula(relative):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        weight, gradient = torch.randn(90, 33), torch.randn(90, 33) * 10.0 ** -(seed % 6)
+        length = gradient.norm()
+        if relative:
+            length = length / (weight.norm() / 90**0.5)
+        step = find_step(weight, gradient, 0.7, relative=relative, direction="gradient")
+        assert torch.equal(step, gradient * (0.7 / length))
 
 
 def test_noise_is_as_long_and_on_the_same_rows():
@@ -228,14 +368,41 @@ def test_every_task_loss_and_encoder_trains_with_both(name, bert, tmp_path):
     )
     weights = find_embeddings(trainer.stepper.model)
     before = weights.detach().clone()
-    from softf1.training.batching import collate_rows
-
     (micro,) = trainer.batch_sampler.epoch(0)[0]
     features, tokenizer = trainer.datasets.features["train"], trainer.datasets.tokenizer
     trainer.stepper.step([collate_rows(trainer.datasets.task, features, micro, tokenizer)])
     meter = trainer.stepper.read_meter()
     assert (meter[STEPS], meter[SKIPPED]) == (1, 0)
     assert not torch.equal(weights, before)
+
+
+@pytest.mark.parametrize("given", [{"micro_tokens": 60}, {}], ids=["given", "default"])
+@pytest.mark.parametrize("consistency", [None, 1.0])
+def test_micro_tokens_bound_a_forward_pass(consistency, given, tmp_path, monkeypatch):
+    """With consistency the model sees every row twice, which counts twice."""
+    monkeypatch.setattr("softf1.training.build.MICRO_TOKENS", {"cpu": 60})
+    trainer = Trainer(
+        recipe=make_recipe(train=given | {"consistency": consistency}),
+        folder=tmp_path,
+        datasets=load_datasets(make_recipe(), make_data()),
+        processes=Processes(),
+    )
+    seen = []
+    trainer.stepper.model.register_forward_pre_hook(
+        lambda _, __, inputs: seen.append(inputs["input_ids"].numel()), with_kwargs=True
+    )
+    features, tokenizer = trainer.datasets.features["train"], trainer.datasets.tokenizer
+    for step in trainer.batch_sampler.epoch(0):
+        trainer.stepper.step(
+            [collate_rows(trainer.datasets.task, features, micro, tokenizer) for micro in step]
+        )
+    assert 50 <= max(seen) <= 60
+
+
+def test_a_row_longer_than_micro_tokens_has_a_pass_of_its_own_with_consistency(tmp_path):
+    recipe = make_recipe(train={"micro_tokens": 1, "consistency": 1.0, "max_steps": 2})
+    result = train_run(recipe, tmp_path, data=make_data(), quiet=True)
+    assert result["steps"] == 2
 
 
 @pytest.mark.parametrize("encoder", ["bilstm", "bert"])
@@ -292,13 +459,66 @@ def test_two_sizes_at_once_and_negative_ones_are_refused():
 
 
 def test_a_model_without_word_embeddings_is_refused():
-    with pytest.raises(TypeError, match=r"get_input_embeddings\(\)"):
+    with pytest.raises(InputError, match=r"get_input_embeddings\(\) .* got Linear"):
         find_embeddings(torch.nn.Linear(2, 2))
     with (
         pytest.raises(RuntimeError, match=r"backward\(\) first"),
         perturb_embeddings(torch.nn.Embedding(3, 2), 0.5),
     ):
         pass
+
+
+def test_an_encoder_without_word_embeddings_is_refused_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.delattr("softf1.models.bilstm.BiLstm.get_input_embeddings")
+    monkeypatch.setattr("softf1.training.step.Stepper.step", None)
+    for train in ({"adversarial": 0.5}, {"adversarial_relative": 0.5}):
+        with pytest.raises(InputError, match=r"^an adversarial step wants a model whose get_input"):
+            train_run(make_recipe(train=train), tmp_path, data=make_data(), quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epsilon": -0.5}, "epsilon of perturb_embeddings: wanted a number from 0, got -0.5"),
+        ({"epsilon": math.nan}, "epsilon .* wanted a number from 0, got nan"),
+        ({"epsilon": math.inf}, "epsilon .* wanted a number from 0, got inf"),
+        ({"epsilon": "0.5"}, "epsilon .* wanted a number, got '0.5'"),
+        ({"epsilon": True}, "epsilon .* wanted a number, got True"),
+        ({"relative": "yes"}, "relative .* wanted true or false, got 'yes'"),
+        ({"direction": "sideways"}, "direction .* wanted gradient or random, got 'sideways'"),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_refused_and_move_nothing(given, message):
+    embedding = torch.nn.Embedding(3, 2)
+    embedding(torch.tensor([1])).sum().backward()
+    before = embedding.weight.detach().clone()
+    with (
+        pytest.raises(OptionError, match=message),
+        perturb_embeddings(embedding, **({"epsilon": 0.5} | given)),
+    ):
+        pytest.fail("it was entered")
+    assert torch.equal(embedding.weight, before)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("direction", ["gradient", "random"])
+def test_sparse_gradients_give_the_same_step(frozen, direction):
+    ids, moved = torch.tensor([3, 4, 4]), []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        embedding = torch.nn.Embedding(50, 7, sparse=sparse)
+        embedding.weight.requires_grad_(not frozen)
+        before = embedding.weight.detach().clone()
+        with trace_embeddings(embedding) as traced:
+            embedding(ids).square().sum().backward()
+        gradient = traced[0] if traced else None
+        torch.manual_seed(1)
+        with perturb_embeddings(embedding, 0.3, direction=direction, gradient=gradient):
+            moved.append((embedding.weight - before).detach())
+        assert torch.equal(embedding.weight, before)
+    assert moved[0].any(-1).nonzero().flatten().tolist() == [3, 4]
+    torch.testing.assert_close(*moved)
 
 
 TINY = {

@@ -29,12 +29,14 @@ from tests.training.toys import make_data, make_recipe
 BATCH = {"name": "ce+dice", "dice": {"over": "batch"}, "schedule": "linear"}
 SHORT = {"max_steps": 10, "batch_size": 7, "lr": 1e-3, "eps": 1e-6, "eval_every": 0.5}
 ATTACKED = SHORT | {"adversarial": 0.5, "consistency": 1.0, "max_steps": 5}
+NOISY = SHORT | {"adversarial": 0.5, "adversarial_direction": "random", "max_steps": 5}
 CASES = {
     "rows": ({"name": "ce"}, SHORT, "ddp"),
     "batch": (BATCH, SHORT | {"accumulate": 2}, "ddp"),
     "sharded": (BATCH, SHORT | {"accumulate": 2}, "fsdp"),
     "attacked": (BATCH, ATTACKED | {"accumulate": 2}, "ddp"),
     "attacked-sharded": ({"name": "ce"}, ATTACKED, "fsdp"),
+    "noise": ({"name": "ce"}, NOISY, "ddp"),
     "empty": (BATCH, SHORT | {"batch_size": 1, "max_steps": 4}, "ddp"),
     "sharded-rows": ({"name": "wce"}, SHORT | {"batch_size": 1, "max_steps": 4}, "fsdp"),
 }

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from softf1.losses import ConsistentLoss, WindowLoss, backward_exact
+from softf1.options import check_options, option_types
+from softf1.recipe import TrainSection
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
 
 
@@ -36,7 +38,8 @@ class ExactLossMixin:
             BERT family. The module, or one inside it, needs `get_input_embeddings()`, which every
             model of transformers has.
         consistency: Factor κ of the consistency term: `predict_batch` is called twice, with other
-            dropout, and the two predictions are drawn together.
+            dropout, and the two predictions are drawn together. You can change it between steps;
+            `window` and checkpoints do not depend on it.
     """
 
     window: WindowLoss
@@ -58,6 +61,7 @@ class ExactLossMixin:
         super().__init__(*args, **kwargs)
         self.automatic_optimization = False
         self._micro_batches: list[Any] = []
+        self._consistent: tuple[Any, ...] = ()
 
     def predict_batch(self, batch: Any) -> tuple[Tensor, ...]:
         """Returns `(logits, target)` or `(logits, target, mask)` of a batch; override it."""
@@ -75,6 +79,8 @@ class ExactLossMixin:
         optimizer = self.optimizers()
         if isinstance(optimizer, list):
             raise TypeError(f"wanted one optimizer, got {len(optimizer)}")
+        given = {"adversarial": self.adversarial, "consistency": self.consistency}
+        check_options(given, option_types(TrainSection), owner=type(self).__name__)
         optimizer.zero_grad()
         if not self.adversarial:
             value = self._backward(micro_batches)
@@ -94,21 +100,28 @@ class ExactLossMixin:
         return value
 
     def _backward(self, micro_batches: list[Any]) -> Tensor:
-        if self.consistency and not isinstance(self.window.loss, ConsistentLoss):
-            old = self.window
-            self.window = WindowLoss(
-                ConsistentLoss(old.loss, self.consistency),
-                statistics=old.statistics,
-                decay=old.decay,
-                group=old.group,
-            )
         return backward_exact(
-            self.window,
+            self._consistent_window() if self.consistency else self.window,
             self._predict_twice if self.consistency else self.predict_batch,
             micro_batches,
             backward=self.manual_backward,
             no_sync=self._no_sync,
         )
+
+    def _consistent_window(self) -> WindowLoss:
+        """Returns a window with the consistency term over the same loss.
+
+        It stands in a tuple, where torch does not see it: the keys of the state dict are the same
+        with and without consistency, and `window` stays yours. Running statistics of it are not
+        saved; the first step after a restart collects them again.
+        """
+        plain, made_for = self.window, (self.window, self.consistency)
+        if self._consistent[:-1] != made_for:
+            loss = ConsistentLoss(plain.loss, self.consistency)
+            how: Any = {"statistics": plain.statistics, "decay": plain.decay, "group": plain.group}
+            self._consistent = (*made_for, WindowLoss(loss, **how))
+        window: WindowLoss = self._consistent[-1]
+        return window
 
     def _predict_twice(self, batch: Any) -> tuple[Tensor, ...]:
         (first, *rest), (second, *_) = self.predict_batch(batch), self.predict_batch(batch)

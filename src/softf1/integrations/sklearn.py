@@ -57,7 +57,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         encoder: `auto`, a Hub name, a folder, `minilm`, or `textcnn`, which trains from scratch.
             `auto` takes `minilm` where it is installed and the texts look English, else
             `textcnn`; the log says which and why.
-        loss: As in `make_loss`, such as `ce`, `wce`, `focal`, `dice`, `ce+dice`.
+        loss: As in `make_loss`, such as `ce`, `wce`, `focal`, `dice`, `ce+dice`; or `auto`, which
+            chooses the loss, `adversarial` and `consistency` for these data.
         loss_options: Options of the loss, such as `{"dice": {"over": "batch"}}`.
         weights: Class weights from the training data: `balanced`, `inverse`, `log`, `effective`.
         epochs: Passes over the data; by default 30 for `textcnn` and 5 for others.
@@ -69,10 +70,13 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         tune: Whether `predict` decides by thresholds or biases tuned on that share.
         metric: The score that chooses the epoch: `f1`, `macro_f1`, `accuracy`,
             `subset_accuracy`; by default F1 of the second class of two, macro F1 of more.
-        adversarial: Size of an adversarial step on the word embeddings, in units of their own
-            scale; 0.5 is a good start, 0 is off.
+        adversarial: Size of an adversarial step on the word embeddings, relative to their scale:
+            a recipe's `train.adversarial_relative`, since `encoder` may be of any scale. (The
+            absolute size, as in the Trainer and in Lightning, is
+            `train_options={"adversarial": 0.5}`.) 0.5 is a good start; 0 is off, and so is None,
+            unless the loss is `auto`.
         consistency: Factor of the consistency term (every text twice, with other dropout); 1 is a
-            good start, 0 is off.
+            good start; 0 is off, and so is None, unless the loss is `auto`.
         lora: Freeze the encoder and train LoRA matrices of this rank, and the head: a number, or
             the keys of a recipe's `[encoder.lora]`, such as `{"rank": 8, "dropout": 0.1}`. They are
             merged into the model at the end. Wants a pretrained encoder and the package peft.
@@ -109,8 +113,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         dev_share: float = 0.1,
         tune: bool = False,
         metric: str | None = None,
-        adversarial: float = 0.0,
-        consistency: float = 0.0,
+        adversarial: float | None = None,
+        consistency: float | None = None,
         lora: int | dict[str, Any] | None = None,
         encoder_options: dict[str, Any] | None = None,
         train_options: dict[str, Any] | None = None,

@@ -80,7 +80,8 @@ def take_sums(
         first, second = loss.split(logits, target)
         halves = [*take_sums(loss.loss, first, target, mask)]
         halves += take_sums(loss.loss, second, target, mask)
-        apart = consistency_loss(first, second, target, mask=mask, reduction="sums")
+        how: dict[str, Any] = {"ignore_index": loss.ignore_index, "reduction": "sums"}
+        apart = consistency_loss(first, second, target, mask=mask, **how)
         return *halves, apart.to(halves[0].dtype)
     return tuple(_take(part, logits, target, mask) for part in _parts(loss))
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
-from softf1.losses._core import Reduction, reduce_rows
+from softf1.losses._core import (
+    Reduction,
+    check_shapes,
+    counted,
+    plain_integers,
+    reduce_rows,
+)
+from softf1.losses.compound import CompoundLoss
+
+IGNORED = -100
+"""The `ignore_index` of losses that do not say another."""
 
 HIDDEN = -1e30
-"""Stands for a logit of −inf: probability 0, and the difference of two such logits is 0."""
+"""Stands for a logit that does not count: probability 0, and two such logits differ by 0."""
 
 
 def consistency_loss(
@@ -29,10 +41,11 @@ def consistency_loss(
     logits, or a single class, means a sigmoid for each entry, as in all losses here.
 
     Args:
-        logits: `(..., C)`; a logit of −inf takes its class out of the row.
+        logits: `(..., C)`; a logit of −inf in either prediction takes its class out of the row
+            (sigmoid: leaves the entry out). A row without a class does not count.
         other: The second prediction, of the same shape.
         target: `(...)` integers, or the shape of the logits; `ignore_index` leaves out.
-        mask: `(...)`, True where a row counts.
+        mask: `(...)`, True or 1 where a row counts.
         ignore_index: Marks what is left out.
         reduction: `mean` over the rows (sigmoid: the entries) that count; `sum`; or `sums`, the sum
             and how many it is of, `(2, 1)`.
@@ -53,21 +66,21 @@ def consistency_loss(
         )
     if reduction not in ("mean", "sum", "sums"):
         raise ValueError(f"wanted reduction to be mean or sum, got {reduction!r}")
-    shown = torch.isfinite(logits) & torch.isfinite(other)
+    softmax = check_shapes(logits, target, mask)
+    labels = plain_integers(target[..., None] if softmax else target.reshape(logits.shape))
+    kept = counted(labels, ignore_index) & (logits != -torch.inf) & (other != -torch.inf)
+    if mask is not None:
+        kept = kept & mask.to(torch.bool)[..., None]
     wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    a, b = (x.to(wide).masked_fill(~shown, HIDDEN) for x in (logits, other))
-    sigmoid = logits.shape[-1] == 1 or target.shape == logits.shape
-    if sigmoid:
-        each = 0.5 * (a.sigmoid() - b.sigmoid()) * (a - b)
-        kept = target.reshape(logits.shape) != ignore_index
-        rows = None if mask is None else mask[..., None]
-    else:
+    # What does not count is the same in both, so that it adds 0 to the sum and to the gradient.
+    a, b = (x.to(wide).masked_fill(~kept, HIDDEN) for x in (logits, other))
+    if softmax:
         log_a, log_b = a.log_softmax(-1), b.log_softmax(-1)
-        each = 0.5 * ((log_a.exp() - log_b.exp()) * (log_a - log_b)).sum(-1)
-        kept, rows = target != ignore_index, mask
-    kept = kept if rows is None else kept & rows
-    values = torch.where(kept, each, 0.0)
-    return reduce_rows(values, counts=kept, shape=kept.shape, reduction=reduction)
+        each = ((log_a.exp() - log_b.exp()) * (log_a - log_b)).sum(-1)
+        kept = kept.any(-1)
+    else:
+        each = (a.sigmoid() - b.sigmoid()) * (a - b)
+    return reduce_rows(0.5 * each, counts=kept, shape=kept.shape, reduction=reduction)
 
 
 class ConsistentLoss(nn.Module):
@@ -78,8 +91,9 @@ class ConsistentLoss(nn.Module):
     and pass the targets once.
 
     Args:
-        loss: The loss for both halves.
-        factor: κ; 1 is a good start.
+        loss: The loss for both halves. The consistency term leaves out what its `ignore_index`
+            does.
+        factor: κ, from 0 up; 1 is a good start.
 
     >>> from softf1.losses import CrossEntropyLoss
     >>> loss = ConsistentLoss(CrossEntropyLoss(), 1.0)
@@ -89,13 +103,17 @@ class ConsistentLoss(nn.Module):
 
     def __init__(self, loss: nn.Module, factor: float) -> None:
         super().__init__()
+        if not 0.0 <= factor < math.inf:
+            raise ValueError(f"wanted a finite factor from 0 up, got {factor!r}")
         self.loss, self.factor = loss, factor
+        self.ignore_index = find_ignore_index(loss)
 
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the mean of both losses and the consistency term."""
         first, second = self.split(logits, target)
-        mean = (self.loss(first, target, mask) + self.loss(second, target, mask)) / 2
-        value: Tensor = mean + self.factor * consistency_loss(first, second, target, mask=mask)
+        both = self.loss(first, target, mask) + self.loss(second, target, mask)
+        apart = consistency_loss(first, second, target, mask=mask, ignore_index=self.ignore_index)
+        value: Tensor = both / 2 + self.factor * apart
         return value
 
     def advance(self) -> None:
@@ -115,3 +133,19 @@ class ConsistentLoss(nn.Module):
     def extra_repr(self) -> str:
         """Shows the factor."""
         return f"factor={self.factor}"
+
+
+def find_ignore_index(loss: nn.Module) -> int:
+    """Returns the `ignore_index` of a loss; raises if the parts of a compound loss differ in it.
+
+    >>> from softf1.losses import make_loss
+    >>> find_ignore_index(make_loss("ce+dice", ignore_index=0)), find_ignore_index(nn.L1Loss())
+    (0, -100)
+    """
+    if isinstance(loss, CompoundLoss):
+        found = sorted({find_ignore_index(part) for part in loss.parts})
+        if len(found) > 1:
+            raise ValueError(f"wanted one ignore_index in all parts of the loss, got {found}")
+        return found[0]
+    options = getattr(loss, "options", None)  # another package may mean anything by it
+    return int(options.get("ignore_index", IGNORED)) if isinstance(options, dict) else IGNORED

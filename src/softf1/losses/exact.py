@@ -135,7 +135,8 @@ class WindowLoss(nn.Module):
 
         Args:
             target: Of a micro-batch.
-            shape: Of the logits that will come.
+            shape: Of the logits that will come. They count as finite: a model that takes targets
+                out by logits of −inf needs `collect`.
         """
         if self.needs_logits:
             raise RuntimeError(

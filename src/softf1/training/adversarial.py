@@ -16,12 +16,17 @@ are there, and E is put back from a copy. In a loop of your own:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from torch import Tensor, distributed, nn
+
+from softf1.errors import InputError
+from softf1.options import Range, check_options, option_types
+from softf1.training.processes import count_ranks
 
 Direction = Literal["gradient", "random"]
 
@@ -39,16 +44,16 @@ def find_embeddings(model: nn.Module) -> nn.Parameter:
             weight = cast("Any", module).get_input_embeddings().weight
             if isinstance(weight, nn.Parameter):
                 return weight
-    raise TypeError(
-        "wanted a model whose get_input_embeddings() is its word embedding, or the embedding "
-        f"itself, got {type(model).__name__}"
+    raise InputError(
+        "an adversarial step wants a model whose get_input_embeddings() is its word embedding, or "
+        f"the embedding itself, got {type(model).__name__}"
     )
 
 
 @contextmanager
 def perturb_embeddings(
     model: nn.Module,
-    epsilon: float,
+    epsilon: Annotated[float, Range(least=0)],
     *,
     relative: bool = False,
     direction: Direction = "gradient",
@@ -68,8 +73,11 @@ def perturb_embeddings(
             encoders whose embeddings differ in scale (0.5 is then about 0.5 for BERT, and 5 for
             embeddings that start from a standard normal distribution).
         direction: `gradient`; or `random`, a control: as long, over the same rows, but pointing
-            anywhere.
+            anywhere, and on all processes to the same place.
         gradient: The gradient to follow; by default the one that the matrix has.
+
+    Raises:
+        InputError: A value is not one of those above, or the model has no word embeddings.
 
     >>> embedding = nn.Embedding(3, 2)
     >>> embedding(torch.tensor([1])).sum().backward()  # the gradient of row 1 is (1, 1)
@@ -80,6 +88,8 @@ def perturb_embeddings(
     >>> torch.equal(embedding.weight, before)
     True
     """
+    given = {"epsilon": epsilon, "relative": relative, "direction": direction}
+    check_options(given, option_types(perturb_embeddings), owner="perturb_embeddings")
     weight = find_embeddings(model)
     gradient = weight.grad if gradient is None else gradient
     if gradient is None:
@@ -88,6 +98,7 @@ def perturb_embeddings(
             "are not frozen"
         )
     with torch.no_grad():
+        gradient = gradient.to_dense() if gradient.is_sparse else gradient
         own = local(weight)
         saved = own.clone()
         own.add_(find_step(weight, gradient, epsilon, relative=relative, direction=direction))
@@ -103,17 +114,24 @@ def find_step(
     weight: Tensor, gradient: Tensor, epsilon: float, *, relative: bool, direction: Direction
 ) -> Tensor:
     """Returns r for the rows of the matrix on this process, without synchronising with the GPU."""
-    step, norm = local(gradient), total_norm(gradient)
-    length = norm
+    largest = total_norm(gradient, math.inf)
     if direction == "random":
-        step = torch.randn_like(step) * step.any(-1, keepdim=True)
+        own, sharded = local(gradient), hasattr(gradient, "full_tensor")
+        step = torch.randn_like(own) * own.any(-1, keepdim=True)
+        if count_ranks() > 1 and not sharded:  # each draws other numbers, and all hold one matrix
+            distributed.broadcast(step, 0)
         squares = step.square().sum()
-        if hasattr(gradient, "full_tensor"):  # other processes hold the rest of the matrix
+        if sharded:  # other processes hold the rest of the matrix
             distributed.all_reduce(squares)
         length = squares.sqrt()
+    else:
+        # Divided by a power of two near the largest entry, which changes no digit: the square of a
+        # tiny gradient would be 0, that of a huge one infinite.
+        scaled = gradient / largest.log2().floor().exp2()
+        step, length = local(scaled), total_norm(scaled)
     if relative:
         length = length / (total_norm(weight) / weight.shape[0] ** 0.5)
-    able = torch.isfinite(norm) & (norm > 0) & torch.isfinite(length) & (length > 0)
+    able = (largest > 0) & (largest < math.inf) & torch.isfinite(length) & (length > 0)
     return torch.where(able, step * (epsilon / length), 0.0).to(local(weight).dtype)
 
 
@@ -134,16 +152,18 @@ def trace_embeddings(model: nn.Module) -> Iterator[list[Tensor]]:
     finally:
         weight.requires_grad_(False)  # noqa: FBT003
     if weight.grad is not None:
-        split = hasattr(weight.grad, "full_tensor")  # FSDP has averaged it
-        if distributed.is_available() and distributed.is_initialized() and not split:
-            distributed.all_reduce(weight.grad)  # DDP averages only what is trained
-        traced.append(weight.grad)
+        gradient = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+        sharded = hasattr(gradient, "full_tensor")  # FSDP has averaged it
+        if count_ranks() > 1 and not sharded:
+            distributed.all_reduce(gradient)  # DDP averages only what is trained
+        traced.append(gradient)
         weight.grad = None
 
 
-def total_norm(tensor: Tensor) -> Tensor:
+def total_norm(tensor: Tensor, order: float = 2) -> Tensor:
     """Returns the norm of a whole tensor, even if it is sharded over processes."""
-    norm = torch.linalg.vector_norm(tensor.float() if tensor.dtype.itemsize < 4 else tensor)
+    wide = tensor.float() if tensor.dtype.itemsize < 4 else tensor
+    norm = torch.linalg.vector_norm(wide, order)
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
     return whole
 

@@ -21,6 +21,7 @@ from softf1.recipe import Recipe, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose_values
 from softf1.recipe.checking import check_eval_target
 from softf1.tasks.registry import make_task
+from softf1.training.adversarial import find_embeddings
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
 from softf1.training.evaluation import check_metric
 from softf1.training.graphs import GraphStepper
@@ -119,6 +120,8 @@ def make_batch_sampler(trainer: Setup) -> BatchSampler:
     micro_tokens = train.micro_tokens
     if micro_tokens is None:
         micro_tokens = MICRO_TOKENS.get(processes.device.type, MICRO_TOKENS_ELSEWHERE)
+    if train.consistency and micro_tokens:
+        micro_tokens = max(1, micro_tokens // 2)  # the model sees every row twice
     drawn = train.sampler != "shuffle"
     return BatchSampler(
         features["length"],
@@ -163,6 +166,8 @@ def make_stepper(trainer: Setup) -> Stepper:
         capturable=trainer.graphs,
     )
     epsilon = train.adversarial or train.adversarial_relative
+    if epsilon:
+        find_embeddings(model)  # raises before the first step
     relative = bool(train.adversarial_relative)
     kind: Callable[..., Stepper] = Stepper
     if trainer.graphs:

@@ -8,6 +8,7 @@ from transformers import Trainer
 from softf1.integrations.transformers import ExactLossMixin, SoftF1Trainer, loss
 from softf1.integrations.transformers.trainer import blank_rows
 from softf1.losses import ConsistentLoss, make_loss
+from softf1.options import OptionError
 from softf1.training.adversarial import perturb_embeddings
 from tests.integrations.transformers import cases
 
@@ -139,6 +140,32 @@ def test_consistency_is_that_of_a_plain_loop(tmp_path):
     found = parameters_to_vector(trainer.model.parameters()).detach()
     wanted = hardened(case, adversarial=0.5, consistency=1.0, seed=7)
     torch.testing.assert_close(found, wanted, rtol=0, atol=2e-5)
+
+
+def test_consistency_leaves_inputs_without_rows_alone(tmp_path):
+    """A number for the whole batch, such as a temperature, is passed on as it is."""
+    case = cases.Case("tags", "ce", exact=True)
+    given = {"consistency": 1.0}
+    trainer = cases.make_trainer(case, tmp_path, size=8, accumulate=1, given=given)
+    trainer.data_collator = lambda items: cases.collate(items) | {"temperature": torch.tensor(2.0)}
+    forward, seen = trainer.model.forward, []
+
+    def scaled(*, temperature, **inputs):
+        seen.append((temperature.shape, inputs["input_ids"].shape[0]))
+        outputs = forward(**inputs)
+        return type(outputs)(logits=outputs.logits / temperature)
+
+    trainer.model.forward = scaled
+    trainer.train()
+    assert set(seen) == {((), 16)}
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), "0.5"])
+@pytest.mark.parametrize("name", ["adversarial", "consistency"])
+def test_wrong_sizes_are_refused_before_training(name, value, tmp_path):
+    case = cases.Case("tags", "ce", exact=True)
+    with pytest.raises(OptionError, match=f"option {name} of SoftF1Trainer: wanted a number"):
+        cases.make_trainer(case, tmp_path, size=8, accumulate=1, given={name: value})
 
 
 def test_a_schedule_follows_the_steps(tmp_path):

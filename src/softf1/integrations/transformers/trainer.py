@@ -19,6 +19,8 @@ from transformers import Trainer
 from softf1.integrations.transformers.adapter import TrainerLoss
 from softf1.integrations.transformers.targets import take_labels
 from softf1.losses import CompoundLoss, ConsistentLoss, WindowLoss
+from softf1.options import check_options, option_types
+from softf1.recipe import TrainSection
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
 
 if TYPE_CHECKING:
@@ -51,16 +53,18 @@ class ExactLossMixin(Base):
     def __init__(
         self, *args: Any, adversarial: float = 0.0, consistency: float = 0.0, **kwargs: Any
     ) -> None:
+        given = {"adversarial": adversarial, "consistency": consistency}
+        check_options(given, option_types(TrainSection), owner=type(self).__name__)
         super().__init__(*args, **kwargs)
-        given = self.compute_loss_func
-        if not isinstance(given, TrainerLoss):
+        loss = self.compute_loss_func
+        if not isinstance(loss, TrainerLoss):
             raise TypeError(
                 "wanted compute_loss_func=softf1.integrations.transformers.loss(…), "
-                f"got {type(given).__name__}"
+                f"got {type(loss).__name__}"
             )
-        self._loss, self._adversarial, self._consistency = given, adversarial, consistency
-        loss = ConsistentLoss(given.loss, consistency) if consistency else given.loss
-        self._window = WindowLoss(loss, statistics=given.statistics, decay=given.decay)
+        self._loss, self._adversarial, self._consistency = loss, adversarial, consistency
+        own = ConsistentLoss(loss.loss, consistency) if consistency else loss.loss
+        self._window = WindowLoss(own, statistics=loss.statistics, decay=loss.decay)
         self._traced: list[Tensor] = []
         self._tracing = ExitStack()
         self._micro_batches: list[Any] = []
@@ -145,7 +149,7 @@ class ExactLossMixin(Base):
             return rest, labels
         rows = len(labels)
         twice = {
-            name: torch.cat([x, x]) if isinstance(x, torch.Tensor) and len(x) == rows else x
+            name: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.shape[:1] == (rows,) else x
             for name, x in rest.items()
         }
         return twice, torch.cat([labels, labels])
