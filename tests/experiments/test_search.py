@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from softf1.experiments.search import (
     check_losses,
     default_losses,
     halve,
+    is_shared,
     list_settings,
     list_trials,
     raise_equals,
@@ -18,6 +21,7 @@ from softf1.experiments.search import (
 )
 from softf1.losses import compared_losses, make_loss, register_loss, registry
 from softf1.recipe import build_recipe, with_values
+from softf1.tasks.registry import find_task, list_tasks
 from tests.experiments.fake import make_recipe
 
 QA = build_recipe(
@@ -168,6 +172,52 @@ def test_rows_are_checked_with_their_settings():
     rows = [f'dice[over=batch,exclude=["{label}"]]' for label in "*#"]
     with pytest.raises(InputError, match="wanted rows whose folders differ in name"):
         check_losses(rows, make_recipe())
+
+
+TAGS = build_recipe(
+    {
+        "name": "tags",
+        "task": {"kind": "tagging", "train": "a.conll", "dev": "b.conll"},
+        "encoder": {"name": "bilstm"},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "fixed"),
+    [
+        (TAGS, {"task.decoder": "crf", "task.max_length": 99, "task.overlap": 9}),
+        (TAGS, {"task.drop_leaks": True, "task.train": "more.conll"}),
+        (QA, {"task.positions": "sigmoid", "task.max_answer": 9}),
+        (make_recipe(), {"task.max_length": 9, "encoder.dropout": 0.2, "train.lr": 0.1}),
+    ],
+)
+def test_rows_may_differ_in_what_the_model_is_and_what_it_learns_from(recipe, fixed):
+    assert not [key for key in fixed if is_shared(key, recipe)]
+    row = f"ce[{','.join(f'{key}={str(value).lower()}' for key, value in fixed.items())}]"
+    assert check_losses([row], recipe) == ("ce", row)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "keys"),
+    [
+        (make_recipe(), ["kind", "dev", "test", "dev_share", "train"]),  # dev is a share of train
+        (make_recipe(), ["fold", "folds", "positive", "metric", "multi_label", "format"]),
+        (with_values(make_recipe(), {"task.dev": "dev.tsv"}), ["dev", "reader.text", "reader"]),
+        (with_values(TAGS, {"task.folds": 5, "task.fold": 0}), ["train", "unit", "scheme"]),
+        (QA, ["rules", "no_answer", "several", "listed"]),
+    ],
+)
+def test_rows_are_scored_alike_on_the_same_examples(recipe, keys):
+    for key in keys:
+        with pytest.raises(InputError, match=f"wanted a key in which rows may differ.*task.{key} "):
+            check_losses([f"ce[task.{key}=1]"], recipe)
+
+
+@pytest.mark.parametrize("kind", list_tasks())
+def test_a_task_names_options_that_it_has(kind):
+    task = find_task(kind)
+    assert set(task.model_options) <= {field.name for field in dataclasses.fields(task)}
 
 
 @pytest.mark.parametrize(

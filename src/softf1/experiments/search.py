@@ -23,7 +23,7 @@ from softf1.recipe import Recipe, check_recipe, with_values
 from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import parse_override, split_values
 from softf1.recipe.sections import SECTIONS
-from softf1.tasks.registry import load_task, make_task
+from softf1.tasks.registry import find_task, load_task, make_task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,9 +66,8 @@ EPOCHS = {"none": (), "small": (1.0, 2.0), "full": (1.0, 2.0)}
 """Factors of the recipe's epochs, tried last and on full runs: a short run cannot tell whether
 more epochs help."""
 
-SHARED = {"loss.name", "train.seed", "train.patience", "eval", "task.kind"}
-SHARED |= {"task.dev", "task.dev_share", "task.test"}
-"""Keys, and a section, that a variant cannot change: all are tested on the same examples."""
+SHARED = {"loss.name", "train.seed", "train.patience", "eval"}
+"""Keys, and a section, that a variant cannot change; see `is_shared` for `[task]`."""
 
 ADVERSARIAL = ("train.adversarial", "train.adversarial_relative")
 DIRECTION = "train.adversarial_direction"
@@ -93,11 +92,31 @@ def split_variant(variant: str) -> tuple[str, Values]:
     for word in split_values(rest[:-1]):
         key, value = parse_override(word)
         section, dot, _ = key.partition(".")
-        key = key if dot and section in SECTIONS else f"loss.{key}"
-        if key in SHARED or section in SHARED:
-            raise InputError(f"wanted a key in which rows may differ, got {key} in {variant!r}")
-        values[key] = value
+        values[key if dot and section in SECTIONS else f"loss.{key}"] = value
     return loss, values
+
+
+def is_shared(key: str, recipe: Recipe) -> bool:
+    """Whether all variants must have the same value, to be scored alike on the same examples.
+
+    Of `[task]`, only `drop_leaks`, the options of the model and the training file may differ; the
+    last only if neither dev nor a fold is taken from it.
+    """
+    section, _, rest = key.partition(".")
+    if section != "task":
+        return key in SHARED or section in SHARED
+    if rest == "train":
+        return recipe.task.dev is None or recipe.task.folds is not None
+    free = ("drop_leaks", *getattr(find_task(recipe.task.kind), "model_options", ()))
+    return rest.partition(".")[0] not in free
+
+
+def check_shared(variant: str, recipe: Recipe) -> None:
+    """Raises if a variant sets a key that all variants share."""
+    for key in split_variant(variant)[1]:
+        if is_shared(key, recipe):
+            message = f"wanted a key in which rows may differ, got {key} in {variant!r}"
+            raise InputError(f"{message}: all rows are scored alike, on the same examples")
 
 
 def add_noise(variants: Sequence[str]) -> tuple[str, ...]:
@@ -125,6 +144,7 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
     names: dict[str, str] = {}
     for variant in wanted:
         loss, fixed = split_variant(variant)
+        check_shared(variant, recipe)
         if (other := names.setdefault(name_run(variant, ""), variant)) != variant:
             raise InputError(f"wanted rows whose folders differ in name, got {other} and {variant}")
         own = with_values(recipe, _without_loss(fixed))
@@ -172,6 +192,7 @@ def list_settings(variant: str, recipe: Recipe, level: Level) -> list[Values]:
     Values that the variant fixes are not tuned; with a fixed rate only the loss's option is.
     """
     loss, fixed = split_variant(variant)
+    check_shared(variant, recipe)
     recipe = with_values(recipe, _without_loss(fixed))
     known = _unique([_with_loss(loss, own) | fixed for own in _options(loss, recipe)])
     if level == "none":

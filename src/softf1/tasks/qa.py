@@ -96,6 +96,7 @@ class QA(AnswerTask):
     summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
     primary_metric = "f1"
     head = "span"
+    model_options = ("positions", "max_length", "max_question", "overlap", "n_best", "max_answer")
 
     def __post_init__(self) -> None:
         """Checks that several spans come with sigmoids: a softmax has one answer."""

@@ -134,6 +134,7 @@ class Tagging(TextTask):
     reads_words = True
     primary_metric = "f1"
     head = "tokens"
+    model_options = ("max_length", "overlap", "decoder")
     softmax = True
 
     def __post_init__(self) -> None:
