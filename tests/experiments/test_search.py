@@ -227,6 +227,7 @@ def test_a_task_names_options_that_it_has(kind):
         ("dsc[gamma=2]", "gamma"),
         ("dsc[decay=paper", r"wanted a loss, or LOSS\[key=value,…\], got 'dsc\[decay=paper'"),
         ("dsc[decay]", "wanted key=value"),
+        ("ce[trian.adversarial=1]", r"got 'trian' in .* \(did you mean train\?\)"),
         ("dsc[name=ce]", "wanted a key in which rows may differ, got loss.name"),
     ],
 )

@@ -19,6 +19,7 @@ from softf1.errors import InputError
 from softf1.experiments.grid import Grid, RunSpec, name_run
 from softf1.experiments.per_example import count_run
 from softf1.losses import compared_losses, loss_facts
+from softf1.options import nearest
 from softf1.recipe import Recipe, check_recipe, with_values
 from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import parse_override, split_values
@@ -92,6 +93,14 @@ def split_variant(variant: str) -> tuple[str, Values]:
     for word in split_values(rest[:-1]):
         key, value = parse_override(word)
         section, dot, _ = key.partition(".")
+        if (
+            dot
+            and section not in (*SECTIONS, *loss.split("+"))
+            and (near := nearest(section, SECTIONS))
+        ):
+            raise InputError(
+                f"wanted a section of the recipe, got {section!r} in {variant!r}{near}"
+            )
         values[key if dot and section in SECTIONS else f"loss.{key}"] = value
     return loss, values
 
