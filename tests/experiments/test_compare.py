@@ -13,7 +13,7 @@ import pytest
 
 from softf1.errors import InputError
 from softf1.experiments.compare import compare
-from softf1.experiments.grid import lock_grid
+from softf1.experiments.grid import lock_grid, name_run
 from softf1.experiments.workers import Pool
 from tests.experiments import fake
 from tests.experiments.fake import run_inline
@@ -232,6 +232,23 @@ def test_a_row_with_an_adversarial_step_brings_its_controls(tmp_path):
     assert len(begun) == 4 * 4
     assert run(tmp_path / "grid", **how) == found
     assert calls.read_text("utf-8").split() == begun
+
+
+def test_rows_of_any_length_get_folders(tmp_path):
+    labels = ",".join(f'"Größe {number}"' for number in range(40))
+    long = f"dice[over=batch,exclude=[{labels}],train.adversarial=1]"
+    found = run(tmp_path, losses=("ce", long), seeds=[0], tune="small")
+    assert found["failed"] == {}
+    assert {long, long[:-1] + ",train.adversarial_direction=random]"} < {*rows_of(found)}
+    names = [path.name for path in (*tmp_path.glob("cells/*"), *tmp_path.glob("tuning/*"))]
+    assert max(len(name.encode()) for name in names) < 255
+
+
+def test_long_rows_that_end_differently_have_other_folders():
+    long = "dice[" + "a" * 300
+    assert name_run(long + "b]", "s0") != name_run(long + "c]", "s0")
+    assert name_run("é" * 150, "s0").startswith("é" * 90)
+    assert name_run("d" * 200, "s0") == "d" * 200 + "-s0"
 
 
 def test_the_baseline_is_the_better_cross_entropy_on_dev(tmp_path):
