@@ -15,6 +15,7 @@ from softf1.errors import InputError
 from softf1.experiments.compare import compare
 from softf1.experiments.grid import lock_grid, name_run
 from softf1.experiments.workers import Pool
+from softf1.recipe import with_values
 from tests.experiments import fake
 from tests.experiments.fake import run_inline
 
@@ -249,6 +250,19 @@ def test_long_rows_that_end_differently_have_other_folders():
     assert name_run(long + "b]", "s0") != name_run(long + "c]", "s0")
     assert name_run("é" * 150, "s0").startswith("é" * 90)
     assert name_run("d" * 200, "s0") == "d" * 200 + "-s0"
+
+
+def test_all_runs_of_a_row_tune_for_the_same_target(tmp_path):
+    recipe = with_values(fake.make_recipe(), {"eval.target": "recall>=0.9"})
+    options = {"losses": ("ce", ADVERSARIAL, "dice+tuned"), "seeds": [0], "quiet": True}
+    compare(recipe, tmp_path, execute=here, tune="small", **options)
+    targets = {}
+    for path in tmp_path.glob("*/*/result.json"):
+        effective = json.loads(path.read_text("utf-8"))["recipe"]
+        row = "dice" if effective["loss"]["name"] == "dice" else "others"
+        targets.setdefault(row, set()).add(effective["eval"].get("target"))
+    assert targets == {"dice": {"recall>=0.9"}, "others": {None}}
+    assert [*tmp_path.glob("cells/ce__matched_compute*")]
 
 
 def test_the_baseline_is_the_better_cross_entropy_on_dev(tmp_path):

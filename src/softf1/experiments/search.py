@@ -435,6 +435,16 @@ def choose_settings(
     }
 
 
+def tune_decisions(variant: str, grid: Grid) -> Values:
+    """Values that tune the decisions of a variant, or not.
+
+    Its trials have the same target as its runs: `auto` chooses by the target.
+    """
+    tuned = variant + TUNED in grid.content["losses"]
+    cleared = {"eval.target": None} if grid.recipe.eval.target and not tuned else {}
+    return {"eval.tune": tuned, **cleared}
+
+
 def make_trial(variant: str, number: int, values: Values, share: float, grid: Grid) -> RunSpec:
     """Makes a run of one setting over a share of the steps."""
     name = name_run(variant, f"{number}-{round(100 * share)}")
@@ -448,6 +458,7 @@ def make_trial(variant: str, number: int, values: Values, share: float, grid: Gr
             **same_start(variant, grid.recipe),
             **values,
             **short,
+            **tune_decisions(variant, grid),
             "task.test": None,
             "train.seed": TUNING_SEED,
             "eval.tune": False,
