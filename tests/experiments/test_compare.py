@@ -252,6 +252,16 @@ def test_long_rows_that_end_differently_have_other_folders():
     assert name_run("d" * 200, "s0") == "d" * 200 + "-s0"
 
 
+def test_only_rows_that_were_asked_for_count_in_the_correction(tmp_path):
+    found = run(tmp_path, losses=("ce", "dice+tuned", "dsc"))
+    rows = rows_of(found)
+    assert list(rows) == ["ce", "dice+tuned", "dsc", "dice"]
+    assert [row["role"] for row in rows.values()] == ["baseline", "loss", "loss", "control"]
+    assert rows["dice"]["verdict"] == "significantly above"
+    lowest = min(rows["dice+tuned"], rows["dsc"], key=lambda row: row["p"])
+    assert lowest["p_holm"] == pytest.approx(2 * lowest["p"])
+
+
 def test_all_runs_of_a_row_tune_for_the_same_target(tmp_path):
     recipe = with_values(fake.make_recipe(), {"eval.target": "recall>=0.9"})
     options = {"losses": ("ce", ADVERSARIAL, "dice+tuned"), "seeds": [0], "quiet": True}

@@ -174,7 +174,9 @@ class Variants:
         if variant in self.references:
             return "reference"
         pair = (BASELINE, MATCHED) if MATCHED in self.runs else ()
-        return "control" if variant in pair or f"{DIRECTION}=random" in variant else "loss"
+        added = variant in pair or f"{DIRECTION}=random" in variant
+        # The plain runs of a row that was asked for with tuned thresholds only.
+        return "control" if added or variant not in self.grid["losses"] else "loss"
 
     def differences(self) -> dict[str, Difference]:
         """Differences to the baseline, for variants that share seeds with it."""
