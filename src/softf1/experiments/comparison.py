@@ -235,7 +235,10 @@ def _say_matched(matched: Mapping[str, Any], baseline: str) -> str:
 
 
 def compare_runs(ours: Mapping[int, RunScores], theirs: Mapping[int, RunScores]) -> Difference:
-    """The paired difference over the seeds that both variants have."""
+    """The paired difference over the seeds that both variants have.
+
+    Two scores from 0 to 1 differ by 1 at most, so their interval ends there.
+    """
     seeds = sorted(ours.keys() & theirs.keys())
     differences = [ours[seed].score - theirs[seed].score for seed in seeds]
     pairs = [(ours[seed].pseudo, theirs[seed].pseudo) for seed in seeds]
@@ -243,7 +246,11 @@ def compare_runs(ours: Mapping[int, RunScores], theirs: Mapping[int, RunScores])
     sizes = {values.shape for pair in known for values in pair}
     whole = len(known) == len(seeds) and len(sizes) == 1
     pseudo = np.array([mine - other for mine, other in known]) if whole else None
-    return estimate_difference(differences, pseudo)
+    found = estimate_difference(differences, pseudo)
+    if all(0 <= runs[seed].score <= 1 for runs in (ours, theirs) for seed in seeds):
+        low, high = (float(np.clip(end, -1, 1)) for end in (found.low, found.high))
+        return replace(found, low=low, high=high)
+    return found
 
 
 def _row(
