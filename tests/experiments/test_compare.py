@@ -275,6 +275,24 @@ def test_all_runs_of_a_row_tune_for_the_same_target(tmp_path):
     assert [*tmp_path.glob("cells/ce__matched_compute*")]
 
 
+def test_auto_brings_noise_of_the_size_that_it_chooses(tmp_path, capsys):
+    how = {"losses": ("ce", "auto"), "seeds": [0, 1], "tune": "none"}
+    found = compare(fake.make_recipe(), tmp_path, execute=here, **how)
+    noise = "auto[train.adversarial_direction=random]"
+    assert {row: own["role"] for row, own in rows_of(found).items()} == {
+        "ce": "baseline",
+        "auto": "loss",
+        noise: "control",
+    }
+    assert f"one more row as a control, {noise}: noise" in found["notes"][0]
+    assert capsys.readouterr().err.startswith("note: one more row as a control, auto[")
+    cells = json.loads((tmp_path / "grid.json").read_text("utf-8"))["cells"]
+    assert [c["values"]["loss.name"] for c in cells if c["label"] == noise] == ["auto"] * 2
+    without = compare(fake.make_recipe(), tmp_path, execute=here, controls=False, **how)
+    assert [*rows_of(without)] == ["ce", "auto"]
+    assert not without["notes"]
+
+
 def test_the_baseline_is_the_better_cross_entropy_on_dev(tmp_path):
     found = run(tmp_path, losses=("ce", ADVERSARIAL), patient=0.3)
     assert found["baseline"] == MATCHED

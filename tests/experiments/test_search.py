@@ -153,12 +153,33 @@ def test_a_row_may_fix_any_key_of_the_recipe():
 def test_noise_is_added_once_for_every_size_of_the_step():
     half, both = "ce[train.adversarial=0.5]", "dice[train.adversarial=0.5,train.consistency=1]"
     rows = ("ce", half, f"{half}+tuned", both, "dice[train.adversarial=1]")
-    assert add_noise(rows)[5:] == (
+    recipe = make_recipe()
+    assert add_noise(rows, recipe)[5:] == (
         "ce[train.adversarial=0.5,train.adversarial_direction=random]",
         "dice[train.adversarial=1,train.adversarial_direction=random]",
     )
-    assert add_noise(("ce", "ce[train.adversarial=0]")) == ("ce", "ce[train.adversarial=0]")
-    assert add_noise(add_noise(rows)) == add_noise(rows)
+    off = ("ce", "ce[train.adversarial=0]")
+    assert add_noise(off, recipe) == off
+    assert add_noise(add_noise(rows, recipe), recipe) == add_noise(rows, recipe)
+
+
+def test_noise_is_added_for_the_step_that_the_recipe_or_auto_sets():
+    recipe = make_recipe()
+    noise = "auto[train.adversarial_direction=random]"
+    assert add_noise(("ce", "auto", "auto+tuned"), recipe)[3:] == (noise,)
+    longer = "auto[train.epochs=6]"
+    assert add_noise(("ce", longer), recipe)[2:] == (f"{longer[:-1]},{noise[5:]}",)
+    assert check_losses([noise], recipe) == ("ce", noise)
+    off = with_values(recipe, {"train.adversarial": 0.0})
+    assert add_noise(("ce", "auto"), off) == ("ce", "auto")
+    step = with_values(recipe, {"train.adversarial_relative": 0.5})
+    rows = ("ce", "dice", "auto", "dice[train.adversarial_relative=0.2]")
+    assert add_noise(rows, step)[4:] == (
+        "ce[train.adversarial_direction=random]",
+        "dice[train.adversarial_relative=0.2,train.adversarial_direction=random]",
+    )
+    random = with_values(step, {"train.adversarial_direction": "random"})
+    assert add_noise(rows, random) == rows
 
 
 def test_twice_the_epochs_keep_the_learning_rate():

@@ -79,16 +79,19 @@ def compare(
     Returns:
         The content of `comparison.json`, and `failed`: errors by run.
     """
-    losses = add_noise(losses) if controls else tuple(losses)
+    asked, losses = losses, add_noise(losses, recipe) if controls else tuple(losses)
     trained = tuple(dict.fromkeys(loss.removesuffix(TUNED) for loss in losses))
     settings = {loss: list_settings(loss, recipe, tune) for loss in trained}
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
     with lock_grid(folder, force=force):
         grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(losses))
         grid.content |= {"seeds": list(seeds), "tune": tune, "choice": CHOICE}
+        grid.content["notes"] = [_say_noise(row) for row in losses if row not in asked]
         grid.content["matched"] = grid.earlier.get("matched") if controls else None
         costs = [*list_costs(settings, tune), *[1.0] * len(seeds) * len(settings)]
         with Meter(sum(costs), len(costs), quiet=quiet) as meter:
+            for note in grid.content["notes"]:
+                meter.say(f"note: {note}")
             chosen = choose_settings(grid, settings, tune, meter)
             variants = Runs(grid, chosen, losses, meter)
             variants.run({variant: list(seeds) for variant in chosen})
@@ -100,6 +103,10 @@ def compare(
             add_reference(name, grid)
         grid.write()
         return write_comparison(grid, gain=gain)
+
+
+def _say_noise(row: str) -> str:
+    return f"one more row as a control, {row}: noise of the same size; --no-controls leaves it out"
 
 
 class Runs:

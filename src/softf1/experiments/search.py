@@ -70,7 +70,6 @@ more epochs help."""
 SHARED = {"loss.name", "train.seed", "train.patience", "eval"}
 """Keys, and a section, that a variant cannot change; see `is_shared` for `[task]`."""
 
-ADVERSARIAL = ("train.adversarial", "train.adversarial_relative")
 DIRECTION = "train.adversarial_direction"
 
 
@@ -128,23 +127,32 @@ def check_shared(variant: str, recipe: Recipe) -> None:
             raise InputError(f"{message}: all rows are scored alike, on the same examples")
 
 
-def add_noise(variants: Sequence[str]) -> tuple[str, ...]:
+def add_noise(variants: Sequence[str], recipe: Recipe) -> tuple[str, ...]:
     """Adds a control for every size of an adversarial step: random noise of the same size.
 
     The first variant with a step of that size is trained again with a random direction: a gain that
     both share is not due to the gradient.
-
-    >>> add_noise(["ce", "ce[train.adversarial=0.5]"])[2:]
-    ('ce[train.adversarial=0.5,train.adversarial_direction=random]',)
     """
     known, controls = set(), []
     for variant in dict.fromkeys(variant.removesuffix(TUNED) for variant in variants):
-        _, values = split_variant(variant)
-        size = tuple((key, values[key]) for key in ADVERSARIAL if values.get(key))
-        if size and DIRECTION not in values and size not in known:
+        size = _step_size(variant, recipe)
+        if size and size not in known:
             known.add(size)
-            controls.append(f"{variant[:-1]},{DIRECTION}=random]")
+            start = f"{variant[:-1]}," if variant.endswith("]") else f"{variant}["
+            controls.append(f"{start}{DIRECTION}=random]")
     return tuple(dict.fromkeys((*variants, *controls)))
+
+
+def _step_size(variant: str, recipe: Recipe) -> tuple[Any, ...]:
+    """The size of a variant's adversarial step, set or left to `auto`; empty if it has none."""
+    loss, fixed = split_variant(variant)
+    train = with_values(recipe, _without_loss(fixed)).train
+    sizes = (train.adversarial, train.adversarial_relative)
+    if train.adversarial_direction == "random":
+        return ()
+    if sizes == (None, None):
+        return (AUTO,) if loss == AUTO else ()
+    return sizes if any(sizes) else ()
 
 
 def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -> tuple[str, ...]:
