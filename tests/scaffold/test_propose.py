@@ -74,7 +74,7 @@ def test_even_labels_are_said_and_get_no_weights(here):
     made = propose_recipe([write(here, "even.jsonl", text)])  # 20 of 40
     assert 'name = "auto"               # the labels are about even' in made.text
     assert "#   loss.name = ce, " in made.text
-    assert "Why: no class is rare" in made.text
+    assert "Why: the metric asks for no class weights" in made.text
 
 
 def test_several_labels_are_seen(here):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from softf1.data.examples import TextExample
 from softf1.recipe import with_values
 from softf1.training.build import make_model, resolve_auto, set_dropout
 from softf1.training.datasets import load_datasets
@@ -120,3 +121,12 @@ def test_a_rate_for_pretrained_weights_is_noted_where_there_are_none(bert):
     assert resolve_auto(with_values(low, {"loss.name": "auto"}), datasets)[2][1:] == [low_note]
     assert resolve_auto(with_values(recipe, {"train.lr": 1e-3}), datasets)[2] == []
     assert resolve_auto(with_values(low, {"encoder.name": str(bert)}), datasets)[2] == []
+
+
+@pytest.mark.parametrize(("positive", "loss"), [("bad", "wce"), ("good", "ce"), (None, "ce")])
+def test_auto_asks_which_of_two_labels_is_positive(positive, loss):
+    task = {"kind": "classification"} | ({"positive": positive} if positive else {})
+    recipe = make_recipe(task, encoder={"name": "textcnn"}, loss={"name": "auto"})
+    texts = [TextExample(f"a text {n}", ("good" if n % 10 else "bad",), line=n) for n in range(80)]
+    chosen, _, _ = resolve_auto(recipe, load_datasets(recipe, {"train": texts, "dev": texts}))
+    assert chosen.loss.name == loss

@@ -52,12 +52,15 @@ def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, 
     if recipe.loss.name != AUTO:
         return recipe, datasets, notes
     task, options = datasets.task, recipe.task.options
-    given = [f"train.{key}" for key in HARDENING if getattr(recipe.train, key) is not None]
+    sizes = {f"train.{key}": getattr(recipe.train, key) for key in HARDENING}
+    positive = getattr(task, "positive_label", None)
     choice = choose_values(
         recipe.task.kind,
         metric=recipe.eval.metric or task.primary_metric,
         counts=task.class_counts(datasets.features["train"]),
-        given=given + [f"task.{key}" for key in options],
+        given={key: value for key, value in sizes.items() if value is not None}
+        | {f"task.{key}": value for key, value in options.items()},
+        positive=1 if positive is None else getattr(task, "labels", ()).index(positive),
         spans=len(getattr(task, "span_labels", ())) or None,
         target=str(recipe.eval.target or "f1"),
     )
