@@ -8,8 +8,9 @@ from torch import nn
 
 from softf1.data.examples import TextExample
 from softf1.recipe import with_values
-from softf1.training.build import make_model, resolve_auto, set_dropout
+from softf1.training.build import make_model, note_consistency, resolve_auto, set_dropout
 from softf1.training.datasets import load_datasets
+from softf1.training.run import train_run
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe
 
@@ -130,3 +131,23 @@ def test_auto_asks_which_of_two_labels_is_positive(positive, loss):
     texts = [TextExample(f"a text {n}", ("good" if n % 10 else "bad",), line=n) for n in range(80)]
     chosen, _, _ = resolve_auto(recipe, load_datasets(recipe, {"train": texts, "dev": texts}))
     assert chosen.loss.name == loss
+
+
+@pytest.mark.parametrize(
+    ("dropout", "consistency", "noted"), [(0, 1, True), (0.1, 1, False), (0, 0, False)]
+)
+def test_consistency_without_dropout_is_noted(dropout, consistency, noted, tmp_path, capsys):
+    values = {"encoder.dropout": float(dropout), "train.consistency": float(consistency)}
+    recipe = with_values(make_recipe(train={"max_steps": 1}), values)
+    train_run(recipe, tmp_path / "run", data=make_data())
+    shown = capsys.readouterr()
+    said = "note: train.consistency = 1 only costs time here: the model has no dropout"
+    assert (said in shown.out + shown.err) == noted
+
+
+def test_dropout_is_found_where_set_dropout_sets_it(bert):
+    model, _, _ = build("tagging-batch", bert)
+    assert note_consistency(model, 1.0) == []
+    set_dropout(model, 0.0)
+    assert note_consistency(model, 1.0)
+    assert note_consistency(model, None) == []

@@ -80,6 +80,16 @@ def _note_rate(recipe: Recipe) -> list[str]:
     return [f"note: {low}; {SCRATCH_LR:g} is usual"]
 
 
+def note_consistency(model: nn.Module, consistency: float | None) -> list[str]:
+    """A note if there is a consistency term and no dropout to differ by."""
+    if not consistency or any(
+        share > 0 for module in model.modules() for share in find_dropout(module).values()
+    ):
+        return []
+    said = f"train.consistency = {consistency:g} only costs time here: the model has no dropout"
+    return [f"note: {said}; set it to 0, or encoder.dropout above 0"]
+
+
 def uses_graphs(trainer: Trainer) -> bool:
     """Whether steps run as CUDA graphs; raises if the recipe asks for graphs that cannot be used.
 
@@ -260,13 +270,22 @@ def checkpoint_gradients(model: nn.Module) -> None:
 def set_dropout(model: nn.Module, share: float) -> None:
     """Sets every dropout of the model, in attention and in the configuration too."""
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = share
-        # Attention and recurrent layers store it as a number, and so does the configuration.
         for holder in (module, getattr(module, "config", module)):
-            for name, value in list(vars(holder).items()):
-                if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
-                    setattr(holder, name, share)
+            for name in find_dropout(holder):
+                setattr(holder, name, share)
+
+
+def find_dropout(holder: Any) -> dict[str, float]:
+    """The dropout of a module or a configuration, by attribute.
+
+    Attention and recurrent layers store it as a number, and so does the configuration.
+    """
+    own = {"p": holder.p} if isinstance(holder, nn.Dropout) else {}
+    return own | {
+        name: value
+        for name, value in vars(holder).items()
+        if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float)
+    }
 
 
 @torch.no_grad()
