@@ -110,6 +110,11 @@ class QA(AnswerTask):
 
     chooses_position = softmax
 
+    @property
+    def tunes(self) -> bool:
+        """Whether there is a threshold of "no answer" to tune."""
+        return self.no_answer
+
     def texts(self, examples: Iterable[QAExample]) -> Iterator[Sequence[str]]:
         """All questions and contexts."""
         return (text for example in examples for text in (example.question, example.context))
@@ -213,7 +218,7 @@ class QA(AnswerTask):
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[QAExample]) -> Self:
         """The no-answer threshold with the best F1 on the dev set."""
-        if not self.no_answer:
+        if not self.tunes:
             return self
         scores = self.score(self.decode(logits, features, examples), examples)
         return replace(self, null_threshold=scores["best_f1_threshold"])

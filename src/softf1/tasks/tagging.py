@@ -150,6 +150,11 @@ class Tagging(TextTask):
                     raise InputError(f"labels of task tagging: wanted {wanted}, got {label!r}")
 
     @property
+    def tunes(self) -> bool:
+        """Whether there are biases to tune: not with a CRF."""
+        return self.decoder == "argmax"
+
+    @property
     def target_scheme(self) -> str | None:
         """The scheme that tags are converted to, if they are."""
         return self.scheme or (None if self.unit == "word" else "BMES")
@@ -277,7 +282,7 @@ class Tagging(TextTask):
         target: Target = F1,
     ) -> Self:
         """Tunes biases of the labels: only of O if tags mark spans, none with a CRF."""
-        if self.decoder != "argmax":
+        if not self.tunes:
             return self
         rows = by_word(logits["logits"], logits, features)
         gold = self.label_ids(features)[features["tag"]]

@@ -29,6 +29,7 @@ from softf1.training.processes import freeze_unused, make_autocast, unwrap
 from softf1.training.step import Attack, Stepper
 
 if TYPE_CHECKING:
+    from softf1.tasks.base import Task
     from softf1.training.datasets import Datasets
     from softf1.training.trainer import Trainer
 
@@ -78,6 +79,12 @@ def _note_rate(recipe: Recipe) -> list[str]:
         return []
     low = f"train.lr = {lr:g} is low for {encoder}, which trains from scratch"
     return [f"note: {low}; {SCRATCH_LR:g} is usual"]
+
+
+def untunable(recipe: Recipe, task: Task) -> bool:
+    """Whether decisions should be tuned for F1, and the task has none to tune."""
+    wanted = recipe.eval.targets is not None and recipe.eval.target in (None, "f1")
+    return wanted and not getattr(task, "tunes", True)
 
 
 def note_consistency(model: nn.Module, consistency: float | None) -> list[str]:

@@ -23,6 +23,7 @@ from softf1.training.build import (
     note_consistency,
     quiet_transformers,
     resolve_auto,
+    untunable,
     uses_graphs,
 )
 from softf1.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -417,4 +418,7 @@ def make_trainer(
     with quiet_transformers(recipe.encoder.name):
         recipe, datasets, chosen = resolve_auto(recipe, load(recipe))
         trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
-    return trainer, [*chosen, *note_consistency(trainer.stepper.model, recipe.train.consistency)]
+    chosen += note_consistency(trainer.stepper.model, recipe.train.consistency)
+    if untunable(recipe, datasets.task):
+        chosen.append("note: nothing is tuned on dev: there is no threshold or bias here")
+    return trainer, chosen
