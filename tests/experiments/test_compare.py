@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from softf1.cli.show import show_comparison
 from softf1.errors import InputError
 from softf1.experiments.compare import compare
 from softf1.experiments.grid import lock_grid, name_run
@@ -93,7 +94,7 @@ def test_files_follow_the_contract(found):
     comparison = json.loads((folder / "comparison.json").read_text("utf-8"))
     wanted = {"loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"}
     wanted |= {"verdict", "precision", "recall", "sd_seeds", "sd_examples", "df"}
-    wanted |= {"narrowest", "calibration_error", "role"}
+    wanted |= {"narrowest", "calibration_error", "calibration_error_tuned", "role"}
     assert all(wanted <= row.keys() for row in comparison["rows"])
     text = (folder / "comparison.csv").read_text("utf-8")
     table = list(csv.DictReader(text.splitlines()))
@@ -262,6 +263,12 @@ def test_only_rows_that_were_asked_for_count_in_the_correction(tmp_path):
     assert lowest["p_holm"] == pytest.approx(2 * lowest["p"])
 
 
+def test_where_nothing_was_tuned_a_note_says_why_there_is_no_row(tmp_path):
+    found = run(tmp_path, losses=("ce", "ce+tuned", "dice", "dice+tuned"), untuned="dice")
+    assert [*rows_of(found)] == ["ce", "ce+tuned", "dice"]
+    assert found["notes"].count("nothing was tuned in the runs of dice: no dice+tuned") == 1
+
+
 def test_all_runs_of_a_row_tune_for_the_same_target(tmp_path):
     recipe = with_values(fake.make_recipe(), {"eval.target": "recall>=0.9"})
     options = {"losses": ("ce", ADVERSARIAL, "dice+tuned"), "seeds": [0], "quiet": True}
@@ -346,6 +353,22 @@ def test_calibration_stands_beside_the_score_before_and_after_tuning(found):
     rows = rows_of(found[1])
     assert 0 < rows["ce"]["calibration_error"] < 0.5
     assert rows["ce+tuned"]["calibration_error"] != rows["ce"]["calibration_error"]
+    assert rows["ce"]["calibration_error_tuned"] == rows["ce+tuned"]["calibration_error"]
+    assert rows["dice"]["calibration_error_tuned"] is None  # its runs were not tuned
+
+
+def test_with_tuning_in_the_recipe_every_row_has_its_calibration_after_it(tmp_path, capsys):
+    recipe = with_values(fake.make_recipe(), {"eval.tune": True})
+    how = {"losses": ("ce", "dice", "dsc+tuned"), "seeds": [0, 1], "quiet": True}
+    found = compare(recipe, tmp_path, execute=here, tune="none", **how)
+    rows = rows_of(found)
+    assert [*rows] == ["ce", "dice", "dsc+tuned", "dsc"]  # no tuned rows that nobody asked for
+    after = [row["calibration_error_tuned"] for row in rows.values()]
+    assert after[2] is None
+    assert after[3] == rows["dsc+tuned"]["calibration_error"]
+    assert 0 < after[1] != rows["dice"]["calibration_error"]
+    show_comparison(found)
+    assert "ECE\tECE tuned" in capsys.readouterr().out
 
 
 def test_models_can_be_left_out(tmp_path):

@@ -39,7 +39,7 @@ SURE = ("helps", "hurts", "significantly above", "significantly below")
 COLUMNS = (
     *("loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"),
     *("verdict", "precision", "recall", "sd_seeds", "sd_examples", "df", "narrowest"),
-    *("calibration_error", "role"),
+    *("calibration_error", "calibration_error_tuned", "role"),
 )
 
 
@@ -127,10 +127,15 @@ class Variants:
             self.references[variant] = replace(own, collapsed=False)
             return
         own = replace(own, collapsed=own.collapsed or bool(result.get("collapsed")))
-        self.runs.setdefault(variant, {})[seed] = own
-        if "tuned" in result and variant + TUNED in self.grid["losses"]:
+        asked = variant + TUNED in self.grid["losses"]
+        if result.get("tuned"):
             tuned = self._read(folder, result["tuned"], ".tuned")
-            self.runs.setdefault(variant + TUNED, {})[seed] = tuned
+            own = replace(own, calibration_error_tuned=tuned.calibration_error)
+            if asked:
+                self.runs.setdefault(variant + TUNED, {})[seed] = tuned
+        elif asked:
+            self.notes.append(f"nothing was tuned in the runs of {variant}: no {variant}{TUNED}")
+        self.runs.setdefault(variant, {})[seed] = own
 
     def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> RunScores:
         scores, name = parts[self.split], f"predictions.{self.split}{kind}.jsonl"
@@ -270,7 +275,8 @@ def _row(
     row |= {"loss": name, "n": len(scores), "mean": float(np.mean(scores)), "role": role}
     row["sd"] = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
     row |= {key: _mean(run.scores.get(key) for run in own) for key in ("precision", "recall")}
-    row["calibration_error"] = _mean(run.calibration_error for run in own)
+    for key in ("calibration_error", "calibration_error_tuned"):
+        row[key] = _mean(getattr(run, key) for run in own)
     row["means"] = {"dev": mean_scores([run.dev for run in own])}
     row["means"][variants.split] = mean_scores([run.scores for run in own])
     row["scores"] = {str(seed): run.score for seed, run in sorted(runs.items())}

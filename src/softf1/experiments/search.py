@@ -448,7 +448,7 @@ def tune_decisions(variant: str, grid: Grid) -> Values:
 
     Its trials have the same target as its runs: `auto` chooses by the target.
     """
-    tuned = variant + TUNED in grid.content["losses"]
+    tuned = grid.recipe.eval.tune or variant + TUNED in grid.content["losses"]
     cleared = {"eval.target": None} if grid.recipe.eval.target and not tuned else {}
     return {"eval.tune": tuned, **cleared}
 
