@@ -29,7 +29,7 @@ def test_the_files_and_pages_are_those_of_the_runs(gains):
     for page, marks, table in (
         (gains.README, gains.MARKS, gains.make_table(rows[:6])),
         (gains.SUMMARY, gains.MARKS, gains.make_summary(rows)),
-        (gains.SUMMARY, gains.HELD_MARKS, gains.make_table(held, paper=True)),
+        (gains.SUMMARY, gains.HELD_MARKS, gains.make_table(held, epochs=True)),
     ):
         first, last = marks
         shown = page.read_text("utf-8").partition(first)[2].partition(last)[0]
@@ -95,10 +95,20 @@ def test_the_interval_is_over_seeds_and_examples(gains):
 
 def test_the_gain_of_the_paper_stands_beside_that_of_auto(gains):
     rows = {row["grid"]: row for row in gains.find_gains()}
-    table = gains.make_table([rows["mrpc"], rows["qqp10"]], paper=True).splitlines()
-    assert table[0].endswith("| gain in the paper |")
-    assert table[2].endswith("| +0.9 |")  # MRPC there: 88.92 with DSC, 88.0 with cross entropy
-    assert table[3].endswith("| – |")  # the paper has no QQP with 10% positives
+    table = gains.make_table([rows["mrpc"], rows["qqp10"]], epochs=True).splitlines()
+    assert "| gain | paper |" in table[0]
+    assert "± 0.6 | +0.9 |" in table[2]  # MRPC there: 88.92 with DSC, 88.0 with cross entropy
+    assert "± 2.4 | – |" in table[3]  # the paper has no QQP with 10% positives
+
+
+def test_the_readme_says_which_intervals_cover_seeds_only(gains):
+    rows = gains.find_gains()
+    page = gains.README.read_text("utf-8")
+    assert all(int(row["examples"]) for row in rows[: gains.README_ROWS])  # over both, as it says
+    sure = gains.find_sure(rows)
+    assert f"on {len(sure)} of them significantly" in page
+    assert [row["grid"] for row in sure if not int(row["examples"])] == ["tweets", "msra-mrc"]
+    assert "on two of these, tweets and MSRA with BERT-MRC, the interval covers seeds only" in page
 
 
 def test_what_an_example_adds_is_read_back(gains, tmp_path):

@@ -1,8 +1,9 @@
 """A stand-in for training that takes no time: predictions are drawn from what the recipe says.
 
 The quality of a model follows its loss, learning rate and seed; every file of a run is written as
-training writes it. `[encoder]` takes `fail`, `crash` (both: a loss), `pause` (seconds), `calls`
-(a file that gets a line for every run that was begun) and `patient` (what twice the epochs give).
+training writes it. `[encoder]` takes `fail`, `crash`, `untuned` (each: a loss), `pause` (seconds),
+`calls` (a file that gets a line for every run that was begun) and `patient` (what twice the epochs
+give).
 """
 
 import json
@@ -56,7 +57,7 @@ def train_run(recipe, folder, *, resume=False, quiet=False):
     for number, split in enumerate(("dev", "test")):
         lines = draw(recipe, split=number)
         scores[split] = write(folder / f"predictions.{split}.jsonl", lines)
-        if recipe.eval.tune:
+        if recipe.eval.tune and recipe.loss.name != options.get("untuned"):
             better = draw(recipe, split=number, quality=0.1)
             tuned[split] = write(folder / f"predictions.{split}.tuned.jsonl", better)
     (folder / "model").mkdir(exist_ok=True)

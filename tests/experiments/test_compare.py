@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from softf1.cli.show import show_comparison
 from softf1.errors import InputError
 from softf1.experiments.compare import compare
-from softf1.experiments.grid import lock_grid
+from softf1.experiments.grid import lock_grid, name_run
 from softf1.experiments.workers import Pool
+from softf1.recipe import with_values
 from tests.experiments import fake
 from tests.experiments.fake import run_inline
 
@@ -92,7 +94,7 @@ def test_files_follow_the_contract(found):
     comparison = json.loads((folder / "comparison.json").read_text("utf-8"))
     wanted = {"loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"}
     wanted |= {"verdict", "precision", "recall", "sd_seeds", "sd_examples", "df"}
-    wanted |= {"narrowest", "calibration_error", "role"}
+    wanted |= {"narrowest", "calibration_error", "calibration_error_tuned", "role"}
     assert all(wanted <= row.keys() for row in comparison["rows"])
     text = (folder / "comparison.csv").read_text("utf-8")
     table = list(csv.DictReader(text.splitlines()))
@@ -234,6 +236,70 @@ def test_a_row_with_an_adversarial_step_brings_its_controls(tmp_path):
     assert calls.read_text("utf-8").split() == begun
 
 
+def test_rows_of_any_length_get_folders(tmp_path):
+    labels = ",".join(f'"Größe {number}"' for number in range(40))
+    long = f"dice[over=batch,exclude=[{labels}],train.adversarial=1]"
+    found = run(tmp_path, losses=("ce", long), seeds=[0], tune="small")
+    assert found["failed"] == {}
+    assert {long, long[:-1] + ",train.adversarial_direction=random]"} < {*rows_of(found)}
+    names = [path.name for path in (*tmp_path.glob("cells/*"), *tmp_path.glob("tuning/*"))]
+    assert max(len(name.encode()) for name in names) < 255
+
+
+def test_long_rows_that_end_differently_have_other_folders():
+    long = "dice[" + "a" * 300
+    assert name_run(long + "b]", "s0") != name_run(long + "c]", "s0")
+    assert name_run("é" * 150, "s0").startswith("é" * 90)
+    assert name_run("d" * 200, "s0") == "d" * 200 + "-s0"
+
+
+def test_only_rows_that_were_asked_for_count_in_the_correction(tmp_path):
+    found = run(tmp_path, losses=("ce", "dice+tuned", "dsc"))
+    rows = rows_of(found)
+    assert list(rows) == ["ce", "dice+tuned", "dsc", "dice"]
+    assert [row["role"] for row in rows.values()] == ["baseline", "loss", "loss", "control"]
+    assert rows["dice"]["verdict"] == "significantly above"
+    lowest = min(rows["dice+tuned"], rows["dsc"], key=lambda row: row["p"])
+    assert lowest["p_holm"] == pytest.approx(2 * lowest["p"])
+
+
+def test_where_nothing_was_tuned_a_note_says_why_there_is_no_row(tmp_path):
+    found = run(tmp_path, losses=("ce", "ce+tuned", "dice", "dice+tuned"), untuned="dice")
+    assert [*rows_of(found)] == ["ce", "ce+tuned", "dice"]
+    assert found["notes"].count("nothing was tuned in the runs of dice: no dice+tuned") == 1
+
+
+def test_all_runs_of_a_row_tune_for_the_same_target(tmp_path):
+    recipe = with_values(fake.make_recipe(), {"eval.target": "recall>=0.9"})
+    options = {"losses": ("ce", ADVERSARIAL, "dice+tuned"), "seeds": [0], "quiet": True}
+    compare(recipe, tmp_path, execute=here, tune="small", **options)
+    targets = {}
+    for path in tmp_path.glob("*/*/result.json"):
+        effective = json.loads(path.read_text("utf-8"))["recipe"]
+        row = "dice" if effective["loss"]["name"] == "dice" else "others"
+        targets.setdefault(row, set()).add(effective["eval"].get("target"))
+    assert targets == {"dice": {"recall>=0.9"}, "others": {None}}
+    assert [*tmp_path.glob("cells/ce__matched_compute*")]
+
+
+def test_auto_brings_noise_of_the_size_that_it_chooses(tmp_path, capsys):
+    how = {"losses": ("ce", "auto"), "seeds": [0, 1], "tune": "none"}
+    found = compare(fake.make_recipe(), tmp_path, execute=here, **how)
+    noise = "auto[train.adversarial_direction=random]"
+    assert {row: own["role"] for row, own in rows_of(found).items()} == {
+        "ce": "baseline",
+        "auto": "loss",
+        noise: "control",
+    }
+    assert f"one more row as a control, {noise}: noise" in found["notes"][0]
+    assert capsys.readouterr().err.startswith("note: one more row as a control, auto[")
+    cells = json.loads((tmp_path / "grid.json").read_text("utf-8"))["cells"]
+    assert [c["values"]["loss.name"] for c in cells if c["label"] == noise] == ["auto"] * 2
+    without = compare(fake.make_recipe(), tmp_path, execute=here, controls=False, **how)
+    assert [*rows_of(without)] == ["ce", "auto"]
+    assert not without["notes"]
+
+
 def test_the_baseline_is_the_better_cross_entropy_on_dev(tmp_path):
     found = run(tmp_path, losses=("ce", ADVERSARIAL), patient=0.3)
     assert found["baseline"] == MATCHED
@@ -287,6 +353,22 @@ def test_calibration_stands_beside_the_score_before_and_after_tuning(found):
     rows = rows_of(found[1])
     assert 0 < rows["ce"]["calibration_error"] < 0.5
     assert rows["ce+tuned"]["calibration_error"] != rows["ce"]["calibration_error"]
+    assert rows["ce"]["calibration_error_tuned"] == rows["ce+tuned"]["calibration_error"]
+    assert rows["dice"]["calibration_error_tuned"] is None  # its runs were not tuned
+
+
+def test_with_tuning_in_the_recipe_every_row_has_its_calibration_after_it(tmp_path, capsys):
+    recipe = with_values(fake.make_recipe(), {"eval.tune": True})
+    how = {"losses": ("ce", "dice", "dsc+tuned"), "seeds": [0, 1], "quiet": True}
+    found = compare(recipe, tmp_path, execute=here, tune="none", **how)
+    rows = rows_of(found)
+    assert [*rows] == ["ce", "dice", "dsc+tuned", "dsc"]  # no tuned rows that nobody asked for
+    after = [row["calibration_error_tuned"] for row in rows.values()]
+    assert after[2] is None
+    assert after[3] == rows["dsc+tuned"]["calibration_error"]
+    assert 0 < after[1] != rows["dice"]["calibration_error"]
+    show_comparison(found)
+    assert "ECE\tECE tuned" in capsys.readouterr().out
 
 
 def test_models_can_be_left_out(tmp_path):

@@ -35,6 +35,15 @@ def test_seeds_are_paired_by_number_not_by_place():
     assert found.mean == pytest.approx(0.15)  # 0.6 − 0.5 and 0.9 − 0.7
 
 
+def test_an_interval_ends_where_no_difference_can_be():
+    ours, theirs = {0: run_of(0.9), 1: run_of(0.2)}, {0: run_of(0.5), 1: run_of(0.5)}
+    found = compare_runs(ours, theirs)
+    assert (found.low, found.high) == (-1, 1)  # 0.05 ± 12.7 · 0.35
+    other = compare_runs({seed: run_of(10 * run.score) for seed, run in ours.items()}, theirs)
+    assert other.high > 1  # not a share
+    assert math.isnan(compare_runs({0: run_of(0.9)}, theirs).low)
+
+
 def test_runs_over_other_examples_are_compared_by_seeds_alone():
     ours = {0: run_of(0.5, np.zeros(4)), 1: run_of(0.6, np.zeros(4))}
     theirs = {0: run_of(0.5, np.zeros(4)), 1: run_of(0.5, None)}

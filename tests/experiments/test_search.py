@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from softf1.experiments.search import (
     check_losses,
     default_losses,
     halve,
+    is_shared,
     list_settings,
     list_trials,
     raise_equals,
@@ -18,6 +21,7 @@ from softf1.experiments.search import (
 )
 from softf1.losses import compared_losses, make_loss, register_loss, registry
 from softf1.recipe import build_recipe, with_values
+from softf1.tasks.registry import find_task, list_tasks
 from tests.experiments.fake import make_recipe
 
 QA = build_recipe(
@@ -149,12 +153,33 @@ def test_a_row_may_fix_any_key_of_the_recipe():
 def test_noise_is_added_once_for_every_size_of_the_step():
     half, both = "ce[train.adversarial=0.5]", "dice[train.adversarial=0.5,train.consistency=1]"
     rows = ("ce", half, f"{half}+tuned", both, "dice[train.adversarial=1]")
-    assert add_noise(rows)[5:] == (
+    recipe = make_recipe()
+    assert add_noise(rows, recipe)[5:] == (
         "ce[train.adversarial=0.5,train.adversarial_direction=random]",
         "dice[train.adversarial=1,train.adversarial_direction=random]",
     )
-    assert add_noise(("ce", "ce[train.adversarial=0]")) == ("ce", "ce[train.adversarial=0]")
-    assert add_noise(add_noise(rows)) == add_noise(rows)
+    off = ("ce", "ce[train.adversarial=0]")
+    assert add_noise(off, recipe) == off
+    assert add_noise(add_noise(rows, recipe), recipe) == add_noise(rows, recipe)
+
+
+def test_noise_is_added_for_the_step_that_the_recipe_or_auto_sets():
+    recipe = make_recipe()
+    noise = "auto[train.adversarial_direction=random]"
+    assert add_noise(("ce", "auto", "auto+tuned"), recipe)[3:] == (noise,)
+    longer = "auto[train.epochs=6]"
+    assert add_noise(("ce", longer), recipe)[2:] == (f"{longer[:-1]},{noise[5:]}",)
+    assert check_losses([noise], recipe) == ("ce", noise)
+    off = with_values(recipe, {"train.adversarial": 0.0})
+    assert add_noise(("ce", "auto"), off) == ("ce", "auto")
+    step = with_values(recipe, {"train.adversarial_relative": 0.5})
+    rows = ("ce", "dice", "auto", "dice[train.adversarial_relative=0.2]")
+    assert add_noise(rows, step)[4:] == (
+        "ce[train.adversarial_direction=random]",
+        "dice[train.adversarial_relative=0.2,train.adversarial_direction=random]",
+    )
+    random = with_values(step, {"train.adversarial_direction": "random"})
+    assert add_noise(rows, random) == rows
 
 
 def test_twice_the_epochs_keep_the_learning_rate():
@@ -170,6 +195,52 @@ def test_rows_are_checked_with_their_settings():
         check_losses(rows, make_recipe())
 
 
+TAGS = build_recipe(
+    {
+        "name": "tags",
+        "task": {"kind": "tagging", "train": "a.conll", "dev": "b.conll"},
+        "encoder": {"name": "bilstm"},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "fixed"),
+    [
+        (TAGS, {"task.decoder": "crf", "task.max_length": 99, "task.overlap": 9}),
+        (TAGS, {"task.drop_leaks": True, "task.train": "more.conll"}),
+        (QA, {"task.positions": "sigmoid", "task.max_answer": 9}),
+        (make_recipe(), {"task.max_length": 9, "encoder.dropout": 0.2, "train.lr": 0.1}),
+    ],
+)
+def test_rows_may_differ_in_what_the_model_is_and_what_it_learns_from(recipe, fixed):
+    assert not [key for key in fixed if is_shared(key, recipe)]
+    row = f"ce[{','.join(f'{key}={str(value).lower()}' for key, value in fixed.items())}]"
+    assert check_losses([row], recipe) == ("ce", row)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "keys"),
+    [
+        (make_recipe(), ["kind", "dev", "test", "dev_share", "train"]),  # dev is a share of train
+        (make_recipe(), ["fold", "folds", "positive", "metric", "multi_label", "format"]),
+        (with_values(make_recipe(), {"task.dev": "dev.tsv"}), ["dev", "reader.text", "reader"]),
+        (with_values(TAGS, {"task.folds": 5, "task.fold": 0}), ["train", "unit", "scheme"]),
+        (QA, ["rules", "no_answer", "several", "listed"]),
+    ],
+)
+def test_rows_are_scored_alike_on_the_same_examples(recipe, keys):
+    for key in keys:
+        with pytest.raises(InputError, match=f"wanted a key in which rows may differ.*task.{key} "):
+            check_losses([f"ce[task.{key}=1]"], recipe)
+
+
+@pytest.mark.parametrize("kind", list_tasks())
+def test_a_task_names_options_that_it_has(kind):
+    task = find_task(kind)
+    assert set(task.model_options) <= {field.name for field in dataclasses.fields(task)}
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -177,6 +248,7 @@ def test_rows_are_checked_with_their_settings():
         ("dsc[gamma=2]", "gamma"),
         ("dsc[decay=paper", r"wanted a loss, or LOSS\[key=value,…\], got 'dsc\[decay=paper'"),
         ("dsc[decay]", "wanted key=value"),
+        ("ce[trian.adversarial=1]", r"got 'trian' in .* \(did you mean train\?\)"),
         ("dsc[name=ce]", "wanted a key in which rows may differ, got loss.name"),
     ],
 )

@@ -23,13 +23,16 @@ SEVERAL = {"labels": np.array([50, 40, 30])}
         ("qa", "f1", {}, "ce+dice", 1.0),
         ("pairs", "f1", BINARY, "ce", 1.0),
         ("pairs", "f1", RARE, "wce", None),
+        ("pairs", "accuracy", RARE, "ce", 1.0),
+        ("pairs", "f1", {"labels": np.array([100, 900])}, "ce", 1.0),  # F1 of the frequent class
+        ("classification", "subset_accuracy", {"labels": np.array([[90, 10]])}, "ce", 1.0),
         ("classification", "accuracy", SEVERAL, "ce", 1.0),
         ("classification", "macro_f1", SEVERAL, "wce", None),
         ("of another package", "f1", SEVERAL, "ce", 1.0),
     ],
 )
 def test_the_task_its_classes_and_the_metric_decide(kind, metric, counts, loss, consistency):
-    choice = choose_values(kind, metric=metric, counts=counts, given=())
+    choice = choose_values(kind, metric=metric, counts=counts, given={})
     assert choice.values["loss.name"] == loss
     assert choice.values["train.adversarial_relative"] == 0.5
     assert choice.values.get("train.consistency") == consistency
@@ -38,7 +41,7 @@ def test_the_task_its_classes_and_the_metric_decide(kind, metric, counts, loss, 
 
 @pytest.mark.parametrize("key", HARDENING)
 def test_a_key_that_is_set_stays_even_at_0(key):
-    values = choose_values("tagging", metric="f1", counts={}, given=[f"train.{key}"]).values
+    values = choose_values("tagging", metric="f1", counts={}, given={f"train.{key}": 0.0}).values
     assert f"train.{key}" not in values
     if key == "adversarial":  # the same thing in another unit
         assert "train.adversarial_relative" not in values
@@ -51,11 +54,11 @@ def test_a_key_that_is_set_stays_even_at_0(key):
         ({"spans": None}, None),  # parts of speech
         ({"spans": 60}, None),  # a CRF of so many tags is slow
         ({"spans": 4, "target": "f2"}, None),  # a CRF has no bias to tune
-        ({"spans": 4, "given": ["task.decoder"]}, None),
+        ({"spans": 4, "given": {"task.decoder": "argmax"}}, None),
     ],
 )
 def test_spans_of_a_few_kinds_get_a_crf(how, decoder):
-    values = choose_values("tagging", metric="f1", counts={}, **{"given": (), **how}).values
+    values = choose_values("tagging", metric="f1", counts={}, **{"given": {}, **how}).values
     assert values.get("task.decoder") == decoder
 
 
@@ -70,9 +73,27 @@ def test_every_rule_says_why_and_on_what_evidence():
         assert any(character.isdigit() for character in rule.evidence)
 
 
-def test_positives_are_the_rarer_of_two_classes():
-    assert positive_share({"labels": np.array([30, 70])}) == 0.3
+def test_the_share_is_that_of_the_positive_class():
+    assert positive_share({"labels": np.array([30, 70])}) == 0.7
+    assert positive_share({"labels": np.array([30, 70])}, positive=0) == 0.3
     assert positive_share({}) is None
+
+
+def test_the_line_says_what_is_in_effect_and_what_you_set():
+    given = {"task.decoder": "argmax", "train.adversarial": 0.0, "task.max_length": 99}
+    choice = choose_values("tagging", metric="f1", counts={}, given=given, spans=4)
+    assert choice.line == (
+        "auto: loss.name=ce, train.consistency=1.0 (tags make up spans of a few kinds; "
+        "you set task.decoder=argmax, train.adversarial=0.0)"
+    )
+
+
+@pytest.mark.parametrize("counts", [(900, 50, 50), (50, 900, 50)])
+def test_a_reason_holds_also_where_a_class_is_rare(counts):
+    of_accuracy = {"metric": "accuracy", "given": {}, "counts": {"labels": np.array(counts)}}
+    assert choose_values("classification", **of_accuracy).why == (
+        "the metric asks for no class weights: cross entropy"
+    )
 
 
 def test_auto_trains_says_what_it_chose_and_writes_it_down(tmp_path, capsys):

@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from softf1.data.examples import TextExample
 from softf1.recipe import with_values
-from softf1.training.build import make_model, resolve_auto, set_dropout
+from softf1.training.build import make_model, note_consistency, resolve_auto, set_dropout
 from softf1.training.datasets import load_datasets
+from softf1.training.run import train_run
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe
 
@@ -120,3 +122,32 @@ def test_a_rate_for_pretrained_weights_is_noted_where_there_are_none(bert):
     assert resolve_auto(with_values(low, {"loss.name": "auto"}), datasets)[2][1:] == [low_note]
     assert resolve_auto(with_values(recipe, {"train.lr": 1e-3}), datasets)[2] == []
     assert resolve_auto(with_values(low, {"encoder.name": str(bert)}), datasets)[2] == []
+
+
+@pytest.mark.parametrize(("positive", "loss"), [("bad", "wce"), ("good", "ce"), (None, "ce")])
+def test_auto_asks_which_of_two_labels_is_positive(positive, loss):
+    task = {"kind": "classification"} | ({"positive": positive} if positive else {})
+    recipe = make_recipe(task, encoder={"name": "textcnn"}, loss={"name": "auto"})
+    texts = [TextExample(f"a text {n}", ("good" if n % 10 else "bad",), line=n) for n in range(80)]
+    chosen, _, _ = resolve_auto(recipe, load_datasets(recipe, {"train": texts, "dev": texts}))
+    assert chosen.loss.name == loss
+
+
+@pytest.mark.parametrize(
+    ("dropout", "consistency", "noted"), [(0, 1, True), (0.1, 1, False), (0, 0, False)]
+)
+def test_consistency_without_dropout_is_noted(dropout, consistency, noted, tmp_path, capsys):
+    values = {"encoder.dropout": float(dropout), "train.consistency": float(consistency)}
+    recipe = with_values(make_recipe(train={"max_steps": 1}), values)
+    train_run(recipe, tmp_path / "run", data=make_data())
+    shown = capsys.readouterr()
+    said = "note: train.consistency = 1 only costs time here: the model has no dropout"
+    assert (said in shown.out + shown.err) == noted
+
+
+def test_dropout_is_found_where_set_dropout_sets_it(bert):
+    model, _, _ = build("tagging-batch", bert)
+    assert note_consistency(model, 1.0) == []
+    set_dropout(model, 0.0)
+    assert note_consistency(model, 1.0)
+    assert note_consistency(model, None) == []

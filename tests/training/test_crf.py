@@ -40,6 +40,17 @@ def test_it_learns_and_gives_valid_sequences(tmp_path, decoder, loss):
     assert all(0 < share <= 1 for line in lines for share in line["confidence"])
 
 
+@pytest.mark.parametrize(("decoder", "tuned"), [("crf", False), ("argmax", True)])
+def test_nothing_is_tuned_with_it_and_a_note_says_so(tmp_path, capsys, decoder, tuned):
+    task = {"kind": "tagging", "decoder": decoder}
+    recipe = make_recipe(task, train={"max_steps": 1}, evaluate={"tune": True})
+    result = train_run(recipe, tmp_path / "run", data=make_data("tagging", sizes=SIZES))
+    assert ("tuned" in result) == tuned
+    assert bool(list((tmp_path / "run").glob("predictions.*.tuned.jsonl"))) == tuned
+    shown = capsys.readouterr()
+    assert ("note: nothing is tuned on dev" in shown.out + shown.err) != tuned
+
+
 def test_with_consistency_and_an_adversarial_step(tmp_path):
     result, _ = train(tmp_path / "run", consistency=1.0, adversarial_relative=0.5)
     assert result["scores"]["test"]["f1"] > 0.5

@@ -8,6 +8,7 @@ from softf1.cli.main import main
 from softf1.cli.show import format_result
 from softf1.errors import InputError
 from softf1.experiments.compare import make_runs
+from softf1.experiments.grid import Grid
 from softf1.recipe import (
     OptionError,
     build_recipe,
@@ -173,10 +174,12 @@ def test_a_recipe_without_a_target_has_the_hash_that_it_had():
     assert describe_recipe(build_recipe(describe_recipe(wanted)))["eval"]["target"]
 
 
-def test_compare_and_sweep_take_targets():
+def test_compare_and_sweep_take_targets(tmp_path):
     recipe = make_recipe(evaluate={"target": "precision>=0.9"})
     for tuned, wanted in ((True, "precision>=0.9"), (False, None)):
-        (run,) = make_runs("ce", {"loss.name": "ce"}, recipe, [0], tuned=tuned)
+        grid = Grid(tmp_path, recipe, iter)
+        grid.content = {"losses": ["ce", *(["ce+tuned"] if tuned else [])]}
+        (run,) = make_runs("ce", {"loss.name": "ce"}, grid, [0])
         own = with_values(recipe, run.values)
         assert (own.eval.target, own.eval.tune) == (wanted, tuned)
     words = [f"eval.target={word}" for word in split_values("f2,precision>=0.9")]

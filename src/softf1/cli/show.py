@@ -13,8 +13,9 @@ from softf1.errors import one_line, printable
 if TYPE_CHECKING:
     from softf1.data.problems import Problems
 
-SPARE = ("better?", "ECE", "seeds", "± sd", "R", "P", "p")
+SPARE = ("better?", "ECE tuned", "ECE", "seeds", "± sd", "R", "P", "p")
 """Columns of a comparison that a narrow terminal leaves out, the first of them first."""
+OF_CALIBRATION = {"ECE": "calibration_error", "ECE tuned": "calibration_error_tuned"}
 LEAST = 12
 """Letters that a column of text has at least, and goes on below."""
 OF_A_LABEL = ("precision", "recall", "f1")
@@ -183,10 +184,10 @@ def list_columns(comparison: Mapping[str, Any]) -> dict[str, str]:
 
     Of one label each, micro F1, precision, recall and accuracy are one number: it stands once.
     """
-    rows, known = comparison["rows"], {"P": "precision", "R": "recall", "ECE": "calibration_error"}
-    kept = {head: key for head, key in known.items() if any(_number(row[key]) for row in rows)}
+    rows, known = comparison["rows"], {"P": "precision", "R": "recall", **OF_CALIBRATION}
+    kept = {h: key for h, key in known.items() if any(_number(row.get(key)) for row in rows)}
     same = all(row["precision"] == row["mean"] == row["recall"] for row in rows)
-    return {head: key for head, key in kept.items() if not same or head == "ECE"}
+    return {head: key for head, key in kept.items() if not same or head in OF_CALIBRATION}
 
 
 def _row(row: Mapping[str, Any], extra: Mapping[str, str]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from softf1.experiments.search import (
     list_settings,
     same_start,
     stretch,
+    tune_decisions,
 )
 from softf1.experiments.statistics import plan_seeds
 from softf1.recipe import Recipe, with_values
@@ -78,16 +79,19 @@ def compare(
     Returns:
         The content of `comparison.json`, and `failed`: errors by run.
     """
-    losses = add_noise(losses) if controls else tuple(losses)
+    asked, losses = losses, add_noise(losses, recipe) if controls else tuple(losses)
     trained = tuple(dict.fromkeys(loss.removesuffix(TUNED) for loss in losses))
     settings = {loss: list_settings(loss, recipe, tune) for loss in trained}
     grid = Grid(folder, recipe, execute, keep_models=keep_models)
     with lock_grid(folder, force=force):
         grid.open(kind="compare", axis=["loss"], baseline=BASELINE, losses=list(losses))
         grid.content |= {"seeds": list(seeds), "tune": tune, "choice": CHOICE}
+        grid.content["notes"] = [_say_noise(row) for row in losses if row not in asked]
         grid.content["matched"] = grid.earlier.get("matched") if controls else None
         costs = [*list_costs(settings, tune), *[1.0] * len(seeds) * len(settings)]
         with Meter(sum(costs), len(costs), quiet=quiet) as meter:
+            for note in grid.content["notes"]:
+                meter.say(f"note: {note}")
             chosen = choose_settings(grid, settings, tune, meter)
             variants = Runs(grid, chosen, losses, meter)
             variants.run({variant: list(seeds) for variant in chosen})
@@ -99,6 +103,10 @@ def compare(
             add_reference(name, grid)
         grid.write()
         return write_comparison(grid, gain=gain)
+
+
+def _say_noise(row: str) -> str:
+    return f"one more row as a control, {row}: noise of the same size; --no-controls leaves it out"
 
 
 class Runs:
@@ -132,8 +140,7 @@ class Runs:
         if variant == MATCHED:
             ratio = self.grid.content["matched"]["ratio"]
             return make_matched(self.chosen[BASELINE], ratio, self.grid, seeds)
-        tuned = variant + TUNED in self.losses
-        return make_runs(variant, self.chosen[variant], self.grid.recipe, seeds, tuned=tuned)
+        return make_runs(variant, self.chosen[variant], self.grid, seeds)
 
     def add_matched(self, seeds: Sequence[int]) -> None:
         """Trains cross entropy for as long as the slowest variant; dev chooses the baseline."""
@@ -178,12 +185,10 @@ class Runs:
         return range(last + 1, last + 1 + count - len(self.seeds[variant]))
 
 
-def make_runs(
-    variant: str, values: Values, recipe: Recipe, seeds: Sequence[int], *, tuned: bool
-) -> list[RunSpec]:
+def make_runs(variant: str, values: Values, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:
     """Makes the full runs of a variant, one per seed."""
-    own = {**same_start(variant, recipe), **values, "eval.tune": tuned}
-    own |= {"eval.target": None} if recipe.eval.target and not tuned else {}
+    recipe = grid.recipe
+    own = {**same_start(variant, recipe), **values, **tune_decisions(variant, grid)}
     cost = with_values(recipe, values).train.epochs / recipe.train.epochs
     return [make_run(variant, own, seed, loss=own["loss.name"], cost=cost) for seed in seeds]
 
@@ -223,7 +228,7 @@ def _fastest(grid: Grid, variant: str) -> float | None:
 
 def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:
     """Makes the runs of cross entropy with its epochs multiplied."""
-    values = {**same_start(BASELINE, grid.recipe), **values, "eval.tune": False}
+    values = {**same_start(BASELINE, grid.recipe), **values, **tune_decisions(MATCHED, grid)}
     values |= stretch(with_values(grid.recipe, values), ratio)
     # The epochs are part of the name, so another ratio gives other runs without a conflict.
     how = {"loss": values["loss.name"], "tail": f"e{values['train.epochs']:g}-", "cost": ratio}

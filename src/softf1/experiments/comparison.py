@@ -39,7 +39,7 @@ SURE = ("helps", "hurts", "significantly above", "significantly below")
 COLUMNS = (
     *("loss", "n", "mean", "sd", "difference", "low", "high", "p", "p_holm", "probability"),
     *("verdict", "precision", "recall", "sd_seeds", "sd_examples", "df", "narrowest"),
-    *("calibration_error", "role"),
+    *("calibration_error", "calibration_error_tuned", "role"),
 )
 
 
@@ -127,10 +127,15 @@ class Variants:
             self.references[variant] = replace(own, collapsed=False)
             return
         own = replace(own, collapsed=own.collapsed or bool(result.get("collapsed")))
-        self.runs.setdefault(variant, {})[seed] = own
-        if "tuned" in result and variant + TUNED in self.grid["losses"]:
+        asked = variant + TUNED in self.grid["losses"]
+        if result.get("tuned"):
             tuned = self._read(folder, result["tuned"], ".tuned")
-            self.runs.setdefault(variant + TUNED, {})[seed] = tuned
+            own = replace(own, calibration_error_tuned=tuned.calibration_error)
+            if asked:
+                self.runs.setdefault(variant + TUNED, {})[seed] = tuned
+        elif asked:
+            self.notes.append(f"nothing was tuned in the runs of {variant}: no {variant}{TUNED}")
+        self.runs.setdefault(variant, {})[seed] = own
 
     def _read(self, folder: Path, parts: Mapping[str, Mapping[str, Any]], kind: str) -> RunScores:
         scores, name = parts[self.split], f"predictions.{self.split}{kind}.jsonl"
@@ -174,7 +179,9 @@ class Variants:
         if variant in self.references:
             return "reference"
         pair = (BASELINE, MATCHED) if MATCHED in self.runs else ()
-        return "control" if variant in pair or f"{DIRECTION}=random" in variant else "loss"
+        added = variant in pair or f"{DIRECTION}=random" in variant
+        # The plain runs of a row that was asked for with tuned thresholds only.
+        return "control" if added or variant not in self.grid["losses"] else "loss"
 
     def differences(self) -> dict[str, Difference]:
         """Differences to the baseline, for variants that share seeds with it."""
@@ -233,7 +240,10 @@ def _say_matched(matched: Mapping[str, Any], baseline: str) -> str:
 
 
 def compare_runs(ours: Mapping[int, RunScores], theirs: Mapping[int, RunScores]) -> Difference:
-    """The paired difference over the seeds that both variants have."""
+    """The paired difference over the seeds that both variants have.
+
+    Two scores from 0 to 1 differ by 1 at most, so their interval ends there.
+    """
     seeds = sorted(ours.keys() & theirs.keys())
     differences = [ours[seed].score - theirs[seed].score for seed in seeds]
     pairs = [(ours[seed].pseudo, theirs[seed].pseudo) for seed in seeds]
@@ -241,7 +251,11 @@ def compare_runs(ours: Mapping[int, RunScores], theirs: Mapping[int, RunScores])
     sizes = {values.shape for pair in known for values in pair}
     whole = len(known) == len(seeds) and len(sizes) == 1
     pseudo = np.array([mine - other for mine, other in known]) if whole else None
-    return estimate_difference(differences, pseudo)
+    found = estimate_difference(differences, pseudo)
+    if all(0 <= runs[seed].score <= 1 for runs in (ours, theirs) for seed in seeds):
+        low, high = (float(np.clip(end, -1, 1)) for end in (found.low, found.high))
+        return replace(found, low=low, high=high)
+    return found
 
 
 def _row(
@@ -261,7 +275,8 @@ def _row(
     row |= {"loss": name, "n": len(scores), "mean": float(np.mean(scores)), "role": role}
     row["sd"] = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
     row |= {key: _mean(run.scores.get(key) for run in own) for key in ("precision", "recall")}
-    row["calibration_error"] = _mean(run.calibration_error for run in own)
+    for key in ("calibration_error", "calibration_error_tuned"):
+        row[key] = _mean(getattr(run, key) for run in own)
     row["means"] = {"dev": mean_scores([run.dev for run in own])}
     row["means"][variants.split] = mean_scores([run.scores for run in own])
     row["scores"] = {str(seed): run.score for seed, run in sorted(runs.items())}

@@ -8,6 +8,7 @@ mixes runs of different data.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,9 @@ from softf1.training.run_folder import (
     list_changes,
     say_changes,
 )
+
+LONGEST = 200
+"""Bytes of a variant in the name of a run; a file system takes names of 255."""
 
 TRAIN = "softf1.training.run:CachingTrainer"
 """The function that a worker calls for a run."""
@@ -100,10 +104,15 @@ Execute = Callable[[Sequence[Job]], Iterator[Done]]
 def name_run(variant: str, rest: str) -> str:
     """Makes a name for a run that is valid on every file system.
 
+    A long variant is cut and ends in a hash of all of it.
+
     >>> name_run("dsc[decay=paper]", "s0")
     'dsc_decay=paper_-s0'
     """
     safe = "".join(c if c.isalnum() or c in "=.+-" else "_" for c in variant)
+    if len(safe.encode()) > LONGEST:
+        digest = hashlib.blake2b(variant.encode(), digest_size=6).hexdigest()
+        safe = f"{safe.encode()[: LONGEST - 13].decode(errors='ignore')}-{digest}"
     return f"{safe}-{rest}"
 
 

@@ -125,6 +125,7 @@ class RunScores:
         labels: Scores by label.
         collapsed: Whether it predicts nothing, or a single class, on dev.
         calibration_error: Calibration error of its confidences; None if predictions have none.
+        calibration_error_tuned: The same with tuned decisions; None if nothing was tuned.
     """
 
     score: float
@@ -134,6 +135,7 @@ class RunScores:
     labels: Mapping[str, Mapping[str, float]]
     collapsed: bool = False
     calibration_error: float | None = None
+    calibration_error_tuned: float | None = None
 
 
 def read_predictions(path: Path | str) -> list[Line]:

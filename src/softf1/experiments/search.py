@@ -19,11 +19,12 @@ from softf1.errors import InputError
 from softf1.experiments.grid import Grid, RunSpec, name_run
 from softf1.experiments.per_example import count_run
 from softf1.losses import compared_losses, loss_facts
+from softf1.options import nearest
 from softf1.recipe import Recipe, check_recipe, with_values
 from softf1.recipe.auto import AUTO
 from softf1.recipe.loading import parse_override, split_values
 from softf1.recipe.sections import SECTIONS
-from softf1.tasks.registry import load_task, make_task
+from softf1.tasks.registry import find_task, load_task, make_task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,11 +67,9 @@ EPOCHS = {"none": (), "small": (1.0, 2.0), "full": (1.0, 2.0)}
 """Factors of the recipe's epochs, tried last and on full runs: a short run cannot tell whether
 more epochs help."""
 
-SHARED = {"loss.name", "train.seed", "train.patience", "eval", "task.kind"}
-SHARED |= {"task.dev", "task.dev_share", "task.test"}
-"""Keys, and a section, that a variant cannot change: all are tested on the same examples."""
+SHARED = {"loss.name", "train.seed", "train.patience", "eval"}
+"""Keys, and a section, that a variant cannot change; see `is_shared` for `[task]`."""
 
-ADVERSARIAL = ("train.adversarial", "train.adversarial_relative")
 DIRECTION = "train.adversarial_direction"
 
 
@@ -93,30 +92,67 @@ def split_variant(variant: str) -> tuple[str, Values]:
     for word in split_values(rest[:-1]):
         key, value = parse_override(word)
         section, dot, _ = key.partition(".")
-        key = key if dot and section in SECTIONS else f"loss.{key}"
-        if key in SHARED or section in SHARED:
-            raise InputError(f"wanted a key in which rows may differ, got {key} in {variant!r}")
-        values[key] = value
+        if (
+            dot
+            and section not in (*SECTIONS, *loss.split("+"))
+            and (near := nearest(section, SECTIONS))
+        ):
+            raise InputError(
+                f"wanted a section of the recipe, got {section!r} in {variant!r}{near}"
+            )
+        values[key if dot and section in SECTIONS else f"loss.{key}"] = value
     return loss, values
 
 
-def add_noise(variants: Sequence[str]) -> tuple[str, ...]:
+def is_shared(key: str, recipe: Recipe) -> bool:
+    """Whether all variants must have the same value, to be scored alike on the same examples.
+
+    Of `[task]`, only `drop_leaks`, the options of the model and the training file may differ; the
+    last only if neither dev nor a fold is taken from it.
+    """
+    section, _, rest = key.partition(".")
+    if section != "task":
+        return key in SHARED or section in SHARED
+    if rest == "train":
+        return recipe.task.dev is None or recipe.task.folds is not None
+    free = ("drop_leaks", *getattr(find_task(recipe.task.kind), "model_options", ()))
+    return rest.partition(".")[0] not in free
+
+
+def check_shared(variant: str, recipe: Recipe) -> None:
+    """Raises if a variant sets a key that all variants share."""
+    for key in split_variant(variant)[1]:
+        if is_shared(key, recipe):
+            message = f"wanted a key in which rows may differ, got {key} in {variant!r}"
+            raise InputError(f"{message}: all rows are scored alike, on the same examples")
+
+
+def add_noise(variants: Sequence[str], recipe: Recipe) -> tuple[str, ...]:
     """Adds a control for every size of an adversarial step: random noise of the same size.
 
     The first variant with a step of that size is trained again with a random direction: a gain that
     both share is not due to the gradient.
-
-    >>> add_noise(["ce", "ce[train.adversarial=0.5]"])[2:]
-    ('ce[train.adversarial=0.5,train.adversarial_direction=random]',)
     """
     known, controls = set(), []
     for variant in dict.fromkeys(variant.removesuffix(TUNED) for variant in variants):
-        _, values = split_variant(variant)
-        size = tuple((key, values[key]) for key in ADVERSARIAL if values.get(key))
-        if size and DIRECTION not in values and size not in known:
+        size = _step_size(variant, recipe)
+        if size and size not in known:
             known.add(size)
-            controls.append(f"{variant[:-1]},{DIRECTION}=random]")
+            start = f"{variant[:-1]}," if variant.endswith("]") else f"{variant}["
+            controls.append(f"{start}{DIRECTION}=random]")
     return tuple(dict.fromkeys((*variants, *controls)))
+
+
+def _step_size(variant: str, recipe: Recipe) -> tuple[Any, ...]:
+    """The size of a variant's adversarial step, set or left to `auto`; empty if it has none."""
+    loss, fixed = split_variant(variant)
+    train = with_values(recipe, _without_loss(fixed)).train
+    sizes = (train.adversarial, train.adversarial_relative)
+    if train.adversarial_direction == "random":
+        return ()
+    if sizes == (None, None):
+        return (AUTO,) if loss == AUTO else ()
+    return sizes if any(sizes) else ()
 
 
 def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -> tuple[str, ...]:
@@ -125,6 +161,7 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
     names: dict[str, str] = {}
     for variant in wanted:
         loss, fixed = split_variant(variant)
+        check_shared(variant, recipe)
         if (other := names.setdefault(name_run(variant, ""), variant)) != variant:
             raise InputError(f"wanted rows whose folders differ in name, got {other} and {variant}")
         own = with_values(recipe, _without_loss(fixed))
@@ -172,6 +209,7 @@ def list_settings(variant: str, recipe: Recipe, level: Level) -> list[Values]:
     Values that the variant fixes are not tuned; with a fixed rate only the loss's option is.
     """
     loss, fixed = split_variant(variant)
+    check_shared(variant, recipe)
     recipe = with_values(recipe, _without_loss(fixed))
     known = _unique([_with_loss(loss, own) | fixed for own in _options(loss, recipe)])
     if level == "none":
@@ -405,6 +443,16 @@ def choose_settings(
     }
 
 
+def tune_decisions(variant: str, grid: Grid) -> Values:
+    """Values that tune the decisions of a variant, or not.
+
+    Its trials have the same target as its runs: `auto` chooses by the target.
+    """
+    tuned = grid.recipe.eval.tune or variant + TUNED in grid.content["losses"]
+    cleared = {"eval.target": None} if grid.recipe.eval.target and not tuned else {}
+    return {"eval.tune": tuned, **cleared}
+
+
 def make_trial(variant: str, number: int, values: Values, share: float, grid: Grid) -> RunSpec:
     """Makes a run of one setting over a share of the steps."""
     name = name_run(variant, f"{number}-{round(100 * share)}")
@@ -418,6 +466,7 @@ def make_trial(variant: str, number: int, values: Values, share: float, grid: Gr
             **same_start(variant, grid.recipe),
             **values,
             **short,
+            **tune_decisions(variant, grid),
             "task.test": None,
             "train.seed": TUNING_SEED,
             "eval.tune": False,

@@ -30,16 +30,20 @@ class Rule(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The chosen values of the recipe, and the reason."""
+    """The chosen values of the recipe, the reason, and the values that the recipe sets itself."""
 
     values: dict[str, Any]
     why: str
+    kept: dict[str, Any]
 
     @property
     def line(self) -> str:
         """Values and reason in one line, for the user."""
-        shown = ", ".join(f"{key}={value}" for key, value in self.values.items())
-        return f"auto: {shown} ({self.why})"
+        shown, kept = (
+            ", ".join(f"{key}={value}" for key, value in values.items())
+            for values in (self.values, self.kept)
+        )
+        return f"auto: {shown} ({self.why}{'; you set ' if kept else ''}{kept})"
 
 
 def read_rules() -> list[Rule]:
@@ -53,7 +57,8 @@ def choose_values(
     *,
     metric: str,
     counts: Mapping[str, NDArray[np.int64]],
-    given: Collection[str],
+    given: Mapping[str, Any],
+    positive: int = 1,
     spans: int | None = None,
     target: str = "f1",
 ) -> Choice:
@@ -64,24 +69,26 @@ def choose_values(
         metric: The primary metric.
         counts: How often each class is a target, as `task.class_counts` gives it.
         given: Keys that the recipe sets, such as `train.consistency`: they stay, at 0 too.
+        positive: Which of two classes is the positive one.
         spans: How many kinds of spans the tags make up; None where they make up none.
         target: What the decision is tuned for, as `eval.target` has it.
 
     >>> import numpy as np
     >>> counts = {"labels": np.array([900, 100])}
-    >>> choice = choose_values("pairs", metric="f1", counts=counts, given=())
+    >>> choice = choose_values("pairs", metric="f1", counts=counts, given={})
     >>> choice.values["loss.name"]
     'wce'
-    >>> given = ["train.consistency"]
-    >>> choice = choose_values("tagging", metric="f1", counts={}, given=given, spans=4)
-    >>> choice.values
-    {'loss.name': 'ce', 'train.adversarial_relative': 0.5, 'task.decoder': 'crf'}
+    >>> given = {"train.consistency": 0.0}
+    >>> choose_values("tagging", metric="f1", counts={}, given=given, spans=99).line
+    'auto: loss.name=ce+dice, train.adversarial_relative=0.5 (... you set train.consistency=0.0)'
     """
     facts = {"kind": kind, "metric": metric, "target": target}
-    amounts = {"positives_below": positive_share(counts), "spans_below": spans}
+    amounts = {"positives_below": positive_share(counts, positive), "spans_below": spans}
     rule = next(rule for rule in read_rules() if fits(rule.when, facts, amounts))
     values = {key: value for key, value in rule.values.items() if not _is_given(key, given)}
-    return Choice(values, rule.why)
+    sizes = [f"train.{key}" for key in HARDENING]
+    kept = {key: given[key] for key in given if key in rule.values or key in sizes}
+    return Choice(values, rule.why, kept)
 
 
 def fits(
@@ -95,8 +102,8 @@ def fits(
     return True
 
 
-def positive_share(counts: Mapping[str, NDArray[np.int64]]) -> float | None:
-    """The share of the rarer of two classes, or of positive entries; None for several classes.
+def positive_share(counts: Mapping[str, NDArray[np.int64]], positive: int = 1) -> float | None:
+    """The share of the positive one of two classes, or of positive entries; None for several.
 
     >>> import numpy as np
     >>> positive_share({"labels": np.array([[90, 10], [70, 30]])})
@@ -104,11 +111,15 @@ def positive_share(counts: Mapping[str, NDArray[np.int64]]) -> float | None:
     >>> positive_share({"labels": np.array([5, 5, 5])}) is None
     True
     """
-    totals = [own.sum(0) if own.ndim == 2 else own for own in counts.values()]
-    if not totals or any(len(total) != 2 for total in totals):
+    pairs = [
+        own.sum(0) if own.ndim == 2 else own[[1 - positive, positive]]
+        for own in counts.values()
+        if own.ndim == 2 or len(own) == 2
+    ]
+    if len(pairs) < max(1, len(counts)):
         return None
-    negatives, positives = (sum(int(total[i]) for total in totals) for i in (0, 1))
-    return min(negatives, positives) / max(1, negatives + positives)
+    negatives, positives = (sum(int(pair[i]) for pair in pairs) for i in (0, 1))
+    return positives / max(1, negatives + positives)
 
 
 def _is_given(key: str, given: Collection[str]) -> bool:

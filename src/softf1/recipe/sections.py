@@ -111,7 +111,8 @@ class LossSection:
 
     Attributes:
         name: A loss, a sum of losses such as ce+dice, or auto, which chooses the loss,
-            train.adversarial_relative and train.consistency by the task, its classes and metric.
+            train.adversarial_relative, train.consistency and task.decoder by the task, its
+            classes and metric.
         weights: Class weights from the counts in the training data; balanced by default for wce,
             wfocal and la.
         statistics: How a loss over the batch handles micro-batches and processes: exact sums over

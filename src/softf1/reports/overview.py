@@ -157,7 +157,12 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
         Column("high", "95% high", "points"),
         Column("p_holm", "p (Holm)", "p"),
     )
-    more = columns("precision:score", "recall:score", Column("calibration_error", "ECE", "score"))
+    more = columns(
+        "precision:score",
+        "recall:score",
+        Column("calibration_error", "ECE", "score"),
+        Column("calibration_error_tuned", "ECE tuned", "score"),
+    )
     shown = (
         Column("loss", "Loss" if study.kind != "sweep" else "Setting"),
         Column("n", "Runs", "int"),

@@ -138,7 +138,13 @@ def propose_recipe(
         propose_training(surveyed),
         Section(
             "eval",
-            [Line("tune", value=True, why="tune a threshold or bias on dev; both are scored")],
+            [
+                Line(
+                    "tune",
+                    value=True,
+                    why="tune a threshold or bias on dev if there is one; both are scored",
+                )
+            ],
         ),
     ]
     recipe = build_recipe({"name": name, **read_values(sections)})

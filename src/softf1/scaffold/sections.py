@@ -107,7 +107,7 @@ def propose_loss(survey: Survey) -> Section:
     counts = {"labels": np.array([stats.negatives, stats.positives])} if two else {}
     metric = "macro_f1" if weighs_classes_alike(survey) else "f1"
     spans = len(stats.labels) if survey.corpus.counts.scheme is not None else None
-    choice = choose_values(survey.task, metric=metric, counts=counts, given=(), spans=spans)
+    choice = choose_values(survey.task, metric=metric, counts=counts, given={}, spans=spans)
     values = ", ".join(f"{key} = {value}" for key, value in choice.values.items())
     remarks = [remark.format(values=values, why=choice.why) for remark in REMARKS]
     usual = LossSection().name

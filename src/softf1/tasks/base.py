@@ -15,14 +15,16 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     predictions = task.decode(whole, features, examples)      # JSON-able, in the file's order
     scores = task.score(predictions, examples)                # scores[task.primary_metric] decides
 
-Experiments ask a task seven things more, which one of another package may leave out:
+Experiments ask a task eight things more, which one of another package may leave out:
 `headroom(lines, …)`, how much its score can win at most, and where;
 `count_line(line)`, what a line of predictions adds to the sums behind the scores;
 `find_suspects(logits, features)`, labels of the data that the model finds unlikely;
 `rank_lines(lines)`, scores of items and which are right, behind `average_precision`;
 `line_group(line)`, what lines that are no independent examples have in common;
-`fit_majority(train)`, a function that gives every example the most frequent answer; and
-`chooses_position`, whether an output is a softmax over the positions of a text. Prediction asks
+`fit_majority(train)`, a function that gives every example the most frequent answer;
+`chooses_position`, whether an output is a softmax over the positions of a text; and
+`model_options`, names of its options that change the model but not what is scored: in these the
+rows of a comparison may differ. Prediction asks
 `starts_group(example, group)`, where examples are not decoded alone: whether a new group starts.
 
 All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
@@ -229,8 +231,8 @@ class Task(Protocol):
 
     # The following methods are optional. So are `read_input`, which reads a file to predict on if
     # `read` cannot; `reads_words`, whether a file may have the examples as one word per line;
-    # `no_onnx`, why a model has no ONNX form; `bars`, the least confidence of each label, by which
-    # `abstain` leaves predictions out.
+    # `tunes`, whether `tune` can change anything; `no_onnx`, why a model has no ONNX form; `bars`,
+    # the least confidence of each label, by which `abstain` leaves predictions out.
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Raises InputError for an `eval.target` that makes no sense here."""

@@ -93,6 +93,7 @@ class Classification(LabelTask):
     kind = file_kind = "classification"
     summary = "one label or several for each text"
     head = "text"
+    model_options = ("max_length",)
     reads: ClassVar[type[Example]] = TextExample
 
     def __post_init__(self) -> None:

@@ -53,6 +53,7 @@ class LabelTask(TextTask):
     metric: str | None
     thresholds: tuple[float, ...]
     biases: tuple[float, ...]
+    tunes = True
 
     @property
     def softmax(self) -> bool:

@@ -93,6 +93,10 @@ class MrcNer(SpanTask):
 
     kind = "mrc_ner"
     summary = "names as answers to a query for each label, nested ones too (BERT-MRC)"
+    model_options = (
+        *("match", "candidates", "answerable", "max_span", "max_query", "seed"),
+        *("max_length", "overlap"),
+    )
     not_kept = "a head refuses are not kept, so none is tried"
     no_onnx = "which pairs of start and end its model judges depends on the text"
 

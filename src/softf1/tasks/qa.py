@@ -94,6 +94,7 @@ class QA(AnswerTask):
     summary = "an answer to a question in a text: SQuAD 1.1 and 2.0, QuoRef, CMRC"
     primary_metric = "f1"
     head = "span"
+    model_options = ("positions", "max_length", "max_question", "overlap", "n_best", "max_answer")
 
     def __post_init__(self) -> None:
         """Checks that several spans come with sigmoids: a softmax has one answer."""
@@ -106,6 +107,11 @@ class QA(AnswerTask):
         return self.positions == "softmax"
 
     chooses_position = softmax
+
+    @property
+    def tunes(self) -> bool:
+        """Whether there is a threshold of "no answer" to tune."""
+        return self.no_answer
 
     def texts(self, examples: Iterable[QAExample]) -> Iterator[Sequence[str]]:
         """All questions and contexts."""
@@ -219,7 +225,7 @@ class QA(AnswerTask):
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[QAExample]) -> Self:
         """The no-answer threshold with the best F1 on dev, if cross-fitting shows a gain."""
-        if not self.no_answer:
+        if not self.tunes:
             return self
         every = replace(self, null_threshold=math.inf).decode(logits, features, examples)
         best = self.sweep_threshold(every, examples)

@@ -224,6 +224,11 @@ class TextTask:
     bars: dict[str, float]
 
     @property
+    def tunes(self) -> bool:
+        """Whether `tune` can change anything."""
+        return False
+
+    @property
     def reads(self) -> type:
         """The type of its examples."""
         raise NotImplementedError

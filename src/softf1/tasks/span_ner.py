@@ -81,6 +81,7 @@ class SpanNer(SpanTask):
     file_kind = "tagging"
     reads = TaggedSentence
     summary = "names as spans of words, nested ones too: every span up to some length is judged"
+    model_options = ("max_span", "max_length", "overlap")
     not_kept = "are less likely than not are not kept"
     limits = (SEEN_ONLY,)
     no_onnx = "its model wants to know where words begin, which is in no ONNX input of a text"

@@ -132,6 +132,7 @@ class Tagging(TextTask):
     reads_words = True
     primary_metric = "f1"
     head = "tokens"
+    model_options = ("max_length", "overlap", "decoder")
     softmax = True
 
     def __post_init__(self) -> None:
@@ -145,6 +146,11 @@ class Tagging(TextTask):
                 if not scheme.has(label):
                     wanted = scheme.describe()
                     raise InputError(f"labels of task tagging: wanted {wanted}, got {label!r}")
+
+    @property
+    def tunes(self) -> bool:
+        """Whether there are biases to tune: not with a CRF."""
+        return self.decoder == "argmax"
 
     @property
     def target_scheme(self) -> str | None:
@@ -274,7 +280,7 @@ class Tagging(TextTask):
         target: Target = F1,
     ) -> Self:
         """Tunes biases of the labels: only of O if tags mark spans, none with a CRF."""
-        if self.decoder != "argmax":
+        if not self.tunes:
             return self
         rows = by_word(logits["logits"], logits, features)
         gold = self.label_ids(features)[features["tag"]]

@@ -30,6 +30,7 @@ from softf1.training.processes import Processes, freeze_unused, make_autocast, u
 from softf1.training.step import Attack, Stepper
 
 if TYPE_CHECKING:
+    from softf1.tasks.base import Task
     from softf1.training.datasets import Datasets
 
 MICRO_TOKENS = {"cpu": 4096}
@@ -64,12 +65,15 @@ def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, 
     if recipe.loss.name != AUTO:
         return recipe, datasets, notes
     task, options = datasets.task, recipe.task.options
-    given = [f"train.{key}" for key in HARDENING if getattr(recipe.train, key) is not None]
+    sizes = {f"train.{key}": getattr(recipe.train, key) for key in HARDENING}
+    positive = getattr(task, "positive_label", None)
     choice = choose_values(
         recipe.task.kind,
         metric=recipe.eval.metric or task.primary_metric,
         counts=task.class_counts(datasets.features["train"]),
-        given=given + [f"task.{key}" for key in options],
+        given={key: value for key, value in sizes.items() if value is not None}
+        | {f"task.{key}": value for key, value in options.items()},
+        positive=1 if positive is None else getattr(task, "labels", ()).index(positive),
         spans=len(getattr(task, "span_labels", ())) or None,
         target=str(recipe.eval.target or "f1"),
     )
@@ -87,6 +91,22 @@ def _note_rate(recipe: Recipe) -> list[str]:
         return []
     low = f"train.lr = {lr:g} is low for {encoder}, which trains from scratch"
     return [f"note: {low}; {SCRATCH_LR:g} is usual"]
+
+
+def untunable(recipe: Recipe, task: Task) -> bool:
+    """Whether decisions should be tuned for F1, and the task has none to tune."""
+    wanted = recipe.eval.targets is not None and recipe.eval.target in (None, "f1")
+    return wanted and not getattr(task, "tunes", True)
+
+
+def note_consistency(model: nn.Module, consistency: float | None) -> list[str]:
+    """A note if there is a consistency term and no dropout to differ by."""
+    if not consistency or any(
+        share > 0 for module in model.modules() for share in find_dropout(module).values()
+    ):
+        return []
+    said = f"train.consistency = {consistency:g} only costs time here: the model has no dropout"
+    return [f"note: {said}; set it to 0, or encoder.dropout above 0"]
 
 
 def uses_graphs(trainer: Setup) -> bool:
@@ -273,13 +293,22 @@ def checkpoint_gradients(model: nn.Module) -> None:
 def set_dropout(model: nn.Module, share: float) -> None:
     """Sets every dropout of the model, in attention and in the configuration too."""
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = share
-        # Attention and recurrent layers store it as a number, and so does the configuration.
         for holder in (module, getattr(module, "config", module)):
-            for name, value in list(vars(holder).items()):
-                if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float):
-                    setattr(holder, name, share)
+            for name in find_dropout(holder):
+                setattr(holder, name, share)
+
+
+def find_dropout(holder: Any) -> dict[str, float]:
+    """The dropout of a module or a configuration, by attribute.
+
+    Attention and recurrent layers store it as a number, and so does the configuration.
+    """
+    own = {"p": holder.p} if isinstance(holder, nn.Dropout) else {}
+    return own | {
+        name: value
+        for name, value in vars(holder).items()
+        if ("dropout" in name or name.endswith("pdrop")) and type(value) in (int, float)
+    }
 
 
 @torch.no_grad()

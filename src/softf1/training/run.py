@@ -17,7 +17,7 @@ from torch import nn
 from softf1.errors import InputError, RunError
 from softf1.models.lora import merge_lora
 from softf1.recipe import Recipe, describe_recipe, hash_recipe
-from softf1.training.build import make_model, quiet_transformers
+from softf1.training.build import make_model, quiet_transformers, untunable
 from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.evaluation import (
     Evaluated,
@@ -204,7 +204,7 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
             "the model gives numbers that are not finite, so nothing was tuned; try a lower "
             "train.lr"
         )
-    elif targets is not None:
+    elif targets is not None and not untunable(trainer.recipe, task):
         dev = logits["dev"], trainer.datasets.features["dev"], trainer.datasets.examples["dev"]
         if trainer.recipe.eval.target in (None, "f1"):
             task = task.tune(*dev)

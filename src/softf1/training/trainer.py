@@ -20,8 +20,10 @@ from softf1.training.batching import MicroBatch, collate_rows, prefetch
 from softf1.training.build import (
     make_batch_sampler,
     make_stepper,
+    note_consistency,
     quiet_transformers,
     resolve_auto,
+    untunable,
     uses_graphs,
 )
 from softf1.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -412,8 +414,11 @@ def make_trainer(
     processes: Processes,
     load: Callable[[Recipe], Datasets] = load_datasets,
 ) -> tuple[Trainer, list[str]]:
-    """Loads the datasets and makes the trainer; also returns what `auto` chose, in words."""
+    """Loads the datasets and makes the trainer; also returns what `auto` chose, and notes."""
     with quiet_transformers(recipe.encoder.name):
         recipe, datasets, chosen = resolve_auto(recipe, load(recipe))
         trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
+    chosen += note_consistency(trainer.stepper.model, recipe.train.consistency)
+    if untunable(recipe, datasets.task):
+        chosen.append("note: nothing is tuned on dev: there is no threshold or bias here")
     return trainer, chosen
