@@ -15,7 +15,7 @@ from torch.nn import Parameter
 from softf1.kernels.batch_level import lay_out_batch
 from softf1.kernels.example_level import lay_out_example
 from softf1.kernels.operators import batch_forward, example_forward
-from softf1.losses._derivative import HandWritten, first_derivative
+from softf1.losses._core import HandWritten, first_derivative
 
 if TYPE_CHECKING:
     from softf1.kernels._numbers import Numbers

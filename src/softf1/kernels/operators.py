@@ -9,7 +9,7 @@ from torch import Tensor
 from softf1.kernels._numbers import Numbers
 from softf1.kernels.batch_level import batch_room, lay_out_batch
 from softf1.kernels.example_level import example_room, lay_out_example
-from softf1.losses._derivative import SECOND_DERIVATIVE
+from softf1.losses._core import SECOND_DERIVATIVE
 
 if TYPE_CHECKING:
     from softf1.losses._core import Reduction

@@ -18,8 +18,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from softf1.losses._core import Rows, can_read, check_choice, divide, refuse_gradient
-from softf1.losses._derivative import HandWritten, apply_function, first_derivative
+from softf1.losses._core import (
+    HandWritten,
+    Rows,
+    apply_function,
+    can_read,
+    check_choice,
+    divide,
+    first_derivative,
+    refuse_gradient,
+)
 from softf1.losses._family import Shared, class_weight, kept_classes
 
 if TYPE_CHECKING:

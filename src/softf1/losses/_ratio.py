@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from softf1.losses._core import Rows, divide, is_short, sum_classes
-from softf1.losses._derivative import HandWritten, apply_function, first_derivative
+from softf1.losses._core import (
+    HandWritten,
+    Rows,
+    apply_function,
+    divide,
+    first_derivative,
+    is_short,
+    sum_classes,
+)
 
 if TYPE_CHECKING:
     from softf1.losses._probability import Link
