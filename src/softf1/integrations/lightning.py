@@ -34,9 +34,9 @@ class ExactLossMixin:
         window: `WindowLoss(make_loss(…))`.
         accumulate: Micro-batches in a step; an epoch's last step takes what is left.
         clip: The largest norm of the gradient; None does not clip.
-        adversarial: Size ε of an adversarial step on the word embeddings, 0.5 for encoders of the
-            BERT family. The module, or one inside it, needs `get_input_embeddings()`, which every
-            model of transformers has.
+        adversarial: Size ε of an adversarial step on the word embeddings, as a norm (a recipe's
+            `train.adversarial`): 0.5 for encoders of the BERT family. The module, or one inside
+            it, needs `get_input_embeddings()`, which every model of transformers has.
         consistency: Factor κ of the consistency term: `predict_batch` is called twice, with other
             dropout, and the two predictions are drawn together. You can change it between steps;
             `window` and checkpoints do not depend on it.

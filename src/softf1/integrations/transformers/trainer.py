@@ -43,8 +43,9 @@ class ExactLossMixin(Base):
 
     Args:
         args: The Trainer's.
-        adversarial: Size ε of an adversarial step on the word embeddings, 0.5 for encoders of the
-            BERT family; about twice the time. See `softf1.training.adversarial`.
+        adversarial: Size ε of an adversarial step on the word embeddings, as a norm (a recipe's
+            `train.adversarial`): 0.5 for encoders of the BERT family; about twice the time. See
+            `softf1.training.adversarial`.
         consistency: Factor κ of the consistency term: every example is seen twice, with other
             dropout, and the two predictions are drawn together. 1 is a good start.
         kwargs: The Trainer's.
