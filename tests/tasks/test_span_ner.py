@@ -15,6 +15,7 @@ from softf1.metrics.operating import Target
 from softf1.models.encoders import make_tokenizer
 from softf1.models.spans import SpanConfig, SpanNer
 from softf1.tasks import join, make_task
+from softf1.tasks.base import format_line
 from tests.tasks.test_nested import write
 
 WORDS = ["Ann", "works", "in", "the", "north", "of", "Paris", "for", "Bob"]
@@ -193,6 +194,63 @@ def test_bars_leave_out_what_is_below(bert):
     (prediction, *_) = task.decode(join(found), features, examples)
     assert len(prediction["spans"]) == 2
     assert task.abstain(prediction)["spans"] == [[0, 1, "PER"]]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_headroom_tries_more_lenient_thresholds_too(bert, seed, nested):
+    """The best threshold is that of trying them all; adding to every logit is the same thing."""
+    examples = make_sentences(6, seed)
+    task, features, tokenizer = encode(bert, examples, nested=nested, max_span=4)
+    batches = [task.collate(features, [item], tokenizer) for item in range(len(features))]
+    random = torch.Generator().manual_seed(seed)
+    rows = []
+    for batch in batches:
+        target = batch.targets["spans"]
+        noise = torch.randn(target.shape, generator=random)
+        rows.append(noise + torch.where(target == 1, 1.5, -4.0))
+
+    def gather(shift=0.0):
+        pairs = zip(rows, batches, strict=True)
+        return join([task.gather({"spans": row + shift}, batch) for row, batch in pairs])
+
+    def score(shift):
+        return task.score(task.decode(gather(shift), features, examples), examples)["f1"]
+
+    logits = gather()
+    predictions = task.decode(logits, features, examples)
+    pairs = zip(examples, predictions, strict=True)
+    lines = [json.loads(format_line(task, *pair)) for pair in pairs]
+    found = task.headroom(lines, logits, features, examples)
+    gains = {part.wins: part.gain for part in found.parts if part.wins}
+    tried = [score(-float(x) + 1e-4) for x in logits["score"]]
+    assert found.decided == pytest.approx(score(0.0))
+    assert gains["a better decision"] == pytest.approx(max(tried) - found.decided)
+    assert gains["a better decision"] > 0
+    (best,) = [
+        part for part in found.parts if part.title == "One threshold for spans, best in hindsight"
+    ]
+    assert 0 < best.counts["at"] < 0.5  # below the usual bar
+    assert gains["a better ranking"] == pytest.approx(1 - max(tried))
+
+
+def test_headroom_from_predictions_alone_says_what_it_cannot_know(bert):
+    examples = [sentence((0, 1, "PER"), (8, 9, "PER"))]
+    task, features, tokenizer = encode(bert, examples)
+    batch = task.collate(features, [0], tokenizer)
+    logits = torch.full_like(batch.targets["spans"], -9.0)
+    logits[0, 0, 0, 0], logits[0, 8, 0, 0] = 3.0, -0.5  # the second is nearly found
+    gathered = task.gather({"spans": logits}, batch)
+    (prediction,) = task.decode(gathered, features, examples)
+    line = json.loads(format_line(task, examples[0], prediction))
+    known = task.headroom([line], gathered, features, examples)
+    assert known.summary().startswith("a better decision wins at most 33.3, a better ranking 0.0")
+    alone = task.headroom([line])
+    assert alone.summary().endswith(
+        "what a better decision or ranking wins is not known: "
+        "spans that are less likely than not are not in the predictions"
+    )
+    assert not {"a better decision", "a better ranking"} & {part.wins for part in alone.parts}
 
 
 @pytest.mark.parametrize(

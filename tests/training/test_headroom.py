@@ -19,7 +19,7 @@ KINDS = {
     "multi-label": {"a better decision", "a better ranking"},
     "pairs": {"a better decision", "a better ranking"},
     "qa": {"a better ranking", "right boundaries"},
-    "mrc_ner": {"right labels", "right boundaries", "a better decision", "a better ranking"},
+    "mrc_ner": {"right labels", "right boundaries"},  # refused spans are not kept
     "span_ner": {"right labels", "right boundaries", "a better decision", "a better ranking"},
 }
 

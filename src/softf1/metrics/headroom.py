@@ -343,6 +343,18 @@ def best_thresholds(
     return float(best), ranked[choice[:-1], columns[:-1]]
 
 
+def say_gains(gains: Sequence[tuple[str, float]], unknown: str = "") -> str:
+    """Says what each part wins in points of a hundred, and why that of the decision is not known.
+
+    >>> say_gains([("a better decision", 0.008), ("a better ranking", 0.142)])
+    'a better decision wins at most 0.8, a better ranking 14.2'
+    """
+    (first, most), *others = [(wins, 100 * gain) for wins, gain in gains]
+    said = [f"{first} wins at most {most:.1f}", *(f"{wins} {gain:.1f}" for wins, gain in others)]
+    more = f"; what a better decision or ranking wins is not known: {unknown}" if unknown else ""
+    return ", ".join(said) + more
+
+
 class SpanMatches(NamedTuple):
     """Found spans of one sentence beside gold ones, each used once.
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from softf1.metrics.counts import name_score
+from softf1.metrics.headroom import say_gains
 from softf1.reports.figures import Column, Figure, Table, Trace, axis, columns, plain, rows_of
 from softf1.reports.reading import number, objects_of, read_object
 from softf1.reports.study import Group, Study, mean_of
@@ -43,12 +44,12 @@ def say_summary(headroom: dict[str, list[Content]]) -> str:
     label, runs = next(iter(headroom.items()))
     wins = dict.fromkeys(str(part["wins"]) for part in _parts(runs[0]) if part.get("wins"))
     gains = [(name, _mean(runs, "wins", name, "gain")) for name in wins]
-    said = [(name, f"{100 * gain:.1f}") for name, gain in gains if gain is not None]
-    if not said:
+    known = [(name, gain) for name, gain in gains if gain is not None]
+    if not known:
         return ""
-    first, *others = said
-    rest = "".join(f", {name} {gain}" for name, gain in others)
-    return f"With {label}, {first[0]} wins at most {first[1]}{rest} points of a hundred."
+    unknown = runs[0].get("unknown")
+    said = say_gains(known, unknown if isinstance(unknown, str) else "")
+    return f"With {label}, in points of a hundred, {said}."
 
 
 def _mean(runs: list[Content], key: str, name: str, column: str) -> float | None:

@@ -20,6 +20,7 @@ from softf1.metrics.headroom import (
     macro_f,
     match_spans,
     micro_f,
+    say_gains,
     sweep_bias,
     sweep_outside,
     sweep_threshold,
@@ -88,6 +89,7 @@ class Headroom:
         steps: One on top of the other; the last reaches 1.
         average_precision: How well items are ranked; None where nothing ranks them.
         missing: What could not be computed, and why.
+        unknown: Why nobody knows what a better decision or ranking wins; empty where it is known.
     """
 
     metric: str
@@ -96,6 +98,7 @@ class Headroom:
     steps: list[Stage]
     average_precision: float | None = None
     missing: list[str] = field(default_factory=list)
+    unknown: str = ""
 
     def summary(self) -> str:
         """One sentence in points of a hundred.
@@ -105,9 +108,7 @@ class Headroom:
         >>> Headroom(metric="f1", decided=0.85, parts=parts, steps=[]).summary()
         'a better decision wins at most 0.8, a better ranking 14.2'
         """
-        first, *others = [(part.wins, 100 * part.gain) for part in self.parts if part.wins]
-        rest = [f"{wins} {gain:.1f}" for wins, gain in others]
-        return ", ".join([f"{first[0]} wins at most {first[1]:.1f}", *rest])
+        return say_gains([(part.wins, part.gain) for part in self.parts if part.wins], self.unknown)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `headroom.json`, without where it was measured."""
@@ -396,6 +397,7 @@ def measure_spans(
     what: str,
     then: Sequence[Sentence] | None = None,
     missing: Sequence[str] = (),
+    unknown: str = "",
 ) -> Headroom:
     """Parts of spans: a bias or a threshold, labels, limits, and what is left.
 
@@ -405,6 +407,7 @@ def measure_spans(
         what: The number.
         then: The sentences with the best number; None are as decided.
         missing: What could not be computed.
+        unknown: Why the number could not be moved to where it may be best.
     """
     scores, perfect = perfect_spans(sentences)
     after = sentences if then is None else then
@@ -423,8 +426,9 @@ def measure_spans(
             if len(b.gold ^ b.found.keys()) < len(a.gold ^ a.found.keys())
         ][:SHOWN]
         counts = {"sentences": len(won), "more_right_spans": mended}
-        parts += sweep_parts(best, what, wins=DECISION, counts=counts, examples=examples)
-        parts.append(rank_part(best.score))
+        wins = "" if unknown else DECISION
+        parts += sweep_parts(best, what, wins=wins, counts=counts, examples=examples)
+        parts += [] if unknown else [rank_part(best.score)]
         steps.append(Stage(what, best.score))
     reached, _ = perfect_spans(after)
     steps += [Stage("Right labels", reached["labels"]), Stage("Right boundaries", reached["both"])]
@@ -439,6 +443,7 @@ def measure_spans(
         steps,
         average_precision=average_precision(sure, right, missed=lost),
         missing=list(missing),
+        unknown=unknown,
     )
 
 
@@ -469,25 +474,35 @@ def sweep_tags(
     return best, [tags[a:b] for a, b in pairwise(accumulate(lengths.tolist(), initial=0))]
 
 
-def sweep_confidence(sentences: Sequence[Sentence]) -> tuple[Best, list[Sentence]]:
-    """A threshold below which found spans are left out, over all values."""
+def sweep_confidence(
+    sentences: Sequence[Sentence], tried: Sequence[Sentence] | None = None
+) -> tuple[Best, list[Sentence]]:
+    """A threshold from which spans are given, over all values, and what the best one gives.
+
+    Args:
+        sentences: As decided.
+        tried: With all spans that could be given; None are those as decided.
+    """
+    every = sentences if tried is None else tried
     rows = [
-        (i, sure, span in one.gold)
-        for i, one in enumerate(sentences)
+        (i, sure, span in one.gold, span in own.found)
+        for i, (one, own) in enumerate(zip(every, sentences, strict=True))
         for span, sure in one.found.items()
     ]
     lost = [
-        (i, -np.inf, True) for i, one in enumerate(sentences) for _ in one.gold - one.found.keys()
+        (i, -np.inf, True, False)
+        for i, one in enumerate(every)
+        for _ in one.gold - one.found.keys()
     ]
-    owner, sure, right = zip(*rows, *lost, strict=True) if rows or lost else ((), (), ())
-    scores = np.array(sure, float).reshape(-1, 1)
-    fold = assign_folds(len(sentences), folds=FOLDS, seed=0)[np.array(owner, np.int64)]
-    given = np.isfinite(scores)
-    best = sweep_threshold(scores, np.array(right, bool).reshape(-1, 1), given, fold=fold)
+    columns = zip(*rows, *lost, strict=True) if rows or lost else ((), (), (), ())
+    owner, sure, right, given = map(np.array, columns)
+    fold = assign_folds(len(sentences), folds=FOLDS, seed=0)[owner.astype(np.int64)]
+    flags = (flag.astype(bool)[:, None] for flag in (right, given))
+    best = sweep_threshold(sure.astype(float)[:, None], *flags, fold=fold)
     if best.at is None:
         return best, list(sentences)
     kept = [
         one._replace(found={span: sure for span, sure in one.found.items() if sure >= best.at})
-        for one in sentences
+        for one in every
     ]
     return best, kept

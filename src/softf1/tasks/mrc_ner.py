@@ -97,7 +97,7 @@ class MrcNer(SpanTask):
         *("match", "candidates", "answerable", "max_span", "max_query", "seed"),
         *("max_length", "overlap"),
     )
-    not_kept = "a head refuses are not kept, so none is tried"
+    not_kept = "a head refuses are not kept"
     no_onnx = "which pairs of start and end its model judges depends on the text"
 
     def __post_init__(self) -> None:

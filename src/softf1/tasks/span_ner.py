@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
@@ -31,7 +32,7 @@ from softf1.tasks.sentences import (
     window_tokens,
     word_places,
 )
-from softf1.tasks.spans import SpanTask, keep_flat, predict_spans
+from softf1.tasks.spans import Candidates, Scored, SpanTask, keep_flat, predict_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,7 +83,7 @@ class SpanNer(SpanTask):
     reads = TaggedSentence
     summary = "names as spans of words, nested ones too: every span up to some length is judged"
     model_options = ("max_span", "max_length", "overlap")
-    not_kept = "are less likely than not are not kept"
+    not_kept = "are less likely than not are not in the predictions"
     limits = (SEEN_ONLY,)
     no_onnx = "its model wants to know where words begin, which is in no ONNX input of a text"
 
@@ -183,10 +184,18 @@ class SpanNer(SpanTask):
         return row[kept], (start - first)[kept], (end - start - 1)[kept], label[kept]
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
-        """The spans that are likelier than not: item, start, end, label and logit."""
-        found = logits["spans"].detach()
-        likely = (found > 0) & (batch.targets["spans"] != IGNORE)
-        row, start, length, label = (place.cpu().numpy() for place in likely.nonzero().T)
+        """The spans that are likelier than not, and the likeliest others: item, place and logit.
+
+        Of each window as many spans as it has columns are kept, and the gold ones, so that
+        `headroom` can lower the threshold.
+        """
+        found, target = logits["spans"].detach(), batch.targets["spans"]
+        judged = target != IGNORE
+        flat = found.masked_fill(~judged, -torch.inf).flatten(1)
+        best = flat.topk(min(found.shape[1], flat.shape[1])).indices
+        near = torch.zeros_like(judged).flatten(1).scatter_(1, best, value=True).view_as(judged)
+        kept = judged & ((found > 0) | near | (target == 1))
+        row, start, length, label = (place.cpu().numpy() for place in kept.nonzero().T)
         start = start + batch.places["first"].cpu().numpy()[row]
         return {
             "seen": batch.items,
@@ -194,24 +203,36 @@ class SpanNer(SpanTask):
             "start": start,
             "end": start + length + 1,
             "label": label,
-            "score": found[likely].float().cpu().numpy(),
+            "score": found[kept].float().cpu().numpy(),
         }
 
     def decode(
-        self, logits: Logits, features: Features, examples: Sequence[SpanSentence]
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[SpanSentence] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
         """The spans of every sentence, each with its label."""
         check_items(logits["seen"], len(features))
+        likely = logits["score"] > 0
+        columns = ("item", "score", "label", "start", "end")
+        found = self.list_candidates({key: logits[key][likely] for key in columns}, features)
+        return [predict_spans((span, round(s, DIGITS)) for span, s in own) for own in found]
+
+    def list_candidates(self, logits: Logits, features: Features) -> Candidates:
+        """The spans of every sentence down to the least likely, with their probabilities.
+
+        A span is dropped for a better one only, so that those above any threshold are the first.
+        """
         source = features["source"][logits["item"]].tolist()
-        sure = to_probabilities(logits["score"].astype(np.float64), multi_label=True).round(DIGITS)
+        sure = to_probabilities(logits["score"].astype(np.float64), multi_label=True)
         columns = (logits["score"], logits["label"], logits["start"], logits["end"], sure)
-        found: list[list[tuple[float, int, int, int, float]]] = [[] for _ in examples]
-        for place, span in zip(
-            source, zip(*(c.tolist() for c in columns), strict=True), strict=True
-        ):
+        spans: Iterable[Scored] = zip(*(column.tolist() for column in columns), strict=True)
+        found: list[list[Scored]] = [[] for _ in range(len(features["sentence"]) - 1)]
+        for place, span in zip(source, spans, strict=True):
             found[place].append(span)
         kept = found if self.nested else map(keep_flat, found)
-        return [predict_spans(((a, b, self.labels[c]), s) for _, c, a, b, s in own) for own in kept]
+        return [[((a, b, self.labels[c]), s) for _, c, a, b, s in own] for own in kept]
 
     def rule(self) -> str:
         """How spans are chosen."""

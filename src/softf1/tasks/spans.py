@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from softf1.metrics.schemes import LabelledSpan
 from softf1.metrics.spans import count_span_sets
 from softf1.tasks.base import Batch, LineCounts, Prediction, describe_collapse, describe_counts
 from softf1.tasks.card import NOT_TUNED, CardText, describe_bars
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.metrics.operating import Units
-    from softf1.metrics.schemes import LabelledSpan
-
 
 Line = Mapping[str, Any]
+Candidates = list[list[tuple[LabelledSpan, float]]]
+"""The spans of each sentence, with their probabilities."""
 Scored = tuple[float, int, int, int, float]
 """(score, example or label, start, end, confidence)."""
 
@@ -27,7 +28,7 @@ class SpanTask(TextTask):
     """Spans of words that a model finds likelier than not; they may overlap.
 
     Attributes:
-        not_kept: Which spans a looser threshold would need, and predictions do not have.
+        not_kept: Which spans a looser threshold would need, and are not there.
         limits: Sentences of the model card.
     """
 
@@ -98,13 +99,23 @@ class SpanTask(TextTask):
         gold, found = (self.list_spans(line, key) for key in ("gold", "spans"))
         return {"counts": count_span_sets([gold], [found])}
 
-    def measure(self, lines: Sequence[Line], given: Any) -> Headroom:  # noqa: ARG002 - lines have it all
-        """A stricter threshold, the ranking of found spans, labels and boundaries."""
+    def list_candidates(self, logits: Any, features: Any) -> Candidates | None:  # noqa: ARG002
+        """All spans of every sentence and their probabilities; None where only found ones are."""
+        return None
+
+    def measure(self, lines: Sequence[Line], given: Any) -> Headroom:
+        """A threshold for spans, a stricter one where no others are known; labels, boundaries."""
         sentences = self.list_sentences(lines)
-        best, then = sweep_confidence(sentences)
-        missing = [f"a looser threshold: spans that {self.not_kept}"]
-        what = "One threshold for found spans"
-        return measure_spans(sentences, best, what=what, then=then, missing=missing)
+        candidates = None if given is None else self.list_candidates(*given[:2])
+        if candidates is None:
+            best, then = sweep_confidence(sentences)
+            what, unknown = "A stricter threshold for found spans", f"spans that {self.not_kept}"
+            return measure_spans(sentences, best, what=what, then=then, unknown=unknown)
+        tried = [
+            one._replace(found=dict(own)) for one, own in zip(sentences, candidates, strict=True)
+        ]
+        best, then = sweep_confidence(sentences, tried)
+        return measure_spans(sentences, best, what="One threshold for spans", then=then)
 
 
 def predict_spans(found: Iterable[tuple[Any, float]]) -> Prediction:
