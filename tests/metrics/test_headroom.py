@@ -1,5 +1,6 @@
 """Every oracle beside brute force on random data."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -14,9 +15,11 @@ from softf1.metrics.headroom import (
     match_spans,
     sweep_bias,
     sweep_outside,
+    sweep_sequences,
     sweep_threshold,
 )
 from softf1.metrics.spans import count_strict_ids
+from softf1.tasks.tags import decode_biased
 
 FOLDS = 3
 
@@ -136,6 +139,73 @@ def test_one_bias_for_o(seed, scheme):
     assert (got.score, got.honest) == pytest.approx(wanted)
     every = np.ones(len(lengths), bool)
     assert f_of(count(got.at or 0, every), False) == pytest.approx(got.score)
+
+
+def all_sequences(emissions, moves, lengths):
+    """Every sequence of each sentence, its score, and its number of O."""
+    ends = np.cumsum(lengths)
+    for end, size in zip(ends, lengths, strict=True):
+        rows, size_of = emissions[end - size : end], emissions.shape[1]
+        ways = np.array(list(product(range(size_of), repeat=int(size))))
+        path = np.pad(ways, ((0, 0), (1, 1)), constant_values=size_of)
+        scores = rows[np.arange(size), ways].sum(1) + moves[path[:, :-1], path[:, 1:]].sum(1)
+        yield ways, scores, (ways == 0).sum(1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_bias_for_o_before_the_best_sequence(seed):
+    """Beside every sequence of every sentence, at biases between all where any two are equal."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, 5, 5)
+    words, tags = int(lengths.sum()), TAGS[:3]
+    emissions = random.normal(size=(words, 3)) * 2 + np.array([1.0, 0, 0])
+    moves = random.normal(size=(4, 4))
+    moves[0, 2] = moves[3, 2] = -100.0  # the scheme rules it out
+    gold = np.where(random.random(words) < 0.7, emissions.argmax(1), random.integers(0, 3, words))
+    fold = random.permutation(np.arange(len(lengths)) % FOLDS)
+    known = list(all_sequences(emissions, moves, lengths))
+    decode = partial(decode_biased, emissions, moves, np.append(0, np.cumsum(lengths)), 0)
+
+    def best(bias):
+        return np.concatenate([ways[(x + bias * zeros).argmax()] for ways, x, zeros in known])
+
+    def count(bias, kept):
+        rows = np.repeat(kept, lengths)
+        how = {"lengths": lengths[kept], "tags": tags, "scheme": "BIO"}
+        return count_strict_ids(gold[rows], best(bias)[rows], **how)
+
+    crossings = []
+    for _, scores, zeros in known:
+        top = np.array([scores[zeros == k].max(initial=-1e9) for k in range(zeros.max() + 1)])
+        a, b = np.triu_indices(len(top), 1)
+        crossings.append((top[a] - top[b]) / (b - a))
+    everything = np.concatenate(crossings)
+    numbers = between(everything[np.abs(everything) < 1e6])
+    now, _ = decode(np.arange(5), np.zeros(5))
+    assert (now == best(0.0)).all()
+    how = {"lengths": lengths, "tags": tags, "outside": 0, "scheme": "BIO", "fold": fold}
+    got = sweep_sequences(decode, gold, now, **how)
+    wanted = brute_force(count, numbers, lambda kept: count(0.0, kept), fold, macro=False)
+    assert (got.score, got.honest) == pytest.approx(wanted)
+    assert f_of(count(got.at or 0, np.ones(5, bool)), False) == pytest.approx(got.score)
+
+
+def test_a_long_sentence_is_decoded_at_fewer_biases(monkeypatch):
+    asked = []
+    emissions, at = np.random.default_rng(0).normal(size=(60, 3)), np.array([0, 60])
+
+    def decode(sentences, biases):
+        asked.extend(biases)
+        return decode_biased(emissions, np.zeros((4, 4)), at, 0, sentences, biases)
+
+    now, _ = decode(np.arange(1), np.zeros(1))
+    how = {"lengths": [60], "tags": TAGS[:3], "outside": 0, "scheme": "BIO", "fold": [0]}
+    sweep_sequences(decode, emissions.argmax(1), now, **how)
+    every = len(asked)
+    monkeypatch.setattr(headroom, "LONG", 20)  # 2 · 20² / 60 = 13 times, or one round more
+    best = sweep_sequences(decode, emissions.argmax(1), now, **how)
+    assert len(asked) - every < 30 < every
+    assert best.score >= best.decided
 
 
 @pytest.mark.parametrize("macro", [False, True])

@@ -111,7 +111,7 @@ def test_spans_with_perfect_labels_and_limits():
     assert labels.examples[0]["found"] == "Oslo (PER)"
     assert labels.examples[0]["gold"] == "Oslo (LOC)"
     assert by_title(found, "Right boundaries").examples[0]["gold"] == "New York (LOC)"
-    assert "logits" in found.missing[0]
+    assert "logits" in found.unknown
 
 
 def test_a_bias_for_o_finds_what_was_missed():
@@ -132,6 +132,32 @@ def test_a_bias_for_o_finds_what_was_missed():
     assert [step.score for step in found.steps] == pytest.approx([2 / 7, 1 / 2, 3 / 4, 1, 1])
 
 
+def test_a_crf_has_a_bias_for_o_too():
+    """Neighbours hold each other up, so that a bias changes whole spans: I-PER needs B-PER."""
+    labels = ("O", "B-PER", "I-PER")
+    lines = [
+        tag_line(0, "Ann Lee ran", "B-PER I-PER O", "O O O"),
+        tag_line(1, "so it is", "O O O", "O O O"),
+    ]
+    emissions = np.array([[2, 1, 0], [2, 0, 1], *[[9, 0, 0]] * 4], np.float32)
+    moves = np.zeros((4, 4), np.float32)
+    moves[0, 2] = moves[3, 2] = -100.0
+    at = np.array([0, 3, 6])
+    features = Features({"tag": np.zeros(6), "sentence": at, "length": np.zeros(2)}, {})
+    logits = {"word": np.arange(6), "logits": emissions, "transitions": moves[None]}
+    task = make_task("tagging", labels=labels, spans="BIO", decoder="crf")
+    found = task.headroom(lines, logits, features)
+    # Below a bias of -1, B-PER (1) and I-PER (1) beat O O (4 - 2).
+    assert wins(found)["a better decision"] == 1
+    assert wins(found)["a better ranking"] == 0
+    best = by_title(found, "One bias, for O, best")
+    assert -9 < best.counts["at"] < -1
+    assert by_title(found, "One bias, for O, cross-fitted").score == 0  # one sentence has spans
+    assert found.summary().startswith("a better decision wins at most 100.0")
+    plain = make_task("tagging", labels=labels, decoder="crf").headroom(lines, logits, features)
+    assert {"a better decision", "a better ranking"} == set(wins(plain))
+
+
 def test_segmentation_has_no_o_to_move():
     task = make_task("tagging", unit="joint", labels=("B-N", "E-N", "S-N"), spans="BMES")
     lines = [tag_line(0, "a b", "B-N E-N", "S-N S-N")]
@@ -146,7 +172,7 @@ def test_plain_tags():
     lines = [tag_line(0, "x y", "A B", "A A"), tag_line(1, "z", "B", "B")]
     alone = task.headroom(lines)
     assert wins(alone) == pytest.approx({"right labels": 1 / 3})
-    assert "logits" in alone.missing[0]
+    assert "logits" in alone.summary()
     features = Features({"tag": np.zeros(3), "length": np.zeros(2)}, {})
     rows = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     found = task.headroom(lines, {"word": np.arange(3), "logits": rows}, features)

@@ -106,8 +106,9 @@ def test_without_weights_predictions_say_what_they_can(run, capsys):
     known = {part["wins"]: part["gain"] for part in before["parts"]}
     assert wins == pytest.approx({name: known[name] for name in wins})
     assert set(wins) == {"right labels", "right boundaries"}
-    assert "logits" in found["missing"][0]
-    assert found["missing"][1].startswith("from predictions.test.jsonl alone, since ")
+    assert "logits" in found["unknown"]
+    assert "what a better decision or ranking wins is not known" in found["summary"]
+    assert found["missing"][0].startswith("from predictions.test.jsonl alone, since ")
     assert not (run / "headroom.json").exists()  # less than the model would say
 
 
@@ -190,6 +191,18 @@ def test_a_file_and_a_part_are_not_asked_for_at_once(run, capsys):
 def test_a_file_that_is_not_there_is_an_error(run, capsys):
     assert main(["headroom", str(run), "--data", "none.txt"]) == 2
     assert "none.txt" in capsys.readouterr().err
+
+
+def test_a_crf_has_all_parts_of_spans(tmp_path):
+    task, encoder = {"kind": "tagging", "decoder": "crf"}, {"name": "bilstm", "hidden_size": 8}
+    recipe = make_recipe(task, encoder=encoder)
+    result = train_run(recipe, tmp_path / "run", data=make_data("tagging"), quiet=True)
+    found = json.loads((tmp_path / "run/headroom.json").read_text("utf-8"))
+    check(found)
+    assert found["decided"] == pytest.approx(result["scores"]["test"]["f1"])
+    assert {part["wins"] for part in found["parts"]} - {""} == KINDS["tagging"]
+    assert found["summary"].startswith("a better decision wins at most ")
+    assert (found["missing"], found["unknown"]) == ([], "")
 
 
 def test_what_the_saved_model_decides_is_what_counts(tmp_path):

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 BLOCK = 1_000_000
 """Numbers of a table, and tokens, that are in memory at once."""
+LIMIT = 100.0
+"""The largest bias that is tried for sequences; nobody wants odds of e^100."""
+LONG = 700
+"""Words of the longest sentence whose sequences are tried at every bias that changes them."""
 
 
 class Best(NamedTuple):
@@ -283,6 +287,86 @@ def sweep_outside(
         np.add.at(start[:, 0], own[first:last], counts[begins])
         change.append(np.delete(np.diff(counts, axis=0), begins[1:] - 1, axis=0))
         part.append(np.repeat(own[first:last], size))
+    fold_of = np.concatenate(part)
+    row = np.zeros((len(fold_of), 1), np.int64)
+    events = Events(start, np.concatenate(at), fold_of, row, np.concatenate(change)[:, None])
+    return sweep_events(events, now, score=micro_f)
+
+
+def sweep_sequences(
+    decode: Callable[[Ints, Floats], tuple[Ints, Floats]],
+    gold: ArrayLike,
+    decided: ArrayLike,
+    *,
+    lengths: ArrayLike,
+    tags: Sequence[str],
+    outside: int,
+    scheme: str,
+    fold: ArrayLike,
+) -> Best:
+    """One bias for O before the best sequence of tags is taken, judged by its spans.
+
+    The score of a sequence is a line over the bias, its number of O the slope, so that the best
+    ones of a sentence are the upper envelope of lines. The sequences below and above all biases
+    are known; where the lines of two neighbours cross, another one is above both, or there is none
+    between them. This finds every bias from −`LIMIT` to `LIMIT` at which a sequence changes, in
+    two decodings for each; sentences of more than `LONG` words are decoded at fewer of them.
+
+    Args:
+        decode: The best tags of sentences with a bias each, sentence after sentence, and the scores
+            `(sentences,)` of these without the bias.
+        gold: The right tag of each word, `(words,)`, an index into `tags`.
+        decided: The tag that was given, `(words,)`.
+        lengths: Words of each sentence.
+        tags: The tag of each class, then tags of gold alone.
+        outside: The class O.
+        scheme: The scheme of the tags.
+        fold: The fold of each sentence.
+    """
+    wanted, sizes, own = (np.asarray(x, np.int64) for x in (gold, lengths, fold))
+    begins = np.cumsum(sizes) - sizes
+    count = partial(count_each_strict_ids, tags=tags, scheme=scheme)
+
+    def try_biases(sentences: Ints, biases: Floats) -> Floats:
+        """The score without the bias, the number of O and the counts of each best sequence."""
+        rows = [np.zeros((0, 5))]
+        for first, last in _chunks(sizes[sentences]):
+            some = sentences[first:last]
+            given, base = decode(some, biases[first:last])
+            size = sizes[some]
+            owner = np.repeat(np.arange(len(some)), size)
+            word = np.arange(len(owner)) + np.repeat(begins[some] - np.cumsum(size) + size, size)
+            zeros = np.bincount(owner, given == outside, minlength=len(some))
+            found = count(wanted[word], given, lengths=size)
+            rows.append(np.column_stack([base, zeros, found]))
+        return np.concatenate(rows)
+
+    owner = np.arange(len(sizes))
+    left, right = (try_biases(owner, np.full(len(sizes), x)) for x in (-LIMIT, LIMIT))
+    now, start = np.zeros((2, int(own.max(initial=0)) + 1, 1, 3))
+    np.add.at(now[:, 0], own, count(wanted, decided, lengths=sizes))
+    np.add.at(start[:, 0], own, left[:, 2:])
+    at, part, change = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros((0, 3))]
+    most = np.where(sizes > LONG, 2 * LONG**2 // np.maximum(sizes, 1), np.iinfo(np.int64).max)
+    while True:
+        apart = left[:, 1] < right[:, 1]
+        owner, left, right = owner[apart], left[apart], right[apart]
+        if not len(owner):
+            break
+        cross = (left[:, 0] - right[:, 0]) / (right[:, 1] - left[:, 1])
+        middle = try_biases(owner, cross)
+        most = most - np.bincount(owner, minlength=len(sizes))
+        value, other = (x[:, 0] + cross * x[:, 1] for x in (left, middle))
+        split = other > value + 1e-9 * (1 + np.abs(value))
+        split &= (left[:, 1] < middle[:, 1]) & (middle[:, 1] < right[:, 1]) & (most[owner] > 0)
+        at.append(cross[~split])
+        part.append(own[owner[~split]])
+        change.append(right[~split, 2:] - left[~split, 2:])
+        owner = np.concatenate([owner[split], owner[split]])
+        left, right = (
+            np.concatenate([left[split], middle[split]]),
+            np.concatenate([middle[split], right[split]]),
+        )
     fold_of = np.concatenate(part)
     row = np.zeros((len(fold_of), 1), np.int64)
     events = Events(start, np.concatenate(at), fold_of, row, np.concatenate(change)[:, None])

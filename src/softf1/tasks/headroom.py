@@ -8,6 +8,7 @@ a bound and no promise; the cross-fitted part says what a threshold chosen on ot
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,13 +24,14 @@ from softf1.metrics.headroom import (
     say_gains,
     sweep_bias,
     sweep_outside,
+    sweep_sequences,
     sweep_threshold,
 )
 from softf1.metrics.operating import Units
 from softf1.metrics.ranking import average_precision, macro_average_precision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -327,7 +329,7 @@ def measure_tags(
     if logits is None:
         decided = _score_classes(gold, now, len(every), macro=metric == "macro_f1")
         rest = make_part("Right tags", 1.0, decided, wins=LABELS)
-        return make_headroom(metric, decided, [rest], [Stage(rest.title, 1.0)], missing=[NO_LOGITS])
+        return make_headroom(metric, decided, [rest], [Stage(rest.title, 1.0)], unknown=NO_LOGITS)
     fold = np.repeat(assign_folds(len(lines), folds=FOLDS, seed=0), lengths)
     return _measure_classes(
         lines, logits, gold, now, labels=every, fold=fold, metric=metric, lengths=lengths
@@ -454,11 +456,22 @@ def sweep_tags(
     labels: Sequence[str],
     outside: str,
     scheme: str,
+    decode: Callable[[Ints, Floats], tuple[Ints, Floats]] | None = None,
 ) -> tuple[Best, list[list[str]]]:
-    """One bias for O over all values, and the tags that the best one gives."""
+    """One bias for O over all values, and the tags that the best one gives.
+
+    Args:
+        lines: Of predictions.
+        logits: (words, labels).
+        labels: The tags of the model.
+        outside: The tag with the bias.
+        scheme: Of the tags.
+        decode: The best sequences of sentences with a bias each, and their scores without it; None
+            takes the best tag of each word.
+    """
     every, gold, now, lengths = _number_tags(lines, labels)
-    best = sweep_outside(
-        logits,
+    sweep = partial(sweep_outside, logits) if decode is None else partial(sweep_sequences, decode)
+    best = sweep(
         gold,
         now,
         lengths=lengths,
@@ -469,8 +482,12 @@ def sweep_tags(
     )
     if best.at is None:
         return best, [list(line["tags"]) for line in lines]
-    shift = np.where(np.arange(len(labels)) == labels.index(outside), best.at, 0.0)
-    tags = [labels[i] for i in (logits + shift).argmax(1).tolist()]
+    if decode is None:
+        shift = np.where(np.arange(len(labels)) == labels.index(outside), best.at, 0.0)
+        ids = (logits + shift).argmax(1)
+    else:
+        ids, _ = decode(np.arange(len(lines)), np.full(len(lines), best.at))
+    tags = [labels[i] for i in ids.tolist()]
     return best, [tags[a:b] for a, b in pairwise(accumulate(lengths.tolist(), initial=0))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,6 +15,7 @@ import torch
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy
+from softf1.metrics.headroom import LONG
 from softf1.metrics.operating import F1, Point, Target, Units
 from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
@@ -50,6 +52,7 @@ from softf1.tasks.tags import (
     count_sentence,
     count_tags,
     count_transitions,
+    decode_biased,
     decode_sequences,
     find_entities,
     find_tag_scheme,
@@ -432,24 +435,35 @@ class Tagging(TextTask):
 
     def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:
         """A bias, the ranking, and for spans labels and boundaries."""
-        rows = None
-        if given is not None and self.decoder == "argmax":
+        rows = decode = None
+        crf = given is not None and self.decoder != "argmax"
+        if given is not None:
             logits, features, _ = given
             rows = by_word(logits["logits"], logits, features).astype(np.float64)
             rows += np.array(self.biases or 0.0)
         if self.spans is None:
+            if crf:
+                rows = self._decode_sequences(logits, features)[1].astype(np.float64)
             return measure_tags(lines, rows, labels=self.labels, metric=self.primary_metric)
         scheme = self.spans
         sentences = [read_sentence(line, line["tags"], scheme) for line in lines]
         what = f"One bias, for {OUTSIDE}"
         if rows is None or OUTSIDE not in self.labels:
-            reason = f"no bias: every word is in a span, none is {OUTSIDE}"
             if rows is None:
-                reason = NO_LOGITS if self.decoder == "argmax" else "no bias: a CRF has none"
+                return measure_spans(sentences, None, what=what, unknown=NO_LOGITS)
+            reason = f"no bias: every word is in a span, none is {OUTSIDE}"
             return measure_spans(sentences, None, what=what, missing=[reason])
-        best, tags = sweep_tags(lines, rows, labels=self.labels, outside=OUTSIDE, scheme=scheme)
+        missing = []
+        if crf:
+            at, outside = features["sentence"], self.labels.index(OUTSIDE)
+            decode = partial(decode_biased, rows, logits["transitions"][0], at, outside)
+            long = int((np.diff(at) > LONG).sum())
+            cut = f"some biases for the {long:,} sentences of more than {LONG} words"
+            missing = [cut] * (long > 0)
+        how = {"labels": self.labels, "outside": OUTSIDE, "scheme": scheme, "decode": decode}
+        best, tags = sweep_tags(lines, rows, **how)
         then = [read_sentence(line, own, scheme) for line, own in zip(lines, tags, strict=True)]
-        return measure_spans(sentences, best, what=what, then=then)
+        return measure_spans(sentences, best, what=what, then=then, missing=missing)
 
     def find_suspects(self, logits: Logits, features: Features) -> Suspects:
         """Spans, or words where tags make up none, whose given tags the model finds unlikely."""

@@ -33,10 +33,11 @@ from softf1.tasks.headroom import Sentence
 from softf1.tasks.rows import Ints, offsets, ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from softf1.data.examples import TaggedSentence
     from softf1.metrics.counts import Counts
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 CHUNK = 256
 """Sentences that a CRF decodes at once, those of about one length together."""
+MOST_WORDS = 100_000
+"""Words that it decodes at once, unless one sentence has more."""
 
 
 def find_tag_scheme(features: Features) -> str | None:
@@ -268,13 +271,59 @@ def decode_sequences(
     """
     best, made = np.zeros(len(emissions), np.int64), np.empty_like(emissions)
     moves, sizes = torch.from_numpy(transitions), np.diff(at)
-    order = np.argsort(sizes, kind="stable")[(sizes == 0).sum() :]
-    for first in range(0, len(order), CHUNK):
-        some = order[first : first + CHUNK]
-        lengths, place = torch.from_numpy(sizes[some]), ranges(at[some], sizes[some])
-        inside = torch.arange(int(lengths[-1])) < lengths[:, None]
+    for some, inside, lengths in _group_lengths(sizes):
+        place = ranges(at[some], sizes[some])
         padded = torch.zeros(*inside.shape, emissions.shape[1])
         padded[inside] = torch.from_numpy(emissions[place])
         best[place] = best_tags(padded, moves, lengths)[inside].numpy()
         made[place] = marginal_logits(padded, moves, inside)[inside].numpy()
     return best, made
+
+
+def _group_lengths(sizes: Ints) -> Iterator[tuple[Ints, Tensor, Tensor]]:
+    """Sentences of about one length: their numbers, where they have words, and how many."""
+    order = np.argsort(sizes, kind="stable")[(sizes == 0).sum() :]
+    first = 0
+    while first < len(order):
+        some = order[first : first + CHUNK]
+        some = some[: max(1, MOST_WORDS // int(sizes[some[-1]]))]
+        lengths = torch.from_numpy(sizes[some])
+        yield some, torch.arange(int(lengths[-1])) < lengths[:, None], lengths
+        first += len(some)
+
+
+def decode_biased(
+    emissions: NDArray[Any],
+    transitions: NDArray[Any],
+    at: Ints,
+    outside: int,
+    sentences: Ints,
+    biases: NDArray[np.float64],
+) -> tuple[Ints, NDArray[np.float64]]:
+    """The best sequences of some sentences where O has a bias, and their scores without it.
+
+    Args:
+        emissions: (words, C), of all sentences.
+        transitions: (C + 1, C + 1).
+        at: Where sentences begin; one more for the end.
+        outside: The class O.
+        sentences: Which sentences, (N,).
+        biases: The bias of each, (N,).
+    """
+    sizes = np.diff(at)[sentences]
+    begins = offsets(sizes)
+    tags = np.zeros(begins[-1], np.int64)
+    moves = transitions.astype(np.float64)
+    for some, inside, lengths in _group_lengths(sizes):
+        padded = torch.zeros(*inside.shape, emissions.shape[1], dtype=torch.float64)
+        words = emissions[ranges(at[sentences[some]], sizes[some])].astype(np.float64)
+        words[:, outside] += np.repeat(biases[some], sizes[some])
+        padded[inside] = torch.from_numpy(words)
+        found = best_tags(padded, torch.from_numpy(moves), lengths)[inside].numpy()
+        tags[ranges(begins[some], sizes[some])] = found
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    before, starts, ends = _look_back(tags, begins, emissions.shape[1])
+    score = emissions[ranges(at[sentences], sizes), tags] + moves[before, tags]
+    total = np.bincount(owner, score, minlength=len(sizes))
+    total[owner[starts]] += moves[tags[ends - 1], -1]
+    return tags, total
