@@ -13,6 +13,7 @@ when the number is chosen on other items.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,7 @@ from softf1.metrics.spans import count_each_strict_ids
 from softf1.metrics.thresholds import choose_micro
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     Pair = tuple[LabelledSpan, LabelledSpan]
 
 BLOCK = 1_000_000
-"""Numbers of a table, and tokens, that are in memory at once."""
+"""Events, and tokens, that are in memory at once."""
+DIGITS = 10
+"""Scores that differ by less are equal."""
 LIMIT = 100.0
 """The largest bias that is tried for sequences; nobody wants odds of e^100."""
 LONG = 700
@@ -75,74 +78,117 @@ class Events(NamedTuple):
     change: Floats
 
 
+Parts = Callable[[Floats], tuple[Floats, Floats]]
+"""From tables `(…, columns)` a numerator and a denominator: a score is the ratio of their sums."""
+
+
+def micro_parts(tables: Floats) -> tuple[Floats, Floats]:
+    """The parts of the F1 of all labels together, from counts (tp, fp, fn)."""
+    tp, fp, fn = np.moveaxis(tables, -1, 0)
+    return 2 * tp, 2 * tp + fp + fn
+
+
+def macro_parts(tables: Floats) -> tuple[Floats, Floats]:
+    """The parts of the mean F1 over the labels that occur, in gold or prediction."""
+    above, below = micro_parts(tables)
+    return divide(above, below), (below > 0).astype(float)
+
+
+def mean_parts(tables: Floats) -> tuple[Floats, Floats]:
+    """The parts of a total divided by a count."""
+    return tables[..., 0], tables[..., 1]
+
+
+def reduce_parts(tables: Floats, parts: Parts) -> Floats:
+    """The score `(…)` of tables `(…, rows, columns)`."""
+    return divide(*(part.sum(axis=-1) for part in parts(tables)))
+
+
 def micro_f(tables: Floats) -> Floats:
     """F1 `(…)` of the sums over labels of counts `(…, labels, 3)`."""
-    return ratios_of(tables.sum(axis=-2))[..., 2]
+    return reduce_parts(tables, micro_parts)
 
 
 def macro_f(tables: Floats) -> Floats:
     """The mean F1 over the labels that occur, in gold or prediction."""
-    occurs = (tables.sum(axis=-1) > 0).sum(axis=-1)
-    return divide(ratios_of(tables)[..., 2].sum(axis=-1), occurs)  # type: ignore[arg-type]
+    return reduce_parts(tables, macro_parts)
 
 
-def mean_of_tables(tables: Floats) -> Floats:
-    """Returns a total divided by a count, from tables `(…, rows, 2)`."""
-    total, count = np.moveaxis(tables.sum(axis=-2), -1, 0)
-    return divide(total, count)
-
-
-def sweep_events(events: Events, decided: Floats, *, score: Callable[[Floats], Floats]) -> Best:
+def sweep_events(events: Events, decided: Floats, *, score: Parts) -> Best:
     """The best value of the number, and the cross-fitted score.
 
     Args:
         events: What happens on the way.
         decided: The table as it was decided, `(folds, rows, columns)`; it wins ties.
-        score: The score of tables, such as `micro_f`.
+        score: The parts of the score, such as `micro_parts`.
     """
-    folds = range(len(decided))
-    total = decided.sum(axis=0)
-    best, at = float(score(total)), None
-    chosen = [(float(score(total - decided[fold])), decided[fold]) for fold in folds]
-    for number, tables in _walk(events):
-        total = tables.sum(axis=1)
-        values = score(total)
-        top = int(np.argmax(values))
-        if values[top] > best:
-            best, at = float(values[top]), float(number[top])
-        for fold in folds:
-            values = score(total - tables[:, fold])
-            top = int(np.argmax(values))
-            if values[top] > chosen[fold][0]:
-                chosen[fold] = float(values[top]), tables[top, fold]
-    honest = float(score(np.sum([table for _, table in chosen], axis=0)))
-    return Best(float(score(decided.sum(axis=0))), best, at, honest)
-
-
-def _walk(events: Events) -> Iterator[tuple[Floats, Floats]]:
-    """Yields numbers and the tables `(…, folds, rows, columns)` that they give, some at a time."""
     order = np.argsort(events.at, kind="stable")
-    at = events.at[order]
-    table = events.start
-    if not len(at) or at[0] > -np.inf:
-        yield np.array([at[0] - 1 if len(at) else 0.0]), table[None]
-    after = np.append(at[1:], at[-1:] + 2)
+    fold, row, change = events.fold[order], events.row[order], events.change[order]
+    ordered = Events(events.start, events.at[order], fold, row, change)
+    numbers, possible = _list_numbers(ordered.at)
+    by_row = np.argsort(row, axis=None, kind="stable")
+
+    def choose(out: int | None) -> int | None:
+        """How many events have happened where it is best without a fold; None is as decided."""
+        given = decided.sum(axis=0) - (0 if out is None else decided[out])
+        now = float(reduce_parts(given, score))
+        values = np.where(possible, _follow(ordered, by_row, out, score), -1).round(DIGITS)
+        top = int(np.argmax(values))
+        return top if values[top] > round(now, DIGITS) else None
+
+    def table(place: int | None) -> Floats:
+        if place is None:
+            return decided
+        made = events.start.copy()
+        np.add.at(made, (fold[:place, None], row[:place]), change[:place])
+        return made
+
+    best = choose(None)
+    chosen = [table(choose(out))[out] for out in range(len(decided))]
+    scores = (reduce_parts(x.sum(0), score) for x in (decided, table(best), np.array(chosen)))
+    now, then, honest = map(float, scores)
+    return Best(now, then, None if best is None else float(numbers[best]), honest)
+
+
+def _list_numbers(at: Floats) -> tuple[Floats, Mask]:
+    """A number before all events and one after each, and whether there is one."""
+    if not len(at):
+        return np.zeros(1), np.ones(1, bool)
+    before, after = np.append(at[0] - 2, at), np.append(at, at[-1] + 2)
     # Equal values are decided together; nothing lies beyond infinity.
-    kept = (after > at) & (at < np.inf)
+    possible = (after > before) & (before < np.inf) & (after > -np.inf)
     with np.errstate(invalid="ignore"):
-        between = np.where(np.isfinite(at), (at + after) / 2, after - 1)
-    size = max(1, BLOCK // table.size)
-    for low in range(0, len(at), size):
-        own = order[low : low + size]
-        steps = np.zeros((len(own), *table.shape))
-        place = np.arange(len(own))[:, None], events.fold[own][:, None], events.row[own]
-        np.add.at(steps, place, events.change[own])
-        tables = np.cumsum(steps, axis=0, out=steps)
-        tables += table
-        table = tables[-1].copy()
-        here = kept[low : low + size]
-        if here.any():
-            yield between[low : low + size][here], tables[here]
+        numbers = np.where(np.isfinite(before), (before + after) / 2, after - 1)
+        numbers = np.where(np.isposinf(numbers), before + 1, numbers)
+    return numbers, possible
+
+
+def _follow(events: Events, by_row: Ints, out: int | None, score: Parts) -> Floats:
+    """The score without a fold before all events, in order, and after each, `(1 + events,)`.
+
+    An event changes few rows, so that the parts of the score change by what those of these rows do.
+
+    Args:
+        events: In the order of their values.
+        by_row: All places of `events.row`, flat, those of a row together and in order.
+        out: The fold that is left out; None for none.
+        score: The parts of the score.
+    """
+    start = events.start.sum(axis=0) - (0 if out is None else events.start[out])
+    kept, (count, width) = events.fold != out, events.row.shape
+    steps = np.zeros((2, count + 1))
+    steps[:, 0] = [part.sum() for part in score(start)]
+    ends = np.cumsum(np.bincount(events.row.ravel(), minlength=len(start)))
+    for table, low, high in zip(start, np.append(0, ends), ends, strict=False):
+        now = table
+        for first in range(low, high, BLOCK):
+            event, which = np.divmod(by_row[first : min(first + BLOCK, high)], width)
+            own = events.change[event, which] * kept[event, None]
+            tables = np.cumsum(np.concatenate([now[None], own]), axis=0)
+            now = tables[-1]
+            for step, part in zip(steps, score(tables), strict=True):
+                np.add.at(step, event + 1, np.diff(part))
+    return divide(*np.cumsum(steps, axis=1))
 
 
 def sweep_threshold(
@@ -171,7 +217,7 @@ def sweep_threshold(
     tables = [_tabulate(right, chosen, part, row, rows) for chosen in (np.ones_like(right), given)]
     lost = np.where(right.reshape(-1, 1), [-1.0, 0.0, 1.0], [0.0, -1.0, 0.0])
     events = Events(tables[0], values.ravel(), part, row[:, None], lost[:, None])
-    return sweep_events(events, tables[1], score=macro_f if macro else micro_f)
+    return sweep_events(events, tables[1], score=macro_parts if macro else micro_parts)
 
 
 def _tabulate(right: Mask, given: Mask, fold: Ints, row: Ints, rows: int) -> Floats:
@@ -213,7 +259,7 @@ def sweep_bias(
     if not macro:
         start, now, row = start.sum(1, keepdims=True), now.sum(1, keepdims=True), row * 0
     events = Events(start, margin, own, row, change)
-    return sweep_events(events, now, score=macro_f if macro else micro_f)
+    return sweep_events(events, now, score=macro_parts if macro else micro_parts)
 
 
 def _against(logits: ArrayLike, index: int) -> tuple[Floats, Floats, Ints]:
@@ -290,7 +336,7 @@ def sweep_outside(
     fold_of = np.concatenate(part)
     row = np.zeros((len(fold_of), 1), np.int64)
     events = Events(start, np.concatenate(at), fold_of, row, np.concatenate(change)[:, None])
-    return sweep_events(events, now, score=micro_f)
+    return sweep_events(events, now, score=micro_parts)
 
 
 def sweep_sequences(
@@ -370,7 +416,7 @@ def sweep_sequences(
     fold_of = np.concatenate(part)
     row = np.zeros((len(fold_of), 1), np.int64)
     events = Events(start, np.concatenate(at), fold_of, row, np.concatenate(change)[:, None])
-    return sweep_events(events, now, score=micro_f)
+    return sweep_events(events, now, score=micro_parts)
 
 
 def _chunks(costs: Ints) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from softf1.metrics.cmrc import score_cmrc
 from softf1.metrics.crossfit import assign_folds
-from softf1.metrics.headroom import Best, Events, mean_of_tables, sweep_events
+from softf1.metrics.headroom import Best, Events, mean_parts, sweep_events
 from softf1.metrics.operating import Units
 from softf1.metrics.quoref import score_quoref
 from softf1.metrics.ranking import average_precision
@@ -332,7 +332,7 @@ def _sweep_null(
         np.add.at(table[:, 0], fold, np.stack([values, np.ones_like(values)], axis=1))
     change = np.stack([raw - empty, np.zeros_like(raw)], axis=1)[:, None]
     events = Events(start, null, fold, np.zeros((len(contexts), 1), np.int64), change)
-    return sweep_events(events, decided, score=mean_of_tables)
+    return sweep_events(events, decided, score=mean_parts)
 
 
 def answer_first_words(train: Sequence[QAExample], *, no_answer: bool) -> Predict:
