@@ -1,5 +1,6 @@
 """Every oracle beside brute force on random data."""
 
+import tracemalloc
 from functools import partial
 from itertools import product
 
@@ -21,7 +22,8 @@ from softf1.metrics.headroom import (
     sweep_sequences,
     sweep_threshold,
 )
-from softf1.metrics.spans import count_strict_ids
+from softf1.metrics.schemes import get_scheme
+from softf1.metrics.spans import SpanReader, count_strict_ids
 from softf1.tasks.tags import decode_biased
 
 FOLDS = 3
@@ -247,10 +249,8 @@ def most_pairs(edges):
 def test_as_many_pairs_as_there_can_be(seed):
     random = np.random.default_rng(seed)
     edges = random.random((int(random.integers(1, 6)), int(random.integers(1, 6)))) < 0.35
-    first = np.zeros_like(edges)
-    if edges.any():
-        first[tuple(np.argwhere(edges)[0])] = True
-    pairs = match_pairs(edges, first=first)
+    after = [np.flatnonzero(row).tolist() for row in edges]
+    pairs = match_pairs(after, first=dict(np.argwhere(edges)[:1].tolist()))
     assert all(edges[pair] for pair in pairs)
     rows, columns = {a for a, _ in pairs}, {b for _, b in pairs}
     assert len(rows) == len(columns) == len(pairs) == most_pairs(edges)
@@ -314,6 +314,42 @@ def test_only_the_rows_of_an_event_are_counted_again(monkeypatch):
     sweep_threshold(scores, scores > 0.7, scores > 0.5, fold=np.arange(10) % 2, macro=True)
     events, ways = scores.size, 3  # with all folds, and without each
     assert sum(seen) < 3 * (ways * 2 * events + 20 * 400)
+
+
+def test_long_sentences_take_no_memory_for_all_pairs():
+    """A file without empty lines is one sentence; a table of 20,000 × 20,000 has 400 MB."""
+    size, random = 20_000, np.random.default_rng(0)
+    logits = random.normal(size=(size, 3))
+    how = {"lengths": [size], "tags": TAGS[:3], "outside": 0, "scheme": "BIO", "fold": [0]}
+    gold = {(i, i + 2, "X") for i in range(0, size, 2)}
+    tracemalloc.start()
+    try:
+        best = sweep_outside(logits, random.integers(0, 3, size), logits.argmax(1), **how)
+        match = match_spans(gold, {(start + 1, end + 1, x) for start, end, x in gold})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert best.score > best.decided
+    assert len(match.limits) == size / 2
+    assert most < 100e6
+
+
+@pytest.mark.parametrize("scheme", ["BIO", "IOB1", "IOE2", "BIOES", "BMES"])
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_of_a_sentence_do_not_depend_on_each_other(seed, scheme):
+    """With any tokens made O, the spans of the pieces are those of the whole."""
+    random = np.random.default_rng(seed)
+    prefixes = [x for x in get_scheme(scheme).prefixes if x != "O"]
+    tags = ["O", *(f"{prefix}-{label}" for prefix in prefixes for label in "XY")]
+    read, ids = SpanReader(tags, scheme), random.integers(1, len(tags), 200)
+    pieces = read.cut(ids, lengths=[150, 50])
+    assert pieces.sum() == 200
+    assert {150, 200} <= set(np.cumsum(pieces).tolist())
+    assert len(pieces) > 10
+    for share in (0.0, 0.2, 0.6):
+        given = np.where(random.random(200) < share, 0, ids)
+        whole, parts = (read.find(given, lengths=x) for x in ([150, 50], pieces))
+        assert all((a == b).all() for a, b in zip(whole, parts, strict=True))
 
 
 def test_nothing_at_all_scores_0():

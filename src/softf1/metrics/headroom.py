@@ -13,6 +13,7 @@ when the number is chosen on other items.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,11 +23,11 @@ import numpy as np
 from softf1.metrics.counts import Floats, Ints, Mask, check_numbers, divide, ratios_of
 from softf1.metrics.crossfit import average_f
 from softf1.metrics.ranking import check_scores
-from softf1.metrics.spans import count_each_strict_ids
+from softf1.metrics.spans import SpanReader, count_each_strict_ids
 from softf1.metrics.thresholds import choose_micro
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -295,8 +296,8 @@ def sweep_outside(
     """One bias for O, judged by the spans that are exactly right.
 
     As the bias grows, the words of a sentence become O one after the other; its spans are counted
-    after each. Sentences do not touch each other, so that the changes of all of them, in the order
-    of the bias, give the counts at every value.
+    after each. Sentences, and pieces of them whose spans do not depend on each other, do not touch,
+    so that the changes of all of them, in the order of the bias, give the counts at every value.
 
     Args:
         logits: `(words, classes)`, sentence after sentence.
@@ -309,33 +310,52 @@ def sweep_outside(
         fold: The fold of each sentence.
     """
     _, margin, other = _against(logits, outside)
-    right, sizes = np.asarray(gold, np.int64), np.asarray(lengths, np.int64)
-    own = np.asarray(fold, np.int64)
-    count = partial(count_each_strict_ids, tags=tags, scheme=scheme)
+    right, sizes, own = (np.asarray(x, np.int64) for x in (gold, lengths, fold))
     now = np.zeros((int(own.max(initial=0)) + 1, 1, 3))
+    each = count_each_strict_ids(right, decided, lengths=sizes, tags=tags, scheme=scheme)
+    np.add.at(now[:, 0], own, each)
+    read = SpanReader(tags, scheme)
+    wanted = read.find(right, lengths=sizes)
+    end_at, label_at = np.zeros((2, len(right)), np.int64)
+    end_at[wanted.start], label_at[wanted.start] = wanted.end, wanted.label
+
+    def count(variants: Ints, words: Ints) -> Ints:
+        """Right and given spans `(pieces, variants, 2)` of tags `(pieces, variants, words)`."""
+        rows, width = variants.size // max(1, variants.shape[-1]), variants.shape[-1]
+        found = read.find(variants.ravel(), lengths=np.full(rows, width))
+        row, column = np.divmod(found.start, width)
+        start = words[row // variants.shape[1], column]
+        hit = (end_at[start] == start + found.end - found.start) & (label_at[start] == found.label)
+        made = [np.bincount(x, minlength=rows) for x in (row[hit], row)]
+        return np.stack(made, axis=-1).reshape(*variants.shape[:2], 2)
+
+    pieces = read.cut(other, lengths=sizes)
+    begins, ends = np.cumsum(pieces) - pieces, np.cumsum(sizes)
+    part_of = own[np.searchsorted(ends, begins, side="right")]
     start = np.zeros_like(now)
-    np.add.at(now[:, 0], own, count(right, decided, lengths=sizes))
-    at, part, change = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros((0, 3))]
-    ends = np.cumsum(sizes)
-    for first, last in _chunks(sizes * (sizes + 1)):
-        made: list[tuple[Ints, Ints]] = []
-        for sentence in range(first, last):
-            words = slice(ends[sentence] - sizes[sentence], ends[sentence])
-            rank = np.argsort(np.argsort(margin[words], kind="stable"))
-            steps = np.arange(sizes[sentence] + 1)[:, None]
-            variants = np.where(rank < steps, outside, other[words])
-            made.append((variants.ravel(), np.tile(right[words], len(steps))))
-            at.append(np.sort(margin[words]))
-        variants, wanted = (np.concatenate(column) for column in zip(*made, strict=True))
-        size = sizes[first:last]
-        counts = count(wanted, variants, lengths=np.repeat(size, size + 1))
-        begins = np.cumsum(size + 1) - size - 1
-        np.add.at(start[:, 0], own[first:last], counts[begins])
-        change.append(np.delete(np.diff(counts, axis=0), begins[1:] - 1, axis=0))
-        part.append(np.repeat(own[first:last], size))
-    fold_of = np.concatenate(part)
-    row = np.zeros((len(fold_of), 1), np.int64)
-    events = Events(start, np.concatenate(at), fold_of, row, np.concatenate(change)[:, None])
+    np.add.at(start[:, 0, 2], own, each[:, 0] + each[:, 2])
+    at, part, change = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros((0, 2))]
+    for width in np.unique(pieces).tolist():
+        every = np.flatnonzero(pieces == width)
+        many = max(1, BLOCK // (width * (width + 1)))
+        for some in np.split(every, range(many, len(every), many)):
+            words = begins[some, None] + np.arange(width)
+            rank = np.argsort(np.argsort(margin[words], axis=1, kind="stable"), axis=1)[:, None]
+            at.append(np.sort(margin[words], axis=1).ravel())
+            part.append(np.repeat(part_of[some], width))
+            blocks, step = [], max(1, BLOCK // (len(some) * width))
+            for low in range(0, width, step):  # from `low` words that are O to some more
+                flipped = np.arange(low, min(low + step, width) + 1)[:, None]
+                counts = count(np.where(rank < flipped, outside, other[words][:, None]), words)
+                blocks.append(np.diff(counts, axis=1))
+                if not low:
+                    np.add.at(start[:, 0, :2], part_of[some], counts[:, 0])
+            change.append(np.concatenate(blocks, axis=1).reshape(-1, 2))
+    start[:, 0] += start[:, 0, :1] * [0, -1, -1]  # from right, given and gold to tp, fp and fn
+    hits, given = np.concatenate(change).T
+    changes = np.stack([hits, given - hits, -hits], axis=-1)[:, None]
+    row = np.zeros((len(hits), 1), np.int64)
+    events = Events(start, np.concatenate(at), np.concatenate(part), row, changes)
     return sweep_events(events, now, score=micro_parts)
 
 
@@ -513,28 +533,37 @@ def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan])
     if len(right) == len(wanted) == len(given) or not wanted or not given:
         only = [(span, span) for span in sorted(right)]
         return SpanMatches(len(right), only, only, only)
-    start, end = (np.array([[span[k]] for span in given]) for k in (0, 1))
-    gold_start, gold_end = (np.array([span[k] for span in wanted]) for k in (0, 1))
-    same = np.array([[a[2] == b[2] for b in wanted] for a in given])
-    overlap = (start < gold_end) & (gold_start < end)
-    equal = (start == gold_start) & (end == gold_end)
+    starts, place = [start for start, _, _ in wanted], {span: i for i, span in enumerate(wanted)}
+    longest = max(end - start for start, end, _ in wanted)
+    same = {i: place[span] for i, span in enumerate(given) if span in place}
+    overlap, limits, equal = [], [], []
+    for start, end, label in given:
+        near = range(bisect_right(starts, start - longest), bisect_left(starts, end))
+        overlap.append([i for i in near if wanted[i][1] > start])
+        limits.append([i for i in overlap[-1] if wanted[i][2] == label])
+        equal.append([i for i in overlap[-1] if wanted[i][:2] == (start, end)])
     pairs = [
-        [(given[a], wanted[b]) for a, b in match_pairs(edges, first=equal & same)]
-        for edges in (equal, overlap & same, overlap)
+        [(given[a], wanted[b]) for a, b in match_pairs(edges, first=same)]
+        for edges in (equal, limits, overlap)
     ]
     return SpanMatches(len(right), *pairs)
 
 
-def match_pairs(edges: Mask, *, first: Mask) -> list[tuple[int, int]]:
-    """As many pairs (row, column) of `edges` as there can be, each row and column once.
+def match_pairs(
+    after: Sequence[Sequence[int]], *, first: Mapping[int, int]
+) -> list[tuple[int, int]]:
+    """As many pairs (row, column) as there can be, each row and column once.
 
-    Augmenting paths, from the pairs of `first`, none of which share a row or column.
+    Augmenting paths, from pairs that are known.
 
-    >>> match_pairs(np.array([[True, True], [True, False]]), first=np.zeros((2, 2), bool))
+    Args:
+        after: The columns that each row may have.
+        first: The column that some rows have at first, none of them twice.
+
+    >>> match_pairs([[0, 1], [0]], first={})
     [(0, 1), (1, 0)]
     """
-    after = [np.flatnonzero(row).tolist() for row in edges]
-    column_of = {int(row): int(column) for row, column in np.argwhere(first & edges)}
+    column_of = dict(first)
     row_of = {column: row for row, column in column_of.items()}
     for start in range(len(after)):
         if start in column_of:

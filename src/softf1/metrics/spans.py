@@ -141,10 +141,44 @@ class _TagSet:
     outside: int
 
 
-class _Spans(NamedTuple):
+class SpanArrays(NamedTuple):
+    """Spans of a stream of tokens: the first, the one after the last, and the label's number."""
+
     start: Ints
     end: Ints
     label: Ints
+
+
+class SpanReader:
+    """Reads the spans of streams of numbered tags, strictly.
+
+    >>> read = SpanReader(["O", "B-X", "I-X"], "BIO")
+    >>> spans = read.find([1, 2, 0, 1, 1], lengths=[4, 1])
+    >>> spans.start.tolist(), spans.end.tolist()
+    ([0, 3, 4], [2, 4, 5])
+    >>> read.cut([1, 2, 1, 1], lengths=[4]).tolist()
+    [2, 1, 1]
+    """
+
+    def __init__(self, tags: Sequence[str], scheme: str | Scheme):
+        """Takes the tag of each number, and their scheme."""
+        self._tags = _read_tags(tags, get_scheme(scheme))
+
+    def find(self, ids: ArrayLike, *, lengths: ArrayLike) -> SpanArrays:
+        """The spans of tags `(tokens,)`, sentence after sentence."""
+        return _find_spans(np.asarray(ids, np.int64), np.asarray(lengths, np.int64), self._tags)
+
+    def cut(self, ids: ArrayLike, *, lengths: ArrayLike) -> Ints:
+        """The lengths of pieces of sentences whose spans do not depend on each other.
+
+        They are cut where an O in between, or in place of any token, would change no other span.
+        """
+        given, table, outside = np.asarray(ids, np.int64), self._tags.neighbours, self._tags.outside
+        bits = STARTS | ENDS | CONTINUES
+        limit = (table[outside] & STARTS) | (table[:, [outside]] & ENDS)
+        free = ((table & bits) == limit)[given[:-1], given[1:]]
+        own = np.concatenate([np.flatnonzero(free) + 1, np.cumsum(np.append(0, lengths))])
+        return np.diff(np.unique(own))
 
 
 def _read_tags(tags: Iterable[str], scheme: Scheme) -> _TagSet:
@@ -211,7 +245,7 @@ def _count_streams(streams: Sequence[Ints], lengths: Ints, tag_set: _TagSet) -> 
 
 def _find_both(
     streams: Sequence[Ints], lengths: Ints, tag_set: _TagSet
-) -> tuple[_Spans, _Spans, Mask]:
+) -> tuple[SpanArrays, SpanArrays, Mask]:
     """Predicted spans, gold spans, and which predicted ones are right."""
     gold, predicted = (_find_spans(ids, lengths, tag_set) for ids in streams)
     # Spans of one stream do not overlap, so that a start has at most one end and label.
@@ -223,7 +257,7 @@ def _find_both(
     return predicted, gold, equal
 
 
-def _find_spans(ids: Ints, lengths: Ints, tag_set: _TagSet) -> _Spans:
+def _find_spans(ids: Ints, lengths: Ints, tag_set: _TagSet) -> SpanArrays:
     outside, table = tag_set.outside, tag_set.neighbours
     padded = np.concatenate([[outside], ids, [outside]])
     before, after = padded[:-1], padded[1:]  # step k leads from token k - 1 to token k
@@ -242,7 +276,7 @@ def _find_spans(ids: Ints, lengths: Ints, tag_set: _TagSet) -> _Spans:
     last = np.flatnonzero(breaks)[np.cumsum(breaks)[first]]  # the next break after the first token
     complete = (bits[last] & ENDS).astype(bool)
     first, last = first[complete], last[complete]
-    return _Spans(first, last, tag_set.label_of[ids[first]])
+    return SpanArrays(first, last, tag_set.label_of[ids[first]])
 
 
 def _check_equal(wanted: int, got: int, what: str) -> None:
