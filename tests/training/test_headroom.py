@@ -205,6 +205,23 @@ def test_a_crf_has_all_parts_of_spans(tmp_path):
     assert (found["missing"], found["unknown"]) == ([], "")
 
 
+def test_without_the_memory_to_measure_it_the_run_is_complete(tmp_path, monkeypatch):
+    made = []
+
+    def measure(*_, **__):
+        made.extend((tmp_path / "run/model").glob("*.safetensors"))
+        raise MemoryError
+
+    monkeypatch.setattr("softf1.training.run.measure_headroom", measure)
+    recipe = make_recipe({"kind": "classification"}, encoder={"name": "textcnn"})
+    result = train_run(recipe, tmp_path / "run", data=make_data("classification"), quiet=True)
+    assert len(made) == 1  # the model was there before
+    said = "there was not enough memory to measure the headroom; softf1 headroom tries again"
+    assert said in result["warnings"]
+    assert said in json.loads((tmp_path / "run/result.json").read_text("utf-8"))["warnings"]
+    assert not (tmp_path / "run/headroom.json").exists()
+
+
 def test_what_the_saved_model_decides_is_what_counts(tmp_path):
     """With thresholds tuned on dev, the score as decided is the tuned one."""
     recipe = make_recipe(

@@ -214,7 +214,6 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
         tuned = {
             name: _score(trainer, task, name, own, ".tuned").scores for name, own in logits.items()
         }
-    _write_headroom(trainer, task, logits)
     trainer.state.evaluate_seconds += monotonic() - start
     scores = {name: own.scores for name, own in plain.items()}
     result = describe_result(trainer, scores=scores, tuned=tuned, collapsed=collapsed)
@@ -228,7 +227,13 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
         recipe=trainer.recipe,
         result=result,
     )
-    return result
+    try:
+        _write_headroom(trainer, task, logits)
+    except MemoryError:  # the model is worth more
+        trainer.monitor.warnings.append(
+            "there was not enough memory to measure the headroom; softf1 headroom tries again"
+        )
+    return {**result, "warnings": trainer.monitor.warnings}
 
 
 def _is_finite(logits: Logits) -> bool:
