@@ -80,6 +80,34 @@ def test_three_labels_have_a_bias_and_a_second_guess():
     assert by_title(found, "The right one of the two").counts == {"mended": 1}
 
 
+def test_a_label_that_was_left_out_is_none():
+    task = make_task("classification", labels=("no", "yes"))
+    lines = [
+        text_line(0, ["yes"], "yes", no=0.1, yes=0.9),
+        text_line(1, ["yes"], None, no=0.4, yes=0.6),  # below its bar
+        text_line(2, ["no"], None, no=0.6, yes=0.4),
+    ]
+    found = task.headroom(lines)
+    assert found.decided == pytest.approx(2 / 3)  # tp 1, fn 1
+    assert wins(found)["a better decision"] == pytest.approx(1 / 3)
+    assert by_title(found, "One threshold, best").examples[0]["found"] == "–"
+
+
+@pytest.mark.parametrize(("metric", "decided"), [("accuracy", 1 / 4), ("macro_f1", 1 / 3)])
+def test_of_three_labels_one_that_was_left_out_is_none(metric, decided):
+    task = make_task("classification", labels=("a", "b", "c"), metric=metric)
+    rows, golds = np.eye(3)[[0, 1, 2, 2]] * 0.7 + 0.1, ["a", "b", "c", "c"]
+    shares = [dict(zip("abc", row, strict=True)) for row in rows.tolist()]
+    given = ["a", None, None, None]
+    made = enumerate(zip(golds, given, shares, strict=True))
+    lines = [text_line(i, [gold], label, **own) for i, (gold, label, own) in made]
+    found = task.headroom(lines)
+    assert found.decided == pytest.approx(decided)
+    assert by_title(found, "One bias, for c, best").score == 1
+    assert by_title(found, "One bias, for c, best").examples[0]["found"] == "–"
+    assert by_title(found, "The right one of the two").counts == {"mended": 3}
+
+
 def tag_line(number, words, gold, tags, confidence=None):
     sure = confidence or [0.9] * len(tags.split())
     return {

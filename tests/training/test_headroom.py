@@ -222,6 +222,19 @@ def test_without_the_memory_to_measure_it_the_run_is_complete(tmp_path, monkeypa
     assert not (tmp_path / "run/headroom.json").exists()
 
 
+def test_labels_that_were_left_out_are_read_from_predictions(tmp_path, capsys):
+    target = {"target": {"person": "precision>=0.6"}}
+    recipe = make_recipe({"kind": "classification"}, encoder={"name": "textcnn"}, evaluate=target)
+    result = train_run(recipe, tmp_path / "run", data=make_data("classification"), quiet=True)
+    (tmp_path / "run/headroom.json").unlink()
+    path = tmp_path / "run/predictions.dev.tuned.jsonl"  # of files only dev is known
+    lines = [json.loads(line) | {"label": None} for line in path.read_text("utf-8").splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    (tmp_path / "run/model/model.safetensors").unlink()
+    assert result["tuned"]
+    assert ask(tmp_path / "run", capsys)["decided"] == 0
+
+
 def test_what_the_saved_model_decides_is_what_counts(tmp_path):
     """With thresholds tuned on dev, the score as decided is the tuned one."""
     recipe = make_recipe(

@@ -243,7 +243,7 @@ def sweep_bias(
     Args:
         logits: `(items, classes)`.
         gold: The right class of each item, `(items,)`; one beyond the classes is never given.
-        decided: The class that was given, `(items,)`.
+        decided: The class that was given, `(items,)`; −1 for none.
         index: The class with the bias.
         fold: The fold of each item, `(items,)`.
         macro: Whether the mean F1 of classes counts; else the share of right items.
@@ -251,7 +251,7 @@ def sweep_bias(
     values, margin, other = _against(logits, index)
     right, given = np.asarray(gold, np.int64), np.asarray(decided, np.int64)
     own = np.asarray(fold, np.int64)
-    classes = max(values.shape[1], int(right.max(initial=0)) + 1)
+    classes = max(values.shape[1], *(int(x.max(initial=0)) + 1 for x in (right, given)))
     count = partial(_count_given, right, own, classes)
     start, now = count(other), count(given)
     row = np.stack([other, np.full_like(other, index)], axis=1)  # the class before and after
@@ -274,11 +274,12 @@ def _against(logits: ArrayLike, index: int) -> tuple[Floats, Floats, Ints]:
 
 
 def _count_given(right: Ints, fold: Ints, classes: int, given: Ints) -> Floats:
-    """Counts `(folds, classes, 3)` of one class an item."""
+    """Counts `(folds, classes, 3)` of one class an item; −1 is none."""
     table = np.zeros((int(fold.max(initial=0)) + 1, classes, 3))
     hit = right == given
     np.add.at(table, (fold, right, np.where(hit, 0, 2)), 1)
-    np.add.at(table[..., 1], (fold[~hit], given[~hit]), 1)
+    wrong = ~hit & (given >= 0)
+    np.add.at(table[..., 1], (fold[wrong], given[wrong]), 1)
     return table
 
 

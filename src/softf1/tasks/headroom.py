@@ -196,6 +196,7 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
     """Parts of labels of texts, from the probabilities of the lines."""
     golds = [tuple(line["gold"]) for line in lines]
     given = [tuple(line["labels"]) if "labels" in line else (line["label"],) for line in lines]
+    given = [() if labels == (None,) else labels for labels in given]  # left out below its bar
     unseen = sorted({x for labels in golds for x in labels} - set(task.labels))
     place = {label: i for i, label in enumerate((*task.labels, *unseen))}
     scores = np.array(
@@ -206,8 +207,11 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
     metric, positive = task.primary_metric, task.positive_label
     if not task.multi_label and (positive is None or metric != "f1"):
         logits = np.log(np.maximum(scores, np.finfo(float).tiny))
-        ids = right.argmax(1), now.argmax(1)
-        return _measure_classes(lines, logits, *ids, labels=[*place], fold=fold, metric=metric)
+        # No label is no class at all, but a wrong one where right ones are counted of all items.
+        nothing = len(place) if metric == "accuracy" else -1
+        ids = right.argmax(1), np.where(now.any(1), now.argmax(1), nothing)
+        named = [*place, "–"]
+        return _measure_classes(lines, logits, *ids, labels=named, fold=fold, metric=metric)
     macro = metric == "macro_f1"
     kept = [*place.values()] if positive is None else [place[positive]]
     known = [i for i in kept if i < len(task.labels)]
@@ -303,7 +307,7 @@ def _measure_classes(
 def _score_classes(gold: Ints, given: Ints, classes: int, *, macro: bool) -> float:
     table = np.zeros((classes, 3))
     hit = gold == given
-    for column, ids in enumerate((gold[hit], given[~hit], gold[~hit])):
+    for column, ids in enumerate((gold[hit], given[~hit & (given >= 0)], gold[~hit])):
         np.add.at(table[:, column], ids, 1)
     return float((macro_f if macro else micro_f)(table))
 

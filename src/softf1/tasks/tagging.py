@@ -460,8 +460,8 @@ class Tagging(TextTask):
             long = int((np.diff(at) > LONG).sum())
             cut = f"some biases for the {long:,} sentences of more than {LONG} words"
             missing = [cut] * (long > 0)
-        how = {"labels": self.labels, "outside": OUTSIDE, "scheme": scheme, "decode": decode}
-        best, tags = sweep_tags(lines, rows, **how)
+        sweep = partial(sweep_tags, labels=self.labels, outside=OUTSIDE, scheme=scheme)
+        best, tags = sweep(lines, rows, decode=decode)
         then = [read_sentence(line, own, scheme) for line, own in zip(lines, tags, strict=True)]
         return measure_spans(sentences, best, what=what, then=then, missing=missing)
 

@@ -324,6 +324,6 @@ def decode_biased(
     owner = np.repeat(np.arange(len(sizes)), sizes)
     before, starts, ends = _look_back(tags, begins, emissions.shape[1])
     score = emissions[ranges(at[sentences], sizes), tags] + moves[before, tags]
-    total = np.bincount(owner, score, minlength=len(sizes))
+    total = np.bincount(owner, score, minlength=len(sizes)).astype(np.float64)
     total[owner[starts]] += moves[tags[ends - 1], -1]
     return tags, total
