@@ -263,6 +263,22 @@ def test_answers_of_several_spans_have_no_list():
     assert wins(found) == pytest.approx({"right boundaries": 0.5})
 
 
+def test_an_answer_of_several_spans_that_is_given_is_one_of_the_choices():
+    """A perfect choice loses nothing of a right answer, and no threshold does."""
+    both = {"answers": ["cat", "dog"], "gold": [["cat", "dog"]]}
+    lines = [
+        answer_line(0, [], "cat", null=-3.0) | both,
+        answer_line(1, ["tree"], "tree", null=1.0, answer="") | {"answers": []},  # held back
+    ]
+    how = {"several": True, "no_answer": True, "rules": "quoref", "positions": "sigmoid"}
+    found = make_task("qa", **how).headroom(lines)
+    assert found.decided == 0.5
+    assert wins(found)["a better decision"] == 0.5
+    assert by_title(found, "One no-answer threshold, best").score == 1
+    alone = make_task("qa", **how).headroom(lines[:1])
+    assert wins(alone)["a better decision"] == 0
+
+
 def test_queries_about_one_sentence_are_one():
     def line(words, label, gold, spans, confidence):
         known = {"id": "1", "words": words.split(), "label": label, "gold": gold}

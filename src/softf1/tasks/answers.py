@@ -238,7 +238,9 @@ class AnswerTask(TextTask):
             return make_part(title, _mean(better), _mean(now), **more)
 
         if self.no_answer:
-            raw = np.array([score(line, line["text"]) for line in lines])
+            # Of an answer of several spans that was held back, only the best span is known.
+            answered = np.array([bool(line["answer"]) for line in lines], bool)
+            raw = np.where(answered, now, [score(line, line["text"]) for line in lines])
             empty = np.array([score(line, "") for line in lines])
             null = np.array([_number(line["null_score"]) for line in lines])
             best = _sweep_null([line["context"] for line in lines], now, raw, empty, null)
