@@ -9,6 +9,7 @@ from softf1.cli.main import main
 from softf1.reports.headroom import draw_headroom, make_examples, read_run_headroom, say_summary
 from softf1.reports.page import make_context
 from softf1.reports.study import group_runs, read_study
+from softf1.tasks import make_task
 
 
 def content(decided, bias, *, split="test"):
@@ -68,6 +69,15 @@ def test_the_sentence_says_what_nobody_knows(runs):
         (path / "headroom.json").write_text(json.dumps(known))
     said = "not known: spans that a head refuses are not kept."
     assert say_summary(read(runs)[1]).endswith(said)
+
+
+def test_the_sentence_says_that_there_is_nothing_to_find(runs):
+    empty = make_task("classification", labels=("no", "yes")).headroom([]).to_json()
+    for path in runs:
+        (path / "headroom.json").write_text(json.dumps(empty | {"split": "test"}))
+    study, found = read(runs)
+    assert say_summary(found) == "With ce, there is nothing to find in these examples."
+    assert draw_headroom(study, found).views[0][1][0]["text"] == ["0.0"]
 
 
 def test_examples_are_in_a_table_and_their_text_is_text(runs, tmp_path):

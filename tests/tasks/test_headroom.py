@@ -303,6 +303,25 @@ def test_queries_about_one_sentence_are_one():
     assert "a better decision" not in wins(found)
 
 
+def test_where_there_is_nothing_to_find_nothing_is_won():
+    nothing = "there is nothing to find in these examples"
+    found = [
+        make_task("tagging", labels=TAGS, spans="BIO").headroom(
+            [tag_line(0, "so it is", "O O O", "O B-PER O")]
+        ),
+        make_task("classification", labels=("no", "yes")).headroom(
+            [text_line(0, ["no"], "yes", no=0.2, yes=0.8)]
+        ),
+        make_task("classification", multi_label=True, labels=("a", "b")).headroom(
+            [text_line(0, [], ["a"], a=0.6, b=0.1)]
+        ),
+    ]
+    for one in found:
+        assert (one.decided, one.summary(), wins(one)) == (0, nothing, {})
+        assert one.average_precision is None
+        assert [step.score for step in one.steps] == [0]
+
+
 def test_no_predictions_at_all():
     found = make_task("classification", labels=("no", "yes")).headroom([])
     assert found.decided == 0
@@ -310,8 +329,8 @@ def test_no_predictions_at_all():
 
 
 def test_it_is_ready_for_json():
-    part = Gain(title="x", score=1.0, gain=0.5, wins="luck")
+    part = Gain(title="x", score=1.0, gain=0.5, wins="a bit of luck")
     content = Headroom(metric="f1", decided=0.5, parts=[part], steps=[]).to_json()
     assert content["schema"] == 1
-    assert content["summary"] == "luck wins at most 50.0"
+    assert content["summary"] == "a bit of luck wins at most 50.0"
     assert content["parts"][0]["title"] == "x"

@@ -188,6 +188,14 @@ def test_a_file_and_a_part_are_not_asked_for_at_once(run, capsys):
     assert "--data or --split" in capsys.readouterr().err
 
 
+def test_a_file_with_nothing_to_find_is_said_to_be_one(run, tmp_path, capsys):
+    (tmp_path / "plain.txt").write_text("so O\nit O\nis O\n", "utf-8")
+    assert main(["headroom", str(run), "--data", str(tmp_path / "plain.txt")]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("f1 on this file, 1 example\n")
+    assert out.endswith("\nThere is nothing to find in these examples.\n")
+
+
 def test_a_file_that_is_not_there_is_an_error(run, capsys):
     assert main(["headroom", str(run), "--data", "none.txt"]) == 2
     assert "none.txt" in capsys.readouterr().err

@@ -34,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
 def print_headroom(headroom: Mapping[str, Any], *, examples: bool) -> None:
     """Prints the table of parts, the sentence, and what is missing."""
     where = headroom["split"] or "this file"
-    print(printable(f"{headroom['metric']} on {where}, {headroom['examples']:,} examples") + "\n")
+    count = headroom["examples"]
+    many = f"{count:,} example{'' if count == 1 else 's'}"
+    print(printable(f"{headroom['metric']} on {where}, {many}") + "\n")
     rows = [
         [printable(part["title"]), f"{100 * part['score']:.2f}", f"{100 * part['gain']:+.2f}"]
         for part in headroom["parts"]
@@ -54,6 +56,7 @@ def print_headroom(headroom: Mapping[str, Any], *, examples: bool) -> None:
             line = "{}: {} → {} | {}".format(*map(one.get, ("id", "found", "gold", "text")))
             print(f"  {printable(line)}")
     summary = printable(headroom["summary"])
-    print(f"\n{summary[0].upper()}{summary[1:]}. All in hindsight, on the same examples.")
+    more = " All in hindsight, on the same examples." if len(headroom["parts"]) > 1 else ""
+    print(f"\n{summary[:1].upper()}{summary[1:]}.{more}")
     for text in headroom["missing"]:
         print(f"missing: {printable(text)}")

@@ -39,6 +39,7 @@ BLOCK = 1_000_000
 """Events, and tokens, that are in memory at once."""
 DIGITS = 10
 """Scores that differ by less are equal."""
+NOTHING = "there is nothing to find in these examples"
 LIMIT = 100.0
 """The largest bias that is tried for sequences; nobody wants odds of e^100."""
 LONG = 700
@@ -499,9 +500,16 @@ def say_gains(gains: Sequence[tuple[str, float]], unknown: str = "") -> str:
 
     >>> say_gains([("a better decision", 0.008), ("a better ranking", 0.142)])
     'a better decision wins at most 0.8, a better ranking 14.2'
+    >>> say_gains([("right labels", 0.02)])
+    'right labels win at most 2.0'
+    >>> say_gains([])
+    'there is nothing to find in these examples'
     """
+    if not gains:
+        return NOTHING
     (first, most), *others = [(wins, 100 * gain) for wins, gain in gains]
-    said = [f"{first} wins at most {most:.1f}", *(f"{wins} {gain:.1f}" for wins, gain in others)]
+    verb = "wins" if first.startswith("a ") else "win"
+    said = [f"{first} {verb} at most {most:.1f}", *(f"{wins} {gain:.1f}" for wins, gain in others)]
     more = f"; what a better decision or ranking wins is not known: {unknown}" if unknown else ""
     return ", ".join(said) + more
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from softf1.metrics.counts import name_score
-from softf1.metrics.headroom import say_gains
+from softf1.metrics.headroom import NOTHING, say_gains
 from softf1.reports.figures import Column, Figure, Table, Trace, axis, columns, plain, rows_of
 from softf1.reports.reading import number, objects_of, read_object
 from softf1.reports.study import Group, Study, mean_of
@@ -46,7 +46,7 @@ def say_summary(headroom: dict[str, list[Content]]) -> str:
     gains = [(name, _mean(runs, "wins", name, "gain")) for name in wins]
     known = [(name, gain) for name, gain in gains if gain is not None]
     if not known:
-        return ""
+        return f"With {label}, {NOTHING}." if runs[0].get("summary") == NOTHING else ""
     unknown = runs[0].get("unknown")
     said = say_gains(known, unknown if isinstance(unknown, str) else "")
     return f"With {label}, in points of a hundred, {said}."

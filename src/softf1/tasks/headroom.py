@@ -127,6 +127,11 @@ def make_headroom(
     return Headroom(metric=metric, decided=decided, parts=[first, *parts], steps=way, **more)
 
 
+def find_nothing(metric: str) -> Headroom:
+    """There is nothing to find, so that nothing can be gained."""
+    return make_headroom(metric, 0.0, [], [])
+
+
 def name_example(
     line: Mapping[str, Any], *, found: Any, gold: Any, text: str | None = None
 ) -> dict[str, str]:
@@ -214,6 +219,8 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
         return _measure_classes(lines, logits, *ids, labels=named, fold=fold, metric=metric)
     macro = metric == "macro_f1"
     kept = [*place.values()] if positive is None else [place[positive]]
+    if not right[:, kept].any():
+        return find_nothing("macro_f1" if macro else "f1")
     known = [i for i in kept if i < len(task.labels)]
     padded = np.full(right.shape, -np.inf)
     padded[:, : len(task.labels)] = scores
@@ -415,6 +422,8 @@ def measure_spans(
         missing: What could not be computed.
         unknown: Why the number could not be moved to where it may be best.
     """
+    if not any(one.gold for one in sentences):
+        return find_nothing("f1")
     scores, perfect = perfect_spans(sentences)
     after = sentences if then is None else then
     steps: list[Stage] = []
