@@ -71,6 +71,14 @@ def test_the_sentence_says_what_nobody_knows(runs):
     assert say_summary(read(runs)[1]).endswith(said)
 
 
+def test_the_sentence_says_that_it_is_about_another_score(runs):
+    for path in runs:
+        other = content(0.5, 0.6) | {"primary_metric": "accuracy"}
+        (path / "headroom.json").write_text(json.dumps(other))
+    said = "With ce, in points of a hundred of F1, not of accuracy, a better decision wins"
+    assert say_summary(read(runs)[1]).startswith(said)
+
+
 def test_the_sentence_says_that_there_is_nothing_to_find(runs):
     empty = make_task("classification", labels=("no", "yes")).headroom([]).to_json()
     for path in runs:

@@ -243,6 +243,20 @@ def test_labels_that_were_left_out_are_read_from_predictions(tmp_path, capsys):
     assert ask(tmp_path / "run", capsys)["decided"] == 0
 
 
+def test_the_line_says_that_the_run_has_another_metric(tmp_path, capsys):
+    evaluate = {"metric": "accuracy"}
+    recipe = make_recipe({"kind": "classification"}, encoder={"name": "textcnn"}, evaluate=evaluate)
+    train_run(recipe, tmp_path / "run", data=make_data("classification"), quiet=True)
+    found = json.loads((tmp_path / "run/headroom.json").read_text("utf-8"))
+    assert (found["metric"], found["primary_metric"]) == ("f1", "accuracy")
+    said = "examples; the primary metric of the run is accuracy\n"
+    assert main(["headroom", str(tmp_path / "run")]) == 0
+    assert said in capsys.readouterr().out
+    (tmp_path / "run/headroom.json").unlink()  # again, from predictions
+    assert main(["headroom", str(tmp_path / "run")]) == 0
+    assert said in capsys.readouterr().out
+
+
 def test_what_the_saved_model_decides_is_what_counts(tmp_path):
     """With thresholds tuned on dev, the score as decided is the tuned one."""
     recipe = make_recipe(

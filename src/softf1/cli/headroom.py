@@ -36,7 +36,9 @@ def print_headroom(headroom: Mapping[str, Any], *, examples: bool) -> None:
     where = headroom["split"] or "this file"
     count = headroom["examples"]
     many = f"{count:,} example{'' if count == 1 else 's'}"
-    print(printable(f"{headroom['metric']} on {where}, {many}") + "\n")
+    primary = headroom.get("primary_metric", headroom["metric"])
+    other = "" if primary == headroom["metric"] else f"; the primary metric of the run is {primary}"
+    print(printable(f"{headroom['metric']} on {where}, {many}{other}") + "\n")
     rows = [
         [printable(part["title"]), f"{100 * part['score']:.2f}", f"{100 * part['gain']:+.2f}"]
         for part in headroom["parts"]

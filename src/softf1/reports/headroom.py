@@ -49,7 +49,10 @@ def say_summary(headroom: dict[str, list[Content]]) -> str:
         return f"With {label}, {NOTHING}." if runs[0].get("summary") == NOTHING else ""
     unknown = runs[0].get("unknown")
     said = say_gains(known, unknown if isinstance(unknown, str) else "")
-    return f"With {label}, in points of a hundred, {said}."
+    metric, primary = runs[0].get("metric"), runs[0].get("primary_metric")
+    other = isinstance(primary, str) and primary != metric
+    of = f" of {name_score(str(metric))}, not of {name_score(str(primary))}," if other else ""
+    return f"With {label}, in points of a hundred{of or ','} {said}."
 
 
 def _mean(runs: list[Content], key: str, name: str, column: str) -> float | None:

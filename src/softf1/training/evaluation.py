@@ -161,16 +161,32 @@ def write_predictions(
 
 
 def measure_headroom(
-    task: Task, logits: Logits, features: Features, examples: Sequence[Any], *, split: str | None
+    task: Task,
+    logits: Logits,
+    features: Features,
+    examples: Sequence[Any],
+    *,
+    split: str | None,
+    primary: str,
 ) -> dict[str, Any]:
-    """Measures the headroom of a model on some examples; its task must have `headroom`."""
+    """Measures the headroom of a model on some examples; its task must have `headroom`.
+
+    Args:
+        task: The task, with what was learned.
+        logits: Of the examples.
+        features: The encoded examples.
+        examples: The examples.
+        split: Where they are from; None for another file.
+        primary: The primary metric of the run, which may be another one than that of the headroom.
+    """
     predictions = task.decode(logits, features, examples)
     lines = [
         json.loads(format_line(task, one, own))
         for one, own in zip(examples, predictions, strict=True)
     ]
     measured = task.headroom(lines, logits, features, examples).to_json()
-    return {**measured, "split": split, "examples": len(examples)}
+    known = {"split": split, "examples": len(examples), "primary_metric": primary}
+    return {**measured, **known}
 
 
 def write_headroom(folder: Path, content: dict[str, Any]) -> None:

@@ -108,7 +108,13 @@ def _compute(run: Path | str, *, device: Any = "cpu", **which: Any) -> dict[str,
     _, part, examples, _ = read_labelled(run, task, **which)
     features = task.encode(examples, tokenizer)
     logits = predict_logits(model.to(device), task, features, tokenizer, device=device, **how)
-    return measure_headroom(task, logits, features, examples, split=part)
+    primary = _primary_metric(Path(run), task)
+    return measure_headroom(task, logits, features, examples, split=part, primary=primary)
+
+
+def _primary_metric(folder: Path, task: Any) -> str:
+    recipe = find_recipe(folder)
+    return str((recipe and recipe.eval.metric) or task.primary_metric)
 
 
 def _judged(folder: Path) -> str:
@@ -143,4 +149,5 @@ def _from_predictions(
             f"wanted predictions of task {task.kind}, got {reason}", path=path
         ) from wrong
     missing = [*measured["missing"], f"from {path.name} alone, since {error}"]
-    return {**measured, "split": part, "examples": len(lines), "missing": missing}
+    known = {"split": part, "examples": len(lines), "missing": missing}
+    return {**measured, **known, "primary_metric": _primary_metric(folder, task)}

@@ -245,7 +245,8 @@ def _write_headroom(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> 
     name, own = list(logits.items())[-1]
     features, examples = trainer.datasets.features[name], trainer.datasets.examples[name]
     if _is_finite(own) and hasattr(task, "headroom"):
-        headroom = measure_headroom(task, own, features, examples, split=name)
+        which = {"split": name, "primary": trainer.metric}
+        headroom = measure_headroom(task, own, features, examples, **which)
         write_headroom(trainer.folder, headroom)
 
 
