@@ -121,6 +121,25 @@ def test_transformers_decides_the_same(target, tmp_path, bert):
     assert labels_of_pipeline(tmp_path / "run/model", task, data["test"]) == wanted
 
 
+def test_a_threshold_is_scored_without_abstaining(tmp_path, capsys):
+    """With bars it is scored with it, which is tested above."""
+    files = {}
+    for name, own in make_data("classification", sizes=SIZES).items():
+        path = tmp_path / f"{name}.tsv"
+        path.write_text("".join(f"{x.labels[0]}\t{x.text}\n" for x in own), "utf-8")
+        files[name] = str(path)
+    target = {"target": "precision>=0.6"}
+    cnn = {"name": "textcnn"}
+    recipe = make_recipe({"kind": "classification", **files}, encoder=cnn, evaluate=target)
+    result = train_run(recipe, tmp_path / "run", quiet=True)
+    assert load_model(tmp_path / "run").task.thresholds
+    scores = {}
+    for words in ([], ["--abstain"]):
+        assert main(["evaluate", str(tmp_path / "run"), "--json", *words]) == 0
+        scores[bool(words)] = json.loads(capsys.readouterr().out)["scores"]
+    assert result["tuned"]["test"] == scores[False] != scores[True]
+
+
 @pytest.mark.parametrize("kind", ["qa", "mrc_ner", "span_ner", "pairs"])
 def test_every_other_task_gets_there(kind, tmp_path, bert):
     result = train(
@@ -131,12 +150,50 @@ def test_every_other_task_gets_there(kind, tmp_path, bert):
     assert set(result["tuned"]) == {"dev", "test"}
 
 
+def test_a_bias_is_printed_and_on_the_card_and_in_the_report(tmp_path):
+    result = train(tmp_path / "run", "cost:fp=1,fn=5", train={"epochs": 4.0})
+    (point,) = result["operating_points"]
+    assert (point["what"], point["reached"]) == ("bias of O", None)
+    said = f"for cost:fp=1,fn=5, a bias of O of {point['threshold']:.6g} is best on dev: precision"
+    assert said in format_result(result, tmp_path)
+    card = (tmp_path / "run/model/README.md").read_text("utf-8")
+    assert f"| all | `cost:fp=1,fn=5` | bias of O {point['threshold']:.4g} |" in card
+    pytest.importorskip("plotly")
+    from softf1.reports import write_report
+
+    page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text("utf-8")
+    assert "cost:fp=1,fn=5 (bias of O)" in page
+
+
 def test_f1_is_the_tuning_of_today(tmp_path):
     data = make_data(sizes=SIZES)
     for name, own in (("a", {"tune": True}), ("b", {"target": "f1"})):
         train_run(make_recipe(evaluate=own), tmp_path / name, data=data, quiet=True)
     for name in ("predictions.dev.tuned.jsonl", "model/model.safetensors", "model/softf1.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["tagging", "span_ner", "mrc_ner", "qa", "pairs"])
+def test_equal_targets_choose_the_same(kind, tmp_path, bert):
+    """Also where there is nothing to tune: spans have a least confidence, with a point."""
+    tasks = {}
+    for target in ("f1", "f1.0"):
+        encoder = {} if kind == "tagging" else {"encoder": {"name": str(bert)}}
+        result = train(tmp_path / target, target, kind, train={"max_steps": 2}, **encoder)
+        tasks[target] = load_model(tmp_path / target).task
+        spans = kind in ("span_ner", "mrc_ner")
+        assert bool(tasks[target].bars) == spans
+        assert ("operating_points" in result) == (kind != "qa")
+    assert tasks["f1"] == tasks["f1.0"]
+
+
+@pytest.mark.parametrize("target", ["f1", "f1.0"])
+def test_a_crf_has_nothing_to_tune_for_equal_targets(target, tmp_path):
+    task = {"kind": "tagging", "decoder": "crf"}
+    recipe = make_recipe(task, train={"max_steps": 1}, evaluate={"target": target})
+    check_recipe(recipe)
+    result = train_run(recipe, tmp_path, data=make_data(sizes=SIZES), quiet=True)
+    assert "tuned" not in result
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
+from softf1.metrics.schemes import count_nested
 from softf1.models.encoders import Head
 from softf1.tasks.base import (
     DIGITS,
@@ -32,7 +33,14 @@ from softf1.tasks.sentences import (
     window_tokens,
     word_places,
 )
-from softf1.tasks.spans import Candidates, Scored, SpanTask, keep_flat, predict_spans
+from softf1.tasks.spans import (
+    Candidates,
+    Scored,
+    SpanTask,
+    keep_flat,
+    mark_unsound,
+    predict_spans,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,6 +56,8 @@ if TYPE_CHECKING:
 
 WINDOW = ("first", "end", "before")
 """The words of a window, and where the window before it ends."""
+KEPT = 128
+"""Of the spans of a window that are not predicted, so many are known to `headroom`."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +142,15 @@ class SpanNer(SpanTask):
         more = f"{long:,} spans have more than {self.max_span} words (task.max_span): never found"
         cut = f"{lost:,} spans are whole in no window of their sentence: never found; try"
         cut += " a larger task.overlap or task.max_length"
-        return super().notes(features) + [more] * (long > 0) + [cut] * (lost > 0)
+        notes = super().notes(features) + [more] * (long > 0) + [cut] * (lost > 0)
+        return notes + self.describe_nested(count_nested(map(tuple, features["gold"].tolist())))
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a head that judges spans."""
         from softf1.models.spans import SpanNer as Model
 
-        options |= {"classes": len(self.labels), "max_span": self.max_span}
+        sizes = {"classes": len(self.labels), "max_span": self.max_span}
+        options |= {**sizes, "labels": self.labels}
         return Model.build(encoder, tokenizer, **options)
 
     def heads(self, model: Any) -> dict[str, Head]:
@@ -186,13 +198,13 @@ class SpanNer(SpanTask):
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans that are likelier than not, and the likeliest others: item, place and logit.
 
-        Of each window as many spans as it has columns are kept, and the gold ones, so that
-        `headroom` can lower the threshold.
+        Of each window the `KEPT` likeliest spans are kept, and the gold ones, so that `headroom`
+        can lower the threshold.
         """
         found, target = logits["spans"].detach(), batch.targets["spans"]
         judged = target != IGNORE
         flat = found.masked_fill(~judged, -torch.inf).flatten(1)
-        best = flat.topk(min(found.shape[1], flat.shape[1])).indices
+        best = flat.topk(min(KEPT, flat.shape[1])).indices
         near = torch.zeros_like(judged).flatten(1).scatter_(1, best, value=True).view_as(judged)
         kept = judged & ((found > 0) | near | (target == 1))
         row, start, length, label = (place.cpu().numpy() for place in kept.nonzero().T)
@@ -204,6 +216,7 @@ class SpanNer(SpanTask):
             "end": start + length + 1,
             "label": label,
             "score": found[kept].float().cpu().numpy(),
+            "sound": mark_unsound(found, len(batch.items)),
         }
 
     def decode(

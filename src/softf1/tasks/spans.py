@@ -13,6 +13,7 @@ from softf1.tasks.headroom import Headroom, Sentence, list_units, measure_spans,
 from softf1.tasks.rows import TextTask
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from softf1.metrics.operating import Units
@@ -28,10 +29,12 @@ class SpanTask(TextTask):
     """Spans of words that a model finds likelier than not; they may overlap.
 
     Attributes:
+        nested: Whether spans may overlap.
         not_kept: Which spans a looser threshold would need, and are not there.
         limits: Sentences of the model card.
     """
 
+    nested: bool
     not_kept: ClassVar[str]
     limits: ClassVar[tuple[str, ...]] = ()
 
@@ -39,6 +42,7 @@ class SpanTask(TextTask):
     reads_words = True
     head = "none"
     softmax = False
+    bars_for_f1 = True
 
     def rule(self) -> str:
         """How spans are chosen, after the words "A span", for the model card."""
@@ -68,6 +72,11 @@ class SpanTask(TextTask):
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
         """What the model returns: logits by key."""
         return dict(output)
+
+    def describe_nested(self, count: int) -> list[str]:
+        """A note about gold spans that overlap, if only flat ones are predicted."""
+        said = f"{count:,} spans overlap another one; predictions never do: set task.nested = true"
+        return [said] if count and not self.nested else []
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Only the spans that reach the bar of their label."""
@@ -116,6 +125,17 @@ class SpanTask(TextTask):
         ]
         best, then = sweep_confidence(sentences, tried)
         return measure_spans(sentences, best, what="One threshold for spans", then=then)
+
+
+def mark_unsound(logits: Tensor, items: int) -> NDArray[Any]:
+    """0 for each item, NaN where a logit is not finite, which no span that is kept would show.
+
+    >>> import torch
+    >>> mark_unsound(torch.tensor([[1.0, -2.0], [float("nan"), 0.0]]), 2)
+    array([ 0., nan], dtype=float32)
+    """
+    rows: NDArray[Any] = (0 * logits.detach().float().flatten(1)).sum(1).cpu().numpy()
+    return rows[:items] + 0.0
 
 
 def predict_spans(found: Iterable[tuple[Any, float]]) -> Prediction:

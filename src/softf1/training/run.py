@@ -206,7 +206,7 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
         )
     elif targets is not None and not untunable(trainer.recipe, task):
         dev = logits["dev"], trainer.datasets.features["dev"], trainer.datasets.examples["dev"]
-        if trainer.recipe.eval.target in (None, "f1"):
+        if trainer.recipe.eval.target is None or not hasattr(task, "operate"):
             task = task.tune(*dev)
         else:
             task, points = task.operate(*dev, targets)
@@ -310,6 +310,7 @@ def describe_result(
 def _score(trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = "") -> Evaluated:
     examples = trainer.datasets.examples[name]
     predictions = task.decode(logits, trainer.datasets.features[name], examples)
+    # Without bars it is a threshold or a bias that decides, and every text keeps its label.
     if getattr(task, "bars", {}):
         predictions = [task.abstain(one) for one in predictions]
     path = trainer.folder / f"predictions.{name}{kind}.jsonl"
