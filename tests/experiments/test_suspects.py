@@ -274,3 +274,11 @@ def test_the_command_prints_the_first_suspects_and_where_the_files_are(texts, ca
 def test_words_are_joined_as_they_are_written():
     assert join_words(["a", "b"]) == "a b"
     assert join_words(["山", "ab"]) == "山 ab"
+
+
+@pytest.mark.parametrize(("many", "said"), [(1, "1 example has"), (2_000, "2,000 examples have")])
+def test_one_example_has_and_two_have(many, said, capsys):
+    one = {"score": 0.9, "file": "a.txt", "line": 1, "kind": "label", "given": [], "suggested": []}
+    known = {"headline": "f1", "score": 0.5, "examples": 9, "folds": 2, "found": 1}
+    command.print_suspects({**known, "suspects": [one], "kinds": {"label": 1}, "unknown": many})
+    assert f"note: {said} a label that no other fold has; " in capsys.readouterr().out

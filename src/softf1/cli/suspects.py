@@ -122,7 +122,6 @@ def print_suspects(content: dict[str, Any]) -> None:
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in content["kinds"].items())
     print(f"{content['found']:,} suspects: {kinds}")
     if content["unknown"]:
-        print(
-            f"note: {content['unknown']:,} examples have a label that no other fold has; it was "
-            "not judged"
-        )
+        many = content["unknown"]
+        have = "example has" if many == 1 else "examples have"
+        print(f"note: {many:,} {have} a label that no other fold has; it was not judged")
