@@ -1,6 +1,7 @@
 """Targets of every kind of task: who takes which, what is stored, what abstaining leaves out."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from softf1.data.examples import Answer, MrcExample, QAExample, TaggedSentence, TextExample
 from softf1.errors import InputError
 from softf1.metrics.operating import Target, read_targets
+from softf1.metrics.schemes import SCHEMES, encode_spans, find_invalid
 from softf1.models.tokenizers import Layout
 from softf1.tasks import load_task, make_task, save_task
 from softf1.tasks.qa import QA
@@ -208,6 +210,39 @@ def test_spans_get_bars_for_a_promise_and_a_bias_for_cost(tmp_path):
     assert found["recall"] > own.score(plain, examples)["recall"]
     f1, _ = task.operate(logits, features, examples, Target.parse("f1"))
     assert f1 == task.tune(logits, features, examples)
+
+
+@pytest.mark.parametrize("scheme", list(SCHEMES))
+def test_abstaining_keeps_the_confident_spans_in_every_scheme(scheme):
+    """Also a span that touched the one left out, whose first tag IOB1 writes in another way."""
+    letters = [letter for letter in SCHEMES[scheme].prefixes if letter != "O"]
+    labels = ("O", *(f"{letter}-{name}" for name in ("LOC", "PER") for letter in letters))
+    task = make_task("tagging", labels=labels, spans=scheme, bars={"PER": 0.7})
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        ends = sorted(random.choice(np.arange(1, 9), 4, replace=False).tolist())
+        spans = [
+            (start, end, str(random.choice(["PER", "PER", "LOC"])))
+            for start, end in pairwise([0, *ends])
+            if random.random() < 0.8
+        ]
+        tags = encode_spans(spans, length=9, scheme=scheme)
+        sure = [1.0] * 9
+        for start, _, _ in spans:
+            sure[start] = float(random.choice([0.5, 0.9]))
+        left = task.abstain({"tags": tags, "confidence": sure})
+        kept = [one for one in spans if one[2] == "LOC" or sure[one[0]] == 0.9]
+        found = [(x["start"], x["end"], x["label"]) for x in task.details(left)["entities"]]
+        assert found == kept
+        assert not find_invalid(left["tags"], scheme)
+
+
+def test_parts_of_speech_take_f1_alone_and_the_error_says_what_it_got():
+    task = make_task("tagging", labels=("NOUN", "VERB"))
+    with pytest.raises(InputError, match=r"wanted f1 where every word has a tag.*, got f2$"):
+        task.check_target(Target.parse("f2"))
+    with pytest.raises(InputError, match=r", got precision>=0.9, recall>=0.5$"):
+        task.check_target({"NOUN": PRECISE, "VERB": Target.parse("recall>=0.5")})
 
 
 def test_queries_get_bars():

@@ -17,7 +17,14 @@ from softf1.errors import InputError
 from softf1.metrics.classification import accuracy
 from softf1.metrics.headroom import LONG
 from softf1.metrics.operating import F1, Point, Target, Units
-from softf1.metrics.schemes import OUTSIDE, SCHEMES, count_nested, detect_scheme, repair_tags
+from softf1.metrics.schemes import (
+    OUTSIDE,
+    SCHEMES,
+    count_nested,
+    detect_scheme,
+    encode_spans,
+    repair_tags,
+)
 from softf1.models.crf import add_crf, conditional_logits, marginal_logits
 from softf1.models.encoders import Head, find_output
 from softf1.options import look_up
@@ -304,7 +311,9 @@ class Tagging(TextTask):
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Refuses tags that make up no spans, labels that are not there, and a bias for a CRF."""
         if self.labels and self.spans is None:
-            raise InputError("wanted f1 where every word has a tag and none can be left out")
+            given = (target,) if isinstance(target, Target) else target.values()
+            wanted = "wanted f1 where every word has a tag and none can be left out"
+            raise InputError(f"{wanted}, got {', '.join(one.text for one in given)}")
         if self.decoder != "argmax" and isinstance(target, Target) and not target.guarantees:
             raise InputError(
                 "wanted f1, precision>= or recall>= with a CRF, which has no bias to tune; "
@@ -330,11 +339,14 @@ class Tagging(TextTask):
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Tags the words of spans below their bar as O."""
-        tags = list(prediction["tags"])
-        found = find_entities(tags, prediction["confidence"], scheme=str(self.spans))
+        tags, scheme = list(prediction["tags"]), str(self.spans)
+        found = find_entities(tags, prediction["confidence"], scheme=scheme)
         for (start, end, label), sure in found.items():
+            size = end - start
             if sure < self.bars.get(label, 0.0):
-                tags[start:end] = [OUTSIDE] * (end - start)
+                tags[start:end] = [OUTSIDE] * size
+            elif OUTSIDE in tags[start - 1 : start]:  # B- of IOB1 is only for touching spans
+                tags[start:end] = encode_spans([(0, size, label)], length=size, scheme=scheme)
         return prediction | {"tags": tags}
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
