@@ -219,8 +219,10 @@ def _convert_union(value: Any, parts: tuple[Any, ...], *, key: str) -> Any:
     if value is None and NoneType in parts:
         return None
     kept = [part for part in parts if part is not NoneType]
-    if len(kept) == 1:
-        return convert_value(value, kept[0], key=key)
+    lists = [part for part in kept if get_origin(part) in (tuple, Sequence)]
+    only = lists if isinstance(value, (list, tuple)) else kept
+    if len(only) == 1:  # its message says more than "wanted this or that"
+        return convert_value(value, only[0], key=key)
     for part in kept:
         try:
             return convert_value(value, part, key=key)

@@ -3,7 +3,7 @@ import runpy
 import numpy as np
 import pytest
 
-from softf1.metrics.binomial import binomial_tail, lower_bound
+from softf1.metrics.binomial import binomial_tail, fewest_all_right, first_size, lower_bound
 from softf1.metrics.crossfit import assign_folds
 from softf1.metrics.operating import (
     NEVER,
@@ -77,6 +77,22 @@ def test_the_tail_and_the_bound_are_those_of_scipy():
         assert lower_bound(right, trials) == pytest.approx(bound, abs=1e-9)
     assert lower_bound(0, 0) == 0.0
     assert binomial_tail(3, 2, 0.5) == 0.0
+
+
+@pytest.mark.parametrize("level", [0.05, 0.2])
+@pytest.mark.parametrize("least", [0.1, 0.5, 0.73, 0.8, 0.9, 0.97, 0.999])
+def test_a_walk_starts_at_the_size_that_counting_up_finds(least, level):
+    size = fewest_all_right(least, level)
+    while binomial_tail(size - int(size * (1 - least) / 2), size, least) > level:
+        size += 1
+    assert first_size(least, level) == size
+
+
+def test_a_walk_starts_at_once_for_a_share_near_1():
+    # To count up to 8e10 would take days; with 3 errors, half of what is allowed, it passes.
+    size = first_size(1 - 1e-10, 0.05)
+    assert int(size * 1e-10 / 2) == 3
+    assert binomial_tail(size - 3, size, 1 - 1e-10) <= 0.05
 
 
 @pytest.mark.parametrize("text", ["f1", "f2", "f0.5", "cost:fp=1,fn=10", "cost:fp=7,fn=1"])

@@ -526,6 +526,7 @@ def test_the_card_says_that_the_adapters_are_merged(encoders, tmp_path):
         ({"dropout": 1.0}, r"encoder.lora.dropout: wanted a number from 0, below 1, got 1.0"),
         ({"targets": "q_proj"}, r"encoder.lora.targets: wanted all-linear or a list, got 'q_proj'"),
         ({"targets": []}, r"encoder.lora.targets: wanted one name or more, got none"),
+        ({"targets": [""]}, r"encoder.lora.targets: wanted a string that is not empty, got ''"),
         (
             {"rnak": 4},
             r"encoder.lora.rnak: unknown key \(did you mean rank\?\); known: rank, alpha",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from functools import lru_cache
+from itertools import count
 
 import numpy as np
 
@@ -59,7 +59,6 @@ def fewest_all_right(least: float, level: float) -> int:
     return math.ceil(math.log(level) / math.log(least))
 
 
-@lru_cache
 def first_size(least: float, level: float) -> int:
     """Where the walk for a precision starts: so many that a few errors do not end it at once.
 
@@ -69,10 +68,22 @@ def first_size(least: float, level: float) -> int:
     >>> first_size(0.95, 0.05)  # with 3 errors
     153
     """
-    size = fewest_all_right(least, level)
-    while binomial_tail(size - int(size * (1 - least) / 2), size, least) > level:
-        size += 1
+    rate, size = (1 - least) / 2, fewest_all_right(least, level)
+    for errors in count():
+        most = math.ceil((errors + 1) / rate) + 1
+        size = fewest_with(errors, range(size, most), least, level)
+        if size < most and int(size * rate) <= errors:
+            break
     return size
+
+
+def fewest_with(errors: int, sizes: range, least: float, level: float) -> int:
+    """The smallest of some sizes that passes with so many errors; the end where none does."""
+
+    def passes(size: int) -> bool:
+        return binomial_tail(size - errors, size, least) <= level
+
+    return sizes.start + bisect_left(sizes, x=True, key=passes)
 
 
 def fewest_right(trials: int, least: float, level: float) -> int:
