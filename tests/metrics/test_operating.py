@@ -1,3 +1,4 @@
+import csv
 import runpy
 
 import numpy as np
@@ -272,3 +273,18 @@ def test_coverage_over_many_dev_sets(simulate, text, share):
     found = simulate(text, texts=1000, share=share, distance=2.5, runs=1000, seed=1)
     # Three standard deviations of a binomial of 1000 at 5%.
     assert found["broken"] <= 50 + 21
+
+
+def test_the_page_has_the_promises_that_were_made_and_kept():
+    with (ROOT / "benchmarks/results/coverage.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["way"] == "bound"]
+    page = (ROOT / "docs/howto/operating-points.md").read_text("utf-8")
+    for target in {row["target"] for row in rows}:
+        own = [row for row in rows if row["target"] == target]
+        runs = sum(int(row["runs"]) for row in own)
+        made = [(round(float(row["reached"]) * int(row["runs"])), row) for row in own]
+        kept = [(size, size - int(row["broken"])) for size, row in made if size]
+        total, held = (sum(column) for column in zip(*kept, strict=True))
+        size, few = min(kept, key=lambda one: one[1] / one[0])
+        line = f"| `{target}` | {total / runs:.1%} | {held / total:.1%} | {few} of {size} |"
+        assert line in page

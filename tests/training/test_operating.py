@@ -121,6 +121,25 @@ def test_transformers_decides_the_same(target, tmp_path, bert):
     assert labels_of_pipeline(tmp_path / "run/model", task, data["test"]) == wanted
 
 
+def test_a_threshold_is_scored_without_abstaining(tmp_path, capsys):
+    """With bars it is scored with it, which is tested above."""
+    files = {}
+    for name, own in make_data("classification", sizes=SIZES).items():
+        path = tmp_path / f"{name}.tsv"
+        path.write_text("".join(f"{x.labels[0]}\t{x.text}\n" for x in own), "utf-8")
+        files[name] = str(path)
+    target = {"target": "precision>=0.6"}
+    cnn = {"name": "textcnn"}
+    recipe = make_recipe({"kind": "classification", **files}, encoder=cnn, evaluate=target)
+    result = train_run(recipe, tmp_path / "run", quiet=True)
+    assert load_model(tmp_path / "run").task.thresholds
+    scores = {}
+    for words in ([], ["--abstain"]):
+        assert main(["evaluate", str(tmp_path / "run"), "--json", *words]) == 0
+        scores[bool(words)] = json.loads(capsys.readouterr().out)["scores"]
+    assert result["tuned"]["test"] == scores[False] != scores[True]
+
+
 @pytest.mark.parametrize("kind", ["qa", "mrc_ner", "span_ner", "pairs"])
 def test_every_other_task_gets_there(kind, tmp_path, bert):
     result = train(

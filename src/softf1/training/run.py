@@ -310,6 +310,7 @@ def describe_result(
 def _score(trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = "") -> Evaluated:
     examples = trainer.datasets.examples[name]
     predictions = task.decode(logits, trainer.datasets.features[name], examples)
+    # Without bars it is a threshold or a bias that decides, and every text keeps its label.
     if getattr(task, "bars", {}):
         predictions = [task.abstain(one) for one in predictions]
     path = trainer.folder / f"predictions.{name}{kind}.jsonl"
