@@ -75,9 +75,37 @@ def test_f2_gives_more_recall():
         task, features, logits, examples = build()
         recall = {}
         for text in ("f0.5", "f2"):
-            own, _ = task.operate(logits, features, examples, Target.parse(text))
-            recall[text] = own.score(own.decode(logits, features), examples)["recall"]
+            own, points = task.operate(logits, features, examples, Target.parse(text))
+            scores = own.score(own.decode(logits, features), examples)
+            recall[text] = scores["recall"]
+            for point in points:
+                given = scores["labels"][point.label] if point.label else scores
+                assert (point.target, point.reached) == (text, None)
+                assert point.precision == pytest.approx(given["precision"])
+                assert point.recall == pytest.approx(given["recall"])
+                assert len(point.curve) > 10
+            assert points
         assert recall["f2"] > recall["f0.5"]
+    task, features, logits, examples = many()  # biases of several labels have no curve
+    assert task.operate(logits, features, examples, Target.parse("f2"))[1] == []
+
+
+def test_labels_share_the_point_of_one_threshold_or_have_one_each():
+    """Labels whose best thresholds are far apart have their own; two that are the same share it."""
+    random = np.random.default_rng(0)
+    has = np.repeat(random.random((900, 1)) < 0.4, 2, axis=1)
+    for shift, names in ((0.0, [""]), (3.0, ["a", "b"])):
+        z = random.normal(size=(900, 1)) + np.where(has, 2, -2) + [shift, -shift]
+        labels = [[x for x, one in zip("ab", own, strict=True) if one] for own in has]
+        task, features, logits, examples = made_up(labels, z, multi_label=True)
+        own, points = task.operate(logits, features, examples, Target.parse("f2"))
+        assert [point.label for point in points] == names
+        assert len(set(own.thresholds)) == len(names)
+        scores = own.score(own.decode(logits, features), examples)
+        for point in points:
+            given = scores["labels"][point.label] if point.label else scores
+            assert point.recall == pytest.approx(given["recall"])
+            assert point.cross_fitted[1] == pytest.approx(given["recall"], abs=0.05)
 
 
 @pytest.mark.parametrize("text", ["precision>=0.9", "recall>=0.9", "cost:fp=1,fn=10"])
@@ -204,9 +232,18 @@ def test_spans_get_bars_for_a_promise_and_a_bias_for_cost(tmp_path):
         for given in (plain, map(only.abstain, plain))
     ]
     assert locations[0] == locations[1]
-    dear, points = task.operate(logits, features, examples, Target.parse("cost:fp=1,fn=10"))
-    assert points == []
+    dear, (point,) = task.operate(logits, features, examples, Target.parse("cost:fp=1,fn=10"))
     found = dear.score(dear.decode(logits, features), examples)
+    assert (point.what, point.threshold, point.reached) == ("bias of O", dear.biases[0], None)
+    assert point.precision == pytest.approx(found["precision"])
+    assert point.recall == pytest.approx(found["recall"])
+    assert (point.threshold, point.precision, point.recall) in point.curve
+    recalls = [recall for _, _, recall in point.curve]
+    assert recalls[0] < point.recall < recalls[-1] == max(recalls)
+    assert all(
+        share == pytest.approx(own, abs=0.1)
+        for share, own in zip(point.cross_fitted, (point.precision, point.recall), strict=True)
+    )
     assert found["recall"] > own.score(plain, examples)["recall"]
     f1, _ = task.operate(logits, features, examples, Target.parse("f1"))
     assert f1 == task.tune(logits, features, examples)

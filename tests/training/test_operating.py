@@ -150,6 +150,21 @@ def test_every_other_task_gets_there(kind, tmp_path, bert):
     assert set(result["tuned"]) == {"dev", "test"}
 
 
+def test_a_bias_is_printed_and_on_the_card_and_in_the_report(tmp_path):
+    result = train(tmp_path / "run", "cost:fp=1,fn=5", train={"epochs": 4.0})
+    (point,) = result["operating_points"]
+    assert (point["what"], point["reached"]) == ("bias of O", None)
+    said = f"for cost:fp=1,fn=5, a bias of O of {point['threshold']:.6g} is best on dev: precision"
+    assert said in format_result(result, tmp_path)
+    card = (tmp_path / "run/model/README.md").read_text("utf-8")
+    assert f"| all | `cost:fp=1,fn=5` | bias of O {point['threshold']:.4g} |" in card
+    pytest.importorskip("plotly")
+    from softf1.reports import write_report
+
+    page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text("utf-8")
+    assert "cost:fp=1,fn=5 (bias of O)" in page
+
+
 def test_f1_is_the_tuning_of_today(tmp_path):
     data = make_data(sizes=SIZES)
     for name, own in (("a", {"tune": True}), ("b", {"target": "f1"})):

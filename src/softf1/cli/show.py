@@ -41,19 +41,26 @@ def format_result(result: Mapping[str, Any], folder: Path) -> str:
 
 
 def format_point(point: Mapping[str, Any]) -> str:
-    """Formats an operating point that reaches its target; empty for others.
+    """Formats an operating point; empty for one that does not reach its target, a warning.
 
     >>> print(format_point({"label": "spam", "target": "precision>=0.9", "reached": True,
     ...                     "threshold": 0.75, "right": 40, "given": 41, "gold": 50,
     ...                     "bound": 0.8943, "confidence": 0.95}))
     spam: precision>=0.9 is reached from a threshold of 0.75: 40 of 41 on dev, at least 0.894 ...
+    >>> format_point({"label": "", "target": "f2", "reached": None, "what": "bias of O",
+    ...               "threshold": -0.5, "precision": 0.75, "recall": 0.875})
+    'for f2, a bias of O of -0.5 is best on dev: precision 75.0%, recall 87.5%'
     """
+    label = f"{point['label']}: " if point["label"] else ""
+    if point["reached"] is None:
+        what = f"a {point.get('what', 'threshold')} of {point['threshold']:.6g} is best on dev"
+        shares = (f"{key} {point[key]:.1%}" for key in ("precision", "recall"))
+        return printable(f"{label}for {point['target']}, {what}: {', '.join(shares)}")
     if not point["reached"]:
         return ""
     of = point["given" if point["target"].startswith("precision") else "gold"]
     reached = f"{point['target']} is reached from a threshold of {point['threshold']:.6g}"
     found = f"{point['right']:,} of {of:,} on dev, at least {point['bound']:.3f}"
-    label = f"{point['label']}: " if point["label"] else ""
     return printable(f"{label}{reached}: {found} with {point['confidence']:.0%} confidence")
 
 

@@ -28,7 +28,7 @@ from softf1.metrics.counts import Average, Counts, Floats, Ints, check_numbers
 from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule, thin_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -43,11 +43,16 @@ class TunedBiases:
         rule: What was chosen: `none`, `background` or `per class`.
         biases: One a class, to be added to the logits.
         honest: The cross-fitted F-beta of each rule.
+        counts: The cross-fitted counts of the chosen rule.
+        curve: Biases of the background, from the one with the fewest predictions of other classes
+            to the one with the most, with the counts of all items; empty unless asked for.
     """
 
     rule: str
     biases: tuple[float, ...]
     honest: Mapping[str, float]
+    counts: Counts
+    curve: tuple[tuple[float, Counts], ...] = ()
 
 
 def tune_biases(
@@ -61,6 +66,7 @@ def tune_biases(
     beta: float = 1.0,
     score: Callable[[Counts], float] | None = None,
     per_class: bool = False,
+    curve: bool = False,
     folds: int = 5,
     seed: int = 0,
     candidates: int = 40,
@@ -77,6 +83,7 @@ def tune_biases(
         beta: Above 1 recall weighs more, below 1 precision.
         score: What is tuned for in place of an F, such as a cost below 0.
         per_class: Whether to try a bias for each class as well, which takes much longer.
+        curve: Whether to count with every bias of the background that is tried, too.
         folds: How many parts the sentences are cut into.
         seed: Of the cut.
         candidates: How many biases are tried for a class.
@@ -97,7 +104,9 @@ def tune_biases(
         judged[rule] = crossfit(fit, tuner.count_fold, folds=folds)
         biases[rule] = fit(list(range(folds)))
     rule, honest = pick_rule(judged, score=tuner.value)
-    return TunedBiases(rule, tuple(biases[rule].tolist()), honest)
+    traced = tuner.trace(background, biases[rule][background]) if curve else ()
+    counts = reduce(add, judged[rule])
+    return TunedBiases(rule, tuple(biases[rule].tolist()), honest, counts, tuple(traced))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +139,20 @@ class _Tuner:
         part = self.parts[fold]
         return self.count(part.gold, np.argmax(part.logits + biases, axis=1), part.lengths)
 
+    def count_folds(self, biases: Floats, folds: Iterable[int]) -> Counts:
+        return reduce(add, (self.count_fold(biases, fold) for fold in folds))
+
     def score(self, biases: Floats, folds: list[int]) -> float:
-        return self.value(reduce(add, (self.count_fold(biases, fold) for fold in folds)))
+        return self.value(self.count_folds(biases, folds))
+
+    def trace(self, index: int, chosen: float) -> Iterator[tuple[float, Counts]]:
+        """Counts all items with each bias of a class that is tried, the largest first."""
+        none = np.zeros(self.parts[0].logits.shape[1])
+        margins = np.concatenate([part.error_margins(none, index) for part in self.parts])
+        for bias in np.unique([0.0, chosen, *_steps(margins, self.candidates)])[::-1].tolist():
+            changed = none.copy()
+            changed[index] = bias
+            yield bias, self.count_folds(changed, range(len(self.parts)))
 
     def fit(self, classes: Sequence[int], folds: list[int]) -> Floats:
         """Better biases class after class, twice over where there are several."""

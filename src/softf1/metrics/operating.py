@@ -201,6 +201,7 @@ class Point(NamedTuple):
         cross_fitted: Precision and recall on items that did not choose the threshold.
         curve: Rows of threshold, precision and recall.
         label: The label; empty for all labels together.
+        what: What was chosen: a threshold, or a bias that is added to a logit instead.
     """
 
     target: str
@@ -213,6 +214,7 @@ class Point(NamedTuple):
     cross_fitted: tuple[float, float]
     curve: list[tuple[float, float, float]]
     label: str = ""
+    what: str = "threshold"
 
     @property
     def precision(self) -> float:
@@ -284,9 +286,24 @@ def choose_point(pool: Pool, target: Target, *, default: float = 0.5) -> Point:
     threshold, reached = rules[chosen](pool), None
     if target.guarantees:
         threshold, reached = walk(pool, target)
+    return make_point(pool, target, threshold, reduce(add, judged[chosen]), reached=reached)
+
+
+def make_point(
+    pool: Pool, target: Target, threshold: float, honest: Counts, *, reached: bool | None = None
+) -> Point:
+    """Describes a threshold that was chosen.
+
+    Args:
+        pool: The candidates that chose it.
+        target: The goal.
+        threshold: The lowest score that is predicted.
+        honest: Counts of items that did not choose it.
+        reached: Whether the target is reached with confidence.
+    """
     given, right, gold = pool.count(threshold)
     trials = {"precision": given, "recall": gold}.get(target.kind)
-    honest = reduce(add, judged[chosen]).micro()
+    fitted = honest.micro()
     return Point(
         target=target.text,
         threshold=threshold,
@@ -295,7 +312,7 @@ def choose_point(pool: Pool, target: Target, *, default: float = 0.5) -> Point:
         given=given,
         right=right,
         gold=gold,
-        cross_fitted=(honest.precision, honest.recall),
+        cross_fitted=(fitted.precision, fitted.recall),
         curve=_curve(pool),
     )
 

@@ -15,7 +15,8 @@ tuned on all items. The same input gives the same result.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,11 +39,13 @@ class TunedThresholds:
         rule: What was chosen: `default`, `global` or `per label`.
         thresholds: One a label; the label is predicted where its score is at least this.
         honest: The cross-fitted F-beta of each rule.
+        counts: The cross-fitted counts of the chosen rule, a row a label.
     """
 
     rule: str
     thresholds: tuple[float, ...]
     honest: Mapping[str, float]
+    counts: Counts
 
 
 def tune_thresholds(
@@ -87,7 +90,8 @@ def tune_thresholds(
         parts[rule] = crossfit(fit, partial(_count_fold, table), folds=folds)
         thresholds[rule] = [tried[c][k] for c, k in enumerate(fit(list(range(folds))))]
     rule, honest = pick_rule(parts, score=lambda counts: counts.average(average, beta=beta).f)
-    return TunedThresholds(rule, tuple(map(float, thresholds[rule])), honest)
+    counts = reduce(add, parts[rule])
+    return TunedThresholds(rule, tuple(map(float, thresholds[rule])), honest, counts)
 
 
 def _candidates(positives: Floats, default: float, most: int) -> Floats:

@@ -316,7 +316,9 @@ def _point_row(point: Mapping[str, Any]) -> list[Any]:
     values = [number(point.get(key)) for key in ("threshold", "precision", "recall", "bound")]
     tested = point.get("reached")
     reached = "best" if tested is None else "with confidence" if tested else "not reached"
-    return [str(point.get("target", "")), *values, reached]
+    what = point.get("what", "threshold")
+    moved = "" if what == "threshold" else f" ({what})"
+    return [f"{point.get('target', '')}{moved}", *values, reached]
 
 
 def _point_traces(group: Group, point: Mapping[str, Any]) -> list[Trace]:

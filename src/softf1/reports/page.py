@@ -204,9 +204,9 @@ def _operating(groups: list[Group]) -> PageSection:
         id="operating",
         title="Operating points",
         short="Points",
-        text="Every threshold along the curve, and the one that was chosen for eval.target (star). "
-        "A bound is the least precision or recall that 95% confidence leaves; dev chose the point, "
-        "so believe the scores on test.",
+        text="Every threshold (or bias) along the curve, and the one that was chosen for "
+        "eval.target (star). A bound is the least precision or recall that 95% confidence "
+        "leaves; dev chose the point, so believe the scores on test.",
         figures=_some(draw_operating(groups)),
     )
 

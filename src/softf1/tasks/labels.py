@@ -16,9 +16,19 @@ from softf1.metrics.classification import (
     count_label_sets,
     subset_accuracy,
 )
-from softf1.metrics.operating import Point, Pool, Target, Units, choose_bars, choose_point
+from softf1.metrics.counts import Average, Counts
+from softf1.metrics.operating import (
+    F1,
+    Point,
+    Pool,
+    Target,
+    Units,
+    choose_bars,
+    choose_point,
+    make_point,
+)
 from softf1.metrics.ranking import macro_average_precision
-from softf1.metrics.thresholds import tune_thresholds
+from softf1.metrics.thresholds import TunedThresholds, tune_thresholds
 from softf1.tasks.base import DIGITS, IGNORE, by_item, describe_counts, to_probabilities
 from softf1.tasks.rows import Ints, TextTask, rows, take
 
@@ -27,7 +37,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from softf1.metrics.counts import Average
     from softf1.tasks.base import Features, LineCounts, Logits, Prediction, Ranked
 
     Floats = NDArray[np.floating[Any]]
@@ -134,27 +143,31 @@ class LabelTask(TextTask):
         logits: Logits,
         features: Features,
         examples: Sequence[Any],  # noqa: ARG002 - protocol
-        *,
-        beta: float = 1.0,
     ) -> Self:
         """Thresholds or biases, by cross-fitting on the dev set.
 
         Several labels have thresholds, and so has the positive one of two; any other choice of one
         label gets biases. A text without a label says nothing about where one label each is wanted.
         """
+        return self._tune(logits, features, F1)[0]
+
+    def _tune(self, logits: Logits, features: Features, target: Target) -> tuple[Self, list[Point]]:
+        """The same for any F-beta, with the points of thresholds."""
         index, rows, scores, gold = self._read_labelled(logits, features)
+        labels, beta = self.labels, target.beta
         if self.multi_label:
             average: Average = "macro" if self.primary_metric == "macro_f1" else "micro"
         elif self.positive_label is not None and self.primary_metric == "f1":
-            column = [self.labels.index(self.positive_label)]
+            labels, column = (self.positive_label,), [labels.index(self.positive_label)]
             scores, gold, average = scores[:, column], gold[:, column], "micro"
         else:
             right = self.make_targets(features, index)
             biases = tune_classes(rows, right, metric=self.primary_metric, beta=beta)
-            return self.changed(thresholds=(), biases=biases)
+            return self.changed(thresholds=(), biases=biases), []
         tuned = tune_thresholds(scores, gold, average=average, beta=beta)
         kept = tuned.thresholds if tuned.rule == "default" else _lower(tuned.thresholds)
-        return self.changed(thresholds=kept, biases=())
+        points = list_points(tuned, scores, gold, labels=labels, target=target)
+        return self.changed(thresholds=kept, biases=()), points
 
     def _read_labelled(
         self, logits: Logits, features: Features
@@ -180,7 +193,7 @@ class LabelTask(TextTask):
         self,
         logits: Logits,
         features: Features,
-        examples: Sequence[Any],
+        examples: Sequence[Any],  # noqa: ARG002 - protocol
         target: Target | Mapping[str, Target],
     ) -> tuple[Self, list[Point]]:
         """Thresholds, biases or bars for a target, and the points they come from.
@@ -190,7 +203,7 @@ class LabelTask(TextTask):
         largest logit stays the best one, and `--abstain` leaves it out below.
         """
         if isinstance(target, Target) and target.kind == "f":
-            return self.tune(logits, features, examples, beta=target.beta), []
+            return self._tune(logits, features, target)
         index, rows, scores, gold = self._read_labelled(logits, features)
         positive = self.positive_label
         alone = isinstance(target, Target) or set(target) == {positive}
@@ -213,10 +226,8 @@ class LabelTask(TextTask):
     def _choose_thresholds(
         self, scores: Floats, gold: NDArray[np.bool_], target: Target | Mapping[str, Target]
     ) -> tuple[tuple[float, ...], list[Point]]:
-        texts = np.arange(len(scores))
         if isinstance(target, Target) and target.guarantees and self.multi_label:
-            item = np.repeat(texts, scores.shape[1])
-            point = choose_point(Pool.of(scores.ravel(), gold.ravel(), item, gold.sum(1)), target)
+            point = choose_point(pool_labels(scores, gold), target)
             return _lower([point.threshold]) * len(self.labels), [point]
         columns = self.labels if self.multi_label else (str(self.positive_label),)
         wanted = dict.fromkeys(columns, target) if isinstance(target, Target) else target
@@ -228,7 +239,7 @@ class LabelTask(TextTask):
             own, column = wanted[label], self.labels.index(label)
             # What costs least where probabilities are what they say.
             usual = own.fp / (own.fp + own.fn) if own.kind == "cost" else 0.5
-            pool = Pool.of(scores[:, column], gold[:, column], texts, gold[:, column])
+            pool = pool_labels(scores[:, [column]], gold[:, [column]])
             points.append(choose_point(pool, own, default=usual)._replace(label=label))
             reached = points[-1].threshold
             thresholds.append(reached if reached == usual else _lower([reached])[0])
@@ -317,6 +328,32 @@ class LabelTask(TextTask):
         scores = [[own.get(label, 0.0) for label in labels] for own in given if own]
         right = [[label in own for label in labels] for own in gold]
         return np.array(scores, np.float64).reshape(shape), np.array(right, bool).reshape(shape)
+
+
+def pool_labels(scores: Floats, gold: NDArray[np.bool_]) -> Pool:
+    """The labels (texts, C) of texts as candidates."""
+    item = np.repeat(np.arange(len(scores)), scores.shape[1])
+    return Pool.of(scores.ravel(), gold.ravel(), item, gold.sum(1))
+
+
+def list_points(
+    tuned: TunedThresholds,
+    scores: Floats,
+    gold: NDArray[np.bool_],
+    *,
+    labels: Sequence[str],
+    target: Target,
+) -> list[Point]:
+    """The point of the threshold that all labels share, or one for each label."""
+    if len(labels) > 1 and tuned.rule != "per label":
+        return [make_point(pool_labels(scores, gold), target, tuned.thresholds[0], tuned.counts)]
+    points = []
+    for column, label in enumerate(labels):
+        pool = pool_labels(scores[:, [column]], gold[:, [column]])
+        honest = Counts((label,), tuned.counts.table[[column]])
+        point = make_point(pool, target, tuned.thresholds[column], honest)
+        points.append(point._replace(label=label))
+    return points
 
 
 def tune_classes(

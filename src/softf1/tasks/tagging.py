@@ -286,20 +286,25 @@ class Tagging(TextTask):
         logits: Logits,
         features: Features,
         examples: Sequence[Any],  # noqa: ARG002 - protocol
-        *,
-        target: Target = F1,
     ) -> Self:
         """Tunes biases of the labels: only of O if tags mark spans, none with a CRF."""
+        return self._tune(logits, features)[0]
+
+    def _tune(
+        self, logits: Logits, features: Features, target: Target = F1, *, curve: bool = False
+    ) -> tuple[Self, list[Point]]:
+        """The same for another target, with the point that the bias of O is."""
         if not self.tunes:
-            return self
+            return self, []
         rows = by_word(logits["logits"], logits, features)
         gold = self.label_ids(features)[features["tag"]]
         lengths = np.diff(features["sentence"])
         if self.spans is None:
             biases = tune_classes(rows, gold, metric=self.primary_metric, lengths=lengths)
-        else:
-            biases = tune_spans(rows, gold, lengths=lengths, labels=self.labels, target=target)
-        return replace(self, biases=biases)
+            return replace(self, biases=biases), []
+        how: dict[str, Any] = {"labels": self.labels, "target": target, "curve": curve}
+        biases, points = tune_spans(rows, gold, lengths=lengths, **how)
+        return replace(self, biases=biases), points
 
     @property
     def span_labels(self) -> list[str]:
@@ -330,7 +335,7 @@ class Tagging(TextTask):
     ) -> tuple[Self, list[Point]]:
         """A bias of O for F-beta and cost; else bars for the spans of each label."""
         if isinstance(target, Target) and not target.guarantees:
-            return self.tune(logits, features, examples, target=target), []
+            return self._tune(logits, features, target, curve=True)
         return super().operate(logits, features, examples, target)
 
     def list_units(self, lines: Sequence[Mapping[str, Any]]) -> Units:

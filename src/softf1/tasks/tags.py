@@ -13,9 +13,9 @@ import torch
 
 from softf1.data.tags import to_characters
 from softf1.errors import InputError
-from softf1.metrics.biases import tune_biases
+from softf1.metrics.biases import TunedBiases, tune_biases
 from softf1.metrics.classification import count_classes
-from softf1.metrics.operating import F1, Target
+from softf1.metrics.operating import F1, Point, Target
 from softf1.metrics.schemes import (
     ALLOWED,
     OUTSIDE,
@@ -175,7 +175,8 @@ def tune_spans(
     lengths: NDArray[Any],
     labels: Sequence[str],
     target: Target = F1,
-) -> tuple[float, ...]:
+    curve: bool = False,
+) -> tuple[tuple[float, ...], list[Point]]:
     """One bias for O with the best span F1; one for each tag overfits small dev sets.
 
     Args:
@@ -184,9 +185,10 @@ def tune_spans(
         lengths: Words of each sentence.
         labels: The tags.
         target: Another F, or a cost.
+        curve: Whether to describe the bias as an operating point, too.
     """
     if OUTSIDE not in labels:
-        return ()
+        return (), []
     outside = labels.index(OUTSIDE)
     # A tag that training never saw cannot be found at any bias.
     known = np.where(gold < 0, outside, gold)
@@ -198,8 +200,29 @@ def tune_spans(
         average="micro",
         lengths=lengths,
         score=target.value,
+        curve=curve,
     )
-    return tuned.biases if any(tuned.biases) else ()
+    points = [describe_bias(tuned, outside, target)] if curve else []
+    return tuned.biases if any(tuned.biases) else (), points
+
+
+def describe_bias(tuned: TunedBiases, outside: int, target: Target) -> Point:
+    """The bias of O as an operating point; spans are counted as for the tuning, leniently."""
+    chosen, honest = tuned.biases[outside], tuned.counts.micro()
+    right, wrong, missed = dict(tuned.curve)[chosen].table.sum(axis=0).tolist()
+    rows = [(bias, counts.micro()) for bias, counts in tuned.curve]
+    return Point(
+        target=target.text,
+        threshold=chosen,
+        reached=None,
+        bound=None,
+        given=right + wrong,
+        right=right,
+        gold=right + missed,
+        cross_fitted=(honest.precision, honest.recall),
+        curve=[(bias, own.precision, own.recall) for bias, own in rows],
+        what=f"bias of {OUTSIDE}",
+    )
 
 
 def split_characters(sentence: TaggedSentence, scheme: str, *, joint: bool) -> TaggedSentence:

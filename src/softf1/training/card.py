@@ -157,22 +157,22 @@ def _points(result: Mapping[str, Any]) -> Iterator[str]:
         return
     yield (
         "Operating points, chosen on dev; a bound is the least precision or recall that 95% "
-        "confidence leaves, and cross-fitted figures are of examples that the threshold was not "
-        "chosen on:"
+        "confidence leaves, and cross-fitted figures are of examples that did not choose the "
+        "point:"
     )
     keys = ("precision", "recall")
     rows = [
         [
             f"`{one['label']}`" if one["label"] else "all",
             f"`{one['target']}`" + ("" if one["reached"] is not False else " (not reached)"),
-            f"{one['threshold']:.4g}",
+            f"{one['what']} {one['threshold']:.4g}",
             *(f"{one[key]:.4f}" for key in keys),
             "" if one["bound"] is None else f"{one['bound']:.4f}",
             *(f"{one['cross_fitted'][key]:.4f}" for key in keys),
         ]
         for one in points
     ]
-    heads = ["label", "target", "threshold", *keys, "bound"]
+    heads = ["label", "target", "chosen", *keys, "bound"]
     yield table([*heads, *(f"cross-fitted {key}" for key in keys)], rows)
 
 
