@@ -67,6 +67,21 @@ def test_the_recipe_is_checked_described_and_trains(kind, here, bert):
     assert ("tuned" in result) == (kind not in UNTUNED)  # eval.tune is on
 
 
+@every_kind
+def test_tuning_is_proposed_where_the_task_has_something_to_tune(kind, here):
+    name, text, *_ = KINDS[kind]
+    made = propose_recipe([write(here, name, text)])
+    tunes = kind not in ("questions", "BERT-MRC")  # plain names have a bias; auto adds the CRF
+    assert ("tune = true" in made.text) == made.recipe.eval.tune == tunes
+    assert ("ce+tuned" in made.commands("recipe.toml")[1]) == tunes
+
+
+def test_tuning_is_not_proposed_for_a_span_classifier(here):
+    made = propose_recipe([write(here, "train.conll", files.tagged())], task="span_ner")
+    assert "[eval]" not in made.text
+    assert "--losses auto,wce,dice,ce+dice" in made.commands("recipe.toml")[1]
+
+
 def test_the_rarer_of_two_labels_is_positive(here):
     recipe = propose_recipe([write(here, "spam.jsonl", files.spam(400))]).recipe
     assert recipe.task.options["positive"] == "hate"  # the last in order would be none

@@ -173,6 +173,29 @@ def test_f1_is_the_tuning_of_today(tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["tagging", "span_ner", "mrc_ner", "qa", "pairs"])
+def test_equal_targets_choose_the_same(kind, tmp_path, bert):
+    """Also where there is nothing to tune: spans have a least confidence, with a point."""
+    tasks = {}
+    for target in ("f1", "f1.0"):
+        encoder = {} if kind == "tagging" else {"encoder": {"name": str(bert)}}
+        result = train(tmp_path / target, target, kind, train={"max_steps": 2}, **encoder)
+        tasks[target] = load_model(tmp_path / target).task
+        spans = kind in ("span_ner", "mrc_ner")
+        assert bool(tasks[target].bars) == spans
+        assert ("operating_points" in result) == (kind != "qa")
+    assert tasks["f1"] == tasks["f1.0"]
+
+
+@pytest.mark.parametrize("target", ["f1", "f1.0"])
+def test_a_crf_has_nothing_to_tune_for_equal_targets(target, tmp_path):
+    task = {"kind": "tagging", "decoder": "crf"}
+    recipe = make_recipe(task, train={"max_steps": 1}, evaluate={"target": target})
+    check_recipe(recipe)
+    result = train_run(recipe, tmp_path, data=make_data(sizes=SIZES), quiet=True)
+    assert "tuned" not in result
+
+
 @pytest.mark.parametrize(
     ("target", "wanted"),
     [

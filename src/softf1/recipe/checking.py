@@ -59,7 +59,7 @@ def check_recipe(
 def check_eval_target(recipe: Recipe, task: Task) -> None:
     """Raises if a task cannot be tuned for `eval.target`; after fitting it checks labels too."""
     targets = recipe.eval.targets
-    if targets is None or recipe.eval.target in (None, "f1"):  # every task has `tune`
+    if targets is None or recipe.eval.tunes_f1:  # every task has `tune`
         return
     if not hasattr(task, "operate"):
         raise OptionError("eval.target", f'wanted "f1" for task {task.kind}, which has no other')

@@ -271,6 +271,16 @@ class EvalSection:
             return None
         return read_targets("f1" if self.target is None else self.target)
 
+    @property
+    def tunes_f1(self) -> bool:
+        """Whether plain F1 is tuned for, which every task can do: `tune`, `f1` or `f1.0`."""
+        if self.target is None:
+            return self.tune
+        from softf1.metrics.operating import Target
+
+        target = self.targets
+        return isinstance(target, Target) and target.kind == "f" and target.beta == 1
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from softf1.data.examples import QAExample
 from softf1.errors import InputError, printable
 from softf1.files import new_file
-from softf1.recipe import Recipe, build_recipe
+from softf1.recipe import Recipe, build_recipe, with_values
 from softf1.scaffold.sections import (
     Line,
     Section,
@@ -23,6 +23,7 @@ from softf1.scaffold.sections import (
     weighs_classes_alike,
 )
 from softf1.scaffold.survey import Survey, survey
+from softf1.tasks.registry import make_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,6 +102,8 @@ class Proposal:
             losses = "auto,ce+tuned,focal,dice,ce+dice"
         elif weighs_classes_alike(self.survey):
             losses = "auto,ce+tuned,wce,la,ce+dice"
+        if not self.recipe.eval.tune:
+            losses = losses.replace("ce+tuned,", "")
         return (
             f"softf1 train {file}",
             f"softf1 compare {file} --losses {losses} --seeds 5",
@@ -136,18 +139,13 @@ def propose_recipe(
         propose_encoder(surveyed),
         propose_loss(surveyed),
         propose_training(surveyed),
-        Section(
-            "eval",
-            [
-                Line(
-                    "tune",
-                    value=True,
-                    why="tune a threshold or bias on dev if there is one; both are scored",
-                )
-            ],
-        ),
     ]
     recipe = build_recipe({"name": name, **read_values(sections)})
+    fresh = make_task(recipe.task.kind, **recipe.task.options)
+    if getattr(fresh, "tunes", True):
+        why = "tune a threshold or bias on dev if there is one; both are scored"
+        sections.append(Section("eval", [Line("tune", value=True, why=why)]))
+        recipe = with_values(recipe, {"eval.tune": True})
     return Proposal(
         text=format_sections(sections, head=describe_data(surveyed)), recipe=recipe, survey=surveyed
     )

@@ -11,7 +11,7 @@ import torch
 
 from softf1.data.examples import QAExample
 from softf1.errors import InputError
-from softf1.metrics.operating import Target
+from softf1.metrics.operating import Point, Target
 from softf1.models.encoders import Head, find_output
 from softf1.tasks.answers import ANSWER, AnswerTask, answer_first_words
 from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction, describe_collapse
@@ -240,6 +240,19 @@ class QA(AnswerTask):
         if target.kind == "f":
             message = "wanted f1, precision>=…, recall>=… or cost:… for answers"
             raise InputError(f"{message}, got {target.text}")
+
+    def operate(
+        self,
+        logits: Logits,
+        features: Features,
+        examples: Sequence[QAExample],
+        target: Target | Mapping[str, Target],
+    ) -> tuple[Self, list[Point]]:
+        """The no-answer threshold for F1; else a bar for all answers."""
+        if isinstance(target, Target) and target.kind == "f":
+            return self.tune(logits, features, examples), []
+        operated: tuple[Self, list[Point]] = super().operate(logits, features, examples, target)
+        return operated
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """No answer where its confidence does not reach the bar."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -217,11 +217,13 @@ class TextTask:
         head: The kind of head that the encoder gets.
         labels: Labels that can be predicted, from the training data.
         bars: The least confidence of each label, by which `abstain` leaves predictions out.
+        bars_for_f1: Whether the target f1 chooses bars, where there is nothing to tune.
     """
 
     head: str
     labels: tuple[str, ...]
     bars: dict[str, float]
+    bars_for_f1: ClassVar[bool] = False
 
     @property
     def tunes(self) -> bool:

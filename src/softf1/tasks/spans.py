@@ -39,6 +39,7 @@ class SpanTask(TextTask):
     reads_words = True
     head = "none"
     softmax = False
+    bars_for_f1 = True
 
     def rule(self) -> str:
         """How spans are chosen, after the words "A span", for the model card."""

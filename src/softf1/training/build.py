@@ -75,7 +75,7 @@ def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, 
         | {f"task.{key}": value for key, value in options.items()},
         positive=1 if positive is None else getattr(task, "labels", ()).index(positive),
         spans=len(getattr(task, "span_labels", ())) or None,
-        target=str(recipe.eval.target or "f1"),
+        target="f1" if recipe.eval.tunes_f1 else str(recipe.eval.target or "f1"),
     )
     recipe = with_values(recipe, choice.values)
     if recipe.task.options != options:
@@ -95,8 +95,8 @@ def _note_rate(recipe: Recipe) -> list[str]:
 
 def untunable(recipe: Recipe, task: Task) -> bool:
     """Whether decisions should be tuned for F1, and the task has none to tune."""
-    wanted = recipe.eval.targets is not None and recipe.eval.target in (None, "f1")
-    return wanted and not getattr(task, "tunes", True)
+    barred = recipe.eval.target is not None and getattr(task, "bars_for_f1", False)
+    return recipe.eval.tunes_f1 and not barred and not getattr(task, "tunes", True)
 
 
 def note_consistency(model: nn.Module, consistency: float | None) -> list[str]:

@@ -206,7 +206,7 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
         )
     elif targets is not None and not untunable(trainer.recipe, task):
         dev = logits["dev"], trainer.datasets.features["dev"], trainer.datasets.examples["dev"]
-        if trainer.recipe.eval.target in (None, "f1"):
+        if trainer.recipe.eval.target is None or not hasattr(task, "operate"):
             task = task.tune(*dev)
         else:
             task, points = task.operate(*dev, targets)
