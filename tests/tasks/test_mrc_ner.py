@@ -90,6 +90,26 @@ def test_nested_and_flat(tokenizer):
         assert spans_of(predictions) == wanted
 
 
+def test_overlaps_are_said_where_only_flat_spans_are_given(tokenizer):
+    """Of one label, and of two that ask about one sentence."""
+    across = [EXAMPLES[0], MrcExample("0.2", QUERIES["LOC"], "LOC", WORDS, ((0, 1), (3, 4)))]
+    for examples, count in ((EXAMPLES, 1), (across, 1), (EXAMPLES[:3], 0)):
+        task, features = encoded(tokenizer, examples)
+        said = f"{count} spans overlap another one; predictions never do: set task.nested = true"
+        assert task.notes(features) == [said] * count
+        task, features = encoded(tokenizer, examples, nested=True)
+        assert task.notes(features) == []
+
+
+def test_numbers_that_are_not_finite_are_seen(tokenizer):
+    task, features = encoded(tokenizer, EXAMPLES[:2], match="none")
+    batch = task.collate(features, [0, 1], tokenizer)
+    logits = {key: target.clamp(min=0) - 0.5 for key, target in batch.targets.items()}
+    assert task.gather(logits, batch)["sound"].tolist() == [0, 0]
+    logits["end"][1, 3] = float("nan")
+    assert np.isfinite(task.gather(logits, batch)["sound"]).tolist() == [True, False]
+
+
 def test_flat_looks_at_all_labels_of_a_sentence(tokenizer):
     task, features = encoded(tokenizer, EXAMPLES[:2])
     found = {

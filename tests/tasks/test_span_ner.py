@@ -155,6 +155,52 @@ def test_a_saved_model_of_other_sizes_is_refused(bert, tmp_path, options, said):
         make_task("span_ner", **sizes | options).build_model(tmp_path, tokenizer)
 
 
+def test_labels_of_other_names_get_a_new_last_layer(bert, tmp_path):
+    tokenizer = make_tokenizer(bert)
+    made = make_task("span_ner", labels=("LOC", "PER")).build_model(bert, tokenizer)
+    made.save_pretrained(tmp_path)
+    same = make_task("span_ner", labels=("LOC", "PER")).build_model(tmp_path, tokenizer)
+    assert torch.equal(same.out.weight, made.out.weight)
+    task = make_task("span_ner", labels=("DRUG", "GENE"))
+    other = task.build_model(tmp_path, tokenizer)
+    assert not torch.equal(other.out.weight, made.out.weight)
+    assert torch.equal(other.start.weight, made.start.weight)  # what labels share stays
+    other.save_pretrained(tmp_path / "other")
+    again = task.build_model(tmp_path / "other", tokenizer)
+    assert torch.equal(again.out.weight, other.out.weight)
+
+
+def test_a_model_saved_without_names_keeps_its_last_layer(bert, tmp_path):
+    tokenizer = make_tokenizer(bert)
+    task = make_task("span_ner", labels=("LOC", "PER"))
+    made = task.build_model(bert, tokenizer)
+    made.config.labels = None
+    made.save_pretrained(tmp_path)
+    assert torch.equal(task.build_model(tmp_path, tokenizer).out.weight, made.out.weight)
+
+
+def test_numbers_that_are_not_finite_are_seen(bert):
+    """As for tags: a run then says that nothing was tuned; no span is predicted."""
+    one = sentence((0, 1, "PER"))
+    task, features, tokenizer = encode(bert, [one, one])
+    batch = task.collate(features, [0, 1], tokenizer)
+    logits = torch.full(batch.targets["spans"].shape, -1.0)
+    assert np.isfinite(task.gather({"spans": logits}, batch)["score"]).all()
+    logits[1, 2, 0, 0] = float("nan")
+    found = task.gather({"spans": logits}, batch)
+    assert not np.isfinite(found["score"]).all()
+    assert task.decode(found, features, [one, one])[1]["spans"] == []
+
+
+def test_overlapping_spans_are_said_where_only_flat_ones_are_given(bert):
+    nested = [sentence((0, 4, "PER"), (2, 3, "LOC"), (2, 3, "PER")), sentence((2, 3, "PER"))]
+    task, features, _ = encode(bert, nested)
+    (note,) = task.notes(features)
+    assert note == "2 spans overlap another one; predictions never do: set task.nested = true"
+    task, features, _ = encode(bert, nested, nested=True)
+    assert task.notes(features) == []
+
+
 def test_the_head_is_one_layer_over_both_words_and_the_length(bert):
     torch.manual_seed(0)
     task, features, tokenizer = encode(bert, [sentence((0, 1, "PER"))], max_span=3)

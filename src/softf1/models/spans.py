@@ -12,6 +12,7 @@ from softf1.errors import InputError
 from softf1.models.wrapper import Wrapper
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from softf1.models.tokenizers import Tokenizer
@@ -26,6 +27,7 @@ class SpanConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transfor
         max_span: Words of a span at most.
         span_size: Width of the layer between the words and the labels.
         dropout: Before the head.
+        labels: Their names; None in models that were saved without.
     """
 
     model_type = "softf1-spans"
@@ -37,9 +39,11 @@ class SpanConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transfor
         max_span: int = 12,
         span_size: int = 256,
         dropout: float = 0.1,
+        labels: Sequence[str] | None = None,
         **options: Any,
     ):
         super().__init__(**options)
+        self.labels = None if labels is None else list(labels)
         self.encoder, self.classes, self.max_span = encoder or {}, classes, max_span
         self.span_size, self.dropout = span_size, dropout
 
@@ -59,12 +63,19 @@ class SpanNer(Wrapper):
 
     @classmethod
     def build(cls, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> Self:
-        """Builds a new head on a pretrained encoder, or loads a saved model of the same sizes."""
+        """Builds a new head on a pretrained encoder, or loads a saved model of the same sizes.
+
+        The last layer of a saved model is new where the labels have other names.
+        """
         model = super().build(encoder, tokenizer, **options)
         for name in options.keys() & {"classes", "max_span"}:
             if (got := getattr(model.config, name)) != (wanted := options[name]):
                 message = f"wanted a span classifier with {name} = {wanted}, got {name} = {got}"
                 raise InputError(message, path=encoder)
+        labels = list(options.get("labels", ()))
+        if model.config.labels is not None and model.config.labels != labels:
+            model.out.reset_parameters()
+            model.config.labels = labels
         return model
 
     def forward(

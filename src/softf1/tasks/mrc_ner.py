@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.mrc import ask, from_tagged, read_queries
+from softf1.metrics.schemes import count_nested
 from softf1.models.encoders import Head
 from softf1.tasks.base import Batch, Features, Logits, Predict, Prediction, check_items
 from softf1.tasks.queries import (
@@ -150,12 +152,13 @@ class MrcNer(SpanTask):
             "query_of": query_of,
             "gold": np.array(spans, np.int64).reshape(-1, 2) + arrays["sentence"][rows(own), None],
             "gold_at": offsets(own),
+            "nested": np.array([count_overlaps(asked)]),
         }
         return Features(arrays, {"labels": tuple(dict.fromkeys(one.label for one in asked))})
 
-    def notes(self, features: Features) -> list[str]:  # noqa: ARG002 - protocol
-        """Returns no notes: a query can ask for any label."""
-        return []
+    def notes(self, features: Features) -> list[str]:
+        """Returns a note about spans that overlap; a query can ask for any label."""
+        return self.describe_nested(int(features["nested"].sum()))
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with heads for starts, ends, pairs and answers."""
@@ -221,6 +224,7 @@ class MrcNer(SpanTask):
             "end": end.astype(np.int64),
             "score": score,
             "confidence": confidence,
+            "sound": mark_unsound(torch.cat([logits["start"], logits["end"]], 1), len(batch.items)),
         }
 
     def starts_group(self, example: MrcExample, group: Sequence[MrcExample]) -> bool:
@@ -298,3 +302,22 @@ class MrcNer(SpanTask):
 def _count(target: NDArray[Any]) -> NDArray[np.int64]:
     """(negative, positive) entries."""
     return np.array([[(target == 0).sum(), (target == 1).sum()]])
+
+
+def count_overlaps(asked: Sequence[MrcExample]) -> int:
+    """How many gold spans overlap another one of their sentence, of any label."""
+    return sum(
+        count_nested((*span, asked[one].label) for one in group for span in asked[one].spans)
+        for group in group_queries((example.words, example.label) for example in asked)
+    )
+
+
+def mark_unsound(logits: Tensor, items: int) -> NDArray[Any]:
+    """0 for each item, NaN where a logit is not finite, which no span that is kept would show.
+
+    >>> import torch
+    >>> mark_unsound(torch.tensor([[1.0, -2.0], [float("nan"), 0.0]]), 2)
+    array([ 0., nan], dtype=float32)
+    """
+    rows: NDArray[Any] = (0 * logits.detach().float().flatten(1)).sum(1).cpu().numpy()
+    return rows[:items] + 0.0

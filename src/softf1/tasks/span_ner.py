@@ -11,6 +11,7 @@ import torch
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
+from softf1.metrics.schemes import count_nested
 from softf1.models.encoders import Head
 from softf1.tasks.base import (
     DIGITS,
@@ -132,13 +133,15 @@ class SpanNer(SpanTask):
         more = f"{long:,} spans have more than {self.max_span} words (task.max_span): never found"
         cut = f"{lost:,} spans are whole in no window of their sentence: never found; try"
         cut += " a larger task.overlap or task.max_length"
-        return super().notes(features) + [more] * (long > 0) + [cut] * (lost > 0)
+        notes = super().notes(features) + [more] * (long > 0) + [cut] * (lost > 0)
+        return notes + self.describe_nested(count_nested(map(tuple, features["gold"].tolist())))
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """The encoder with a head that judges spans."""
         from softf1.models.spans import SpanNer as Model
 
-        options |= {"classes": len(self.labels), "max_span": self.max_span}
+        sizes = {"classes": len(self.labels), "max_span": self.max_span}
+        options |= {**sizes, "labels": self.labels}
         return Model.build(encoder, tokenizer, **options)
 
     def heads(self, model: Any) -> dict[str, Head]:

@@ -28,10 +28,12 @@ class SpanTask(TextTask):
     """Spans of words that a model finds likelier than not; they may overlap.
 
     Attributes:
+        nested: Whether spans may overlap.
         not_kept: Which spans a looser threshold would need, and are not there.
         limits: Sentences of the model card.
     """
 
+    nested: bool
     not_kept: ClassVar[str]
     limits: ClassVar[tuple[str, ...]] = ()
 
@@ -69,6 +71,11 @@ class SpanTask(TextTask):
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
         """What the model returns: logits by key."""
         return dict(output)
+
+    def describe_nested(self, count: int) -> list[str]:
+        """A note about gold spans that overlap, if only flat ones are predicted."""
+        said = f"{count:,} spans overlap another one; predictions never do: set task.nested = true"
+        return [said] if count and not self.nested else []
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Only the spans that reach the bar of their label."""
