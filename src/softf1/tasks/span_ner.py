@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
-from softf1.metrics.schemes import count_nested
+from softf1.metrics.schemes import LabelledSpan, count_nested
 from softf1.models.encoders import Head
 from softf1.tasks.base import (
     DIGITS,
@@ -34,6 +34,7 @@ from softf1.tasks.sentences import (
     word_places,
 )
 from softf1.tasks.spans import Candidates, Scored, SpanTask, keep_flat, predict_spans
+from softf1.tasks.suspects import Suspects, find_suspect_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -236,6 +237,31 @@ class SpanNer(SpanTask):
             found[place].append(span)
         kept = found if self.nested else map(keep_flat, found)
         return [[((a, b, self.labels[c]), s) for _, c, a, b, s in own] for own in kept]
+
+    def find_suspects(self, logits: Logits, features: Features) -> Suspects:
+        """Given spans that the model finds unlikely, and likely ones that are not given.
+
+        A given span that has no probability is no suspect: its label is not in the training data,
+        it is too long, or in no window.
+        """
+        found = [dict(own) for own in replace(self, nested=True).list_candidates(logits, features)]
+        given: list[dict[LabelledSpan, float]] = [{} for _ in found]
+        number = rows(np.diff(features["gold_at"]))
+        gold = features["gold"] - features["sentence"][number, None] * [1, 1, 0]
+        names, unknown = features.names["labels"], set[int]()
+        predicted = [
+            dict(zip(map(tuple, one["spans"]), one["confidence"], strict=True))
+            for one in self.decode(logits, features)
+        ]
+        for place, (start, end, label) in zip(number.tolist(), gold.tolist(), strict=True):
+            span = start, end, names[label]
+            if span in found[place]:
+                given[place][span] = found[place][span]
+                continue
+            predicted[place] = {x: p for x, p in predicted[place].items() if x[:2] != span[:2]}
+            if names[label] not in self.labels:
+                unknown.add(place)
+        return Suspects(find_suspect_spans(given, predicted), len(unknown))
 
     def rule(self) -> str:
         """How spans are chosen."""
