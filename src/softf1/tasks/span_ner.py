@@ -190,14 +190,16 @@ class SpanNer(SpanTask):
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans that are likelier than not, and the likeliest others: item, place and logit.
 
-        Of each window as many spans as it has columns are kept, and the gold ones, so that
+        Of each window as many spans as it has words are kept, and the gold ones, so that
         `headroom` can lower the threshold.
         """
         found, target = logits["spans"].detach(), batch.targets["spans"]
         judged = target != IGNORE
         flat = found.masked_fill(~judged, -torch.inf).flatten(1)
         best = flat.topk(min(found.shape[1], flat.shape[1])).indices
-        near = torch.zeros_like(judged).flatten(1).scatter_(1, best, value=True).view_as(judged)
+        words = judged.any(-1).any(-1).sum(1, keepdim=True)  # columns would depend on the batch
+        room = torch.arange(best.shape[1], device=best.device) < words
+        near = torch.zeros_like(judged).flatten(1).scatter_(1, best, room).view_as(judged)
         kept = judged & ((found > 0) | near | (target == 1))
         row, start, length, label = (place.cpu().numpy() for place in kept.nonzero().T)
         start = start + batch.places["first"].cpu().numpy()[row]
