@@ -271,6 +271,20 @@ def test_the_command_prints_the_first_suspects_and_where_the_files_are(texts, ca
     assert "fold" in capsys.readouterr().err
 
 
+def test_folds_that_miss_a_label_are_scored_by_the_metric_of_all_labels(tmp_path):
+    """Two labels have the F1 of one, three the mean of all."""
+    path = tmp_path / "t.csv"
+    rows = [f"{'good' if n % 2 else 'bad'} n{n},{'yes' if n % 2 else 'no'}" for n in range(40)]
+    path.write_text("\n".join(["text,label", *rows, "so so,maybe"]) + "\n", "utf-8")
+    recipe = with_values(make_recipe(path), {"train.epochs": 1})
+    found = find_suspects(recipe, tmp_path / "out", execute=train_here, folds=2, quiet=True)
+    results = [json.loads(p.read_text("utf-8")) for p in tmp_path.glob("out/**/result.json")]
+    assert sorted(one["headline"] for one in results) == ["f1", "macro_f1"]
+    assert found["headline"] == "macro_f1"
+    scores = [one["scores"]["test"]["macro_f1"] for one in results]
+    assert found["score"] == pytest.approx(sum(scores) / 2)
+
+
 def test_words_are_joined_as_they_are_written():
     assert join_words(["a", "b"]) == "a b"
     assert join_words(["山", "ab"]) == "山 ab"

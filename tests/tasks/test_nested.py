@@ -142,3 +142,16 @@ def test_stats_print_how_many_are_nested(capsys):
     )
     (stats,) = json.loads(run(capsys, "stats", "train.jsonl", "--json").out)["files"]
     assert (stats["spans"], stats["nested"]) == (20, 8)
+
+
+@pytest.mark.slow
+def test_suspects_come_from_a_span_classifier(bert, capsys):
+    """Whoever asks for another task is told which one finds them."""
+    how = ["--encoder", str(bert), "--folds", "2", "--epochs", "1", "--quiet", "--out", "checked"]
+    words = ["suspects", "train.jsonl", *how]
+    for task in ([], ["--task", "mrc_ner"], ["--task", "tagging"]):
+        assert "span_ner" in run(capsys, *words, *task, code=2).err
+    run(capsys, *words, "--task", "span_ner")
+    found = json.loads(Path("checked/suspects.json").read_text())
+    assert (found["task"], found["examples"]) == ("span_ner", 16)
+    assert "extra span" in found["kinds"]  # after a step the model finds hardly any span

@@ -185,11 +185,10 @@ def test_numbers_that_are_not_finite_are_seen(bert):
     task, features, tokenizer = encode(bert, [one, one])
     batch = task.collate(features, [0, 1], tokenizer)
     logits = torch.full(batch.targets["spans"].shape, -1.0)
-    assert task.gather({"spans": logits}, batch)["sound"].tolist() == [0, 0]
-    for wrong in (float("nan"), float("-inf")):
-        logits[1, 2, 0, 0] = wrong
-        found = task.gather({"spans": logits}, batch)
-        assert np.isfinite(found["sound"]).tolist() == [True, False]
+    assert np.isfinite(task.gather({"spans": logits}, batch)["score"]).all()
+    logits[1, 2, 0, 0] = float("nan")
+    found = task.gather({"spans": logits}, batch)
+    assert not np.isfinite(found["score"]).all()
     assert task.decode(found, features, [one, one])[1]["spans"] == []
 
 
@@ -200,6 +199,36 @@ def test_overlapping_spans_are_said_where_only_flat_ones_are_given(bert):
     assert note == "2 spans overlap another one; predictions never do: set task.nested = true"
     task, features, _ = encode(bert, nested, nested=True)
     assert task.notes(features) == []
+
+
+def test_suspects_are_spans_that_the_model_finds_unlikely_or_misses(bert):
+    """Nested spans stay apart; spans of unknown labels are no suspects, nor what is found there."""
+    examples = [
+        sentence((0, 3, "ORG"), (2, 3, "LOC")),
+        sentence((0, 1, "PER"), (4, 6, "ORG"), (8, 9, "PER")),
+        sentence((6, 7, "DRUG")),
+    ]
+    train = make_task("span_ner", nested=True, labels=("LOC", "ORG", "PER"))
+    tokenizer = make_tokenizer(bert)
+    features = train.encode(examples, tokenizer)
+    batch = train.collate(features, [0, 1, 2], tokenizer)
+    logits = torch.where(batch.targets["spans"] == 1, 3.0, -3.0)
+    logits[0, 2, 0, 0] = -2.0  # the inner LOC of the first is unlikely
+    logits[1, 0, 0, 2], logits[1, 0, 0, 0] = -4.0, 4.0  # PER is rather LOC
+    logits[1, 4, 1, 1], logits[1, 4, 2, 1] = -1.0, 1.0  # ORG is rather a word longer
+    logits[1, 6, 0, 0] = 5.0  # LOC is missing
+    logits[2, 6, 0, 0] = 5.0  # given as DRUG, which was not in the training data
+    found, unknown = train.find_suspects(train.gather({"spans": logits}, batch), features)
+    assert unknown == 1
+    sigmoid = {x: 1 / (1 + np.exp(-x)) for x in (1, 2, 4, 5)}
+    assert [(one.example, one.kind, one.given, one.suggested) for one in found] == [
+        (0, "extra span", (("LOC", 2, 3),), ()),
+        (1, "wrong label", (("PER", 0, 1),), (("LOC", 0, 1),)),
+        (1, "wrong boundary", (("ORG", 4, 6),), (("ORG", 4, 7),)),
+        (1, "missing span", (), (("LOC", 6, 7),)),
+    ]
+    wanted = [sigmoid[2], sigmoid[4], sigmoid[1], sigmoid[5]]
+    assert [one.score for one in found] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_the_head_is_one_layer_over_both_words_and_the_length(bert):

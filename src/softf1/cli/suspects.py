@@ -31,7 +31,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="one to three files, or hf:NAME; or a recipe, to check all its files",
     )
     add_shared(parser, "--format")
-    parser.add_argument("--task", help="tagging, pairs or classification (default: detected)")
+    parser.add_argument(
+        "--task", help="tagging, span_ner, pairs or classification (default: detected)"
+    )
     add_shared(parser, "--encoder", *SETTINGS)
     add_number(parser, "--folds", "number of folds, one model each (default 5)", default=5)
     parser.add_argument("--epochs", type=float, metavar="N", help="epochs per model")

@@ -95,7 +95,7 @@ def list_examples(recipe: Recipe) -> list[tuple[str, Any]]:
     if not hasattr(task, "find_suspects"):
         raise InputError(
             f"wanted a task that labels texts or words, got {task.kind}: its answers have no "
-            "label that could be wrong (for names, use --task tagging)"
+            "label that could be wrong (for names, use --task tagging, or span_ner if they overlap)"
         )
     paths = {name: path for name in SPLITS if (path := getattr(recipe.task, name))}
     examples = {name: list(task.read(path, Problems())) for name, path in paths.items()}
@@ -173,7 +173,7 @@ def make_content(
 ) -> dict[str, Any]:
     """The content of `suspects.json`: the folds and each suspect."""
     results = [grid.results[run.id] for run in runs]
-    metric = results[0]["headline"]
+    metric = find_metric(grid.recipe, [example for _, example in examples])
     scores = [result["scores"]["test"][metric] for result in results]
     task = make_task(grid.recipe.task.kind, **grid.recipe.task.options)
     return {
@@ -191,6 +191,15 @@ def make_content(
         "score": float(np.mean(scores)),
         "suspects": [describe_suspect(*examples[one.example], one, task) for one in found],
     }
+
+
+def find_metric(recipe: Recipe, examples: Sequence[Any]) -> str:
+    """The primary metric for the labels of all examples; a fold may be trained without some."""
+    task: Any = make_task(recipe.task.kind, **recipe.task.options)
+    labels = {label for example in examples for label in getattr(example, "labels", ())}
+    if labels:
+        task = task.changed(labels=tuple(sorted(labels)))
+    return recipe.eval.metric or str(task.primary_metric)
 
 
 def describe_suspect(path: str, example: Any, suspect: Suspect, task: Task) -> dict[str, Any]:

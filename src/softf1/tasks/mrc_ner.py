@@ -310,3 +310,14 @@ def count_overlaps(asked: Sequence[MrcExample]) -> int:
         count_nested((*span, asked[one].label) for one in group for span in asked[one].spans)
         for group in group_queries((example.words, example.label) for example in asked)
     )
+
+
+def mark_unsound(logits: Tensor, items: int) -> NDArray[Any]:
+    """0 for each item, NaN where a logit is not finite, which no span that is kept would show.
+
+    >>> import torch
+    >>> mark_unsound(torch.tensor([[1.0, -2.0], [float("nan"), 0.0]]), 2)
+    array([ 0., nan], dtype=float32)
+    """
+    rows: NDArray[Any] = (0 * logits.detach().float().flatten(1)).sum(1).cpu().numpy()
+    return rows[:items] + 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from softf1.data.examples import SpanSentence, TaggedSentence
 from softf1.data.mrc import find_spans
 from softf1.errors import InputError
-from softf1.metrics.schemes import count_nested
+from softf1.metrics.schemes import LabelledSpan, count_nested
 from softf1.models.encoders import Head
 from softf1.tasks.base import (
     DIGITS,
@@ -33,14 +33,8 @@ from softf1.tasks.sentences import (
     window_tokens,
     word_places,
 )
-from softf1.tasks.spans import (
-    Candidates,
-    Scored,
-    SpanTask,
-    keep_flat,
-    mark_unsound,
-    predict_spans,
-)
+from softf1.tasks.spans import Candidates, Scored, SpanTask, keep_flat, predict_spans
+from softf1.tasks.suspects import Suspects, find_suspect_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -198,14 +192,16 @@ class SpanNer(SpanTask):
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
         """The spans that are likelier than not, and the likeliest others: item, place and logit.
 
-        Of each window the `KEPT` likeliest spans are kept, and the gold ones, so that `headroom`
-        can lower the threshold.
+        Of each window as many spans as it has words are kept, and the gold ones, so that
+        `headroom` can lower the threshold.
         """
         found, target = logits["spans"].detach(), batch.targets["spans"]
         judged = target != IGNORE
         flat = found.masked_fill(~judged, -torch.inf).flatten(1)
-        best = flat.topk(min(KEPT, flat.shape[1])).indices
-        near = torch.zeros_like(judged).flatten(1).scatter_(1, best, value=True).view_as(judged)
+        best = flat.topk(min(found.shape[1], flat.shape[1])).indices
+        words = judged.any(-1).any(-1).sum(1, keepdim=True)  # columns would depend on the batch
+        room = torch.arange(best.shape[1], device=best.device) < words
+        near = torch.zeros_like(judged).flatten(1).scatter_(1, best, room).view_as(judged)
         kept = judged & ((found > 0) | near | (target == 1))
         row, start, length, label = (place.cpu().numpy() for place in kept.nonzero().T)
         start = start + batch.places["first"].cpu().numpy()[row]
@@ -246,6 +242,31 @@ class SpanNer(SpanTask):
             found[place].append(span)
         kept = found if self.nested else map(keep_flat, found)
         return [[((a, b, self.labels[c]), s) for _, c, a, b, s in own] for own in kept]
+
+    def find_suspects(self, logits: Logits, features: Features) -> Suspects:
+        """Given spans that the model finds unlikely, and likely ones that are not given.
+
+        A given span that has no probability is no suspect: its label is not in the training data,
+        it is too long, or in no window.
+        """
+        found = [dict(own) for own in replace(self, nested=True).list_candidates(logits, features)]
+        given: list[dict[LabelledSpan, float]] = [{} for _ in found]
+        number = rows(np.diff(features["gold_at"]))
+        gold = features["gold"] - features["sentence"][number, None] * [1, 1, 0]
+        names, unknown = features.names["labels"], set[int]()
+        predicted = [
+            dict(zip(map(tuple, one["spans"]), one["confidence"], strict=True))
+            for one in self.decode(logits, features)
+        ]
+        for place, (start, end, label) in zip(number.tolist(), gold.tolist(), strict=True):
+            span = start, end, names[label]
+            if span in found[place]:
+                given[place][span] = found[place][span]
+                continue
+            predicted[place] = {x: p for x, p in predicted[place].items() if x[:2] != span[:2]}
+            if names[label] not in self.labels:
+                unknown.add(place)
+        return Suspects(find_suspect_spans(given, predicted), len(unknown))
 
     def rule(self) -> str:
         """How spans are chosen."""

@@ -23,7 +23,7 @@ import numpy as np
 from softf1.metrics.schemes import LabelledSpan, decode_lenient, encode_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -163,6 +163,47 @@ def find_suspect_tags(
                 Suspect(example=number, kind=kind, given=theirs, suggested=ours, score=score)
             )
     return Suspects(suspects, unknown)
+
+
+def find_suspect_spans(
+    given: Sequence[Mapping[LabelledSpan, float]], predicted: Sequence[Mapping[LabelledSpan, float]]
+) -> list[Suspect]:
+    """Finds spans that are only given or only predicted, where spans may overlap.
+
+    A given span and a predicted one are one suspect if they cover the same words, or if they
+    overlap and have the same label.
+
+    Args:
+        given: The spans in the file with their probabilities, for each sentence.
+        predicted: The spans that the model predicts.
+
+    >>> find_suspect_spans([{(0, 2, "PER"): 0.1}], [{(0, 2, "LOC"): 0.9}])[0].kind
+    'wrong label'
+    """
+    suspects = []
+    for number, (theirs, ours) in enumerate(zip(given, predicted, strict=True)):
+        missing = {span: sure for span, sure in ours.items() if span not in theirs}
+        pairs: list[tuple[list[LabelledSpan], list[LabelledSpan], float]] = []
+        for span in sorted(theirs.keys() - ours.keys()):
+            better = _find_partner(span, missing)
+            missing = {other: sure for other, sure in missing.items() if other not in better}
+            pairs.append(([span], better, 1 - theirs[span]))
+        pairs += [([], [span], sure) for span, sure in missing.items()]
+        for old, new, score in pairs:
+            own, suggested = _marks(old, set(old)), _marks(new, set(new))
+            kind = name_difference(own, suggested)
+            suspects.append(
+                Suspect(example=number, kind=kind, given=own, suggested=suggested, score=score)
+            )
+    return suspects
+
+
+def _find_partner(span: LabelledSpan, others: Mapping[LabelledSpan, float]) -> list[LabelledSpan]:
+    """The likeliest other span over the same words, or of the same label over some of them."""
+    start, end, label = span
+    same = [one for one in others if one[:2] == span[:2]]
+    near = [one for one in others if one[0] < end and start < one[1] and one[2] == label]
+    return sorted(same or near, key=others.__getitem__)[-1:]
 
 
 def find_changed(given: Marks, suggested: Marks, size: int) -> NDArray[np.bool_]:
