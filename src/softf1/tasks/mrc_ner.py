@@ -34,7 +34,7 @@ from softf1.tasks.sentences import (
     window_tokens,
     word_places,
 )
-from softf1.tasks.spans import Line, Scored, SpanTask, mark_unsound, predict_spans
+from softf1.tasks.spans import Line, Scored, SpanTask, predict_spans
 from softf1.tasks.tagging import Tagging
 
 if TYPE_CHECKING:

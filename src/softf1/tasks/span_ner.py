@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 WINDOW = ("first", "end", "before")
 """The words of a window, and where the window before it ends."""
-KEPT = 128
-"""Of the spans of a window that are not predicted, so many are known to `headroom`."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,6 @@ class SpanNer(SpanTask):
             "end": start + length + 1,
             "label": label,
             "score": found[kept].float().cpu().numpy(),
-            "sound": mark_unsound(found, len(batch.items)),
         }
 
     def decode(

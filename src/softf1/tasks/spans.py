@@ -13,7 +13,6 @@ from softf1.tasks.headroom import Headroom, Sentence, list_units, measure_spans,
 from softf1.tasks.rows import TextTask
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from softf1.metrics.operating import Units
@@ -125,17 +124,6 @@ class SpanTask(TextTask):
         ]
         best, then = sweep_confidence(sentences, tried)
         return measure_spans(sentences, best, what="One threshold for spans", then=then)
-
-
-def mark_unsound(logits: Tensor, items: int) -> NDArray[Any]:
-    """0 for each item, NaN where a logit is not finite, which no span that is kept would show.
-
-    >>> import torch
-    >>> mark_unsound(torch.tensor([[1.0, -2.0], [float("nan"), 0.0]]), 2)
-    array([ 0., nan], dtype=float32)
-    """
-    rows: NDArray[Any] = (0 * logits.detach().float().flatten(1)).sum(1).cpu().numpy()
-    return rows[:items] + 0.0
 
 
 def predict_spans(found: Iterable[tuple[Any, float]]) -> Prediction:
