@@ -1,5 +1,10 @@
+import signal
+
 import pytest
 import torch
+
+# A shell starts background jobs with SIGINT ignored; the tests that send it want it to count.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The tensors of the tests are tiny, and several test processes share the cores.
 torch.set_num_threads(1)
