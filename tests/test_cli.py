@@ -58,6 +58,14 @@ def test_bad_input_is_one_line_and_exit_2(capsys):
     assert capsys.readouterr().err == "softf1 demo: wanted --seeds from 1 up, got 0\n"
 
 
+@pytest.mark.parametrize("verb", ["train", "compare"])
+def test_only_the_recipe_is_required(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([verb])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("the following arguments are required: recipe\n")
+
+
 def test_a_full_disk_is_one_line_and_exit_1(capsys, monkeypatch):
     def full(_options):
         raise OSError(28, "No space left on device")

@@ -22,7 +22,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 compare`."""
     add_shared(parser, "recipe")
     parser.add_argument(
-        "values", nargs="*", metavar="key=value", help="change keys of the recipe for every run"
+        "values",
+        nargs="*",
+        default=[],  # without one, argparse calls them required
+        metavar="key=value",
+        help="change keys of the recipe for every run",
     )
     parser.add_argument(
         "--losses",
