@@ -33,7 +33,7 @@ KNOWN = ((3, 6), (3, 9))  # run on a GPU; read in its source
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) in KNOWN and not INTERPRETED
 MOST_PROGRAMS = 2_048  # of a kernel whose programs leave sums to the last of them
 LONGEST_TILE = 8_192  # longer rows are read piece by piece
-LONGEST_READY = 32_768  # but for those whose gradient forward writes: registers hold so many
+LONGEST_READY = 16_384  # but for those whose gradient forward writes; 32,768 are slower so
 FEW = 16  # so few classes are four threads' or one's
 MOST_SUMS = 2**18  # classes times programs, where there are more programs than multiprocessors
 MOST_PARTS = 4  # whose classes a program of `_softmax_batch_long` keeps in registers
@@ -172,8 +172,8 @@ def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 def ready_tile(n: int, c: int, vector: int, many: int) -> Ready:
     """Rows of one tile, read once and their gradient written."""
     if c <= LONGEST_TILE:
-        entries, together = (4, 8) if c <= FEW else (32, 12)
-        tile = choose_tile(n, c, vector, entries=entries, warps=4, together=together, many=many)
+        entries, warps, together = (4, 4, 8) if c <= FEW else (32, 2, 12)
+        tile = choose_tile(n, c, vector, entries=entries, warps=warps, together=together, many=many)
         return Ready(tile._replace(programs=min(tile.programs, MOST_PROGRAMS)), again=False)
     warps = 16
     width = 32 * warps * vector

@@ -34,9 +34,9 @@ SEEN_BEFORE = 2
 FUSE = find_spec("triton") is not None
 """Whether encoder layers are fused; benchmarks turn it off to compare."""
 
-AHEAD = False
-"""Whether their kernels are compiled together before the first step. Off until a GPU has tried it;
-`benchmarks/profile_step.py --warm-up` does."""
+AHEAD = True
+"""Whether their kernels are compiled together before the first step; benchmarks turn it off to
+compare."""
 
 
 @dataclass(frozen=True)
