@@ -26,6 +26,8 @@ SEVERAL = {"labels": np.array([50, 40, 30])}
         ("pairs", "accuracy", RARE, "ce", 1.0),
         ("pairs", "f1", {"labels": np.array([100, 900])}, "ce", 1.0),  # F1 of the frequent class
         ("classification", "subset_accuracy", {"labels": np.array([[90, 10]])}, "ce", 1.0),
+        ("classification", "f1", {"labels": np.array([[90, 10], [99, 1]])}, "ce+dice", 1.0),
+        ("classification", "macro_f1", {"labels": np.array([[90, 10]])}, "ce+dice", 1.0),
         ("classification", "accuracy", SEVERAL, "ce", 1.0),
         ("classification", "macro_f1", SEVERAL, "wce", None),
         ("of another package", "f1", SEVERAL, "ce", 1.0),
@@ -68,7 +70,7 @@ def test_every_rule_says_why_and_on_what_evidence():
     for rule in rules:
         assert set(rule.values["loss.name"].split("+")) <= set(loss_names())
         sizes = {f"train.{key}" for key in HARDENING}
-        assert set(rule.values) <= {"loss.name", "task.decoder"} | sizes
+        assert set(rule.values) <= {"loss.name", "loss.dice.over", "task.decoder"} | sizes
         assert rule.why
         assert any(character.isdigit() for character in rule.evidence)
 

@@ -17,7 +17,7 @@ KINDS = {
     "parts of speech": ("train.pos", files.parts_of_speech(), "tagging", "ce+dice"),
     "headlines": ("news.csv", files.headlines(), "classification", "wce"),
     "two labels": ("spam.jsonl", files.spam(), "classification", "wce"),
-    "several labels": ("topics.jsonl", files.topics(), "classification", "ce"),
+    "several labels": ("topics.jsonl", files.topics(), "classification", "ce+dice"),
     "pairs": ("pairs.tsv", files.pairs(), "pairs", "wce"),
     "questions": ("squad.json", files.questions(), "qa", "ce+dice"),
     "BERT-MRC": ("mrc.json", files.queries(), "mrc_ner", "ce+dice"),

@@ -82,7 +82,9 @@ def choose_values(
     >>> choose_values("tagging", metric="f1", counts={}, given=given, spans=99).line
     'auto: loss.name=ce+dice, train.adversarial_relative=0.5 (... you set train.consistency=0.0)'
     """
-    facts = {"kind": kind, "metric": metric, "target": target}
+    several = any(own.ndim == 2 for own in counts.values())
+    labels = "several" if several else "one"
+    facts = {"kind": kind, "metric": metric, "target": target, "labels": labels}
     amounts = {"positives_below": positive_share(counts, positive), "spans_below": spans}
     rule = next(rule for rule in read_rules() if fits(rule.when, facts, amounts))
     values = {key: value for key, value in rule.values.items() if not _is_given(key, given)}
@@ -103,23 +105,18 @@ def fits(
 
 
 def positive_share(counts: Mapping[str, NDArray[np.int64]], positive: int = 1) -> float | None:
-    """The share of the positive one of two classes, or of positive entries; None for several.
+    """The share of the positive one of two classes; None if there are not two.
 
     >>> import numpy as np
-    >>> positive_share({"labels": np.array([[90, 10], [70, 30]])})
+    >>> positive_share({"labels": np.array([80, 20])})
     0.2
     >>> positive_share({"labels": np.array([5, 5, 5])}) is None
     True
     """
-    pairs = [
-        own.sum(0) if own.ndim == 2 else own[[1 - positive, positive]]
-        for own in counts.values()
-        if own.ndim == 2 or len(own) == 2
-    ]
-    if len(pairs) < max(1, len(counts)):
+    if len(counts) != 1:
         return None
-    negatives, positives = (sum(int(pair[i]) for pair in pairs) for i in (0, 1))
-    return positives / max(1, negatives + positives)
+    (own,) = counts.values()
+    return int(own[positive]) / max(1, int(own.sum())) if own.shape == (2,) else None
 
 
 def _is_given(key: str, given: Collection[str]) -> bool:

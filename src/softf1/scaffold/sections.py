@@ -104,7 +104,8 @@ def propose_loss(survey: Survey) -> Section:
     """Proposes `[loss]`: auto, with its choice for these files and the reason."""
     stats = survey.stats
     two = labels_texts(survey) and not weighs_classes_alike(survey)
-    counts = {"labels": np.array([stats.negatives, stats.positives])} if two else {}
+    pair = [stats.negatives, stats.positives]
+    counts = {"labels": np.array([pair] if survey.corpus.counts.several else pair)} if two else {}
     metric = "macro_f1" if weighs_classes_alike(survey) else "f1"
     spans = len(stats.labels) if survey.corpus.counts.scheme is not None else None
     choice = choose_values(survey.task, metric=metric, counts=counts, given={}, spans=spans)
