@@ -54,7 +54,7 @@ HERE = Path(__file__).parent
 BASELINE = "ce"
 LONGER = {"twice": 2, "four times": 4}
 """How many times the epochs of the grid, by what a plan calls it."""
-RESULTS = HERE / "results" / "beyond.csv"
+RESULTS, LEADS = (HERE / "results" / name for name in ("beyond.csv", "leads.csv"))
 PAGE = HERE.parent / "docs" / "howto" / "beat-cross-entropy.md"
 MARKS = "<!-- beyond -->\n", "<!-- end of beyond -->\n"
 SHOWN = {

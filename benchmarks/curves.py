@@ -3,8 +3,8 @@
     python benchmarks/curves.py     # results/curves.csv, and the plots' place in the documentation
     python docs/plots.py            # the plots
 
-Reads results/beyond.csv: runs of leads.toml, whose `[curves]` name grids and variants, and of
-beyond.toml. A curve needs gains at two places at least; one that has fewer is left out.
+Reads results/leads.csv, runs of leads.toml, whose `[curves]` name grids and variants, and
+results/beyond.csv. A curve needs gains at two places at least; one that has fewer is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from beyond import BASELINE, HERE, PAGE, RESULTS, half_width, put, read_plan, read_scores
+from beyond import BASELINE, HERE, LEADS, PAGE, RESULTS, half_width, put, read_plan, read_scores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,9 +26,14 @@ LEAST = 2
 """Places of a curve."""
 
 
-def list_points(path: Path = RESULTS, split: str = "test") -> list[dict[str, Any]]:
-    """The mean gain of each variant at each place, with half of a 95% interval over seeds."""
-    scores = read_scores(path, split)
+def list_points(*paths: Path, split: str = "test") -> list[dict[str, Any]]:
+    """The mean gain of each variant at each place, with half of a 95% interval over seeds.
+
+    Where two files have a grid, the later one counts: both runs of a gain are of one file.
+    """
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for path in paths:
+        scores |= read_scores(path, split)
     points = []
     for curve, about in read_plan(HERE / "leads.toml")["curves"].items():
         own = [
@@ -63,7 +68,7 @@ def describe_curves(points: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Write the points and the place of the plots."""
-    points = list_points()
+    points = list_points(LEADS, RESULTS)
     with CURVES.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

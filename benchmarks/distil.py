@@ -1,7 +1,7 @@
 """One student that learns from several teachers: the seeds of one model distilled into another.
 
     python benchmarks/distil.py work --jobs 15 --seeds 5 [--teachers 3] [--only GRID …]
-    python benchmarks/beyond.py show benchmarks/results/beyond.csv
+    python benchmarks/beyond.py show benchmarks/results/leads.csv
 
 Trains as many teachers as are asked for on each grid, with cross entropy, an adversarial step and
 consistency, and then students with other seeds, of one teacher (a control: is it several that help,
@@ -9,7 +9,7 @@ or learning from a model at all?) and of all. A student has consistency with its
 of itself: `½·ce + κ·½·(KL(a‖b) + KL(b‖a))`, where a is its prediction and b that of the mean of
 their logits, without dropout. So it works for every task, in captured steps, and with an
 adversarial step. Teachers have seen the training data, so they are surer of it than of other texts.
-Adds a line for each student to results/beyond.csv, which has the baselines.
+Adds a line for each student to results/leads.csv, which has the baselines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
-from beyond import COLUMNS, RESULTS, describe
+from beyond import COLUMNS, LEADS, describe
 from corpora import is_there, make_recipe, read_csv, read_grids
 from torch import Tensor, nn
 
@@ -155,7 +155,7 @@ def main() -> None:
     """Train teachers and students."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=LEADS)
     parser.add_argument("--runs", default="distil-runs")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=5)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from statistics import mean
@@ -119,7 +120,8 @@ def make_table(path: Path) -> str:
                     gains = pair(own, base)
                     cells.append(show_gain(gains) if gains else "")
         lines.append(f"| {say(variant)} | {' | '.join(cells)} |")
-    seeds, one = len({row["seed"] for row in rows}), rows[0]
+    found, one = Counter((row["grid"], row["variant"]) for row in rows).values(), rows[0]
+    seeds = str(max(found)) if min(found) == max(found) else f"{min(found)} to {max(found)}"
     machine = f"{one['device']}, torch {one['torch']}, transformers {one['transformers']}"
     lines += ["", f"{seeds} seeds, {machine}."]
     return "\n".join(lines) + "\n"

@@ -49,14 +49,13 @@ def test_cross_entropy_may_train_at_least_as_long_as_auto(gains):
 def test_the_pages_say_how_good_the_baseline_is_and_what_fusing_changes(gains):
     rows = gains.find_gains()
     over = gains.compare_tuned(rows)
-    assert max(over, key=over.get) == "qqp10"
-    rare = over.pop("qqp10")
     page = gains.SUMMARY.read_text("utf-8")
+    own = {row["grid"]: float(row["gain"]) for row in rows}
+    for grid in sorted(over, key=over.get)[-2:]:  # said by name
+        left = own[grid] - over.pop(grid)
+        assert f"`auto` gains {left:.1f} instead of {own[grid]:.1f}" in page
     assert f"at most {max(over.values()):.1f} points above" in page
     assert f"up to {-min(over.values()):.1f} below it" in page
-    own = next(row for row in rows if row["grid"] == "qqp10")
-    left = float(own["gain"]) - rare
-    assert f"`auto` gains {left:.1f} instead of {float(own['gain']):.1f}" in page
     fused = gains.compare_fused()
     text = f"{gains.mean(fused):+.2f} ± {gains.half_width(fused):.2f}".replace("-", "−")
     assert f"over the {len(fused)} tasks" in (ROOT / "benchmarks/README.md").read_text("utf-8")
