@@ -47,29 +47,40 @@ def run(capsys, *words, code=0):
     return capsys.readouterr()
 
 
+TASKS = {
+    "span_ner": ((), [[[4, 7, "ORG"], [6, 7, "LOC"]]], 1),
+    "mrc_ner": (("--task", "mrc_ner"), [[[6, 7]], [[4, 7]]], 2),
+}
+"""How to ask for each, the gold spans of its first lines, and how many lines a sentence has."""
+
+
 @pytest.mark.slow
-def test_from_a_file_to_a_report(bert, capsys):
+@pytest.mark.parametrize("kind", TASKS)
+def test_from_a_file_to_a_report(kind, bert, capsys):
+    asked, gold, rows = TASKS[kind]
     files = [f"{name}.jsonl" for name in ("train", "dev", "test")]
-    run(capsys, "new", *files, "--out", "nested.toml", "--encoder", str(bert))
+    run(capsys, "new", *files, *asked, "--out", "nested.toml", "--encoder", str(bert))
     recipe = read_recipe("nested.toml")
-    assert recipe.task.kind == "mrc_ner"
+    assert recipe.task.kind == kind
     assert recipe.task.options["nested"] is True
-    assert recipe.task.options["queries"].keys() == {"LOC", "ORG"}
+    queries = recipe.task.options.get("queries", {})
+    assert set(queries) == ({"LOC", "ORG"} if kind == "mrc_ner" else set())
 
     run(capsys, "train", "nested.toml", *SMALL, "loss.name=ce", "--out", "run", "--quiet")
     result = json.loads(Path("run/result.json").read_text())
     assert result["scores"]["test"]["labels"]["LOC"]["support"] == 12  # inner ones are gold too
     lines = read_lines("run/predictions.test.jsonl")
-    assert [line["gold"] for line in lines[:2]] == [[[6, 7]], [[4, 7]]]
+    assert [line["gold"] for line in lines[:rows]] == gold
 
-    assert "test.jsonl: 32 examples" in run(capsys, "evaluate", "run", "--data", "test.jsonl").out
+    said = run(capsys, "evaluate", "run", "--data", "test.jsonl").out
+    assert f"test.jsonl: {16 * rows} examples" in said
     assert "Right boundaries" in run(capsys, "headroom", "run").out
     run(capsys, "predict", "run", "test.jsonl", "--out", "found.jsonl")
     found = read_lines("found.jsonl")
     assert [line["spans"] for line in found] == [line["spans"] for line in lines]
     Path("plain.txt").write_text("the bank of rome is closed\n")
     run(capsys, "predict", "run", "plain.txt", "--format", "plain", "--out", "plain.jsonl")
-    assert len(read_lines("plain.jsonl")) == 2  # a line for each query
+    assert len(read_lines("plain.jsonl")) == rows
 
     run(
         capsys,
@@ -89,7 +100,7 @@ def test_new_says_why_and_looks_at_all_files():
     flat = write("train-flat.jsonl", frames=FRAMES[2:])
     assert propose_recipe([flat]).recipe.task.kind == "tagging"
     both = propose_recipe([flat, "dev.jsonl"])  # of dev, the tagger could find the outer ones only
-    assert (both.recipe.task.kind, both.recipe.task.options["nested"]) == ("mrc_ner", True)
+    assert (both.recipe.task.kind, both.recipe.task.options["nested"]) == ("span_ner", True)
 
 
 def test_new_sees_nested_spans_of_query_files():
@@ -121,7 +132,7 @@ def test_a_flat_tagger_refuses_them_before_training(train, place, capsys):
     said = run(capsys, "new", "train.jsonl", "--task", "tagging", "--out", "-", code=2).err
     assert said.count("\n") == 1
     assert (
-        "8 of 20 spans lie inside another or cross one; --task mrc_ner or span_ner finds them"
+        "8 of 20 spans lie inside another or cross one; --task span_ner or mrc_ner finds them"
         in said
     )
 
@@ -149,9 +160,9 @@ def test_suspects_come_from_a_span_classifier(bert, capsys):
     """Whoever asks for another task is told which one finds them."""
     how = ["--encoder", str(bert), "--folds", "2", "--epochs", "1", "--quiet", "--out", "checked"]
     words = ["suspects", "train.jsonl", *how]
-    for task in ([], ["--task", "mrc_ner"], ["--task", "tagging"]):
-        assert "span_ner" in run(capsys, *words, *task, code=2).err
-    run(capsys, *words, "--task", "span_ner")
+    for task in ("mrc_ner", "tagging"):
+        assert "span_ner" in run(capsys, *words, "--task", task, code=2).err
+    run(capsys, *words)
     found = json.loads(Path("checked/suspects.json").read_text())
     assert (found["task"], found["examples"]) == ("span_ner", 16)
     assert "extra span" in found["kinds"]  # after a step the model finds hardly any span

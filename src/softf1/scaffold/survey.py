@@ -24,7 +24,7 @@ from softf1.data.stats import (
     look_over,
 )
 from softf1.errors import InputError
-from softf1.tasks.registry import find_task
+from softf1.tasks.registry import find_task, list_tasks
 from softf1.tasks.tags import check_tags
 
 WORDS = {
@@ -141,7 +141,7 @@ def survey(
     nesting = nested.counts.nesting if nested else ""
     if nested and task == TaggedSentence.task:
         message = f"wanted spans that do not overlap, since a word has one tag; {nesting}"
-        raise InputError(f"{message}; --task mrc_ner or span_ner finds them", path=nested.path)
+        raise InputError(f"{message}; --task span_ner or mrc_ner finds them", path=nested.path)
     unseen = [
         describe_new_labels(train, other) for role, other in corpora.items() if role != "train"
     ]
@@ -152,7 +152,7 @@ def survey(
     )
     return Survey(
         roles=roles,
-        task=task or (MrcExample.task if nesting else train.task),
+        task=task or (_find_task_for_nested(train.task) if nesting else train.task),
         format=train.format if alike else None,
         reader=first.options if alike else {},
         reason=first.reason,
@@ -163,6 +163,13 @@ def survey(
         nesting=nesting,
         notes=(*filter(None, unseen), *map(str, overlaps), *_find_outliers(train)),
     )
+
+
+def _find_task_for_nested(kind: str) -> str:
+    """The task that reads files of this kind and finds spans inside others."""
+    found = {name: find_task(name) for name in list_tasks()}
+    able = (name for name, one in found.items() if one.file_kind == kind and hasattr(one, "nested"))
+    return next(able, kind)
 
 
 def _find_outliers(train: Overview) -> list[str]:
