@@ -209,11 +209,31 @@ def compare_weights(model, other, tolerance):
 @pytest.mark.parametrize("hardened", [False, True], ids=["plain", "adversarial"])
 def test_graphs_give_what_steps_give(name, precision, hardened, bert):
     """30 steps with a schedule, the same up to rounding; fused dropout has numbers of its own."""
+    compare_steps(name, bert, device="cuda", precision=precision, hardened=hardened)
+
+
+@gpu
+@pytest.mark.parametrize("hardened", [False, True], ids=["plain", "adversarial"])
+def test_graphs_give_what_steps_give_with_lora(hardened, bert):
+    pytest.importorskip("peft", reason="peft is not installed")
+    how = {"precision": "bf16", "hardened": hardened, "encoder.lora": {"rank": 4}}
+    compare_steps("tagging-batch", bert, device="cuda", **how)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_steps_with_lora_are_captured(bert):
+    pytest.importorskip("peft", reason="peft is not installed")
+    how = {"precision": "fp32", "hardened": False, "encoder.lora": {"rank": 4}}
+    compare_steps("tagging-batch", bert, device="cpu", **how)
+
+
+def compare_steps(name, bert, *, device, precision, hardened, **values):
+    """Takes 30 steps as they are, and as graphs."""
     recipe, data = case(name, bert, lr=1e-3)
-    recipe = with_values(recipe, {"encoder.dropout": 0.0})
+    recipe = with_values(recipe, {"encoder.dropout": 0.0, **values})
     datasets = load_datasets(recipe, data)
     batches = make_steps(datasets, 30, size=8, widths=2)
-    how = {"device": "cuda", "precision": precision, "hardened": hardened}
+    how = {"device": device, "precision": precision, "hardened": hardened}
     plain = make_stepper(Stepper, datasets, recipe, **how)
     stepper = make_stepper(GraphStepper, datasets, recipe, **how)
     wanted, found = take(plain, batches), take(stepper, batches)
