@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from softf1.metrics.schemes import (
     decode_strict,
     detect_scheme,
     encode_spans,
+    find_odd_tag,
     get_scheme,
     steps_of,
 )
@@ -104,6 +106,44 @@ def check_tags(
                 message = f"wanted {wanted.describe()}, as the training data has; got {tag!r}"
                 raise InputError(message, path=path, line=line)
             known.add(tag)
+
+
+def check_odd_tags(tagged: Iterable[tuple[int, Sequence[str]]], path: Path | str | None) -> None:
+    """Refuses a tag of another scheme than nearly all others: with it there would be no spans.
+
+    Args:
+        tagged: Line and tags of each sentence of the training data.
+        path: The file, for the error.
+    """
+    sentences = list(tagged)
+    pairs: Counter[tuple[str, str]] = Counter()
+    for _, tags in sentences:
+        pairs.update(pairwise((OUTSIDE, *tags, OUTSIDE)))
+    if odd := find_odd_tag(pairs):
+        tag, scheme = odd
+        line = next(line for line, tags in sentences if tag in tags)
+        message = f"wanted {scheme.describe()}, as the other tags are; got {tag!r}"
+        raise InputError(message, path=path, line=line)
+
+
+def describe_invalid(features: Features, scheme: str) -> list[str]:
+    """A note about tags that their scheme does not allow where they stand, such as a lone I-PER."""
+    names, tag = (*features.names["tags"], OUTSIDE), features["tag"].astype(np.int64)
+    edge = len(names) - 1
+    before, _, ends = _look_back(tag, features["sentence"], edge)
+    codes = np.concatenate([before * (edge + 1) + tag, tag[ends - 1] * (edge + 1) + edge])
+    steps, wrong = steps_of(get_scheme(scheme)), Counter[tuple[str, str]]()
+    for code, number in zip(*np.unique(codes, return_counts=True), strict=True):
+        pair = names[code // (edge + 1)], names[code % (edge + 1)]
+        if not steps(pair) & ALLOWED:
+            wrong[pair] += int(number)
+    if not wrong:
+        return []
+    ((first, second), _), *_ = wrong.most_common(1)
+    many = "1 tag cannot" if wrong.total() == 1 else f"{wrong.total():,} tags cannot"
+    said = f"{many} follow the tag before in {scheme}, such as {second} after {first}"
+    cure = f'conlleval_f1 counts them; task.scheme = "{scheme}" repairs them'
+    return [f"{said}: f1 leaves such spans out, {cure}"]
 
 
 def by_word(values: NDArray[Any], logits: Logits, features: Features) -> NDArray[Any]:
