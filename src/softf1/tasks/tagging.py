@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
+from softf1.data.tags import check_odd_tags
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy
 from softf1.metrics.headroom import LONG
@@ -55,7 +56,6 @@ from softf1.tasks.sentences import Numbering, SentenceEncoder, chunks, window_to
 from softf1.tasks.suspects import Suspects, find_suspect_tags
 from softf1.tasks.tags import (
     by_word,
-    check_odd_tags,
     check_tags,
     count_sentence,
     count_tags,
@@ -250,7 +250,7 @@ class Tagging(TextTask):
             own = None if name == "train" else scheme
             check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
             if name == "train" and self.target_scheme is None:
-                check_odd_tags(((one.line, one.tags) for one in examples), path)
+                check_odd_tags(examples, path)
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
         """The pieces of windows."""

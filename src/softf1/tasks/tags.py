@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from softf1.metrics.schemes import (
     decode_strict,
     detect_scheme,
     encode_spans,
-    find_odd_tag,
     get_scheme,
     steps_of,
 )
@@ -106,24 +105,6 @@ def check_tags(
                 message = f"wanted {wanted.describe()}, as the training data has; got {tag!r}"
                 raise InputError(message, path=path, line=line)
             known.add(tag)
-
-
-def check_odd_tags(tagged: Iterable[tuple[int, Sequence[str]]], path: Path | str | None) -> None:
-    """Refuses a tag of another scheme than nearly all others: with it there would be no spans.
-
-    Args:
-        tagged: Line and tags of each sentence of the training data.
-        path: The file, for the error.
-    """
-    sentences = list(tagged)
-    pairs: Counter[tuple[str, str]] = Counter()
-    for _, tags in sentences:
-        pairs.update(pairwise((OUTSIDE, *tags, OUTSIDE)))
-    if odd := find_odd_tag(pairs):
-        tag, scheme = odd
-        line = next(line for line, tags in sentences if tag in tags)
-        message = f"wanted {scheme.describe()}, as the other tags are; got {tag!r}"
-        raise InputError(message, path=path, line=line)
 
 
 def describe_invalid(features: Features, scheme: str) -> list[str]:
