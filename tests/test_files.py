@@ -1,5 +1,6 @@
 """Files are whole or not there; their temporary names can be neither guessed nor left behind."""
 
+import errno
 import os
 import re
 import signal
@@ -52,6 +53,18 @@ def test_what_was_there_stays_where_writing_fails(tmp_path):
         file.writelines([b"new", None])
     assert (tmp_path / "a.txt").read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_folder_that_may_not_be_written_to_is_an_error_with_the_name_of_the_file(
+    tmp_path, monkeypatch
+):
+    def refuse(path, _):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)  # the superuser may write anywhere
+    with pytest.raises(PermissionError) as caught:
+        write(tmp_path / "a.txt", "new")
+    assert caught.value.filename == str(tmp_path / "a.txt")
 
 
 def test_no_file_is_replaced_where_that_is_not_wanted(tmp_path):

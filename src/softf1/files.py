@@ -38,7 +38,11 @@ def new_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     """
     make_folder(path.parent)
     remove_unfinished(path.parent)
-    made, file = _create(path.parent)
+    try:
+        made, file = _create(path.parent)
+    except OSError as error:  # such as a folder that may not be written to
+        error.filename = str(path)  # the name that the user knows
+        raise
     with file:
         try:
             yield file

@@ -109,6 +109,40 @@ def test_one_e_org_in_a_file_to_evaluate_on(capsys):
     assert softf1_says(capsys, "evaluate", "run", "--data", "test.conll") == WRONG_TAG
 
 
+@pytest.mark.parametrize("tag", ["BLOC", "b-LOC", "E-LOC"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["new", "typo.conll", "dev.conll"],
+        ["train", "names.toml", "task.train=typo.conll", "task.test=dev.conll", "--out", "run"],
+        ["suspects", "typo.conll", "--encoder", "bilstm", "--out", "run"],
+    ],
+)
+def test_a_typo_in_one_tag_of_the_training_data(words, tag, capsys):
+    """It would turn the F1 of spans into the accuracy of tags."""
+    Path("typo.conll").write_text(f"{SENTENCE * 20}Rome {tag}\nslept O\n")
+    said = f"typo.conll:101: wanted O or a tag of BIO (B-, I-), as the other tags are; got {tag!r}"
+    assert softf1_says(capsys, *words) == said
+    assert not Path("run").exists()
+    assert not Path("recipe.toml").exists()
+
+
+def test_an_encoder_that_does_not_fit_the_task(capsys):
+    found = softf1_says(capsys, "new", "train.conll", "--task", "span_ner", "--encoder", "bilstm")
+    wanted = "wanted a pretrained encoder (minilm, a folder, a Hub name) for task span_ner"
+    assert found == f"encoder.name: {wanted}, got bilstm"
+    assert not Path("recipe.toml").exists()
+
+
+def test_a_positive_label_of_three(capsys):
+    Path("three.csv").write_text(f"text,label\n{ROWS}what is it,other\n")
+    values = ["task.train=three.csv", "task.dev=msgs.csv"]
+    found = softf1_says(capsys, "train", "spam.toml", *values, "task.positive=spam")
+    assert found == "wanted two labels beside the option positive, got 3: ham, other, spam"
+    found = softf1_says(capsys, "train", "spam.toml", "task.positive=spam", "task.multi_label=true")
+    assert found == "wanted two labels beside the option positive, got multi_label"
+
+
 def test_a_dev_file_without_labels(capsys):
     Path("dev.csv").write_text("text\nsee you\nwin cash\n")
     found = softf1_says(capsys, "train", "spam.toml", "task.dev=dev.csv", "--out", "run")
@@ -259,6 +293,10 @@ def test_a_latin_1_file(capsys):
     for verb in ("stats", "new"):
         found = softf1_says(capsys, verb, "latin.csv")
         assert found.startswith("latin.csv:3: wanted UTF-8 text, got byte 0xe9; say --encoding")
+    found = softf1_says(capsys, "train", "spam.toml", "task.train=latin.csv")  # has no --encoding
+    assert "to train, task.encoding=latin-1" in found
+    replaced = ["task.train=latin.csv", "task.reader.encoding_errors=replace"]
+    assert main(["train", "spam.toml", *replaced, "--dry-run"]) == 0
     assert main(["new", "latin.csv", "--encoding", "latin-1"]) == 0
     values = ["encoder.name=textcnn", "train.epochs=1"]
     assert main(["train", "recipe.toml", *values, "--out", "run", "--quiet"]) == 0

@@ -79,6 +79,14 @@ def test_ragged_row_names_its_line(write):
     assert problems.counts == {"ragged row": 1}
 
 
+@pytest.mark.parametrize("text", ["# id = 7\na X\nb Y\n", "a X\n\n# id 7 of 9\nb Y\n"])
+def test_a_ragged_row_among_comments_names_the_option(write, text):
+    path = write(text)
+    with pytest.raises(InputError, match=r"if lines that begin with # are comments, say --set com"):
+        list(iterate(path))
+    assert words(path, comment="#")
+
+
 def test_rows_whose_lengths_make_up_for_each_other_are_ragged(write):
     with pytest.raises(InputError, match=r":4: wanted 2 columns"):
         list(iterate(write("a X\n\nb Y\nc\nd e f\n")))

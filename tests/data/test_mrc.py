@@ -122,3 +122,13 @@ def test_queries(write):
         mrc.read_queries(write('{"PER": 3}'))
     with pytest.raises(InputError, match="wanted a query for each label"):
         mrc.read_queries(write("{}"))
+
+
+def test_a_typo_in_a_tag_is_named_with_its_line():
+    tags = [("B-PER", "I-PER", "O"), ("B-PER", "O", "B-PER"), ("BPER", "O", "O")]
+    sentences = [TaggedSentence(("a", "b", "c"), own, line=4 * n) for n, own in enumerate(tags, 1)]
+    with pytest.raises(InputError, match=r"a.txt:12: wanted O or a tag of BIO .* got 'BPER'"):
+        list(mrc.from_tagged(sentences, {"PER": "Who?"}, path="a.txt"))
+    plain = [TaggedSentence(("a", "b"), ("NOUN", "VERB"), line=1)]
+    with pytest.raises(InputError, match="wanted tags of a scheme such as BIO, got plain labels"):
+        list(mrc.from_tagged(plain, {"PER": "Who?"}))

@@ -296,3 +296,20 @@ def test_one_example_has_and_two_have(many, said, capsys):
     known = {"headline": "f1", "score": 0.5, "examples": 9, "folds": 2, "found": 1}
     command.print_suspects({**known, "suspects": [one], "kinds": {"label": 1}, "unknown": many})
     assert f"note: {said} a label that no other fold has; " in capsys.readouterr().out
+
+
+def test_models_that_learned_nothing_are_not_to_be_trusted(tmp_path, texts, capsys):
+    path = write_tags(tmp_path / "names.conll")
+    recipe = with_values(
+        make_recipe(path, "tagging", {"name": "bilstm", "hidden_size": 8}),
+        {"train.max_steps": 1, "train.lr": 1e-5},
+    )
+    found = find_suspects(recipe, tmp_path / "out", execute=train_here, folds=2, quiet=True)
+    assert found["collapsed"] == 2
+    command.print_suspects(found)
+    said = "2 of 2 models predict nothing or only one class: do not trust this list"
+    assert said in capsys.readouterr().out
+    assert said in write_suspects(tmp_path / "out").read_text("utf-8")
+    _, good = texts
+    command.print_suspects(good)
+    assert "do not trust" not in capsys.readouterr().out

@@ -168,6 +168,7 @@ def test_what_cannot_be_reached_is_said_and_the_closest_taken():
     assert point.bound < 0.95
     assert "precision>=0.95 is not reached with 95% confidence" in point.complain()
     assert f"{point.right} of {point.given}" in point.complain()
+    assert "the closest, 0.99998, is used" in point._replace(threshold=0.99998).complain()
     # Of 60 the few at the top are closer to it than all of them, of which half are right.
     small = choose_point(Pool.of(score[:60], score[:60] > 0.5), Target.parse("precision>=0.99"))
     assert small.reached is False

@@ -62,7 +62,7 @@ BAD = [
     ("task.format=squad", "task.format: format squad serves the tasks qa"),
     ("task.reader=3", "task.reader: option reader of task tagging: wanted a table, got 3"),
     ('task.labels=["a"]', "task.labels: comes from the training data"),
-    ("encoder.name=textcnn", "encoder.name: textcnn has a head for text, task tagging needs token"),
+    ("encoder.name=textcnn", "encoder.name: wanted bilstm or a pretrained encoder"),
     (
         "encoder.hidden=3",
         "encoder.hidden: unknown option of encoder bilstm 'hidden' (did you mean hidden_size?)",
@@ -185,7 +185,7 @@ def test_other_encoders_take_no_options():
 
 
 def test_mrc_wants_an_encoder_without_a_head():
-    with pytest.raises(InputError, match="needs none"):
+    with pytest.raises(InputError, match="wanted a pretrained encoder"):
         check_recipe(with_values(TAGGER, {"task.kind": "mrc_ner"}))
 
 

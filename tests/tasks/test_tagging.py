@@ -248,3 +248,37 @@ def test_the_confidence_of_an_entity_is_the_product_of_its_tags(tokenizer):
     assert (entity["label"], entity["start"], entity["end"]) == ("PER", 0, 2)
     assert entity["confidence"] == pytest.approx(both, abs=1e-6)
     assert dataclasses.replace(task, spans=None).details(found) == {}
+
+
+LONE = TaggedSentence(("Ann", "Bob", "ran"), ("I-PER", "I-PER", "O"), line=20)
+
+
+def test_a_span_without_a_beginning_is_noted(tokenizer):
+    """Strict scores leave it out of the gold spans, so you should know."""
+    examples = [*SENTENCES, LONE, dataclasses.replace(LONE, tags=("O", "I-LOC", "I-PER"))]
+    task, features = fitted(examples, tokenizer)
+    found = task.notes(features)
+    assert len(found) == 1
+    assert found[0].startswith("3 tags cannot follow the tag before in BIO, such as I-LOC after O")
+    task, features = fitted(examples, tokenizer, scheme="BIO")  # what the note says to do
+    assert task.notes(features) == []
+    own = task.notes(task.encode([LONE], tokenizer))
+    assert own == []
+
+
+def test_a_span_without_an_end_is_noted(tokenizer):
+    examples = [
+        TaggedSentence(("Ann", "Bob", "ran"), ("B-PER", "E-PER", "O"), line=1),
+        TaggedSentence(("Ann", "Bob", "Ann"), ("S-PER", "B-PER", "I-PER"), line=5),
+    ]
+    task, features = fitted(examples, tokenizer)
+    assert task.spans == "BIOES"
+    (found,) = task.notes(features)
+    assert found.startswith("1 tag cannot follow the tag before in BIOES, such as O after I-PER")
+
+
+def test_tags_as_their_scheme_has_them_need_no_note(tokenizer):
+    task, features = fitted(SENTENCES, tokenizer)
+    assert task.notes(features) == []
+    unlabelled = [TaggedSentence(("Ann", "ran"), (), line=1)]
+    assert task.notes(task.encode(unlabelled, tokenizer)) == []

@@ -1,6 +1,7 @@
 """The headroom of a run of every task: written by training, found by the command."""
 
 import json
+import os
 import shutil
 from itertools import pairwise
 
@@ -83,6 +84,13 @@ def test_without_the_file_it_comes_from_model_and_data_and_is_kept(run, capsys):
     assert found["decided"] == pytest.approx(before["decided"])
     assert [part["title"] for part in found["parts"]] == [x["title"] for x in before["parts"]]
     assert json.loads((run / "headroom.json").read_text("utf-8")) == found
+
+
+def test_a_run_that_you_may_not_change_can_be_looked_at(run, monkeypatch, capsys):
+    (run / "headroom.json").unlink()
+    monkeypatch.setattr("os.access", lambda path, mode: not (path == run and mode == os.W_OK))
+    check(ask(run, capsys))
+    assert not (run / "headroom.json").exists()
 
 
 def test_another_part_or_file_is_computed_and_leaves_the_run_alone(run, capsys):

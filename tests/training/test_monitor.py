@@ -155,6 +155,13 @@ def test_advice_is_what_the_loss_and_the_task_do_not_have_yet(loss, outside, wan
     assert unwanted not in said
 
 
+def test_positions_have_no_class_weights():
+    said = Monitor(make_task("qa", positions="softmax"), LossSection(name="ce")).advice
+    assert said == "try more train.epochs or another train.lr"
+    said = Monitor(make_task("qa", positions="sigmoid"), LossSection(name="ce")).advice
+    assert "wce" in said
+
+
 def test_what_was_said_before_a_restart_is_not_said_again():
     before = Monitor(TAGS, DICE)
     before.watch_predictions([{"tags": ["O"]}], epoch=2.0)

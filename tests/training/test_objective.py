@@ -83,7 +83,7 @@ def test_class_weights_of_a_sigmoid_are_ratios():
 
 
 def test_positions_have_no_class_weights():
-    with pytest.raises(InputError, match="class weights: start are positions, not classes"):
+    with pytest.raises(InputError, match="class weights: start is one of the positions of a text"):
         make("wce", keys=("start",), counts={})
 
 

@@ -157,7 +157,7 @@ def test_a_bias_is_printed_and_on_the_card_and_in_the_report(tmp_path):
     said = f"for cost:fp=1,fn=5, a bias of O of {point['threshold']:.6g} is best on dev: precision"
     assert said in format_result(result, tmp_path)
     card = (tmp_path / "run/model/README.md").read_text("utf-8")
-    assert f"| all | `cost:fp=1,fn=5` | bias of O {point['threshold']:.4g} |" in card
+    assert f"| all | `cost:fp=1,fn=5` | bias of O {point['threshold']:.6g} |" in card
     pytest.importorskip("plotly")
     from softf1.reports import write_report
 

@@ -106,6 +106,9 @@ def print_suspects(content: dict[str, Any]) -> None:
 
     score = f"{content['headline']} {points(content['score'])} on texts unseen in training"
     print(f"{content['examples']:,} examples, {content['folds']} folds, {score}")
+    if dead := content.get("collapsed"):
+        said = f"{dead} of {content['folds']} models predict nothing or only one class"
+        print(f"note: {said}: do not trust this list, train longer (--epochs)")
     if not content["found"]:
         print("No label looks wrong.")
         return

@@ -197,7 +197,8 @@ def _drop_bom(data: bytes, path: Path | str) -> bytes:
     wide = next((name for bom, name in _WIDE_BOMS.items() if data.startswith(bom)), None)
     if wide:
         raise InputError(
-            f"wanted UTF-8, got {wide} (by its byte order mark); say --encoding {wide.lower()}",
+            f"wanted UTF-8, got {wide} (by its byte order mark); say --encoding {wide.lower()}, "
+            f"or task.encoding={wide.lower()} to train",
             path=path,
             line=1,
         )
@@ -234,7 +235,7 @@ def _decode_each(
         try:
             yield number, part.decode()
         except UnicodeDecodeError as error:
-            wrong = _not_utf8(error, path, number, hint=", or --set encoding_errors=replace")
+            wrong = _not_utf8(error, path, number, hint=True)
             if problems.encoding_errors == "replace":
                 problems.change("bytes that are not UTF-8 replaced", str(wrong))
                 yield number, part.decode(errors="replace")
@@ -244,9 +245,11 @@ def _decode_each(
 
 
 def _not_utf8(
-    error: UnicodeDecodeError, path: Path | str, line: int, *, hint: str = ""
+    error: UnicodeDecodeError, path: Path | str, line: int, *, hint: bool = False
 ) -> RecordError:
     line += error.object.count(b"\n", 0, error.start)
     got = error.object[error.start : error.start + 1].hex()
-    message = f"wanted UTF-8 text, got byte 0x{got}; say --encoding latin-1 or another{hint}"
+    say = "--encoding latin-1 or another (to train, task.encoding=latin-1)"
+    more = ", or --set encoding_errors=replace (task.reader.encoding_errors)" if hint else ""
+    message = f"wanted UTF-8 text, got byte 0x{got}; say {say}{more}"
     return RecordError("not UTF-8", message, path=path, line=line)

@@ -72,6 +72,8 @@ class Columns:
                 message = (
                     f"wanted {columns if ragged else empty}: {short(self.separator.join(cells))}"
                 )
+                if any(row.startswith("# ") for row in rows[: number - line + 1]):
+                    message += "; if lines that begin with # are comments, say --set comment=#"
                 raise RecordError("ragged row" if ragged else "empty cell", message, line=number)
         return table
 

@@ -189,6 +189,7 @@ def make_content(
         "examples": len(examples),
         "headline": metric,
         "score": float(np.mean(scores)),
+        "collapsed": sum(bool(result.get("collapsed")) for result in results),
         "suspects": [describe_suspect(*examples[one.example], one, task) for one in found],
     }
 

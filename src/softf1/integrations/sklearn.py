@@ -6,6 +6,8 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from itertools import compress, islice
+from math import isnan
+from numbers import Real
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
@@ -202,9 +204,12 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target is None"
             )
-        missing = [n for n, label in enumerate(np.asarray(y, dtype=object)) if label is None]
-        if missing:
-            raise ValueError(f"wanted a label for each text, got None in row {missing[0]}")
+        given = np.asarray(y, dtype=object)
+        missing = next(((n, one) for n, one in enumerate(given) if _is_missing(one)), None)
+        if missing is not None:
+            raise ValueError(f"wanted a label for each text, got {missing[1]} in row {missing[0]}")
+        if not len(given):
+            raise ValueError("wanted texts with their labels, got none")
         check_classification_targets(y)
         given = np.asarray(y)
         self.multi_label_ = type_of_target(y) == "multilabel-indicator"
@@ -290,14 +295,16 @@ def read_texts(texts: Any) -> list[Text]:
     rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
     if all(isinstance(row, str) for row in rows):
         return rows
-    empty = next((number for number, row in enumerate(rows) if row is None), None)
+    empty = next(((number, row) for number, row in enumerate(rows) if _is_missing(row)), None)
     if empty is not None:
-        raise ValueError(f"wanted texts, got None in row {empty}")
+        raise ValueError(f"wanted texts, got {empty[1]} in row {empty[0]}")
     pairs: list[Any] = [tuple(row) if isinstance(row, list | tuple) else (row,) for row in rows]
-    wrong = next((row for row in pairs if not _is_pair(row)), None)
+    one_text = isinstance(rows[0], str)
+    fits = (lambda row: isinstance(row[0], str) and len(row) == 1) if one_text else _is_pair
+    wrong = next((number for number, row in enumerate(pairs) if not fits(row)), None)
     if wrong is not None:
-        got = repr(wrong[0] if len(wrong) == 1 else wrong)
-        raise ValueError(f"wanted texts, or two columns of them, got {got[:80]}")
+        got = repr(rows[wrong])
+        raise ValueError(f"wanted texts, or two columns of them, got {got[:80]} in row {wrong}")
     return pairs
 
 
@@ -341,6 +348,12 @@ def split_dev(
     if not enough or not (aside := put_aside(examples, share, seed=seed)).any():
         return {"train": list(examples), "dev": list(examples)}
     return {"train": list(compress(examples, ~aside)), "dev": list(compress(examples, aside))}
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or the NA or NaT of pandas."""
+    missing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return missing or (isinstance(value, Real) and isnan(value))
 
 
 def _is_pair(row: tuple[Any, ...]) -> bool:

@@ -248,7 +248,7 @@ class Point(NamedTuple):
         hint = "" if late else "; a larger dev set or a lower target may help"
         return (
             f"{what}{self.target} is not reached with {CONFIDENCE:.0%} confidence{by} on dev; the "
-            f"closest, {self.threshold:.4g}, is used: {name} {got}, at least {bound:.3f}{alone}"
+            f"closest, {self.threshold:.6g}, is used: {name} {got}, at least {bound:.3f}{alone}"
             f"{hint}"
         )
 

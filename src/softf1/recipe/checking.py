@@ -121,8 +121,9 @@ def _check_encoder(encoder: EncoderSection, task: Task) -> None:
         return
     head = find_scratch(name).head
     if task.head != head:
-        message = f"{name} has a head for {head}, task {task.kind} needs {task.head}"
-        raise OptionError("encoder.name", message)
+        fitting = [own for own in list_encoders() if find_scratch(own).head == task.head]
+        wanted = " or ".join([*fitting, "a pretrained encoder (minilm, a folder, a Hub name)"])
+        raise OptionError("encoder.name", f"wanted {wanted} for task {task.kind}, got {name}")
     try:
         check_sizes(name, options)
     except InputError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from softf1.data.examples import QAExample
 from softf1.errors import InputError, printable
 from softf1.files import new_file
-from softf1.recipe import Recipe, build_recipe, with_values
+from softf1.recipe import Recipe, build_recipe, check_recipe, with_values
 from softf1.scaffold.sections import (
     Line,
     Section,
@@ -141,6 +141,7 @@ def propose_recipe(
         propose_training(surveyed),
     ]
     recipe = build_recipe({"name": name, **read_values(sections)})
+    check_recipe(recipe)
     fresh = make_task(recipe.task.kind, **recipe.task.options)
     if getattr(fresh, "tunes", True):
         why = "tune a threshold or bias on dev if there is one; both are scored"

@@ -135,6 +135,8 @@ def survey(
             message = f"wanted files of one task, {train.path} is {train.task}"
             raise InputError(f"{message}; got {corpus.task} ({role})", path=corpus.path)
     if train.task == TaggedSentence.task:
+        if train.counts.note:  # a tag that is no tag of their scheme
+            raise InputError(train.counts.note)
         for role, corpus in corpora.items():
             _check_tags(corpus, detected[role], train.counts.scheme)
     nested = next((corpus for corpus in corpora.values() if corpus.counts.nested), None)

@@ -153,6 +153,9 @@ class Classification(LabelTask):
         if self.positive is not None and self.positive not in labels:
             known = ", ".join(labels)
             raise InputError(f"wanted positive to be one of {known}, got {self.positive!r}")
+        if self.positive is not None and (self.multi_label or len(labels) > 2):
+            got = "multi_label" if self.multi_label else f"{len(labels)}: {', '.join(labels)}"
+            raise InputError(f"wanted two labels beside the option positive, got {got}")
         return replace(self, labels=labels)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
+from softf1.data.tags import check_odd_tags
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy
 from softf1.metrics.headroom import LONG
@@ -61,6 +62,7 @@ from softf1.tasks.tags import (
     count_transitions,
     decode_biased,
     decode_sequences,
+    describe_invalid,
     find_entities,
     find_tag_scheme,
     read_sentence,
@@ -220,15 +222,19 @@ class Tagging(TextTask):
         return model
 
     def notes(self, features: Features) -> list[str]:
-        """Returns a note about tags that are not in the training data."""
-        return describe_unseen(set(features.names["tags"]) - {NO_TAG}, self.labels)
+        """Returns notes about tags that are new to the model, or not allowed where they stand."""
+        names = set(features.names["tags"])
+        unseen = describe_unseen(names - {NO_TAG}, self.labels)
+        if self.spans is None or NO_TAG in names:
+            return unseen
+        return unseen + describe_invalid(features, self.spans)
 
     def heads(self, model: nn.Module) -> dict[str, Head]:
         """Returns the layer that computes the logits of each key."""
         return {"tags": Head(find_output(model, len(self.labels)), slice(None))}
 
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[TaggedSentence]]]) -> None:
-        """Refuses sentences without tags, and tags of another scheme than the training data's."""
+        """Refuses sentences without tags, and tags of another scheme than the others."""
         scheme = self.spans
         if not self.labels:  # not fitted yet
             with suppress(ValueError):  # plain tags
@@ -243,6 +249,8 @@ class Tagging(TextTask):
                 raise InputError(text, path=path, line=nested.line)
             own = None if name == "train" else scheme
             check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
+            if name == "train" and self.target_scheme is None:
+                check_odd_tags(examples, path)
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
         """The pieces of windows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -104,6 +105,26 @@ def check_tags(
                 message = f"wanted {wanted.describe()}, as the training data has; got {tag!r}"
                 raise InputError(message, path=path, line=line)
             known.add(tag)
+
+
+def describe_invalid(features: Features, scheme: str) -> list[str]:
+    """A note about tags that their scheme does not allow where they stand, such as a lone I-PER."""
+    names, tag = (*features.names["tags"], OUTSIDE), features["tag"].astype(np.int64)
+    edge = len(names) - 1
+    before, _, ends = _look_back(tag, features["sentence"], edge)
+    codes = np.concatenate([before * (edge + 1) + tag, tag[ends - 1] * (edge + 1) + edge])
+    steps, wrong = steps_of(get_scheme(scheme)), Counter[tuple[str, str]]()
+    for code, number in zip(*np.unique(codes, return_counts=True), strict=True):
+        pair = names[code // (edge + 1)], names[code % (edge + 1)]
+        if not steps(pair) & ALLOWED:
+            wrong[pair] += int(number)
+    if not wrong:
+        return []
+    ((first, second), _), *_ = wrong.most_common(1)
+    many = "1 tag cannot" if wrong.total() == 1 else f"{wrong.total():,} tags cannot"
+    said = f"{many} follow the tag before in {scheme}, such as {second} after {first}"
+    cure = f'conlleval_f1 counts them; task.scheme = "{scheme}" repairs them'
+    return [f"{said}: f1 leaves such spans out, {cure}"]
 
 
 def by_word(values: NDArray[Any], logits: Logits, features: Features) -> NDArray[Any]:

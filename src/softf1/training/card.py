@@ -165,7 +165,7 @@ def _points(result: Mapping[str, Any]) -> Iterator[str]:
         [
             f"`{one['label']}`" if one["label"] else "all",
             f"`{one['target']}`" + ("" if one["reached"] is not False else " (not reached)"),
-            f"{one['what']} {one['threshold']:.4g}",
+            f"{one['what']} {one['threshold']:.6g}",
             *(f"{one[key]:.4f}" for key in keys),
             "" if one["bound"] is None else f"{one['bound']:.4f}",
             *(f"{one['cross_fitted'][key]:.4f}" for key in keys),

@@ -139,14 +139,15 @@ def estimate_memory(trainer: Trainer) -> tuple[int, int]:
 def find_outliers(datasets: Datasets) -> list[str]:
     """A note about the longest training row, if it is far longer than the others."""
     lengths = datasets.features["train"]["length"]
-    usual, longest = float(np.quantile(lengths, 0.99, method="lower")), int(lengths.max())
+    longest, others = int(lengths.max()), np.sort(lengths)[:-1]
+    usual = np.quantile(others, 0.99, method="inverted_cdf") if len(others) else longest
     if longest < OUTLIER * usual:
         return []
     examples, where = datasets.examples["train"], ""
     if len(examples) == len(lengths):
         line = getattr(examples[int(lengths.argmax())], "line", 0)
         where = f" (line {line})" if line else ""
-    said = f"the longest row has {longest:,} ids{where}, 99% have at most {usual:,.0f}"
+    said = f"the longest row has {longest:,} ids{where}, 99% of the others at most {usual:,.0f}"
     cure = "train.micro_tokens bounds the memory of its step, task.max_length cuts the text"
     return [f"note: train: {said}; {cure}"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,8 @@ def find_headroom(
         if not own:
             raise
         return _from_predictions(folder, task, split, error)
-    if own and measured["split"] == _judged(folder) and (folder / RESULT).is_file():
+    judged = own and measured["split"] == _judged(folder) and (folder / RESULT).is_file()
+    if judged and os.access(folder, os.W_OK):  # you may look at a run that you may not change
         write_headroom(folder, measured)
     return measured
 

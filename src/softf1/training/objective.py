@@ -232,7 +232,10 @@ def make_objective(
         own = dict(options)
         if scheme is not None:
             if key not in counts:
-                raise InputError(f"class weights: {key} are positions, not classes")
+                raise InputError(
+                    f"class weights: {key} is one of the positions of a text, and no class; "
+                    'use another loss, or task.positions="sigmoid"'
+                )
             known = torch.from_numpy(counts[key])
             own["weight"] = class_weights(known, scheme, sigmoid=known.ndim == 2)
         try:

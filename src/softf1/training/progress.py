@@ -215,7 +215,9 @@ class Monitor:
     def __init__(self, task: Task, loss: LossSection) -> None:
         self.task = task
         self.warnings: list[str] = []
-        self.advice = advise(loss, outside=OUTSIDE in getattr(task, "labels", ()))
+        outside = OUTSIDE in getattr(task, "labels", ())
+        classes = not getattr(task, "chooses_position", False)
+        self.advice = advise(loss, outside=outside, classes=classes)
 
     def watch_steps(self, *, skipped: float, run: float, loss: float) -> list[str]:
         """Checks the last steps; raises if too many were skipped in a row.
@@ -279,13 +281,14 @@ class Monitor:
         return [message]
 
 
-def advise(loss: LossSection, *, outside: bool) -> str:
+def advise(loss: LossSection, *, outside: bool, classes: bool = True) -> str:
     """Lists remedies against a collapse that the recipe does not use yet.
 
     Args:
         loss: The recipe's `[loss]`. The gradient of a ratio (a loss with the option `over`)
             vanishes for confident errors, so a bad start is hard to leave.
         outside: Whether one of the labels is O.
+        classes: Whether there are classes to weigh, instead of positions of a text.
 
     >>> from softf1.recipe import LossSection
     >>> advise(LossSection(name="dice", options={"squared": False}), outside=False)[-33:]
@@ -311,7 +314,7 @@ def advise(loss: LossSection, *, outside: bool) -> str:
         tips += ["a lower alpha"] if "decay" in own else []  # which alpha strengthens
         tips += ["squared=true"] if own.get("squared") is False else []
     if not ratios:
-        tips += ['class weights (loss.name="wce")'] if names == ["ce"] else []
+        tips += ['class weights (loss.name="wce")'] if names == ["ce"] and classes else []
         tips.append("more train.epochs")
     tips.append("a lower train.lr" if ratios else "another train.lr")
     return f"try {', '.join(tips[:-1])} or {tips[-1]}" if tips[1:] else f"try {tips[0]}"
