@@ -350,7 +350,7 @@ class Units(NamedTuple):
 def choose_bars(
     units: Units, target: Target | Mapping[str, Target], labels: Sequence[str]
 ) -> tuple[dict[str, float], list[Point]]:
-    """Chooses the least confidence (the bar) with which each label is predicted.
+    """Chooses the minimum confidence (the bar) with which each label is predicted.
 
     Args:
         units: The predictions of a model without bars.

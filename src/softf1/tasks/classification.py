@@ -75,7 +75,7 @@ class Classification(LabelTask):
         thresholds: The lowest probability with which a label is predicted, tuned on dev: one for
             each label, or one for the positive label of two.
         biases: Added to the logits before the argmax, one per label; tuned on dev.
-        bars: The least confidence of each label, chosen on dev; `abstain` leaves out
+        bars: The minimum confidence of each label, chosen on dev; `abstain` leaves out
             predictions below it.
     """
 

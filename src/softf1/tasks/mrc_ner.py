@@ -73,7 +73,7 @@ class MrcNer(SpanTask):
         max_length: The maximum ids per row; None is the encoder's maximum.
         overlap: Pieces that two windows of a long context share; None is a quarter.
         labels: Labels of the training data.
-        bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
+        bars: The minimum confidence of the spans of each label, chosen on dev; `abstain` leaves out
             predictions below it.
     """
 

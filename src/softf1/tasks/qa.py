@@ -68,7 +68,7 @@ class QA(AnswerTask):
         listed: The number of candidates in a prediction.
         longest: The maximum that `max_answer=None` led to.
         null_threshold: Predict no answer if its score is higher by more than this; tuned on dev.
-        bars: The least confidence of an answer, chosen on dev; `abstain` leaves out answers
+        bars: The minimum confidence of an answer, chosen on dev; `abstain` leaves out answers
             below it.
     """
 

@@ -66,7 +66,7 @@ class SpanNer(SpanTask):
         max_length: Ids in a row at most; None is the encoder's window.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
         labels: Labels of the training data.
-        bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
+        bars: The minimum confidence of the spans of each label, chosen on dev; `abstain` leaves out
             what is below.
     """
 

@@ -116,7 +116,7 @@ class Tagging(TextTask):
         labels: Tags that can be predicted, from the training data.
         spans: The scheme of the tags, if they mark spans.
         biases: Added to the logits, one per label; tuned on dev.
-        bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
+        bars: The minimum confidence of the spans of each label, chosen on dev; `abstain` leaves out
             predictions below it.
         transitions: Initial transitions of a CRF: how much more often than by chance one tag
             follows another in the training data, in logs. The last row and column are for the
