@@ -112,7 +112,7 @@ def test_one_e_org_in_a_file_to_evaluate_on(capsys):
 def test_a_dev_file_without_labels(capsys):
     Path("dev.csv").write_text("text\nsee you\nwin cash\n")
     found = softf1_says(capsys, "train", "spam.toml", "task.dev=dev.csv", "--out", "run")
-    assert found == "dev.csv:2: wanted a label to learn from or to score by, got none"
+    assert found == "dev.csv:2: wanted a label to learn from or to score against, got none"
     assert not Path("run").exists()
 
 
@@ -258,7 +258,7 @@ def test_a_latin_1_file(capsys):
     Path("latin.csv").write_bytes(rows.encode("latin-1"))
     for verb in ("stats", "new"):
         found = softf1_says(capsys, verb, "latin.csv")
-        assert found.startswith("latin.csv:3: wanted UTF-8 text, got byte 0xe9; say --encoding")
+        assert found.startswith("latin.csv:3: wanted UTF-8 text, got byte 0xe9; use --encoding")
     assert main(["new", "latin.csv", "--encoding", "latin-1"]) == 0
     values = ["encoder.name=textcnn", "train.epochs=1"]
     assert main(["train", "recipe.toml", *values, "--out", "run", "--quiet"]) == 0

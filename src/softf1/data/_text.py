@@ -197,7 +197,7 @@ def _drop_bom(data: bytes, path: Path | str) -> bytes:
     wide = next((name for bom, name in _WIDE_BOMS.items() if data.startswith(bom)), None)
     if wide:
         raise InputError(
-            f"wanted UTF-8, got {wide} (by its byte order mark); say --encoding {wide.lower()}",
+            f"wanted UTF-8, got {wide} (by its byte order mark); use --encoding {wide.lower()}",
             path=path,
             line=1,
         )
@@ -248,5 +248,5 @@ def _not_utf8(
 ) -> RecordError:
     line += error.object.count(b"\n", 0, error.start)
     got = error.object[error.start : error.start + 1].hex()
-    message = f"wanted UTF-8 text, got byte 0x{got}; say --encoding latin-1 or another{hint}"
+    message = f"wanted UTF-8 text, got byte 0x{got}; use --encoding latin-1 or another{hint}"
     return RecordError("not UTF-8", message, path=path, line=line)

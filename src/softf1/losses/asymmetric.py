@@ -108,5 +108,5 @@ class AsymmetricLoss(LossModule):
     """`asymmetric_loss` as a module with the same options."""
 
     function = staticmethod(asymmetric_loss)
-    summary = "asymmetric loss of several labels a row; gamma_positive, gamma_negative, clip"
+    summary = "asymmetric focal loss for multi-label; gamma_positive, gamma_negative, clip"
     tunes = ({"gamma_negative": 4.0}, {"gamma_negative": 2.0}, {"gamma_negative": 1.0})

@@ -118,7 +118,7 @@ class Classification(LabelTask):
             several = next((one for one in chunk if len(one.labels) > 1), None)
             if several is not None and not self.multi_label:
                 got = f"{', '.join(several.labels)} (line {several.line})"
-                raise InputError(f"wanted one label a text (or multi_label = true), got {got}")
+                raise InputError(f"wanted one label per text (or multi_label = true), got {got}")
             flat_labels = number.numbers(list(chain.from_iterable(labels)))
             counts = np.fromiter(map(len, labels), np.int64, len(labels))
             parts.append((*keep(first, a), *keep(other, b), flat_labels.astype(np.int32), counts))
@@ -204,7 +204,7 @@ class Classification(LabelTask):
         for path, examples in parts.values():
             bare = next((one for one in examples if not one.labels), None)
             if bare is not None and not self.multi_label:
-                message = "wanted a label to learn from or to score by, got none"
+                message = "wanted a label to learn from or to score against, got none"
                 raise InputError(message, path=path, line=bare.line)
 
     def show(self, example: Example) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class MrcNer(SpanTask):
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = "mrc_ner"
-    summary = "names as answers to a query for each label, nested ones too (BERT-MRC)"
+    summary = "named entities, one query for each label; may be nested (BERT-MRC)"
     model_options = (
         *("match", "candidates", "answerable", "max_span", "max_query", "seed"),
         *("max_length", "overlap"),

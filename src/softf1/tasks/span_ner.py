@@ -83,7 +83,7 @@ class SpanNer(SpanTask):
     kind = "span_ner"
     file_kind = "tagging"
     reads = TaggedSentence
-    summary = "names as spans of words, nested ones too: every span up to some length is judged"
+    summary = "named entities, judging every span up to some length; may be nested"
     model_options = ("max_span", "max_length", "overlap")
     not_kept = "are less likely than not are not in the predictions"
     limits = (SEEN_ONLY,)

@@ -138,7 +138,7 @@ class Tagging(TextTask):
 
     kind = file_kind = "tagging"
     reads = TaggedSentence
-    summary = "a tag for each word or character: names, parts of speech, segmentation"
+    summary = "a tag for each word or character: named entities, parts of speech, segmentation"
     reads_words = True
     primary_metric = "f1"
     head = "tokens"
@@ -399,7 +399,7 @@ class Tagging(TextTask):
         """Span scores where tags make up spans, else scores of the tags themselves."""
         gold = [list(self.units(example)[1]) for example in examples]
         if any(not tags and item["tags"] for tags, item in zip(gold, predictions, strict=True)):
-            raise InputError("wanted tags to score by, got sentences without")
+            raise InputError("wanted tags to score against, got sentences without")
         found = count_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
         counts = found["counts"]
         if self.spans is None:

@@ -45,8 +45,8 @@ def find_embeddings(model: nn.Module) -> nn.Parameter:
             if isinstance(weight, nn.Parameter):
                 return weight
     raise InputError(
-        "an adversarial step wants a model whose get_input_embeddings() is its word embedding, or "
-        f"the embedding itself, got {type(model).__name__}"
+        "an adversarial step needs a model whose get_input_embeddings() returns its word "
+        f"embedding, or the embedding itself, got {type(model).__name__}"
     )
 
 
