@@ -53,7 +53,7 @@ def test_another_format_can_be_named(run, tmp_path, capsys):
 BAD = {
     "both": (["--data", "x", "--split", "dev"], "wanted --data or --split, got both"),
     "no file": (["--data", "nowhere.txt"], "nowhere.txt: wanted a file to read"),
-    "device": (["--device", "toaster"], "wanted a --device that this machine has, got toaster"),
+    "device": (["--device", "toaster"], "wanted --device of this machine, got toaster"),
     "tokens": (["--batch-tokens", "0"], "wanted --batch-tokens from 1 up, got 0"),
 }
 

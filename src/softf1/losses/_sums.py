@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_sums(loss: nn.Module) -> None:
-    """Raises where the loss of the whole batch cannot be had from statistics of parts of it."""
+    """Raises where the loss of the whole batch cannot be computed from statistics of its parts."""
     for part in _parts(loss):
         options = _options(part)
         if options.get("ohem_ratio") is not None:
@@ -47,7 +47,7 @@ def check_sums(loss: nn.Module) -> None:
 
 
 def check_adds_up(loss: nn.Module, where: str) -> None:
-    """Raises where rows are ranked among each other, so that no sums over them tell the loss."""
+    """Raises where rows are ranked among each other, so that sums do not determine the loss."""
     for part in _parts(loss):
         if part.compares_rows:
             raise ValueError(

@@ -239,22 +239,23 @@ class Classification(LabelTask):
                 yield f"{NOT_TUNED}: every threshold is 0.5."
                 return
             listed = list_values(zip(self.labels, self.thresholds, strict=True))
-            yield f"Thresholds tuned on dev, for the probabilities of the training: {listed}"
-            yield describe_place(folded=folded, hint="take every label from 0.5 on")
+            yield f"Thresholds tuned on dev, for the model's own probabilities: {listed}"
+            yield describe_place(folded=folded, hint="take every label from 0.5 up")
         elif self.thresholds:
             yield (
-                f"`{self.positive_label}` is given from a probability of "
-                f"{self.thresholds[0]:.4g} on, tuned on dev."
+                f"`{self.positive_label}` is predicted from a probability of "
+                f"{self.thresholds[0]:.4g} up, tuned on dev."
             )
             yield describe_place(folded=folded)
         elif self.biases:
             yield from describe_biases(self.labels, self.biases, folded=folded)
         elif self.bars:
-            yield "The label with the largest logit is given, here and in transformers."
+            yield "The label with the largest logit is predicted, here and in transformers."
             yield describe_bars(self.bars)
         else:
             yield (
-                f"{NOT_TUNED}: the label with the largest logit is given, here and in transformers."
+                f"{NOT_TUNED}: the label with the largest logit is predicted, here and in "
+                "transformers."
             )
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:

@@ -247,7 +247,7 @@ class MrcNer(SpanTask):
 
     def rule(self) -> str:
         """How spans are chosen."""
-        return "is given where every head finds it likelier than not."
+        return "is predicted if every head gives it a probability above 0.5."
 
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[MrcExample]

@@ -442,7 +442,7 @@ class Tagging(TextTask):
             decision += describe_biases(self.labels, self.biases, folded=folded)
         else:
             plain = "The tag with" if self.bars else f"{NOT_TUNED}: the tag with"
-            decision.append(f"{plain} the largest logit is given.")
+            decision.append(f"{plain} the largest logit is predicted.")
         decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="token-classification", code=CODE, limits=[SEEN_ONLY])
 

@@ -167,7 +167,7 @@ def parts(loss: nn.Module) -> list[nn.Module]:
 def _one_number(items: Any) -> int:
     if isinstance(items, torch.Tensor) and items.numel() > 1:
         raise ValueError(
-            "wanted one process per GPU (torchrun or accelerate launch), got DataParallel, in which "
+            "wanted one process per GPU (torchrun or accelerate launch), got DataParallel, where "
             f"the Trainer scales a loss by the number of GPUs; or: {MIXIN}"
         )
     return int(items)
