@@ -46,28 +46,31 @@ STEPS = (
         "no",
     ),
     Step(
-        ("Below 20% positives, or macro F1", "over classes, some of them rare?"),
+        ("Texts or pairs with below 20%", "positives, or judged by macro F1?"),
         "yes",
         ("Class weights and an", "adversarial step"),
         "wce or la, adversarial_relative=0.5",
         "no",
     ),
     Step(
-        ("Names, tags or answers", "among mostly background?"),
+        ("Entities, tags or answers", "among mostly background?"),
         "no",
         ("Cross entropy, an adversarial", "step and consistency"),
         "ce, adversarial, consistency",
         "yes",
     ),
     Step(
-        ("Spans, found by a tagger, of", "fewer than 20 kinds?"),
+        ("A tagger of spans with", "fewer than 20 labels?"),
         "yes",
-        ("The same with a CRF",),
+        ("Cross entropy with a CRF,", "adversarial step, consistency"),
         "ce, decoder=crf, adv., consistency",
         "no",
     ),
 )
-LAST = (("The same with dice on top",), "ce+dice, adversarial, consistency")
+LAST = (
+    ("CE + dice, an adversarial", "step and consistency"),
+    "ce+dice, adversarial, consistency",
+)
 END = (
     "loss.name = auto makes these choices for you, except the second.",
     "Then check on your data: softf1 compare with five seeds.",

@@ -53,7 +53,7 @@ def test_another_format_can_be_named(run, tmp_path, capsys):
 BAD = {
     "both": (["--data", "x", "--split", "dev"], "wanted --data or --split, got both"),
     "no file": (["--data", "nowhere.txt"], "nowhere.txt: wanted a file to read"),
-    "device": (["--device", "toaster"], "wanted --device that is here, got toaster"),
+    "device": (["--device", "toaster"], "wanted --device of this machine, got toaster"),
     "tokens": (["--batch-tokens", "0"], "wanted --batch-tokens from 1 up, got 0"),
 }
 
@@ -72,7 +72,10 @@ def test_without_labels_there_is_nothing_to_score(run, tmp_path, capsys):
     other = tmp_path / "other.txt"
     other.write_text("Ann ran\n")
     assert main(["evaluate", str(run), "--data", str(other), "--format", "plain"]) == 2
-    assert "other.txt:1: wanted tags to score by, got a sentence without" in capsys.readouterr().err
+    assert (
+        "other.txt:1: wanted tags to score against, got a sentence without"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_recipes_file_has_gone(run, capsys):

@@ -146,7 +146,7 @@ def test_a_positive_label_of_three(capsys):
 def test_a_dev_file_without_labels(capsys):
     Path("dev.csv").write_text("text\nsee you\nwin cash\n")
     found = softf1_says(capsys, "train", "spam.toml", "task.dev=dev.csv", "--out", "run")
-    assert found == "dev.csv:2: wanted a label to learn from or to score by, got none"
+    assert found == "dev.csv:2: wanted a label to learn from or to score against, got none"
     assert not Path("run").exists()
 
 
@@ -292,7 +292,7 @@ def test_a_latin_1_file(capsys):
     Path("latin.csv").write_bytes(rows.encode("latin-1"))
     for verb in ("stats", "new"):
         found = softf1_says(capsys, verb, "latin.csv")
-        assert found.startswith("latin.csv:3: wanted UTF-8 text, got byte 0xe9; say --encoding")
+        assert found.startswith("latin.csv:3: wanted UTF-8 text, got byte 0xe9; use --encoding")
     found = softf1_says(capsys, "train", "spam.toml", "task.train=latin.csv")  # has no --encoding
     assert "to train, task.encoding=latin-1" in found
     replaced = ["task.train=latin.csv", "task.reader.encoding_errors=replace"]

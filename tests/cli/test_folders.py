@@ -353,5 +353,5 @@ def test_export_does_not_write_over_files_of_others(run, tmp_path, capsys):
         path = tmp_path / name
         path.write_text("precious", "utf-8")
         assert main(["export", str(run), "--onnx", "--out", str(path)]) == 2
-        assert f"{path}: is there and no export of softf1" in capsys.readouterr().err
+        assert f"{path}: exists and is not an export of softf1" in capsys.readouterr().err
         assert path.read_text("utf-8") == "precious"

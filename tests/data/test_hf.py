@@ -78,7 +78,7 @@ def test_folder_of_files_with_splits(tmp_path):
 def test_what_cannot_be_loaded(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"^hf:.*: wanted a dataset, got: "):
         read(f"hf:{tmp_path / 'none'}")
-    with pytest.raises(InputError, match="wanted columns that tell a task, got number"):
+    with pytest.raises(InputError, match="wanted columns of a known task, got number"):
         read(save(tmp_path / "set", [{"number": 1}]))
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(InputError, match="datasets library, which is not installed"):

@@ -33,7 +33,7 @@ def test_only_newlines_end_lines(write):
 
 def test_wrong_encoding_names_the_line(write):
     path = write("fine\ncafé\n".encode() + "café\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r":3: wanted UTF-8 text, got byte 0xe9; say --enc"):
+    with pytest.raises(InputError, match=r":3: wanted UTF-8 text, got byte 0xe9; use --enc"):
         read_lines(path)
     kept, problems = read_lines(path, on_error="skip")
     assert kept == [(1, "fine"), (2, "café")]

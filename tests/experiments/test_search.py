@@ -52,7 +52,7 @@ def test_losses_over_a_batch_are_not_for_positions():
         for values in list_settings(loss, QA, "full"):
             assert "batch" not in values.values()
     assert not {"wce", "wfocal", "la"} & set(default_losses(QA))
-    with pytest.raises(InputError, match="positions in a text, which have no class: la"):
+    with pytest.raises(InputError, match="la needs classes, but a softmax over positions has none"):
         check_losses(["la"], QA)
 
 

@@ -202,7 +202,7 @@ def test_bad_options_are_one_line(words, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["a fine film,yes", "a dull film,no"], "to split a dev part off, got 1"),
+        (["a fine film,yes", "a dull film,no"], "to hold out some as dev, got 1"),
         (["fine,yes", "good,yes", "lovely,yes", "dull,no"], "wanted 2 labels or more"),
     ],
 )

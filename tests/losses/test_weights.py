@@ -93,8 +93,8 @@ def test_prior_bias_for_sigmoid_is_the_log_odds():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: class_weights([]), "one count a class"),
-        (lambda: class_weights([[1, 2]]), "one count a class"),
+        (lambda: class_weights([]), "one count per class"),
+        (lambda: class_weights([[1, 2]]), "one count per class"),
         (lambda: class_weights([1, -1]), "finite counts from 0 up"),
         (lambda: prior_bias([1.0, math.nan]), "finite counts from 0 up"),
         (lambda: prior_bias([1, 2, 3], sigmoid=True), r"pairs \(negative, positive\)"),

@@ -85,7 +85,7 @@ def test_the_line_says_what_is_in_effect_and_what_you_set():
     given = {"task.decoder": "argmax", "train.adversarial": 0.0, "task.max_length": 99}
     choice = choose_values("tagging", metric="f1", counts={}, given=given, spans=4)
     assert choice.line == (
-        "auto: loss.name=ce, train.consistency=1.0 (tags make up spans of a few kinds; "
+        "auto: loss.name=ce, train.consistency=1.0 (the tags mark spans, with few labels; "
         "you set task.decoder=argmax, train.adversarial=0.0)"
     )
 

@@ -192,7 +192,7 @@ def test_runs_on_other_data_are_not_compared_in_silence(tmp_path):
     result["data"]["test"]["sha256"] = "0" * 64
     grids.write_json(other / "result.json", result)
     text = page.render(read_study([one, other]), library="")
-    assert "The runs differ in their test data: scores do not compare." in text
+    assert "The runs differ in their test data: do not compare scores." in text
     assert "Not shown: the runs were tested on different examples." in text
 
 
@@ -274,4 +274,4 @@ def test_a_run_that_collapsed_is_said_to_have(tmp_path):
     path.write_text(json.dumps(result | {"collapsed": True}), "utf-8")
     write_report(folders, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert "1 of 2 runs of ce collapsed: on dev they find nothing, or one class alone." in text
+    assert "1 of 2 runs of ce collapsed: on dev they predict nothing, or only one class." in text

@@ -140,7 +140,7 @@ def test_comments_on_parts_of_speech_name_no_positives(here):
 def test_comments_say_how_imbalanced_the_data_is(here):
     name = write(here, "spam.jsonl", files.spam(40))
     text = propose_recipe([name]).text
-    assert "# 35 negatives (label none), 5 positives, counted in texts: 7 negatives for" in text
+    assert "# 35 negatives (label none), 5 positives, counted in texts: 7 negatives per" in text
     assert "#   hate           5   12.50%  0%" in text  # 40 rows in batches of 32 have one always
 
 

@@ -138,7 +138,7 @@ def test_scoring_wants_labels(bert):
     examples = [PairExample("a", "b", label, line=3) for label in ("0", "1", None)]
     task = make_task("pairs")
     task = task.fit(task.encode(examples, make_tokenizer(bert)))
-    with pytest.raises(InputError, match=r"wanted a label to score by, got none .line 3."):
+    with pytest.raises(InputError, match=r"wanted a label to score against, got none .line 3."):
         task.score([{"label": "0"}] * 3, examples)
 
 

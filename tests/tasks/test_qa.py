@@ -269,7 +269,7 @@ def test_an_answer_without_a_place_is_noted(tokenizer):
     lost = QAExample("x", "who?", "Ann works", (Answer((), ("Ann W.",)),))
     task, features = encoded(tokenizer, [lost])
     (note,) = task.notes(features)
-    assert note == "1 of 1 answers have no place in their text: scored, never found"
+    assert note == "1 of 1 answers were not found in their text: scored, never found"
 
 
 def test_the_confidence_of_an_answer_is_its_share_of_the_spans_and_no_answer(tokenizer):

@@ -130,7 +130,7 @@ def test_spans_that_windows_cut_are_said(bert):
     assert list(zip(features["first"], features["end"], strict=True)) == [(0, 6), (4, 10)]
     (note,) = task.notes(features)
     assert note == (
-        "1 spans are whole in no window of their sentence: never found; "
+        "1 spans fit into no window of their sentence: never found; "
         "try a larger task.overlap or task.max_length"
     )
     assert predict(task, features, tokenizer, [one])[0]["spans"] == [[4, 6, "PER"], [5, 9, "LOC"]]

@@ -121,7 +121,7 @@ def test_untagged_input_can_be_predicted(tokenizer):
     predictions = task.decode(join(perfect(task, features, tokenizer)), features)
     assert len(predictions[0]["tags"]) == 2
     assert task.notes(features) == []
-    with pytest.raises(InputError, match="wanted tags to score by"):
+    with pytest.raises(InputError, match="wanted tags to score against"):
         task.score(predictions, [TaggedSentence(("Ann", "works"), (), line=1)])
 
 

@@ -485,7 +485,7 @@ def test_an_encoder_without_word_embeddings_is_refused_before_the_first_step(tmp
     monkeypatch.delattr("softf1.models.bilstm.BiLstm.get_input_embeddings")
     monkeypatch.setattr("softf1.training.step.Stepper.step", None)
     for train in ({"adversarial": 0.5}, {"adversarial_relative": 0.5}):
-        with pytest.raises(InputError, match=r"^an adversarial step wants a model whose get_input"):
+        with pytest.raises(InputError, match=r"^an adversarial step needs a model whose get_input"):
             train_run(make_recipe(train=train), tmp_path, data=make_data(), quiet=True)
 
 

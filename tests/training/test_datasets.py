@@ -125,7 +125,9 @@ def test_an_empty_file_is_an_error_that_names_it(tmp_path):
 
 
 def test_one_example_cannot_be_split():
-    with pytest.raises(InputError, match="wanted several examples to split a dev part off, got 1"):
+    with pytest.raises(
+        InputError, match="wanted two different texts or more, to hold out some as dev, got 1"
+    ):
         load_datasets(make_recipe(), {"train": make_data()["train"][:1]})
 
 

@@ -147,4 +147,6 @@ def test_what_cannot_be_estimated_is_said(recipe, tmp_path, monkeypatch):
     assert describe_cost(with_values(recipe, {"encoder.name": "bert-base-nowhere"}), 78) == wanted
     (tmp_path / "train.txt").write_text("Ann B-PER\n")
     said = describe_cost(replace(recipe, task=replace(recipe.task, dev=None)), 1)
-    assert said.startswith("not estimated: wanted several examples to split a dev part off")
+    assert said.startswith(
+        "not estimated: wanted two different texts or more, to hold out some as dev"
+    )

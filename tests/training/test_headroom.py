@@ -139,7 +139,7 @@ def test_starting_afresh_removes_it(run):
                 (run / name).unlink()
                 for name in ("headroom.json", "model/model.safetensors", "predictions.test.jsonl")
             ],
-            "there is no predictions.test.jsonl to go by",
+            "there is no predictions.test.jsonl to use instead",
         ),
         (
             lambda run: [

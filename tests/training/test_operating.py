@@ -175,7 +175,7 @@ def test_f1_is_the_tuning_of_today(tmp_path):
 
 @pytest.mark.parametrize("kind", ["tagging", "span_ner", "mrc_ner", "qa", "pairs"])
 def test_equal_targets_choose_the_same(kind, tmp_path, bert):
-    """Also where there is nothing to tune: spans have a least confidence, with a point."""
+    """Also where there is nothing to tune: spans have a minimum confidence, with a point."""
     tasks = {}
     for target in ("f1", "f1.0"):
         encoder = {} if kind == "tagging" else {"encoder": {"name": str(bert)}}

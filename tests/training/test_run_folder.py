@@ -115,7 +115,7 @@ def test_a_folder_that_is_no_run_is_refused_and_nothing_in_it_changes(names, tmp
 @pytest.mark.parametrize("content", ["[1]", '{"loss": 0.1}', '{"schema": 1, "hash": 7}'])
 def test_a_result_of_another_program_is_refused(content, tmp_path):
     (tmp_path / "result.json").write_text(content)
-    with pytest.raises(InputError, match=r"result\.json: wanted a file of a run of softf1"):
+    with pytest.raises(InputError, match=r"result\.json: wanted the result of a run"):
         train_run(make_recipe(), tmp_path, data=make_data(), force=True, quiet=True)
     assert (tmp_path / "result.json").read_text() == content
 

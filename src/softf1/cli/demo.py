@@ -1,4 +1,4 @@
-"""Compares losses on real data (names in spoken Cantonese) and writes a report."""
+"""Compares losses on real data (named entities in spoken Cantonese) and writes a report."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     made = export_onnx(options.folder, options.out, int8=options.int8)
     size = made.path.stat().st_size / 1e6
     print(f"{made.path}: {size:,.1f} MB, {', '.join(made.inputs)} → {', '.join(made.outputs)}")
-    print(f"at most {made.difference:.1e} from torch over {len(SHAPES)} shapes in onnxruntime")
+    print(f"differs from torch by at most {made.difference:.1e} on {len(SHAPES)} shapes")
     if options.int8:
         print_scores(options.folder, made.path)
     return 0

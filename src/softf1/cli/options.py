@@ -155,7 +155,7 @@ def choose_places(options: argparse.Namespace) -> dict[str, Any]:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"wanted --device that is here, got {name}: {reason}") from error
+        raise InputError(f"wanted --device of this machine, got {name}: {reason}") from error
     precision = choose_precision(options.precision, device)
     autocast = make_autocast(precision, device)
     # On a CPU larger batches are no faster: their activations do not fit into a cache.

@@ -197,7 +197,7 @@ def _drop_bom(data: bytes, path: Path | str) -> bytes:
     wide = next((name for bom, name in _WIDE_BOMS.items() if data.startswith(bom)), None)
     if wide:
         raise InputError(
-            f"wanted UTF-8, got {wide} (by its byte order mark); say --encoding {wide.lower()}, "
+            f"wanted UTF-8, got {wide} (by its byte order mark); use --encoding {wide.lower()}, "
             f"or task.encoding={wide.lower()} to train",
             path=path,
             line=1,
@@ -251,5 +251,5 @@ def _not_utf8(
     got = error.object[error.start : error.start + 1].hex()
     say = "--encoding latin-1 or another (to train, task.encoding=latin-1)"
     more = ", or --set encoding_errors=replace (task.reader.encoding_errors)" if hint else ""
-    message = f"wanted UTF-8 text, got byte 0x{got}; say {say}{more}"
+    message = f"wanted UTF-8 text, got byte 0x{got}; use {say}{more}"
     return RecordError("not UTF-8", message, path=path, line=line)

@@ -194,7 +194,7 @@ FORMATS = {
     "conll2012": Format(
         iterate,
         (TaggedSentence.task,),
-        "OntoNotes columns of CoNLL-2012, names in brackets",
+        "OntoNotes columns of CoNLL-2012, entities in brackets",
         {"word": 3, "tag": 10, "comment": "#", "brackets": True},
     ),
 }

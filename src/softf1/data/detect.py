@@ -162,7 +162,7 @@ def _brackets(start: str) -> Detected | None:
     name = re.compile(r"\(?[A-Z_]*\*\)?|\([A-Z_]+\)")
     if rows and all(len(row) >= 12 and name.fullmatch(row[10]) for row in rows):
         return Detected(
-            "conll2012", TaggedSentence.task, "twelve columns or more with names in brackets"
+            "conll2012", TaggedSentence.task, "twelve columns or more with entities in brackets"
         )
     return None
 

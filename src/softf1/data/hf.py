@@ -97,7 +97,7 @@ def detect_task(path: str) -> str:
         return task
     there = ", ".join(sorted(columns))
     raise InputError(
-        f"wanted columns that tell a task, got {there}; name it with task=…", path=path
+        f"wanted columns of a known task, got {there}; name the task with task=…", path=path
     )
 
 

@@ -299,7 +299,7 @@ def lock_grid(folder: Path, *, force: bool = False) -> Iterator[None]:
 def refuse_others(folder: Path) -> None:
     """Raises if the folder has files and was not made by softf1."""
     if folder.exists() and not folder.is_dir():
-        raise InputError("wanted a folder, got a file; give another --out", path=folder)
+        raise InputError("wanted a folder, got a file; use another --out", path=folder)
     mark, grid = folder / LOCK, folder / FILE
     if mark.is_file() and mark.read_bytes() == MARK:
         return
@@ -309,8 +309,7 @@ def refuse_others(folder: Path) -> None:
         empty = path.name == LOCK and not path.stat().st_size  # killed before it wrote the mark
         if not empty and not is_unfinished(path):
             raise InputError(
-                f"wanted an empty folder or a grid of softf1, found {path.name}; give another "
-                "--out",
+                f"wanted an empty folder or a grid of softf1, found {path.name}; use another --out",
                 path=folder,
             )
 

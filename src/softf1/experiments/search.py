@@ -166,7 +166,7 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
             raise InputError(f"wanted rows whose folders differ in name, got {other} and {variant}")
         own = with_values(recipe, _without_loss(fixed))
         if chooses_position(own) and find_loss(loss).needs_classes:
-            raise InputError(f"wanted losses for positions in a text, which have no class: {loss}")
+            raise InputError(f"{loss} needs classes, but a softmax over positions has none")
         for values in list_settings(variant, recipe, tune):
             check_recipe(with_values(recipe, values))
     return wanted

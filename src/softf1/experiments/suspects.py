@@ -95,7 +95,7 @@ def list_examples(recipe: Recipe) -> list[tuple[str, Any]]:
     if not hasattr(task, "find_suspects"):
         raise InputError(
             f"wanted a task that labels texts or words, got {task.kind}: its answers have no "
-            "label that could be wrong (for names, use --task tagging, or span_ner if they overlap)"
+            "label that could be wrong (for entities, use --task tagging, or span_ner if nested)"
         )
     paths = {name: path for name in SPLITS if (path := getattr(recipe.task, name))}
     examples = {name: list(task.read(path, Problems())) for name, path in paths.items()}

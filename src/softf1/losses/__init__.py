@@ -1,4 +1,4 @@
-"""Losses for imbalanced data, right where others break.
+"""Losses for imbalanced data, exact over micro-batches and GPUs.
 
 Every loss is a function `(logits, target, *, …)` and a module with the same options; `make_loss`
 makes one by name. Classes are always the last axis of `logits`.

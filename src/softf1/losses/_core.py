@@ -162,7 +162,7 @@ def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
     if logits.dim() == 0 or (logits.dim() == 1 and target.shape == logits.shape != (1,)):
         raise ValueError(
             f"wanted logits (..., C) with the classes last, {_sizes(logits, target)}; "
-            "for one logit an example, use logits.unsqueeze(-1)"
+            "for one logit per example, use logits.unsqueeze(-1)"
         )
     shape, classes = logits.shape[:-1], logits.shape[-1]
     if classes == 0:
@@ -267,9 +267,7 @@ def check_weight_values(weight: Tensor) -> None:
 def refuse_gradient(name: str, tensor: Tensor | None) -> None:
     """Raises where a gradient is expected of what has none, instead of leaving None there."""
     if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
-        raise ValueError(
-            f"{name} of this loss has no gradient, but requires one: pass {name}.detach()"
-        )
+        raise ValueError(f"this loss has no gradient with respect to {name}: pass {name}.detach()")
 
 
 def check_choice(name: str, value: object) -> None:

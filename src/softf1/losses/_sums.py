@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 
 def check_sums(loss: nn.Module) -> None:
-    """Raises where the loss of the whole batch cannot be had from statistics of parts of it."""
+    """Raises where the loss of the whole batch cannot be computed from statistics of its parts."""
     for part in _parts(loss):
         options = _options(part)
         if options.get("ohem_ratio") is not None:
             raise ValueError(
-                "ohem_ratio is refused here: which negatives are hard is known only to a whole "
-                "batch in one place, so that its loss is no function of sums over micro-batches"
+                "ohem_ratio is refused here: finding the hardest negatives needs the whole batch "
+                "at once, so the loss is not a function of sums over micro-batches"
             )
         if options.get("reduction") not in ("mean", "sum"):
             raise ValueError(
-                f'wanted reduction="mean" or "sum", which give one value a batch, '
+                f'wanted reduction="mean" or "sum", which give one value per batch, '
                 f"got {options.get('reduction')!r}"
             )
 
 
 def check_adds_up(loss: nn.Module, where: str) -> None:
-    """Raises where rows are ranked among each other, so that no sums over them tell the loss."""
+    """Raises where rows are ranked among each other, so that sums do not determine the loss."""
     for part in _parts(loss):
         if part.compares_rows:
             raise ValueError(
-                f"{type(part).__name__} is refused {where}: it ranks all rows of a batch, and no "
-                "sums over some of them say where they stand"
+                f"{type(part).__name__} is refused {where}: it ranks all rows of a batch "
+                "against each other, which sums over parts of the batch cannot do"
             )
 
 

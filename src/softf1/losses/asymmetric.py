@@ -1,4 +1,4 @@
-"""Asymmetric loss (Ridnik et al. 2021): focal loss that lets go of easy negatives sooner."""
+"""Asymmetric loss (Ridnik et al. 2021): focal loss in which easy negatives fade sooner."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def asymmetric_loss(
         gamma_positive: How fast easy positives fade, from 0 up.
         gamma_negative: How fast easy negatives fade, from 0 up; more than `gamma_positive` raises
             recall and lowers precision.
-        clip: Negatives up to this probability cost nothing, from 0 to below 1. What a wrong label
-            costs is bounded by it: a negative at p = 1 costs `−log clip` and is not pushed there.
+        clip: Negatives up to this probability cost nothing, from 0 to below 1. It bounds the cost
+            of a wrong label: a negative at p = 1 costs `−log clip` and has no gradient.
         weight: The positive term of a class is multiplied by it, as in `cross_entropy_loss`.
         mask: (...), True = counts.
         ignore_index: Target value that does not count.
@@ -108,5 +108,5 @@ class AsymmetricLoss(LossModule):
     """`asymmetric_loss` as a module with the same options."""
 
     function = staticmethod(asymmetric_loss)
-    summary = "asymmetric loss of several labels a row; gamma_positive, gamma_negative, clip"
+    summary = "asymmetric focal loss for multi-label; gamma_positive, gamma_negative, clip"
     tunes = ({"gamma_negative": 4.0}, {"gamma_negative": 2.0}, {"gamma_negative": 1.0})

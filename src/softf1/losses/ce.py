@@ -43,14 +43,15 @@ def cross_entropy_loss(
     r"""Cross entropy, Eq. 1: `−log p[y]`; with `weight` Eq. 2.
 
     Equal to torch's `cross_entropy` (softmax) and `binary_cross_entropy_with_logits` (sigmoid),
-    except that nothing to count gives 0 instead of NaN and a logit of −inf leaves its class out.
+    except that a batch in which nothing counts gives 0 instead of NaN, and a logit of −inf leaves
+    its class out.
 
     Args:
         logits: (..., C), classes last.
         target: Class indices (...), or 0/1 (or in between) of the shape of `logits` for sigmoid.
-        weight: One weight per class. Softmax: rows weigh as their gold class, `Σ w[y]·l / Σ w[y]`.
-            Sigmoid: the positive term of a class is multiplied by it (torch's `pos_weight`), which
-            raises recall above 1 and precision below 1.
+        weight: One weight per class. Softmax: a row has the weight of its gold class,
+            `Σ w[y]·l / Σ w[y]`. Sigmoid: multiplies the positive term of a class (torch's
+            `pos_weight`); a weight above 1 raises recall, one below 1 raises precision.
         label_smoothing: Share of the target spread evenly over the classes, from 0 to below 1.
         mask: (...), True = counts.
         ignore_index: Target value that does not count.

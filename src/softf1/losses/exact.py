@@ -54,7 +54,7 @@ class WindowLoss(nn.Module):
     Args:
         loss: A loss of this package or a sum of such; `reduction` must be `mean` or `sum`,
             `ohem_ratio` is refused.
-        statistics: `exact`. Or `running`: no first pass but for the first window; S is then an
+        statistics: `exact`. Or `running`: no first pass except in the first window; S is then an
             average over past windows, which makes the gradient approximate. Not for ranking losses.
         decay: How much of the running average stays with each window, from 0 to below 1.
         group: The ranks whose gradients are averaged; all by default.
@@ -113,7 +113,7 @@ class WindowLoss(nn.Module):
 
     @contextmanager
     def micro_batch(self) -> Iterator[None]:
-        """Goes around a forward pass: no gradient in the first pass, its dropout in the second.
+        """Context of a forward pass: no gradient in the first, the same dropout in the second.
 
         The micro-batches must come in the same order in both passes.
         """
@@ -173,7 +173,7 @@ class WindowLoss(nn.Module):
     def finish(self) -> Tensor:
         """Returns the value of the whole window, for logging, and begins the next window.
 
-        With running statistics each rank must call it: it takes the window into the average.
+        With running statistics each rank must call it: it adds the window to the average.
         """
         wanted, seen = self._collected.count, self._seen.count
         if self._solved is None or self._seen.sums is None or wanted not in (0, seen):

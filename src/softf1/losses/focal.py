@@ -1,4 +1,4 @@
-"""Focal loss (Lin et al. 2017), the paper's FL: cross entropy with easy examples turned down."""
+"""Focal loss (Lin et al. 2017), the paper's FL: cross entropy in which easy examples weigh less."""
 
 from __future__ import annotations
 

@@ -118,6 +118,6 @@ class PartialAUCLoss(LossModule):
     """`partial_auc_loss` as a module with the same options."""
 
     function = staticmethod(partial_auc_loss)
-    summary = "partial AUC: positives above the hardest negatives; max_fpr, exclude"
+    summary = "partial AUC: ranks positives above the hardest negatives; max_fpr, exclude"
     compares_rows = True
     tunes = ({"max_fpr": 0.3}, {"max_fpr": 0.1}, {"max_fpr": 1.0})

@@ -109,6 +109,6 @@ class SmoothAPLoss(LossModule):
     """`smooth_ap_loss` as a module with the same options."""
 
     function = staticmethod(smooth_ap_loss)
-    summary = "smooth average precision: positives above negatives; tau, exclude"
+    summary = "smooth average precision: ranks positives above negatives; tau, exclude"
     compares_rows = True
     tunes = ({"tau": 1.0}, {"tau": 0.3}, {"tau": 0.1})

@@ -112,7 +112,7 @@ def _checked(
 ) -> Tensor:
     tensor = torch.as_tensor(counts).to(torch.float64)
     if tensor.dim() != dimensions or tensor.numel() == 0:
-        raise ValueError(f"wanted one count a class, got counts {tuple(tensor.shape)}")
+        raise ValueError(f"wanted one count per class, got counts {tuple(tensor.shape)}")
     if not bool(torch.isfinite(tensor).all()) or bool((tensor < 0).any()):
         raise ValueError("wanted finite counts from 0 up")
     return tensor

@@ -88,5 +88,5 @@ class ZLPRLoss(LossModule):
     """`zlpr_loss` as a module with the same options."""
 
     function = staticmethod(zlpr_loss)
-    summary = "log-sum-exp against a threshold: positives above 0, negatives below; margin"
+    summary = "ZLPR: log-sum-exp of positives above 0, of negatives below; margin"
     tunes = ({"margin": 0.0}, {"margin": 0.5}, {"margin": 1.0})

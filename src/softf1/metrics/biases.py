@@ -41,7 +41,7 @@ class TunedBiases:
 
     Attributes:
         rule: What was chosen: `none`, `background` or `per class`.
-        biases: One a class, to be added to the logits.
+        biases: One per class, to be added to the logits.
         honest: The cross-fitted F-beta of each rule.
         counts: The cross-fitted counts of the chosen rule.
         curve: Biases of the background, from the one with the fewest predictions of other classes
@@ -76,15 +76,15 @@ def tune_biases(
     Args:
         logits: `(tokens, classes)`, sentence after sentence.
         gold: The right class of each token, `(tokens,)`.
-        background: The class of the single bias.
-        count: Takes gold classes, predicted classes and lengths of some sentences, gives counts.
-        average: The F that counts: `micro`, `macro` or `weighted`.
+        background: The class that gets the single bias, such as O.
+        count: Returns counts from gold classes, predicted classes and lengths of some sentences.
+        average: The average of F-beta to tune for: `micro`, `macro` or `weighted`.
         lengths: The number of tokens of each sentence; sentences stay whole. 1 each if not given.
         beta: Above 1 recall weighs more, below 1 precision.
-        score: What is tuned for in place of an F, such as a cost below 0.
+        score: What to maximise instead of F-beta, such as a negative cost.
         per_class: Whether to try a bias for each class as well, which takes much longer.
-        curve: Whether to count with every bias of the background that is tried, too.
-        folds: How many parts the sentences are cut into.
+        curve: Whether to return the counts for every background bias that was tried, too.
+        folds: The number of folds for cross-fitting.
         seed: Of the cut.
         candidates: How many biases are tried for a class.
     """
@@ -118,7 +118,7 @@ class _Part:
     lengths: Ints
 
     def error_margins(self, biases: Floats, index: int) -> Floats:
-        """How much the bias of a class would have to change to mend each error about it."""
+        """How much the bias of a class would have to change to correct each error about it."""
         scores = self.logits + biases
         wrong = (np.argmax(scores, axis=1) == index) != (self.gold == index)
         others = np.delete(scores[wrong], index, axis=1).max(axis=1, initial=-np.inf)

@@ -77,8 +77,8 @@ def fit_temperature(
     """The T for which softmax(logits / T) has the largest likelihood; 1 for no items.
 
     The likelihood is concave in b = 1/T; its slope, the sum of z[gold] − E[z] with z = logits, has
-    one zero, found by Newton steps inside a bracket. Predictions do not change. For one logit a
-    label pass the two columns 0 and z.
+    one zero, found by Newton steps inside a bracket. Predictions do not change. For one logit per
+    label, pass the two columns 0 and z.
 
     Args:
         logits: `(items, classes)`.

@@ -32,7 +32,7 @@ def count_classes(
 
     Args:
         gold: The right class of each item.
-        predicted: The class to judge of each item.
+        predicted: The predicted class of each item.
         labels: The classes to count, in this order; one that occurs nowhere scores 0 and counts in
             a macro mean. If not given, the classes that occur in either list, sorted.
     """

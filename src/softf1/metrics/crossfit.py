@@ -56,7 +56,7 @@ def average_f(table: Ints, *, average: Average, beta: float = 1.0) -> Floats:
 def crossfit(
     fit: Callable[[list[int]], Choice], count: Callable[[Choice, int], Counts], *, folds: int
 ) -> list[Counts]:
-    """The counts of each fold with the choice that the other folds make; their sum is honest.
+    """The counts of each fold, with the choice made on the other folds; their sum is honest.
 
     Args:
         fit: Takes the folds that may be used and gives a choice.

@@ -188,7 +188,7 @@ class Pool:
 
 
 class Point(NamedTuple):
-    """A threshold, with its scores on the items that chose it.
+    """A threshold, with its scores on the items it was chosen on.
 
     Attributes:
         target: The target as written in the recipe.
@@ -198,7 +198,7 @@ class Point(NamedTuple):
         given: The number of candidates that reach the threshold.
         right: The number of these that are right.
         gold: The number of gold labels, spans or answers.
-        cross_fitted: Precision and recall on items that did not choose the threshold.
+        cross_fitted: Precision and recall on items that were not used to choose the threshold.
         curve: Rows of threshold, precision and recall.
         label: The label; empty for all labels together.
         what: What was chosen: a threshold, or a bias that is added to a logit instead.
@@ -257,8 +257,8 @@ def choose_point(pool: Pool, target: Target, *, default: float = 0.5) -> Point:
     """Chooses the threshold for a target.
 
     For F-beta and cost this is the best threshold, if it is clearly better than `default` on items
-    that did not choose it. For "≥" targets it is the most permissive (precision) or the strictest
-    (recall) threshold that passes the tests.
+    that were not used to choose it. For "≥" targets it is the most permissive (precision) or the
+    strictest (recall) threshold that passes the tests.
 
     Args:
         pool: The candidate predictions.
@@ -295,10 +295,10 @@ def make_point(
     """Describes a threshold that was chosen.
 
     Args:
-        pool: The candidates that chose it.
+        pool: The candidates it was chosen on.
         target: The goal.
         threshold: The lowest score that is predicted.
-        honest: Counts of items that did not choose it.
+        honest: Counts of items that were not used to choose it.
         reached: Whether the target is reached with confidence.
     """
     given, right, gold = pool.count(threshold)
@@ -350,7 +350,7 @@ class Units(NamedTuple):
 def choose_bars(
     units: Units, target: Target | Mapping[str, Target], labels: Sequence[str]
 ) -> tuple[dict[str, float], list[Point]]:
-    """Chooses the least confidence (the bar) with which each label is predicted.
+    """Chooses the minimum confidence (the bar) with which each label is predicted.
 
     Args:
         units: The predictions of a model without bars.

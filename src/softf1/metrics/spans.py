@@ -50,7 +50,7 @@ def count_strict(gold: Sentences, predicted: Sentences, *, scheme: str | Scheme)
 
     Args:
         gold: The right tags of each sentence.
-        predicted: The tags to judge, the same number for each sentence.
+        predicted: The predicted tags of each sentence, as many as in `gold`.
         scheme: One of `softf1.metrics.schemes.SCHEMES`.
     """
     return _count_tags(gold, predicted, get_scheme(scheme))
@@ -73,7 +73,7 @@ def count_strict_ids(
 
     Args:
         gold: The right tag of each token, `(tokens,)`.
-        predicted: The tags to judge, `(tokens,)`.
+        predicted: The predicted tags, `(tokens,)`.
         lengths: The number of tokens of each sentence, `(sentences,)`.
         tags: The tag of each index.
         scheme: One of `softf1.metrics.schemes.SCHEMES`.

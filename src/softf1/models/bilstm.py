@@ -100,7 +100,7 @@ class BiLstm(ScratchModel):
     config_class = BiLstmConfig
     tokenizer = WordTokenizer
     head = "tokens"
-    summary = "words and their letters, from scratch, for tagging"
+    summary = "BiLSTM over words and characters, from scratch, for tagging"
 
     def __init__(self, config: BiLstmConfig):
         super().__init__(config)

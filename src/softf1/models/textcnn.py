@@ -80,7 +80,7 @@ class TextCnn(ScratchModel):
     config_class = TextCnnConfig
     tokenizer = CharacterTokenizer
     head = "text"
-    summary = "characters, from scratch, for classification and pairs"
+    summary = "CNN over characters, from scratch, for classification and pairs"
 
     def __init__(self, config: TextCnnConfig):
         super().__init__(config)

@@ -249,7 +249,7 @@ def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     except UnicodeDecodeError as error:
         raise InputError(f"wanted text in UTF-8, got {error.reason}", path=path) from error
     except RecursionError as error:
-        raise InputError("wanted TOML, got too many brackets in each other", path=path) from error
+        raise InputError("wanted TOML, got too many nested brackets", path=path) from error
     except ValueError as error:
         message, line = str(error), None
         if match := _AT_LINE.search(message):

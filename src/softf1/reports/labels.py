@@ -357,7 +357,7 @@ def _map(pairs: Pairs, labels: list[str]) -> Trace:
         "xgap": 1,
         "ygap": 1,
         "hovertemplate": "gold %{customdata[0]}, predicted %{customdata[1]}<br>"
-        "%{z:.1f}% of the gold ones<br>%{customdata[2]:,.1f} a run<extra></extra>",
+        "%{z:.1f}% of the gold ones<br>%{customdata[2]:,.1f} per run<extra></extra>",
     }
 
 

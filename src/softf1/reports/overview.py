@@ -37,7 +37,7 @@ def say_verdict(study: Study, groups: list[Group]) -> str:
         return f"{top}: {show(known[top], 'score')} {score}."
     return (
         f"{top} has the highest mean, {show(known[top], 'score')} {score}, of {len(known)}. "
-        "Whether that is more than chance, these files do not say: softf1 compare does."
+        "These files cannot show whether that is more than chance; softf1 compare can."
     )
 
 
@@ -68,7 +68,7 @@ def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fa
 def _answer(best: Group) -> str:
     """The verdict of a row, in a few words."""
     said = str(best.row.get("verdict") or "").partition(";")[0].partition(",")[0]
-    return "cannot be told" if said.startswith(("no difference", "one seed")) else said
+    return "not shown" if said.startswith(("no difference", "one seed")) else said
 
 
 def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[str]:
@@ -83,7 +83,7 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
         notes.append(f"{missing} no result: {names}{more}.")
     parts = find_mismatches(study)
     if parts:
-        notes.append(f"The runs differ in their {' and '.join(parts)} data: scores do not compare.")
+        notes.append(f"The runs differ in their {' and '.join(parts)} data: do not compare scores.")
     sizes = {len(group.runs) for group in groups}
     if len(sizes) > 1:
         notes.append(f"Rows have from {min(sizes)} to {max(sizes)} runs.")
@@ -99,8 +99,8 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
 def _say_collapsed(groups: list[Group]) -> list[str]:
     """Notes about rows whose runs collapsed: they predict nothing, or a single class, on dev."""
     return [
-        f"{count} of {len(group.runs)} runs of {group.label} collapsed: on dev they find nothing, "
-        "or one class alone."
+        f"{count} of {len(group.runs)} runs of {group.label} collapsed: on dev they predict "
+        "nothing, or only one class."
         for group in groups
         if (count := sum(run.result.get("collapsed") is True for run in group.runs))
     ]
@@ -137,7 +137,7 @@ def _say_support(study: Study) -> str:
     return (
         f"The {study.split} set has {total:,.0f} gold items of {len(labels)} labels, so a recall "
         f"of {show(recall, 'share')}% is known to about ±{show(half, 'share')} points. Paired "
-        "differences are known better than single scores."
+        "differences are known more precisely than single scores."
     )
 
 
@@ -216,7 +216,7 @@ def _explain(group: Group, baseline: str) -> str:
     if chance is not None and group.competes and said not in ("helps", "hurts"):
         parts.append(
             f"taken alone, it is above {baseline} with a probability of {show(chance, 'chance')}%; "
-            "p counts that several losses were tried"
+            "p is corrected for the number of losses"
         )
     return "; ".join([said, *parts])
 
@@ -307,7 +307,7 @@ def make_tuning(study: Study) -> Table | None:
     told = [key for key in told if key != "loss.name"]
     return Table(
         id="tuning",
-        caption="Runs that chose settings on dev, as many for each loss",
+        caption="Tuning runs, scored on dev, the same number for each loss",
         columns=columns(
             "loss",
             Column("score", f"{name_score(study.metric)} dev", "score"),

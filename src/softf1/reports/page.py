@@ -109,7 +109,7 @@ def _labels(study: Study, groups: list[Group], best: Group | None) -> PageSectio
         id="labels",
         title="Labels, frequent and rare",
         short="Labels",
-        text="Losses for imbalanced data should earn their keep where labels are rare. "
+        text="A loss for imbalanced data should gain most on rare labels. "
         "Choose losses in the legend.",
         figures=draw_labels(labels, groups, shown),
         tables=[table] if table else [],
@@ -122,11 +122,11 @@ def _headroom(study: Study, groups: list[Group]) -> PageSection:
     examples = make_examples(headroom) if headroom else None
     return PageSection(
         id="headroom",
-        title="What there is to win, and where",
+        title="How much there is to gain, and where",
         short="Headroom",
         text=(say_summary(headroom) + " " if headroom else "")
         + "These are upper bounds, found in hindsight on the same examples. The steps of the plot "
-        "add up to 100; in the table each part stands alone.",
+        "add up to 100; the table has each part on its own.",
         figures=_some(draw_headroom(study, headroom)),
         tables=[examples] if examples else [],
         missing="no run has a headroom.json; softf1 headroom RUN writes it",
@@ -150,7 +150,7 @@ def _sweep(study: Study) -> PageSection:
         id="sweep",
         title="Sweep",
         short="Sweep",
-        text="Bars are one standard deviation over seeds either way.",
+        text="Bars are ± one standard deviation over seeds.",
         figures=_some(draw_sweep(study)),
         missing="no setting was given three or more numbers",
     )
@@ -161,8 +161,8 @@ def _learning(study: Study, groups: list[Group]) -> PageSection:
         id="learning",
         title="Learning curves",
         short="Learning",
-        text="Thick lines are means over seeds, thin ones single runs. The values of different "
-        "losses do not compare with each other, and a lower one is not a better model.",
+        text="Thick lines are means over seeds, thin ones single runs. You cannot compare the "
+        "values of different losses, and a lower value is not a better model.",
         figures=_some(*draw_learning(groups, study.metric)),
         missing="no run has metrics.jsonl",
     )
@@ -192,8 +192,8 @@ def _recall(study: Study, groups: list[Group], evidence: Evidence) -> PageSectio
         id="recall",
         title="Precision-recall curves",
         short="Curves",
-        text="What every threshold would give, means over seeds; the legend has average precision. "
-        "Where a curve lies above another everywhere, no threshold turns that round.",
+        text="Precision and recall at every threshold, means over seeds; the legend has average "
+        "precision. If one curve lies above another everywhere, no threshold changes their order.",
         figures=_some(draw_recall(groups, evidence.ranked, study.split)),
         missing="the predictions hold no probabilities",
     )
@@ -205,8 +205,8 @@ def _operating(groups: list[Group]) -> PageSection:
         title="Operating points",
         short="Points",
         text="Every threshold (or bias) along the curve, and the one that was chosen for "
-        "eval.target (star). A bound is the least precision or recall that 95% confidence "
-        "leaves; dev chose the point, so believe the scores on test.",
+        "eval.target (star). The bound is a 95% lower confidence bound of precision or recall. "
+        "The point was chosen on dev, so trust the scores on test.",
         figures=_some(draw_operating(groups)),
     )
 

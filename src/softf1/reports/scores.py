@@ -65,7 +65,7 @@ def draw_scores(study: Study, groups: list[Group]) -> Figure:
     return Figure(
         id="plot-scores",
         title=f"{score} on {study.split}, every seed",
-        summary=f"One point a run for {len(groups)} rows. The highest mean is {top.label}, {best}.",
+        summary=f"One point per run, {len(groups)} rows. The highest mean is {top.label}, {best}.",
         traces=traces,
         x=axis(f"{score} on {study.split} (×100)", zeroline=False),
         y=rows_of([group.label for group in shown]),
@@ -178,7 +178,7 @@ def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
     )
     return Figure(
         id="plot-trade",
-        title=f"What {rows[0][0]} and the others trade",
+        title=f"Precision and recall of {rows[0][0]} and the others",
         summary=summary + ".",
         traces=_equal_f1(low, high) + traces,
         x=axis("recall (×100)", range=[low[0], high[0]]),

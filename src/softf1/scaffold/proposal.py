@@ -38,7 +38,7 @@ SHOWN = 12
 def describe_data(survey: Survey) -> list[str]:
     """Lines about imbalance, labels, and how often batches miss them."""
     stats = survey.stats
-    ratio = "no positives" if stats.ratio is None else f"{stats.ratio:.3g} negatives for a positive"
+    ratio = "no positives" if stats.ratio is None else f"{stats.ratio:.3g} negatives per positive"
     language = "" if survey.language == "other" else f", {survey.language} text"
     counts = f"{stats.negatives:,} negatives ({printable(stats.negative)}), {stats.positives:,}"
     counts += f" positives, counted in {stats.unit}: {ratio}"
@@ -144,7 +144,7 @@ def propose_recipe(
     check_recipe(recipe)
     fresh = make_task(recipe.task.kind, **recipe.task.options)
     if getattr(fresh, "tunes", True):
-        why = "tune a threshold or bias on dev if there is one; both are scored"
+        why = "tune a threshold or bias on dev; scores with and without it are reported"
         sections.append(Section("eval", [Line("tune", value=True, why=why)]))
         recipe = with_values(recipe, {"eval.tune": True})
     return Proposal(

@@ -96,7 +96,7 @@ REMARKS = (
     "auto chooses by task, class counts and metric. For these files:",
     "  {values}",
     "Why: {why}.",
-    "auto keeps every key that you set, 0 included. softf1 compare shows whether it helps.",
+    "auto changes no key that you set, even to 0. softf1 compare shows whether it helps.",
 )
 
 
@@ -131,7 +131,7 @@ def _describe_balance(survey: Survey) -> str:
     stats = survey.stats
     each_counts = bool(stats.plain_labels) or weighs_classes_alike(survey)
     if not each_counts and stats.ratio is not None and stats.ratio >= EVEN:
-        return f"{stats.ratio:.3g} negatives for a positive"
+        return f"{stats.ratio:.3g} negatives per positive"
     if stats.spread < EVEN:
         return "the labels are about even"
     times = f"{stats.spread:,.0f}" if stats.spread >= 10 else f"{stats.spread:.1f}"

@@ -232,8 +232,8 @@ class Task(Protocol):
     # The following methods are optional. So are `read_input`, which reads a file to predict on if
     # `read` cannot; `reads_words`, whether a file may have the examples as one word per line;
     # `tunes`, whether `tune` can change anything; `bars_for_f1`, whether the target f1 chooses bars
-    # where it cannot; `no_onnx`, why a model has no ONNX form; `bars`, the least confidence of each
-    # label, by which `abstain` leaves predictions out.
+    # where it cannot; `no_onnx`, why a model has no ONNX form; `bars`, the minimum confidence of
+    # each label, by which `abstain` leaves predictions out.
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Raises InputError for an `eval.target` that makes no sense here."""

@@ -42,7 +42,7 @@ def describe_biases(
 
 
 def describe_bars(bars: Mapping[str, float]) -> str:
-    """A paragraph about the least confidence of each label."""
+    """A paragraph about the minimum confidence of each label."""
     return (
         "`softf1 predict --abstain` leaves out predictions below these confidences, which were "
         f"chosen on dev: {list_values(bars.items())} Without `--abstain` you get all predictions. "

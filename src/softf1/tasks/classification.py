@@ -75,7 +75,7 @@ class Classification(LabelTask):
         thresholds: The lowest probability with which a label is predicted, tuned on dev: one for
             each label, or one for the positive label of two.
         biases: Added to the logits before the argmax, one per label; tuned on dev.
-        bars: The least confidence of each label, chosen on dev; `abstain` leaves out
+        bars: The minimum confidence of each label, chosen on dev; `abstain` leaves out
             predictions below it.
     """
 
@@ -118,7 +118,7 @@ class Classification(LabelTask):
             several = next((one for one in chunk if len(one.labels) > 1), None)
             if several is not None and not self.multi_label:
                 got = f"{', '.join(several.labels)} (line {several.line})"
-                raise InputError(f"wanted one label a text (or multi_label = true), got {got}")
+                raise InputError(f"wanted one label per text (or multi_label = true), got {got}")
             flat_labels = number.numbers(list(chain.from_iterable(labels)))
             counts = np.fromiter(map(len, labels), np.int64, len(labels))
             parts.append((*keep(first, a), *keep(other, b), flat_labels.astype(np.int32), counts))
@@ -207,7 +207,7 @@ class Classification(LabelTask):
         for path, examples in parts.values():
             bare = next((one for one in examples if not one.labels), None)
             if bare is not None and not self.multi_label:
-                message = "wanted a label to learn from or to score by, got none"
+                message = "wanted a label to learn from or to score against, got none"
                 raise InputError(message, path=path, line=bare.line)
 
     def show(self, example: Example) -> dict[str, Any]:
@@ -242,22 +242,23 @@ class Classification(LabelTask):
                 yield f"{NOT_TUNED}: every threshold is 0.5."
                 return
             listed = list_values(zip(self.labels, self.thresholds, strict=True))
-            yield f"Thresholds tuned on dev, for the probabilities of the training: {listed}"
-            yield describe_place(folded=folded, hint="take every label from 0.5 on")
+            yield f"Thresholds tuned on dev, for the model's own probabilities: {listed}"
+            yield describe_place(folded=folded, hint="take every label from 0.5 up")
         elif self.thresholds:
             yield (
-                f"`{self.positive_label}` is given from a probability of "
-                f"{self.thresholds[0]:.4g} on, tuned on dev."
+                f"`{self.positive_label}` is predicted from a probability of "
+                f"{self.thresholds[0]:.4g} up, tuned on dev."
             )
             yield describe_place(folded=folded)
         elif self.biases:
             yield from describe_biases(self.labels, self.biases, folded=folded)
         elif self.bars:
-            yield "The label with the largest logit is given, here and in transformers."
+            yield "The label with the largest logit is predicted, here and in transformers."
             yield describe_bars(self.bars)
         else:
             yield (
-                f"{NOT_TUNED}: the label with the largest logit is given, here and in transformers."
+                f"{NOT_TUNED}: the label with the largest logit is predicted, here and in "
+                "transformers."
             )
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:

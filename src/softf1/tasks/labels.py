@@ -286,7 +286,7 @@ class LabelTask(TextTask):
         gold = [example.labels for example in asked]
         if not self.multi_label and not all(gold):
             line = asked[gold.index(())].line
-            raise InputError(f"wanted a label to score by, got none (line {line})")
+            raise InputError(f"wanted a label to score against, got none (line {line})")
         ranked, ranking = {}, self._rank(predictions, gold)
         if ranking is not None:
             sound = bool(np.isfinite(ranking[0]).all())  # a model that diverged ranks nothing

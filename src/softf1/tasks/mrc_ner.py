@@ -73,7 +73,7 @@ class MrcNer(SpanTask):
         max_length: The maximum ids per row; None is the encoder's maximum.
         overlap: Pieces that two windows of a long context share; None is a quarter.
         labels: Labels of the training data.
-        bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
+        bars: The minimum confidence of the spans of each label, chosen on dev; `abstain` leaves out
             predictions below it.
     """
 
@@ -94,7 +94,7 @@ class MrcNer(SpanTask):
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = "mrc_ner"
-    summary = "names as answers to a query for each label, nested ones too (BERT-MRC)"
+    summary = "named entities, one query for each label; may be nested (BERT-MRC)"
     model_options = (
         *("match", "candidates", "answerable", "max_span", "max_query", "seed"),
         *("max_length", "overlap"),
@@ -247,7 +247,7 @@ class MrcNer(SpanTask):
 
     def rule(self) -> str:
         """How spans are chosen."""
-        return "is given where every head finds it likelier than not."
+        return "is predicted if every head gives it a probability above 0.5."
 
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[MrcExample]

@@ -68,7 +68,7 @@ class QA(AnswerTask):
         listed: The number of candidates in a prediction.
         longest: The maximum that `max_answer=None` led to.
         null_threshold: Predict no answer if its score is higher by more than this; tuned on dev.
-        bars: The least confidence of an answer, chosen on dev; `abstain` leaves out answers
+        bars: The minimum confidence of an answer, chosen on dev; `abstain` leaves out answers
             below it.
     """
 
@@ -168,7 +168,7 @@ class QA(AnswerTask):
         limit, all_asked = f"more than max_answer = {self.longest} tokens", len(features["unknown"])
         notes = {
             f"{long} of {len(start)} answers have {limit}": long,
-            f"{unplaced} of {all_asked} answers have no place in their text": unplaced,
+            f"{unplaced} of {all_asked} answers were not found in their text": unplaced,
         }
         return [f"{text}: scored, never found" for text, count in notes.items() if count]
 
@@ -300,9 +300,9 @@ class QA(AnswerTask):
         if self.no_answer:
             tuned = "not tuned" if self.null_threshold == 0 else "tuned on dev"
             decision.append(
-                f"No answer is given where its score is greater by more than "
-                f"{self.null_threshold:.4g} ({tuned}); the number is in `config.json`, under "
-                f"`{DECISION}`."
+                f"The answer is empty if the score of no answer is above that of the best span by "
+                f"more than {self.null_threshold:.4g} ({tuned}); the number is in `config.json`, "
+                f"under `{DECISION}`."
             )
         decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="question-answering", code=CODE)

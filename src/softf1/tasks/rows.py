@@ -216,7 +216,7 @@ class TextTask:
     Attributes:
         head: The kind of head that the encoder gets.
         labels: Labels that can be predicted, from the training data.
-        bars: The least confidence of each label, by which `abstain` leaves predictions out.
+        bars: The minimum confidence of each label, by which `abstain` leaves predictions out.
         bars_for_f1: Whether the target f1 chooses bars, where there is nothing to tune.
     """
 
@@ -348,5 +348,5 @@ class TextTask:
 
     @property
     def abstains(self) -> bool:
-        """Whether a least confidence was chosen for some label."""
+        """Whether a minimum confidence was chosen for some label."""
         return bool(self.bars)

@@ -66,7 +66,7 @@ class SpanNer(SpanTask):
         max_length: Ids in a row at most; None is the encoder's window.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
         labels: Labels of the training data.
-        bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
+        bars: The minimum confidence of the spans of each label, chosen on dev; `abstain` leaves out
             what is below.
     """
 
@@ -83,11 +83,11 @@ class SpanNer(SpanTask):
     kind = "span_ner"
     file_kind = "tagging"
     reads = TaggedSentence
-    summary = "names as spans of words, nested ones too: every span up to some length is judged"
+    summary = "named entities, judging every span up to some length; may be nested"
     model_options = ("max_span", "max_length", "overlap")
     not_kept = "are less likely than not are not in the predictions"
     limits = (SEEN_ONLY,)
-    no_onnx = "its model wants to know where words begin, which is in no ONNX input of a text"
+    no_onnx = "its model needs to know where words begin, which an ONNX input does not say"
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[SpanSentence]:
         """The sentences of a file of spans or of tags that make up spans."""
@@ -132,7 +132,7 @@ class SpanNer(SpanTask):
         judged = len(self._find_golds(features, np.arange(len(features)))[0])
         lost = int((short & known).sum()) - judged
         more = f"{long:,} spans have more than {self.max_span} words (task.max_span): never found"
-        cut = f"{lost:,} spans are whole in no window of their sentence: never found; try"
+        cut = f"{lost:,} spans fit into no window of their sentence: never found; try"
         cut += " a larger task.overlap or task.max_length"
         notes = super().notes(features) + [more] * (long > 0) + [cut] * (lost > 0)
         return notes + self.describe_nested(count_nested(map(tuple, features["gold"].tolist())))
@@ -267,7 +267,7 @@ class SpanNer(SpanTask):
 
     def rule(self) -> str:
         """How spans are chosen."""
-        return f"of up to {self.max_span} words is given where it is likelier than not."
+        return f"of up to {self.max_span} words is predicted if its probability is above 0.5."
 
     def show(self, example: SpanSentence) -> dict[str, Any]:
         """The words with the spans."""

@@ -118,7 +118,7 @@ class Tagging(TextTask):
         labels: Tags that can be predicted, from the training data.
         spans: The scheme of the tags, if they mark spans.
         biases: Added to the logits, one per label; tuned on dev.
-        bars: The least confidence of the spans of each label, chosen on dev; `abstain` leaves out
+        bars: The minimum confidence of the spans of each label, chosen on dev; `abstain` leaves out
             predictions below it.
         transitions: Initial transitions of a CRF: how much more often than by chance one tag
             follows another in the training data, in logs. The last row and column are for the
@@ -140,7 +140,7 @@ class Tagging(TextTask):
 
     kind = file_kind = "tagging"
     reads = TaggedSentence
-    summary = "a tag for each word or character: names, parts of speech, segmentation"
+    summary = "a tag for each word or character: named entities, parts of speech, segmentation"
     reads_words = True
     primary_metric = "f1"
     head = "tokens"
@@ -407,7 +407,7 @@ class Tagging(TextTask):
         """Span scores where tags make up spans, else scores of the tags themselves."""
         gold = [list(self.units(example)[1]) for example in examples]
         if any(not tags and item["tags"] for tags, item in zip(gold, predictions, strict=True)):
-            raise InputError("wanted tags to score by, got sentences without")
+            raise InputError("wanted tags to score against, got sentences without")
         found = count_tags(gold, [item["tags"] for item in predictions], scheme=self.spans)
         counts = found["counts"]
         if self.spans is None:
@@ -450,7 +450,7 @@ class Tagging(TextTask):
             decision += describe_biases(self.labels, self.biases, folded=folded)
         else:
             plain = "The tag with" if self.bars else f"{NOT_TUNED}: the tag with"
-            decision.append(f"{plain} the largest logit is given.")
+            decision.append(f"{plain} the largest logit is predicted.")
         decision += [describe_bars(self.bars)] if self.bars else []
         return CardText(decision, pipeline="token-classification", code=CODE, limits=[SEEN_ONLY])
 

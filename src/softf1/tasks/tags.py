@@ -98,7 +98,7 @@ def check_tags(
     for line, tags in tagged:
         if not tags:
             raise InputError(
-                "wanted tags to score by, got a sentence without", path=path, line=line
+                "wanted tags to score against, got a sentence without", path=path, line=line
             )
         for tag in tags:
             if wanted and tag not in known and not wanted.has(tag):

@@ -1,4 +1,4 @@
-"""Adversarial training: a step also learns from the word embeddings that hurt it most.
+"""Adversarial training: each step also trains on word embeddings moved to raise the loss.
 
 Miyato, Dai and Goodfellow (2017), as it is used for encoders (the "fast gradient method"): after
 the backward pass, with g the gradient of the word-embedding matrix E,
@@ -45,8 +45,8 @@ def find_embeddings(model: nn.Module) -> nn.Parameter:
             if isinstance(weight, nn.Parameter):
                 return weight
     raise InputError(
-        "an adversarial step wants a model whose get_input_embeddings() is its word embedding, or "
-        f"the embedding itself, got {type(model).__name__}"
+        "an adversarial step needs a model whose get_input_embeddings() returns its word "
+        f"embedding, or the embedding itself, got {type(model).__name__}"
     )
 
 
@@ -62,7 +62,7 @@ def perturb_embeddings(
     """Moves the word embeddings by a step of size ε along their gradient while it is open.
 
     Enter it after the backward pass of the whole optimizer step (all micro-batches), repeat forward
-    and backward inside, then clip and step. On leaving, the matrix is put back to the bit. Where
+    and backward inside, then clip and step. On leaving, the matrix is restored bit for bit. Where
     the gradient is 0 or not finite, nothing is moved.
 
     Args:

@@ -79,8 +79,8 @@ class BatchSampler:
         batch_tokens: Padded ids of one optimizer step instead, where it is not 0.
         accumulate: Micro-batches into which a rank cuts its share.
         micro_tokens: Padded ids of one forward pass at most, where it is not 0: a rank cuts its
-            share of a step that has more into as many micro-batches as it takes. A row that is
-            longer has a pass of its own.
+            share of a step that has more into as many micro-batches as it takes. A longer
+            row gets its own pass.
         sampler: Which items an epoch holds, as in the table above.
         strata: A number for each item, for samplers other than "shuffle".
         seed: The same seed gives the same steps.

@@ -100,7 +100,7 @@ def untunable(recipe: Recipe, task: Task) -> bool:
 
 
 def note_consistency(model: nn.Module, consistency: float | None) -> list[str]:
-    """A note if there is a consistency term and no dropout to differ by."""
+    """A note if there is a consistency term but no dropout."""
     if not consistency or any(
         share > 0 for module in model.modules() for share in find_dropout(module).values()
     ):

@@ -156,9 +156,8 @@ def _points(result: Mapping[str, Any]) -> Iterator[str]:
     if not points:
         return
     yield (
-        "Operating points, chosen on dev; a bound is the least precision or recall that 95% "
-        "confidence leaves, and cross-fitted figures are of examples that did not choose the "
-        "point:"
+        "Operating points, chosen on dev. The bound is a 95% lower confidence bound of precision "
+        "or recall; cross-fitted figures are of examples that were not used to choose the point:"
     )
     keys = ("precision", "recall")
     rows = [
@@ -224,10 +223,10 @@ def bare(name: str) -> str:
 def _limits(text: CardText, result: Mapping[str, Any]) -> Iterator[str]:
     yield "## Limits"
     chosen = "the checkpoint, thresholds and biases" if result.get("tuned") else "the checkpoint"
-    tested = "test scores do not" if "test" in result.get("scores", {}) else "no test was given"
+    tested = "are not" if "test" in result.get("scores", {}) else "do not exist"
     limits = [
-        "The scores hold for the files named above; on text of another kind expect less.",
-        f"Dev chose {chosen}, so dev scores are a little too high; {tested}.",
+        "The scores hold for the files named above; on other kinds of text expect less.",
+        f"Dev chose {chosen}, so dev scores are a little too high; test scores {tested}.",
     ]
     limits += text.limits
     limits += [str(warning) for warning in result.get("warnings", [])]

@@ -178,8 +178,8 @@ def take_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: flo
     aside = put_aside(train, share, seed=SPLIT_SEED)
     if not aside.any():
         raise InputError(
-            "wanted several examples to split a dev part off, got "
-            + ("1" if len(train) == 1 else f"{len(train)} of one text"),
+            "wanted two different texts or more, to hold out some as dev, got "
+            + ("1" if len(train) == 1 else f"{len(train)} times the same text"),
             path=sources["train"]["path"],
         )
     sources.setdefault("dev", {**sources["train"], "share": share})  # of folds it is a file too

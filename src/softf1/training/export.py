@@ -131,7 +131,7 @@ def check_target(path: Path) -> None:
     except (OSError, protobuf.DecodeError):
         old = None
     if old is None or "softf1" not in {one.key for one in old.metadata_props}:
-        raise InputError("is there and no export of softf1; give another --out", path=parts[0])
+        raise InputError("exists and is not an export of softf1; use another --out", path=parts[0])
 
 
 def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:
@@ -172,7 +172,7 @@ def _export(loaded: Loaded, inputs: dict[str, Tensor], outputs: list[str], folde
             )
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         kind = type(loaded.model).__name__
-        raise InputError(f"the exporter refuses {kind}: {reason(error)}", path=folder) from error
+        raise InputError(f"torch cannot export {kind}: {reason(error)}", path=folder) from error
 
 
 def add_metadata(program: Any, loaded: Loaded) -> None:
@@ -199,7 +199,7 @@ def compare_outputs(loaded: Loaded, path: Path, close: float) -> float:
                 inside = apart[mask] if apart.shape[:2] == mask.shape else apart
                 differences.append(inside.max())
     except Exception as error:
-        raise InputError(f"onnxruntime refuses what was exported: {reason(error)}") from error
+        raise InputError(f"onnxruntime cannot run the export: {reason(error)}") from error
     largest = torch.stack(differences).max().item()
     if not largest <= close:  # nor if it is no number
         raise InputError(f"wanted outputs within {close} of torch's, got {largest:.2g} apart")

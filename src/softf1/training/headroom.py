@@ -91,7 +91,7 @@ def find_headroom(
         return known
     task = load_task(find_model(folder))
     if not hasattr(task, "headroom"):
-        raise InputError(f"task {task.kind} does not say how much there is to win", path=folder)
+        raise InputError(f"task {task.kind} has no method headroom to measure it with", path=folder)
     try:
         measured = _compute(run, data=data, split=split, format=format, options=options, **how)
     except InputError as error:
@@ -133,7 +133,7 @@ def _from_predictions(
     kind = ".tuned" if part in (result.get("tuned") or {}) else ""
     path = folder / f"predictions.{part}{kind}.jsonl"
     if not path.is_file():
-        raise InputError(f"{error}; and there is no {path.name} to go by") from error
+        raise InputError(f"{error}; and there is no {path.name} to use instead") from error
     lines = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

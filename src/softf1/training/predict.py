@@ -50,7 +50,7 @@ def predict_lines(
         autocast: Returns the autocast context of a forward pass.
         batch_tokens: Padded tokens of a batch.
         chunk: Examples that are encoded at once.
-        abstain: Leave out what does not reach its threshold or bar.
+        abstain: Leave out predictions below their threshold or minimum confidence.
     """
     model, task, tokenizer = loaded
     change = abstention(task) if abstain else None
@@ -254,7 +254,7 @@ def rescore(
         split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
         format: Another format than that of training.
         options: Of the reader.
-        abstain: Leave out what does not reach its threshold or bar.
+        abstain: Leave out predictions below their threshold or minimum confidence.
         onnx: An export of the run, to evaluate in place of its model; on the CPU.
         device: Where to compute.
         how: Other arguments of `predict_logits`.

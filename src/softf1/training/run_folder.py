@@ -167,14 +167,14 @@ def _empty(folder: Path) -> None:
 def _refuse_others(folder: Path) -> None:
     """Raises if the folder has files that are not from a run of softf1."""
     if folder.exists() and not folder.is_dir():
-        raise InputError("wanted a folder, got a file; give another --out", path=folder)
+        raise InputError("wanted a folder, got a file; use another --out", path=folder)
     for path in folder.iterdir() if folder.is_dir() else ():
         own = path.name == ERROR or is_unfinished(path)
         if path.name == CHECKPOINTS and path.is_dir():  # killed before anything was written
             own = all(one.name == LOCK or is_unfinished(one) for one in path.iterdir())
         if not own:
             raise InputError(
-                f"wanted an empty folder or a run of softf1, found {path.name}; give another --out",
+                f"wanted an empty folder or a run of softf1, found {path.name}; use another --out",
                 path=folder,
             )
 
@@ -185,7 +185,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     content = load_json(path, "a result in JSON")
     known = isinstance(content, dict) and content.get("schema") == SCHEMA
     if not known or not isinstance(content.get("hash"), str):
-        raise InputError("wanted a file of a run of softf1; give another --out", path=path)
+        raise InputError(
+            "wanted the result of a run, got another file; use another --out", path=path
+        )
     return dict(content)
 
 

@@ -370,7 +370,7 @@ class Trainer:
             self.display.say(f"warning: {warning}")
         state, tensors, stepper = checkpoint.state, checkpoint.tensors, self.stepper
         if state["data"] != self._describe_data():
-            raise InputError("the data are not those that this run began with", path=self.folder)
+            raise InputError("the data has changed since this run began", path=self.folder)
         load_model_tensors(stepper.model, tensors["model"])
         load_optimizer_tensors(
             stepper.model, stepper.optimizer, tensors["optimizer"], state["groups"]

@@ -146,7 +146,7 @@ def test_answers_need_labels_and_have_no_classes():
 
 
 def test_data_parallel_is_refused():
-    with pytest.raises(ValueError, match="one process a GPU"):
+    with pytest.raises(ValueError, match="one process per GPU"):
         loss("ce")(LOGITS, LABELS, num_items_in_batch=torch.tensor([[4], [4]]))
 
 

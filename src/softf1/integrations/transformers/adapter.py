@@ -47,7 +47,7 @@ def loss(
 
     Args:
         name: As in `make_loss`, or a loss made already.
-        shift: True for causal language models, whose labels stand under their own token.
+        shift: True for causal language models, whose labels are aligned with their own token.
         statistics: For `SoftF1Trainer`: `exact`, or `running` without the extra pass.
         decay: For `running`, as in `WindowLoss`.
         options: As in `make_loss`.
@@ -167,7 +167,7 @@ def parts(loss: nn.Module) -> list[nn.Module]:
 def _one_number(items: Any) -> int:
     if isinstance(items, torch.Tensor) and items.numel() > 1:
         raise ValueError(
-            "wanted one process a GPU (torchrun or accelerate launch), got DataParallel, in which "
+            "wanted one process per GPU (torchrun or accelerate launch), got DataParallel, where "
             f"the Trainer scales a loss by the number of GPUs; or: {MIXIN}"
         )
     return int(items)

@@ -38,7 +38,7 @@ def pair_up(
     if shift is None and "CausalLM" in type(outputs).__name__:
         raise ValueError(
             f"a {type(outputs).__name__} predicts the next token: wanted shift=True for labels "
-            "that stand under their own token, or shift=False for labels that are moved already"
+            "that are aligned with their own token, or shift=False for labels shifted already"
         )
     return (logits[..., :-1, :], labels[..., 1:]) if shift else (logits, labels)
 
