@@ -315,7 +315,7 @@ def make_table(path: Path) -> str:
     if not rows:
         return "Not measured yet.\n"
     one, seeds = next(iter(rows.values()))[0], {len(own) for own in rows.values()}
-    heads = ("F1", "precision", "recall", "F1, phrases", "F1, names", "inner names found")
+    heads = ("F1", "precision", "recall", "F1, phrases", "F1, entities", "inner entities found")
     keys = ("f1", "precision", "recall", "phrase_f1", "name_f1", "inner_recall")
     several = len({loss for _, loss in rows}) > 1
     lines = [f"| system | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
@@ -329,7 +329,7 @@ def make_table(path: Path) -> str:
         name = f"{system}, `{loss}`" if several else system
         lines.append(f"| {name} | {' | '.join(cells)} |")
     count = f"{int(one['spans']):,} spans, {int(one['nested']):,} of them overlapping"
-    about = f"{count}, {one['inner']} names inside names"
+    about = f"{count}, {one['inner']} entities inside entities"
     machine = f"{one['device']}, torch {one['torch']}, transformers {one['transformers']}"
     lines += ["", f"Test: {about}. {min(seeds)} seeds; ± is their standard deviation. {machine}."]
     return "\n".join(lines) + "\n"

@@ -46,14 +46,14 @@ STEPS = (
         "no",
     ),
     Step(
-        ("Texts or pairs with below 20%", "positives, or judged by macro F1?"),
+        ("One label per text: below 20%", "positives, or judged by macro F1?"),
         "yes",
         ("Class weights and an", "adversarial step"),
         "wce or la, adversarial_relative=0.5",
         "no",
     ),
     Step(
-        ("Entities, tags or answers", "among mostly background?"),
+        ("Entities, tags, answers, or", "several labels per text?"),
         "no",
         ("Cross entropy, an adversarial", "step and consistency"),
         "ce, adversarial, consistency",
