@@ -135,7 +135,9 @@ def test_all_systems_are_trained_and_scored(work, bert, tmp_path, monkeypatch):
     assert nested.read_csv(options.out) == rows
     table = nested.make_table(options.out).splitlines()
     assert sum(line.startswith("| ") for line in table) == 2 + len(nested.SYSTEMS)
-    assert table[-1].startswith("Test: 10 spans, 3 of them overlapping, 1 entities inside entities.")
+    assert table[-1].startswith(
+        "Test: 10 spans, 3 of them overlapping, 1 entities inside entities."
+    )
 
 
 def test_predictions_of_other_sentences_are_refused(tmp_path):
