@@ -106,6 +106,10 @@ def test_the_readme_says_which_intervals_cover_seeds_only(gains):
     assert all(int(row["examples"]) for row in rows[: gains.README_ROWS])  # over both, as it says
     sure = gains.find_sure(rows)
     assert f"on {len(sure)} of them significantly" in page
+    points = [float(row["gain"]) for row in rows]
+    ahead = sum(gain > 0 for gain in points)
+    assert f"above 0 on {'all ' * (ahead == len(rows))}{ahead}, " in page
+    assert f"between {min(points):.1f} and {max(points):.1f} points".replace("-", "−") in page
     assert [row["grid"] for row in sure if not int(row["examples"])] == ["tweets", "msra-mrc"]
     assert "on two of these, tweets and MSRA with BERT-MRC, the interval covers seeds only" in page
 

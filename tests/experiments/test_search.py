@@ -83,6 +83,8 @@ def test_cross_entropy_is_always_there_and_first():
     assert check_losses(default, make_recipe()) == default
     assert default[:2] == ("ce", "ce+tuned")
     assert [name for name in default if name != "ce+tuned"] == compared_losses()
+    of_auto = default_losses(with_values(make_recipe(), {"loss.name": "auto"}))
+    assert of_auto == ("ce", "ce+tuned", "auto", *default[2:])
 
 
 def test_a_loss_of_another_package_says_what_compare_tunes(monkeypatch):

@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--losses",
         metavar="A,B,…",
         help="rows besides ce, such as dice, dsc[decay=paper] or ce[train.adversarial=0.5] "
-        "(default: ce+tuned, wce, la and the losses of the paper)",
+        "(default: ce+tuned, wce, la, the losses of the paper, and auto if the recipe has it)",
     )
     add_grid_options(parser, "runs/NAME-compare")
     add_number(parser, "--max-seeds", "use up to N seeds for rows whose interval more seeds narrow")

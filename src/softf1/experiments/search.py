@@ -173,12 +173,13 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
 
 
 def default_losses(recipe: Recipe) -> tuple[str, ...]:
-    """The default variants: strong baselines and the paper's losses.
+    """The default variants: strong baselines, `auto` if the recipe has it, and the paper's losses.
 
     An F1 loss is worth using if it beats cross entropy with tuned thresholds, weighted cross
     entropy and logit adjustment.
     """
-    losses = (BASELINE, BASELINE + TUNED, *compared_losses())
+    own = [AUTO] if recipe.loss.name == AUTO else []
+    losses = (BASELINE, BASELINE + TUNED, *own, *compared_losses())
     positions = chooses_position(recipe)
     kept = [
         x for x in losses if not positions or not find_loss(x.removesuffix(TUNED)).needs_classes
