@@ -446,3 +446,19 @@ def test_a_result_that_is_none(spam, content, capsys):
     Path(spam, "result.json").write_bytes(content)
     found = softf1_says(capsys, "train", "spam.toml", "--out", spam)
     assert found.startswith("spam/result.json: wanted ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compare", "spam.toml"], "interrupted; the same command continues"),
+        (["sweep", "spam.toml", "train.lr=1e-3", "--force"], "command without --force continues"),
+        (["train", "spam.toml"], "interrupted"),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on(words, said, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("softf1.recipe.read_recipe", interrupt)
+    assert softf1_says(capsys, *words, code=1).endswith(said)
