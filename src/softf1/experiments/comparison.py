@@ -224,6 +224,10 @@ def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> It
             "seed may give another score"
         )
     yield from list_caveats(variants.trained(), grid.get("tuning", []))
+    about_data = [result["notes"] for result in variants.results if "notes" in result]
+    for note in about_data[0] if about_data else ():
+        if all(note in others for others in about_data):  # of all runs, so about the files
+            yield note
 
 
 def _may_differ(result: Mapping[str, Any]) -> bool:
