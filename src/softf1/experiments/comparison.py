@@ -198,7 +198,9 @@ def _conclude(variants: Variants, losses: Mapping[str, tuple[Difference, float]]
     runs = [run for own in variants.trained().values() for run in own.values()]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
-    return say_which_help(losses, baseline=variants.grid["baseline"], metric=variants.metric)
+    noun = "setting" if variants.grid["kind"] == "sweep" else "loss"
+    names = {"baseline": variants.grid["baseline"], "metric": variants.metric, "noun": noun}
+    return say_which_help(losses, **names)
 
 
 def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> Iterator[str]:
