@@ -462,3 +462,13 @@ def test_ctrl_c_says_how_to_go_on(words, said, monkeypatch, capsys):
 
     monkeypatch.setattr("softf1.recipe.read_recipe", interrupt)
     assert softf1_says(capsys, *words, code=1).endswith(said)
+
+
+def test_a_format_without_its_task(capsys):
+    Path("semi.csv").write_text(f"text,label\n{ROWS}".replace(",", ";"))
+    assert main(["stats", "semi.csv", "--format", "csv"]) == 0
+    assert main(["new", "semi.csv", "--format", "csv", "--encoder", "textcnn"]) == 0
+    assert main(["train", "recipe.toml", "--dry-run"]) == 0  # with the semicolon
+    capsys.readouterr()
+    found = softf1_says(capsys, "stats", "train.conll", "--format", "csv")
+    assert found.startswith("train.conll: wanted the task of this file, one of classification")

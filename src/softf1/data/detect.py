@@ -23,7 +23,7 @@ from softf1.errors import InputError
 from softf1.metrics.schemes import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
@@ -85,6 +85,34 @@ def detect(
     first = short(start.strip().partition("\n")[0])
     message = f"wanted one of {wanted}{asked}; got a first line of {first}"
     raise InputError(f"{message}{_advise(start)}", path=path)
+
+
+def detect_in_format(
+    path: Path | str, format_name: str, tasks: Sequence[str], told: Mapping[str, object]
+) -> Detected:
+    """Detects the task of a file whose format is given, and its options.
+
+    Args:
+        path: The file.
+        format_name: Its format.
+        tasks: The tasks that this format can be for.
+        told: Reader options of the user.
+
+    Raises:
+        InputError: The file cannot be read, or does not show which of the tasks it is for.
+    """
+    if not str(path).startswith("hf:"):
+        read_start(path)  # its own error is better than the one below
+    found = None
+    with suppress(InputError):
+        found = detect(path, told=told)
+    if found is None or found.task not in tasks:
+        known = ", ".join(tasks)
+        raise InputError(
+            f"wanted the task of this file, one of {known}: say --task=NAME", path=path
+        )
+    own = found.options if found.format == format_name else {}
+    return Detected(format_name, found.task, "as told", own)
 
 
 def _advise(start: str) -> str:
