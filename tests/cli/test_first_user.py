@@ -446,3 +446,29 @@ def test_a_result_that_is_none(spam, content, capsys):
     Path(spam, "result.json").write_bytes(content)
     found = softf1_says(capsys, "train", "spam.toml", "--out", spam)
     assert found.startswith("spam/result.json: wanted ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compare", "spam.toml"], "interrupted; the same command continues"),
+        (["sweep", "spam.toml", "train.lr=1e-3", "--force"], "command without --force continues"),
+        (["train", "spam.toml"], "interrupted"),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on(words, said, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("softf1.recipe.read_recipe", interrupt)
+    assert softf1_says(capsys, *words, code=1).endswith(said)
+
+
+def test_a_format_without_its_task(capsys):
+    Path("semi.csv").write_text(f"text,label\n{ROWS}".replace(",", ";"))
+    assert main(["stats", "semi.csv", "--format", "csv"]) == 0
+    assert main(["new", "semi.csv", "--format", "csv", "--encoder", "textcnn"]) == 0
+    assert main(["train", "recipe.toml", "--dry-run"]) == 0  # with the semicolon
+    capsys.readouterr()
+    found = softf1_says(capsys, "stats", "train.conll", "--format", "csv")
+    assert found.startswith("train.conll: wanted the task of this file, one of classification")

@@ -72,3 +72,34 @@ def test_columns_have_their_usual_names(write):
         "classification",
         {"delimiter": ";"},
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        ('"how is it, {n}",{label}', {"text": 0, "label": 1, "header": False}),
+        ("{label},what is it {n}", {"text": 1, "label": 0, "header": False}),
+        ("what is it {n};{label}", {"text": 0, "label": 1, "header": False, "delimiter": ";"}),
+    ],
+)
+def test_csv_without_header(write, row, options):
+    """The texts begin with few words, which are no labels."""
+    rows = [row.format(n=n, label="xy"[n % 2]) for n in range(20)]
+    path = write("\n".join(rows) + "\n")
+    found = detect(path)
+    assert (found.format, found.task, found.options) == ("csv", "classification", options)
+    assert found.reason == "a text and one of few labels, no header: x, y"
+    corpus = read(path)
+    assert [one.labels for one in corpus.examples[:2]] == [("x",), ("y",)]
+    assert corpus.examples[1].text.endswith("1")
+
+
+def test_a_header_of_other_names_is_no_row(write):
+    rows = [f"what is it {n},{'xy'[n % 2]}" for n in range(20)]
+    with pytest.raises(InputError, match="if its columns are 'news item', 'kind', say which"):
+        detect(write("\n".join(["news item,kind", *rows]) + "\n"))
+
+
+def test_labels_before_texts_with_commas_are_lines(write):
+    path = write("\n".join(f"{'xy'[n % 2]} it is, {n}" for n in range(20)) + "\n")
+    assert detect(path).format == "lines"

@@ -44,8 +44,19 @@ def test_unknown_names_list_the_known_ones(write):
         read(path, format="conll", task="qa")
     with pytest.raises(InputError, match=r"unknown task 'tag' .*known: tagging, mrc_ner, qa"):
         read(path, task="tag")
-    with pytest.raises(InputError, match="format tsv serves the tasks classification, pairs"):
-        read(path, format="tsv")
+    with pytest.raises(InputError, match="wanted the task of this file, one of classification, p"):
+        read(path, format="tsv")  # tags, and no table
+    with pytest.raises(InputError, match=r"none\.tsv: wanted a file to read"):
+        read(path.with_name("none.tsv"), format="tsv")
+
+
+def test_the_task_of_a_given_format_is_detected(write):
+    texts = read(write("text;label\na b;x\nc d;y\n"), format="csv")
+    assert (texts.task, texts.examples[1].labels) == ("classification", ("y",))
+    pairs = read(write("sentence1\tsentence2\tlabel\na\tb\t1\n"), format="tsv")
+    assert (pairs.task, pairs.examples[0].second) == ("pairs", "b")
+    told = read(write("text,label\na b,x\n"), format="csv", label="text", text="label")
+    assert told.examples[0].text == "x"
 
 
 @pytest.mark.parametrize(

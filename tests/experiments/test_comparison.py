@@ -129,6 +129,17 @@ def test_runs_that_cannot_repeat_are_named(grid, tmp_path, device, deterministic
     assert any("may not repeat exactly" in note for note in notes) == said
 
 
+def test_what_all_runs_note_about_the_files_is_told(grid, tmp_path):
+    copytree(grid, tmp_path / "grid")
+    leak = "test: 9 of 12 texts are also in train"
+    for number, path in enumerate((tmp_path / "grid").glob("cells/*/result.json")):
+        result = json.loads(path.read_text("utf-8")) | {"notes": [leak, f"of run {number}"]}
+        path.write_text(json.dumps(result), "utf-8")
+    notes = summarize(tmp_path / "grid")["notes"]
+    assert leak in notes
+    assert not any("of run" in note for note in notes)
+
+
 def test_without_test_dev_is_judged_and_said_to_flatter(grid, tmp_path):
     for path in grid.rglob("*"):
         if path.is_file():

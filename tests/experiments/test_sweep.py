@@ -75,3 +75,9 @@ def test_nothing_to_sweep_and_seeds_are_refused(tmp_path):
             seeds=[0],
             execute=here,
         )
+
+
+def test_a_sweep_speaks_of_settings(tmp_path):
+    axes = {"train.eps": [1e-8, 1e-7]}
+    found = sweep(fake.make_recipe(), tmp_path, axes=axes, seeds=[0, 1], execute=here, quiet=True)
+    assert found["verdict"].startswith("No setting is significantly better than eps=1e-08")

@@ -89,6 +89,8 @@ def test_conclusion_where_nothing_is_sure():
     rows = {"focal": (OPEN, 1.0), "la": (SMALL, 1.0)}
     said = say_which_help(rows, baseline="ce", metric="f1")
     assert said.startswith("No loss is significantly better than ce; the best is focal +0.1 F1")
+    swept = say_which_help(rows, baseline="lr=0.1", metric="f1", noun="setting")
+    assert swept.startswith("No setting is significantly better than lr=0.1; the best is")
     behind = say_which_help({"dsc": (WORSE, 0.2)}, baseline="ce", metric="f1")
     assert "none is ahead of it, the closest is dsc −2.0 F1" in behind
     one = say_which_help({"dice": (ONE, math.nan)}, baseline="ce", metric="f1")

@@ -368,3 +368,11 @@ def test_written_form_is_readable(file):
     assert '\n[task]\nkind = "tagging"\ntrain = "train.conll"\ndev_share = 0.1\n' in text
     assert "\nlr = 3e-5\n" in text
     assert "\n[loss.keys]\ntags = 2.0\n" in text
+
+
+def test_an_empty_name_on_the_command_line_is_that_of_the_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    task = '[task]\nkind = "tagging"\ntrain = "a"\n[encoder]\nname = "bilstm"\n'
+    path.write_text(f'name = "other"\n{task}')
+    assert read_recipe(path).name == "other"
+    assert read_recipe(path, ["name="]).name == "mine"

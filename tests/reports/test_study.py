@@ -1,9 +1,11 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from softf1.errors import InputError
-from softf1.reports.study import read_study
+from softf1.reports.overview import list_notes
+from softf1.reports.study import group_runs, read_study
 from tests.reports import grids
 
 
@@ -109,3 +111,31 @@ def test_a_comparison_of_another_form_is_one_line(tmp_path):
     grids.write_json(folder / "comparison.json", {"schema": 1, "rows": ["dice"]})
     with pytest.raises(InputError, match=r'comparison\.json: wanted objects in "rows", got str'):
         read_study([folder])
+
+
+def test_notes_of_all_runs_about_the_files_are_on_the_page(texts):
+    study = read_study(texts)
+    leak, own = "test: 9 of 12 texts are also in train", "only here"
+    runs = [
+        replace(run, result=run.result | {"notes": [leak] + [own] * (number == 0)})
+        for number, run in enumerate(study.runs)
+    ]
+    notes = list_notes(replace(study, runs=tuple(runs)), group_runs(study), None)
+    assert "Test: 9 of 12 texts are also in train." in notes
+    assert not any(own in note.lower() for note in notes)
+
+
+@pytest.mark.parametrize(("recall", "said"), [(0.5, True), (0.0, False), (1.0, False)])
+def test_the_precision_of_a_recall_is_that_of_the_baseline(grid, recall, said):
+    """It has no sense for a model that finds nothing, or all."""
+    study = read_study([grid])
+    runs = []
+    for run in study.runs:
+        scores = run.result["scores"][study.split]
+        own = recall if run.label == study.baseline else 0.25
+        changed = {study.split: scores | {"recall": own}}
+        runs.append(replace(run, result=run.result | {"scores": changed}))
+    backwards = replace(study, runs=tuple(reversed(runs)))
+    notes = list_notes(backwards, group_runs(study), None)
+    assert any("so a recall of 50.0% is known" in note for note in notes) == said
+    assert any("is known to about" in note for note in notes) == said

@@ -30,6 +30,21 @@ def test_files_are_read_with_their_hashes(tmp_path):
     assert changed["dev"]["sha256"] == changed["train"]["sha256"]
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"tset": []}, "data: wanted train, dev, test, got 'tset'"),
+        ({"dev": ["a text"]}, "data: wanted TaggedSentence in 'dev', got str"),
+        ({"train": [QAExample("1", "Who?", "Ann", (), line=1)]}, "in 'train', got QAExample"),
+    ],
+)
+def test_given_examples_that_the_task_cannot_use(data, said, tmp_path):
+    recipe = read_recipe(write_recipe(tmp_path))
+    given = {"train": load_datasets(recipe).examples["train"]} | data
+    with pytest.raises(InputError, match=said):
+        load_datasets(recipe, given)
+
+
 def test_what_runs_share_is_read_once(tmp_path):
     cache, recipe = CachingTrainer(), read_recipe(write_recipe(tmp_path))
     first = cache.load(recipe)

@@ -33,7 +33,9 @@ VERBS = {
     "stats": "show how imbalanced your data is, and how often a batch has each label",
     "list": "list losses, tasks, formats, encoders and recipes",
 }
-WORKING = ("demo", "train", "compare", "sweep", "reproduce", "suspects")
+GRIDS = ("demo", "compare", "sweep", "reproduce", "suspects")
+"""Verbs that train many models and continue where they were interrupted."""
+WORKING = ("train", *GRIDS)
 """Verbs that write a folder: they continue if the reader of their output is gone."""
 
 
@@ -138,6 +140,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"softf1 {options.verb}: {one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"softf1 {options.verb}: interrupted", file=sys.stderr)
+        again = " without --force" if getattr(options, "force", False) else ""
+        more = f"; the same command{again} continues" if options.verb in GRIDS else ""
+        print(f"softf1 {options.verb}: interrupted{more}", file=sys.stderr)
         return 1
     return code

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from io import StringIO
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from softf1.data._rows import USUAL, guess_task, looks_like_header
@@ -19,7 +23,7 @@ from softf1.errors import InputError
 from softf1.metrics.schemes import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _JSON = re.compile(r"\s*(\{\s*\"|\[\s*[\[{])")
@@ -81,6 +85,34 @@ def detect(
     first = short(start.strip().partition("\n")[0])
     message = f"wanted one of {wanted}{asked}; got a first line of {first}"
     raise InputError(f"{message}{_advise(start)}", path=path)
+
+
+def detect_in_format(
+    path: Path | str, format_name: str, tasks: Sequence[str], told: Mapping[str, object]
+) -> Detected:
+    """Detects the task of a file whose format is given, and its options.
+
+    Args:
+        path: The file.
+        format_name: Its format.
+        tasks: The tasks that this format can be for.
+        told: Reader options of the user.
+
+    Raises:
+        InputError: The file cannot be read, or does not show which of the tasks it is for.
+    """
+    if not str(path).startswith("hf:"):
+        read_start(path)  # its own error is better than the one below
+    found = None
+    with suppress(InputError):
+        found = detect(path, told=told)
+    if found is None or found.task not in tasks:
+        known = ", ".join(tasks)
+        raise InputError(
+            f"wanted the task of this file, one of {known}: say --task=NAME", path=path
+        )
+    own = found.options if found.format == format_name else {}
+    return Detected(format_name, found.task, "as told", own)
 
 
 def _advise(start: str) -> str:
@@ -248,6 +280,27 @@ def _pairs(start: str) -> Detected | None:
     return Detected("tsv", PairExample.task, "a label, two texts and tabs, no header", columns)
 
 
+def _headless(start: str) -> Detected | None:
+    """Detects a CSV without header: a text and one of few labels, in either order."""
+    for kind, delimiter, options in _TABLES[1:]:
+        rows: list[list[str]] = []
+        with suppress(csv.Error):
+            rows = list(islice(csv.reader(StringIO(start), delimiter=delimiter), _ROWS))
+        if len(rows) < 4 or {len(row) for row in rows[:-1]} != {2}:  # the last may be cut off
+            continue
+        for label, text in ((1, 0), (0, 1)):
+            labels = Counter(row[label].strip() for row in rows[:-1])
+            few = len(labels) <= min(_FEW_LABELS, len(rows) // 2)
+            heading = labels[rows[0][label].strip()] == 1  # the name of a column occurs once
+            words = all(name and " " not in name for name in labels)
+            if few and words and not heading and all(" " in row[text].strip() for row in rows[:-1]):
+                shown = ", ".join(sorted(labels)[:5])
+                columns = {"text": text, "label": label, "header": False}
+                reason = f"a text and one of few labels, no header: {shown}"
+                return Detected(kind, TextExample.task, reason, {**columns, **options})
+    return None
+
+
 def _lines(start: str) -> Detected | None:
     """Detects lines that start with a label from a small set, before a tab or space."""
     rows = [row for row in start.split("\n") if row.strip()][:_ROWS]
@@ -255,11 +308,15 @@ def _lines(start: str) -> Detected | None:
     pairs = [row.partition(between) for row in rows]
     labels = {label for label, _, text in pairs if text.strip()}
     complete = all(label and text.strip() for label, _, text in pairs)
-    if not complete or len(labels) > min(_FEW_LABELS, len(rows) // 2):
+    few = min(_FEW_LABELS, len(rows) // 2)
+    if not complete or len(labels) > few:
         return None
+    for mark in ",;":  # a table whose texts begin with few words
+        if all(mark in row for row in rows) and len({row.split(mark)[-1] for row in rows}) <= few:
+            return None
     shown = ", ".join(sorted(labels)[:5])
     return Detected("lines", TextExample.task, f"lines that begin with one of few labels: {shown}")
 
 
-_LOOKS = (_conllu, _brackets, _table, _columns, _tagged, _pairs, _lines)
+_LOOKS = (_conllu, _brackets, _table, _columns, _tagged, _pairs, _headless, _lines)
 """Detectors, the most specific first; the first that fits wins."""

@@ -22,7 +22,7 @@ from softf1.data import (
 )
 from softf1.data._text import Encoded
 from softf1.data.counts import LabelCounts, start_tally
-from softf1.data.detect import detect
+from softf1.data.detect import detect, detect_in_format
 from softf1.data.problems import OnError, Problems
 from softf1.errors import InputError
 from softf1.options import check_options, find_plugins, look_up, option_types
@@ -140,7 +140,11 @@ def open_corpus(
         )
         name, task, options = detected.format, detected.task, {**detected.options, **options}
     spec = look_up(name, formats, "format")
-    task = spec.tasks[0] if task is None and len(spec.tasks) == 1 else task
+    if task is None and len(spec.tasks) == 1:
+        task = spec.tasks[0]
+    elif task is None and path:
+        detected = detect_in_format(path, name, spec.tasks, options)
+        task, options = detected.task, {**detected.options, **options}
     if task not in spec.tasks:
         raise InputError(f"format {name} serves the tasks {', '.join(spec.tasks)}; got {task}")
     parameters = option_types(spec.read)

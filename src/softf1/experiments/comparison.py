@@ -198,7 +198,9 @@ def _conclude(variants: Variants, losses: Mapping[str, tuple[Difference, float]]
     runs = [run for own in variants.trained().values() for run in own.values()]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
-    return say_which_help(losses, baseline=variants.grid["baseline"], metric=variants.metric)
+    noun = "setting" if variants.grid["kind"] == "sweep" else "loss"
+    names = {"baseline": variants.grid["baseline"], "metric": variants.metric, "noun": noun}
+    return say_which_help(losses, **names)
 
 
 def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> Iterator[str]:
@@ -224,6 +226,10 @@ def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> It
             "seed may give another score"
         )
     yield from list_caveats(variants.trained(), grid.get("tuning", []))
+    about_data = [result["notes"] for result in variants.results if "notes" in result]
+    for note in about_data[0] if about_data else ():
+        if all(note in others for others in about_data):  # of all runs, so about the files
+            yield note
 
 
 def _may_differ(result: Mapping[str, Any]) -> bool:

@@ -116,7 +116,11 @@ def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
 
 
 def say_which_help(
-    rows: Mapping[str, tuple[Difference, float]], *, baseline: str, metric: str
+    rows: Mapping[str, tuple[Difference, float]],
+    *,
+    baseline: str,
+    metric: str,
+    noun: str = "loss",
 ) -> str:
     """Returns one sentence about all losses: which help, or that none does.
 
@@ -124,6 +128,7 @@ def say_which_help(
         rows: Difference and corrected p-value of each loss.
         baseline: What they are compared with.
         metric: The primary metric.
+        noun: What a row is: a loss, or in a sweep a setting.
     """
     if not rows:
         return f"Nothing to compare with {baseline}."
@@ -142,7 +147,7 @@ def say_which_help(
     else:
         best = max(rows, key=lambda loss: rows[loss][0].mean)
         ahead = "the best is" if rows[best][0].mean > 0 else "none is ahead of it, the closest is"
-        parts.append(f"No loss is significantly better than {baseline}; {ahead} {named[best]}.")
+        parts.append(f"No {noun} is significantly better than {baseline}; {ahead} {named[best]}.")
     if worse:
         verb = "hurts" if len(worse) == 1 else "hurt"
         parts.append(f"{', '.join(worse)} {verb}.")

@@ -45,7 +45,7 @@ def read_recipe(path_or_name: Path | str, overrides: Sequence[str] = ()) -> Reci
     values, lines = load_toml(path)
     given = dict(parse_override(word) for word in overrides)
     try:
-        recipe = build_recipe(change({"name": path.stem} | values, given))
+        recipe = build_recipe({"name": path.stem} | change(values, given))
     except OptionError as error:
         raise locate(error, path, lines, given) from error
     return resolve_paths(recipe, path.parent)

@@ -89,11 +89,19 @@ def list_notes(study: Study, groups: list[Group], best: Group | None) -> list[st
         notes.append(f"Rows have from {min(sizes)} to {max(sizes)} runs.")
     if not study.comparison:  # a comparison has its own notes
         notes += _say_collapsed(groups)
+        notes += _say_data(study)
     notes += [
         f"{note[:1].upper()}{note[1:]}."
         for note in map(str, items_of(study.comparison.get("notes")))
     ]
     return [note for note in notes if note]
+
+
+def _say_data(study: Study) -> list[str]:
+    """Notes that all runs have: they are about the files, such as texts of test in train."""
+    first, *others = (items_of(run.result.get("notes")) for run in study.runs)
+    shared = [str(note) for note in first if all(note in other for other in others)]
+    return [f"{note[:1].upper()}{note[1:]}." for note in shared]
 
 
 def _say_collapsed(groups: list[Group]) -> list[str]:
@@ -127,11 +135,12 @@ def _say_noise(study: Study, best: Group) -> str:
 
 def _say_support(study: Study) -> str:
     """A note about the precision of a score on this many gold items."""
-    scores = section(study.runs[0].result, "scores", study.split)
+    run = next((run for run in study.runs if run.label == study.baseline), study.runs[0])
+    scores = section(run.result, "scores", study.split)
     labels = section(scores, "labels")
     total = math.fsum(number(section(labels, name).get("support")) or 0.0 for name in labels)
     recall = number(scores.get("recall"))
-    if not total or recall is None or not 0 <= recall <= 1:
+    if not total or recall is None or not 0 < recall < 1:
         return ""
     half = 1.96 * math.sqrt(recall * (1 - recall) / total)
     return (

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from softf1.data._text import Encoded
-from softf1.data.detect import Detected, detect
+from softf1.data.detect import Detected, detect, detect_in_format
 from softf1.data.examples import MrcExample, TaggedSentence
 from softf1.data.language import Language, guess_language
 from softf1.data.problems import Problems
-from softf1.data.registry import iterate
+from softf1.data.registry import iterate, list_formats
 from softf1.data.splits import find_overlaps
 from softf1.data.stats import (
     Overview,
@@ -24,6 +24,7 @@ from softf1.data.stats import (
     look_over,
 )
 from softf1.errors import InputError
+from softf1.options import look_up
 from softf1.tasks.registry import find_task, list_tasks
 from softf1.tasks.tags import check_tags
 
@@ -213,12 +214,16 @@ def _look(
     path: str, task: str | None, format_name: str | None, options: Mapping[str, object]
 ) -> Detected:
     """Detects format, task and options of one file."""
+    if encoding := options.get("encoding"):
+        path = Encoded(path, str(encoding))
     if format_name is not None:
         # A file with tags serves BERT-MRC too, with a query for each label.
         own = TaggedSentence.task if task == MrcExample.task and format_name != "mrc" else task
-        return Detected(format_name, own or "", "as told", dict(options))
-    if encoding := options.get("encoding"):
-        path = Encoded(path, str(encoding))
+        tasks = look_up(format_name, list_formats(), "format").tasks
+        found = Detected(format_name, own or "", "as told")
+        if own is None and len(tasks) > 1:
+            found = detect_in_format(path, format_name, tasks, options)
+        return replace(found, options={**found.options, **options})
     try:
         detected = detect(path, task=task, told=options)
     except InputError:

@@ -55,7 +55,7 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
         given: Examples of `train`, and `dev` and `test` where there are any, instead of files.
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
-    examples, sources = _given(given) if given is not None else _read(recipe, task)
+    examples, sources = _given(given, task) if given is not None else _read(recipe, task)
     notes = split_parts(examples, sources, recipe.task)
     tokenizer = make_tokenizer(recipe.encoder.name, task.texts(examples["train"]))
     features = {name: task.encode(own, tokenizer) for name, own in examples.items()}
@@ -159,8 +159,16 @@ def drop_leaks(examples: dict[str, list[Any]]) -> list[str]:
 
 
 def _given(
-    given: Mapping[str, Sequence[Any]],
+    given: Mapping[str, Sequence[Any]], task: Task
 ) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
+    for name in given.keys() - set(SPLITS):
+        raise InputError(f"data: wanted {', '.join(SPLITS)}, got {name!r}")
+    wanted = getattr(task, "reads", object)  # tasks of other packages may not say
+    for name, own in given.items():
+        wrong = next((one for one in own if not isinstance(one, wanted)), None)
+        if wrong is not None:
+            got = type(wrong).__name__
+            raise InputError(f"data: wanted {wanted.__name__} in {name!r}, got {got}")
     return {name: list(own) for name, own in given.items()}, {
         name: {"path": None, "sha256": hash_examples(own)} for name, own in given.items()
     }
