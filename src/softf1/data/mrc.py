@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from softf1.data._json import Node, load_document, stream
 from softf1.data.examples import Format, MrcExample, Span, SpanSentence, TaggedSentence
 from softf1.data.problems import Problems, RecordError, short
-from softf1.data.tags import check_odd_tags, convert, find_scheme
+from softf1.data.tags import convert, find_scheme
 from softf1.errors import InputError
-from softf1.metrics.schemes import LabelledSpan, decode_strict
+from softf1.metrics.schemes import LabelledSpan, decode_strict, describe_odd_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -101,7 +101,9 @@ def find_spans(
                     error = RecordError("no spans", message, path=path, line=sentence.line)
                     (problems or Problems()).add(error)
             return
-        check_odd_tags(sentences, path)
+        if odd := describe_odd_tag([sentence.tags for sentence in sentences]):
+            number, message = odd
+            raise InputError(message, path=path, line=sentences[number].line)
         detected = find_scheme(sentences)
         if detected is None:
             raise InputError("wanted tags of a scheme such as BIO, got plain labels", path=path)

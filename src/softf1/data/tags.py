@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from sys import intern
@@ -18,7 +17,6 @@ from softf1.metrics.schemes import (
     detect_scheme,
     encode_spans,
     find_invalid,
-    find_odd_tag,
     get_scheme,
     repair_tags,
 )
@@ -43,26 +41,6 @@ def find_scheme(sentences: Iterable[TaggedSentence]) -> Scheme | None:
         return detect_scheme(sentence.tags for sentence in sentences)
     except ValueError:
         return None
-
-
-def check_odd_tags(sentences: Sequence[TaggedSentence], path: Path | str | None = None) -> None:
-    """Refuses a tag of another scheme than nearly all others: because of it none would have spans.
-
-    >>> from softf1.data import TaggedSentence
-    >>> tags = ("B-PER", "I-PER", "O", "B-LOC", "O", "B-PER", "BLOC")
-    >>> check_odd_tags([TaggedSentence(tuple("abcdefg"), tags, line=1)], "a.conll")
-    Traceback (most recent call last):
-    ...
-    softf1.errors.InputError: a.conll:1: wanted O or a tag of BIO (B-, I-), as the other ...
-    """
-    pairs: Counter[tuple[str, str]] = Counter()
-    for sentence in sentences:
-        pairs.update(pairwise((OUTSIDE, *sentence.tags, OUTSIDE)))
-    if odd := find_odd_tag(pairs):
-        tag, scheme = odd
-        line = next(sentence.line for sentence in sentences if tag in sentence.tags)
-        message = f"wanted {scheme.describe()}, as the other tags are; got {tag!r}"
-        raise InputError(message, path=path, line=line)
 
 
 def convert(

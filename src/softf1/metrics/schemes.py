@@ -319,6 +319,24 @@ def find_odd_tag(pairs: Counter[tuple[str, str]]) -> tuple[str, Scheme] | None:
     return (odd[0], scheme) if odd and right >= ODD * wrong else None
 
 
+def describe_odd_tag(sentences: Sequence[Sequence[str]]) -> tuple[int, str] | None:
+    """The first sentence with an odd tag, because of which none would have spans, and an error.
+
+    >>> names = [["B-PER", "I-PER", "O"], ["B-LOC", "O", "B-PER", "BLOC"]]
+    >>> describe_odd_tag(names)
+    (1, "wanted O or a tag of BIO (B-, I-), as the other tags are; got 'BLOC'")
+    """
+    pairs: Counter[tuple[str, str]] = Counter()
+    for tags in sentences:
+        pairs.update(pairwise((OUTSIDE, *tags, OUTSIDE)))
+    odd = find_odd_tag(pairs)
+    if odd is None:
+        return None
+    tag, scheme = odd
+    number = next(number for number, tags in enumerate(sentences) if tag in tags)
+    return number, f"wanted {scheme.describe()}, as the other tags are; got {tag!r}"
+
+
 def _count_invalid(pairs: Counter[tuple[str, str]], scheme: Scheme) -> int:
     steps = steps_of(scheme)
     return sum(n for pair, n in pairs.items() if not steps(pair) & ALLOWED)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
-from softf1.data.tags import check_odd_tags
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy
 from softf1.metrics.headroom import LONG
@@ -22,6 +21,7 @@ from softf1.metrics.schemes import (
     OUTSIDE,
     SCHEMES,
     count_nested,
+    describe_odd_tag,
     detect_scheme,
     encode_spans,
     repair_tags,
@@ -249,8 +249,11 @@ class Tagging(TextTask):
                 raise InputError(text, path=path, line=nested.line)
             own = None if name == "train" else scheme
             check_tags(((one.line, self.units(one)[1]) for one in examples), own, path)
-            if name == "train" and self.target_scheme is None:
-                check_odd_tags(examples, path)
+            check_scheme = name == "train" and self.target_scheme is None
+            odd = describe_odd_tag([one.tags for one in examples]) if check_scheme else None
+            if odd is not None:
+                number, message = odd
+                raise InputError(message, path=path, line=examples[number].line)
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
         """The pieces of windows."""
