@@ -106,6 +106,10 @@ def test_the_readme_says_which_intervals_cover_seeds_only(gains):
     assert all(int(row["examples"]) for row in rows[: gains.README_ROWS])  # over both, as it says
     sure = gains.find_sure(rows)
     assert f"on {len(sure)} of them significantly" in page
+    held = [
+        f"{float(r['gain']):.1f} ± {float(r['half']):.1f}" for r in gains.find_gains("held_out")
+    ]
+    assert f"it gains {', '.join(held[:2])} and {held[2]} points" in page
     points = [float(row["gain"]) for row in rows]
     ahead = sum(gain > 0 for gain in points)
     assert f"above 0 on {'all ' * (ahead == len(rows))}{ahead}, " in page
