@@ -152,3 +152,13 @@ def test_the_table_of_the_page_is_that_of_the_runs():
     first, last = nested.MARKS
     shown = nested.PAGE.read_text("utf-8").partition(first)[2].partition(last)[0]
     assert shown.strip() == nested.make_table(nested.RESULTS).strip()
+
+
+def test_the_page_says_how_long_each_system_trained():
+    rows = nested.read_csv(nested.RESULTS)
+    span, mrc, pairs = (
+        nested.mean(float(row["train_seconds"]) for row in rows if row["system"] == system)
+        for system in ("span classifier", "BERT-MRC", "BERT-MRC, judges pairs")
+    )
+    said = f"trained in {span:.0f} s where BERT-MRC took {mrc:.0f} s, and {pairs:.0f} s judging"
+    assert said in nested.PAGE.read_text("utf-8")

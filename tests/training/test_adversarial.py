@@ -21,7 +21,7 @@ from softf1.training.adversarial import (
 )
 from softf1.training.batching import collate_rows
 from softf1.training.datasets import load_datasets
-from softf1.training.processes import CUBLAS, CUBLAS_FIXED, Processes
+from softf1.training.processes import Processes
 from softf1.training.run import train_run
 from softf1.training.step import SKIPPED, STEPS, Attack
 from softf1.training.trainer import InterruptedRunError, Trainer
@@ -431,8 +431,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(
     train, encoder, bert, tmp_path, monkeypatch
 ):
     own = None if encoder == "bilstm" else {"name": str(bert)}
-    train = train | {"epochs": 2.0, "checkpoint_seconds": 0.0, "deterministic": True}
-    monkeypatch.setenv(CUBLAS, CUBLAS_FIXED)
+    train = train | {"epochs": 2.0, "checkpoint_seconds": 0.0}
     recipe = make_recipe(train=train, encoder=own)
     train_run(recipe, tmp_path / "whole", data=make_data(), quiet=True)
     with monkeypatch.context() as patch:
