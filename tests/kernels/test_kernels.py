@@ -401,6 +401,82 @@ def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
     assert set(started) == KERNELS[mode, over or "example"]
 
 
+@every_mode
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ce", {}),
+        ("wce", {"weight": [1.0, 2.0, 3.0]}),
+        ("focal", {"reduction": "none"}),
+        ("dsc", {}),
+        ("dsc", {"over": "batch"}),
+        ("dice", {"over": "batch", "reduction": "sums"}),
+        ("dice", {"reduction": "sums"}),
+    ],
+)
+def test_a_rehearsal_compiles_what_forward_and_backward_start(name, options, mode, monkeypatch):
+    from softf1.kernels import _launch, autograd, batch_level, example_level
+
+    forget_plans()
+    started = {True: set(), False: set()}
+
+    def recorded(plan, *tensors):
+        types = tuple((tensor.dtype, tensor.data_ptr() % 16) for tensor in tensors)
+        key = (plan.kernel.fn.__name__, types, plan.arguments, plan.grid, plan.warps)
+        started[tensors[0].is_meta].add(key)
+        _launch.launch(plan, *tensors)
+
+    for module in (example_level, batch_level):
+        monkeypatch.setattr(module, "launch", recorded)
+    run = autograd.run
+
+    def with_rehearsal(kernels, *given):
+        autograd.rehearse(kernels, *given)
+        return run(kernels, *given)
+
+    monkeypatch.setattr(autograd, "run", with_rehearsal)
+    logits, target, _ = inputs(mode, 40, 3)
+    value = make_loss(name, backend="triton", **options).to(DEVICE)(logits.requires_grad_(), target)
+    value.sum().backward()
+    assert len(started[True]) >= 2
+    assert started[True] == started[False]
+
+
+COMPILED_AT_FIRST_USE = """
+import torch
+from triton import knobs
+from softf1.kernels import autograd
+from softf1.losses import make_loss
+
+compiled, both = [], autograd.compile_both
+knobs.compilation.listener = lambda *, src, **_: compiled.append(src.name)
+
+def counted(*given):
+    both(*given)
+    print(len(compiled))
+    compiled.clear()
+
+autograd.compile_both = counted
+for options in ({}, {"over": "batch"}):
+    x = torch.randn(512, 9, device="cuda", requires_grad=True)
+    make_loss("dsc", **options)(x, torch.zeros(512, dtype=torch.long, device="cuda")).backward()
+    print(compiled)
+"""
+
+
+@on_gpu
+def test_the_first_step_compiles_forward_and_backward_together(tmp_path):
+    """In a process of its own, which has compiled nothing yet."""
+    said = subprocess.run(
+        [sys.executable, "-c", COMPILED_AT_FIRST_USE],
+        env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said.splitlines() == ["2", "[]", "2", "[]"]
+
+
 def test_a_linear_loss_at_batch_level_keeps_what_the_kernels_found_of_the_rows(monkeypatch):
     from softf1.kernels import _launch, batch_level, linear_loss
 

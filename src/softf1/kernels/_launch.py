@@ -286,11 +286,17 @@ def compiling(device: torch.device) -> Iterator[None]:
 
 
 def launch(plan: Plan, *tensors: Tensor) -> None:
-    """Starts a kernel; its parameters are tensors, then numbers, then constants."""
+    """Starts a kernel; its parameters are tensors, then numbers, then constants.
+
+    It is compiled only, as by `start`, if the first tensor has no data.
+    """
     addresses = [*map(address_of, tensors)]
     aligned = not reduce(or_, addresses) & 15  # compiled for pointers that are multiples of 16
-    if aligned and plan.start is not None:
+    if aligned and plan.start is not None and addresses[0]:
         plan.start(addresses)
+        return
+    if tensors[0].is_meta:
+        plan.kernel.warmup(*tensors, *plan.arguments, grid=plan.grid, num_warps=plan.warps)
         return
     index = tensors[0].device.index
     with torch.cuda.device(index) if index is not None else nullcontext():

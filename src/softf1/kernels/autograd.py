@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from softf1.kernels._launch import compiling
 from softf1.kernels.batch_level import lay_out_batch
 from softf1.kernels.example_level import lay_out_example
 from softf1.kernels.operators import batch_forward, example_forward
@@ -75,10 +76,29 @@ def run(
     """Returns the loss of tensors that the kernels are laid out for."""
     value: Tensor
     if x.requires_grad and torch.is_grad_enabled():
+        if not kernels.compiled:
+            compile_both(kernels, x, target, mask, weight)
         value = _Loss.apply(x, target, mask, weight, kernels)  # type: ignore[no-untyped-call]
     else:
         value, _ = kernels.value(x, target, mask, weight)
     return value
+
+
+def compile_both(kernels: ExampleLevel | BatchLevel, *inputs: Tensor | None) -> None:
+    """Compiles forward and backward in parallel; otherwise backward would have to wait its turn."""
+    kernels.compiled = True
+    x = inputs[0]
+    if x is None or not x.is_cuda or torch.cuda.is_current_stream_capturing():
+        return
+    with compiling(x.device):
+        rehearse(kernels, *inputs)
+
+
+def rehearse(kernels: ExampleLevel | BatchLevel, *inputs: Tensor | None) -> None:
+    """Runs forward and backward on tensors without data, which only compiles the kernels."""
+    blank: list[Any] = [None if t is None else torch.empty_like(t, device="meta") for t in inputs]
+    value, *kept = kernels.value_and_gradient(*blank)
+    kernels.gradient(value, *blank, *kept)
 
 
 class _Loss(HandWritten):

@@ -46,7 +46,9 @@ def batch_room(n: int, c: int, numbers: Numbers, *, softmax: bool) -> tuple[int,
 class BatchLevel:
     """A loss at batch level on tensors of one kind: its kernels, laid out."""
 
-    __slots__ = ("at", "backward", "few", "flags", "none", "room", "shape", "smooth", "sums")
+    __slots__ = (
+        "at", "backward", "compiled", "few", "flags", "none", "room", "shape", "smooth", "sums",
+    )  # fmt: skip
     gives_sums: ClassVar = False
 
     def __init__(
@@ -61,7 +63,7 @@ class BatchLevel:
         self.flags, self.none, self.smooth = flags, flags[3], numbers.smooth
         n, c, softmax = self.shape.n, self.shape.c, len(strides) == 1
         self.at, self.room = batch_room(n, c, numbers, softmax=softmax)
-        self.few = False
+        self.few = self.compiled = False
         if softmax and _wide_lanes(self.shape, numbers) is not None:
             self.sums = _plan_wide(self.shape, strides[0], numbers, has_mask=has_mask)
         else:

@@ -34,7 +34,7 @@ def example_room(n: int, numbers: Numbers, *, softmax: bool) -> int:
 class ExampleLevel:
     """A loss at example level on tensors of one kind: its kernels, laid out."""
 
-    __slots__ = ("backward", "both", "check", "forward", "none", "room", "softmax")
+    __slots__ = ("backward", "both", "check", "compiled", "forward", "none", "room", "softmax")
     foresees: ClassVar = True
 
     def __init__(
@@ -46,6 +46,7 @@ class ExampleLevel:
         self.forward = _plan_rows(shape, strides, numbers, flags)
         self.backward = _plan_rows_backward(shape, strides, numbers, flags)
         self.both = self.check = None
+        self.compiled = False
         if self.softmax and self.foresees and _is_foreseen(shape, numbers, flags):
             self.both = _plan_rows(shape, strides, numbers, flags, gradient=True)
             self.check = _plan_rows_backward(shape, strides, numbers, flags, ready=True)
