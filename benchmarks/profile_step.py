@@ -12,12 +12,13 @@ weights and as many embeddings as BERT's. Every batch runs three times before th
 that `--compile graphs` has captured its shape. On a GPU a kernel is what runs there, copies too; on
 a CPU an operator, with the time that is its own. `step_ms` is by the clock, without the profiler.
 The loss, forward and backward, is profiled on its own from the logits of the same batches: inside a
-captured step no mark tells it from the rest. `--out` writes a line for each kernel that is shown.
+captured step no mark tells it from the rest. `--out` adds a line for each kernel that is shown.
 
 `--warm-up` prints the seconds of everything before: imports, the start of CUDA, reading, the model,
 finding the parts to fuse, compiling, each round through the batches beyond the time of a replayed
 one, and capturing, which is part of the third. Triton starts with an empty cache. Then a line for
 each kernel: its seconds and when they began; in threads they add up to more than the clock's.
+`--out` adds the lines before those.
 """
 
 from __future__ import annotations
@@ -86,15 +87,22 @@ def main() -> None:
         step_ms = 1000 * clock(step, device) / len(batches)
         found = record(step, device, steps=len(batches))
         loss = record(make_loss(trainer, batches), device, steps=len(batches))
-    case = {
-        name: getattr(options, name) for name in ("compile", "unfused", "loss", "layers", "hidden")
-    }
-    rows = [case | row | describe_machine(device) for row in describe(found, loss, step_ms)]
-    if options.out:
-        with options.out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
+    write(options, describe(found, loss, step_ms), device)
+
+
+def write(options: argparse.Namespace, found: list[dict[str, Any]], device: torch.device) -> None:
+    """Add lines to the file, if there is to be one: the case, what was found, and where."""
+    if not options.out:
+        return
+    names = ("compile", "unfused", "loss", "layers", "hidden")
+    case = {name: getattr(options, name) for name in names}
+    rows = [case | row | describe_machine(device) for row in found]
+    new = not options.out.is_file()
+    with options.out.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        if new:
             writer.writeheader()
-            writer.writerows(rows)
+        writer.writerows(rows)
 
 
 def profile_warm_up(options: argparse.Namespace, imports: float) -> None:
@@ -119,11 +127,15 @@ def profile_warm_up(options: argparse.Namespace, imports: float) -> None:
         for number, taken in enumerate(rounds[:-1], 1):
             seconds[f"round {number} of {len(batches)} steps"] = taken - rounds[-1]
     print(*(f"{taken:7.2f} s  {name}" for name, taken in seconds.items()), sep="\n")
-    print(f"{sum(seconds.values()):7.2f} s  together")
+    print(f"{(together := sum(seconds.values())):7.2f} s  together")
     print(f"{getattr(trainer.stepper, 'seconds', 0.0):7.2f} s  of them captured")
     print(f"{1000 * rounds[-1] / len(batches):7.2f} ms a step from then on")
     for began, taken, name in sorted(compiled):
         print(f"{taken:7.2f} s  from {began - BEGAN:6.2f} s  {name}")
+    how = {"compiled": "one by one" if options.one_by_one else "in parallel"}
+    parts = {**seconds, "together": together}
+    rows = [how | {"part": part, "seconds": round(taken, 3)} for part, taken in parts.items()]
+    write(options, rows, device)
 
 
 FUSING = ("parts to fuse", "kernels compiled ahead")
