@@ -12,7 +12,8 @@ as leads.toml, is run with `--plan`; `--examples` also keeps what each test exam
 gains.py. A variant with `warm_up = N` has N steps of masked language modelling on the training
 texts first (warm_up.py), once for all seeds. `show` prints the gains over cross entropy, paired by
 seed, with the half of a 95% t interval over seeds alone, and `table` writes them into
-docs/howto/beat-cross-entropy.md.
+docs/howto/beat-cross-entropy.md, with the runs of auto.csv and leads.csv, each compared with cross
+entropy of the same version of softf1.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import zlib
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,18 +56,22 @@ HERE = Path(__file__).parent
 BASELINE = "ce"
 LONGER = {"twice": 2, "four times": 4}
 """How many times the epochs of the grid, by what a plan calls it."""
-RESULTS, LEADS = (HERE / "results" / name for name in ("beyond.csv", "leads.csv"))
+FILES = RESULTS, AUTO, LEADS = [
+    HERE / "results" / f"{name}.csv" for name in ("beyond", "auto", "leads")
+]
 PAGE = HERE.parent / "docs" / "howto" / "beat-cross-entropy.md"
 MARKS = "<!-- beyond -->\n", "<!-- end of beyond -->\n"
 SHOWN = {
     "ce, twice the epochs": "CE, twice the epochs",
-    "ce, zero bias": "CE, zero bias",
+    "ce, noise .5": "random step",
     "ce, adv .5": "ε .5",
     "ce, con 1": "κ 1",
     "ce, adv .5, con 1": "ε .5, κ 1",
     "ce+dice, adv .5, con 1": "CE + dice, ε .5, κ 1",
+    "dsc authors, adv .5, con 1": "DSC, ε .5, κ 1",
     "wce, adv .5": "wCE, ε .5",
     "wce, adv .5, con 1": "wCE, ε .5, κ 1",
+    "auto": "`auto`",
 }
 """Columns of the table."""
 COLUMNS = (
@@ -230,20 +236,50 @@ def read_scores(path: Path, split: str) -> dict[str, dict[str, dict[str, float]]
     return scores
 
 
-def make_table(path: Path = RESULTS, split: str = "test") -> str:
+def make_table(*paths: Path, split: str = "test") -> str:
     """The gains as a table in Markdown."""
-    titles, scores = read_all(read_plan()), read_scores(path, split)
-    heads = " | ".join(SHOWN.values())
-    lines = [f"| data | CE | {heads} |", f"| --- |{' ---: |' * (1 + len(SHOWN))}"]
-    for grid in [name for name in scores if name in titles]:  # those of leads.toml are on a plot
-        variants, base, cells = scores[grid], scores[grid][BASELINE], []
-        for variant in SHOWN:
-            own = variants.get(variant, {})
-            gains = pair(own, base)
-            cells.append(show_gain(gains) if gains else "")
-        own = f"| {titles[grid]['short']} | {mean(base.values()):.1f} |"
-        lines.append(f"{own} {' | '.join(cells)} |")
+    plan = read_plan()
+    titles, found = read_all(plan), read_rows(*(paths or FILES))
+    lines = [
+        f"| data | CE | {' | '.join(SHOWN.values())} |",
+        f"| --- |{' ---: |' * (1 + len(SHOWN))}",
+    ]
+    for grid in [name for name in plan["order"] if name in found]:
+        rows = found[grid]
+        newest = {key[1]: score for key, score in find_scores(rows, BASELINE, split).items()}
+        gains = [find_gains(rows, variant, split) for variant in SHOWN]
+        cells = [titles[grid]["short"], f"{mean(newest.values()):.1f}"]
+        cells += [show_gain(own) if own else "" for own in gains]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def read_rows(*paths: Path) -> dict[str, list[dict[str, str]]]:
+    """The lines of all files by grid."""
+    found = defaultdict(list)
+    for row in chain.from_iterable(map(read_csv, paths)):
+        found[row["grid"]].append(row)
+    return found
+
+
+def find_gains(rows: list[dict[str, str]], variant: str, split: str) -> list[float]:
+    """Points gained over cross entropy by seed, each in the newest version that ran both."""
+    own, base = (find_scores(rows, name, split) for name in (variant, BASELINE))
+    return list(
+        {seed: own[v, seed] - base[v, seed] for v, seed in own if (v, seed) in base}.values()
+    )
+
+
+def find_scores(
+    rows: list[dict[str, str]], variant: str, split: str
+) -> dict[tuple[str, str], float]:
+    """Points of a variant by version of softf1, the newest last, and seed."""
+    found = {
+        (row.get("softf1", ""), row["seed"]): 100 * float(row[split])
+        for row in rows
+        if row["variant"] == variant
+    }
+    return dict(sorted(found.items()))
 
 
 def show_gain(gains: list[float]) -> str:
@@ -262,7 +298,7 @@ def pair(own: dict[str, float], base: dict[str, float]) -> list[float]:
 
 def write_table(options: argparse.Namespace) -> None:
     """Put the table into its page."""
-    put(PAGE, MARKS, make_table(options.out))
+    put(PAGE, MARKS, make_table(*(options.out, *FILES[1:])))
 
 
 def put(page: Path, marks: tuple[str, str], table: str) -> None:

@@ -3,8 +3,9 @@
     python benchmarks/curves.py     # results/curves.csv, and the plots' place in the documentation
     python docs/plots.py            # the plots
 
-Reads results/leads.csv, runs of leads.toml, whose `[curves]` name grids and variants, and
-results/beyond.csv. A curve needs gains at two places at least; one that has fewer is left out.
+`[curves]` of leads.toml names grids and variants. Their runs are in results/leads.csv, beyond.csv
+and auto.csv; each is compared with cross entropy of the same version of softf1. A curve needs gains
+at two places at least; one that has fewer is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from beyond import BASELINE, HERE, LEADS, PAGE, RESULTS, half_width, put, read_plan, read_scores
+from beyond import FILES, HERE, PAGE, find_gains, half_width, put, read_plan, read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,29 +28,21 @@ LEAST = 2
 
 
 def list_points(*paths: Path, split: str = "test") -> list[dict[str, Any]]:
-    """The mean gain of each variant at each place, with half of a 95% interval over seeds.
-
-    Where two files have a grid, the later one counts: both runs of a gain are of one file.
-    """
-    scores: dict[str, dict[str, dict[str, float]]] = {}
-    for path in paths:
-        scores |= read_scores(path, split)
-    points = []
+    """The mean gain of each variant at each place, with half of a 95% interval over seeds."""
+    rows, points = read_rows(*paths), []
     for curve, about in read_plan(HERE / "leads.toml")["curves"].items():
         own = [
             {"curve": curve, "axis": about["axis"], "x": x, "variant": variant, "name": name} | gain
             for variant, name in about["variants"].items()
             for grid, x in about["grids"].items()
-            if (gain := find_gain(scores.get(grid, {}), variant))
+            if (gain := describe_gain(find_gains(rows[grid], variant, split)))
         ]
         points += own if len({point["x"] for point in own}) >= LEAST else []
     return points
 
 
-def find_gain(variants: dict[str, dict[str, float]], variant: str) -> dict[str, Any]:
-    """The gain over the seeds that both have; empty where there is none."""
-    base, own = variants.get(BASELINE, {}), variants.get(variant, {})
-    gains = [own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())]
+def describe_gain(gains: list[float]) -> dict[str, Any]:
+    """The mean with its half-width; empty where there is none."""
     if not gains:
         return {}
     half = half_width(gains)
@@ -68,7 +61,7 @@ def describe_curves(points: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Write the points and the place of the plots."""
-    points = list_points(LEADS, RESULTS)
+    points = list_points(*FILES)
     with CURVES.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

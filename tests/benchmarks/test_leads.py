@@ -199,7 +199,7 @@ def test_grids_of_the_plan_have_titles():
 def test_points_of_curves_are_those_of_the_runs():
     with curves.CURVES.open(encoding="utf-8", newline="") as file:
         shown = list(csv.DictReader(file))
-    points = curves.list_points(curves.LEADS, curves.RESULTS)
+    points = curves.list_points(*curves.FILES)
     assert shown == [{key: str(value) for key, value in point.items()} for point in points]
     first, last = curves.MARKS
     page = curves.PAGE.read_text("utf-8").partition(first)[2].partition(last)[0]
