@@ -135,7 +135,7 @@ def test_a_damaged_result_of_other_settings_is_refused(tmp_path):
     run(tmp_path, losses=("ce",), seeds=[0])
     path = tmp_path / "cells/ce-s0/result.json"
     path.write_text(path.read_text("utf-8").replace('"hash": "', '"hash": "0'), "utf-8")
-    with pytest.raises(InputError, match="ce-s0: holds a finished run, but the recipe has changed"):
+    with pytest.raises(InputError, match=r"ce-s0: an earlier .* otherwise: the recipe has"):
         run(tmp_path, losses=("ce",), seeds=[0])
 
 
@@ -272,6 +272,17 @@ def test_passes_decide_about_matched_compute_and_seconds_about_its_length(values
 def test_both_options_make_four_passes():
     train = {"train.adversarial": 0.5, "train.consistency": 1.0}
     assert with_values(fake.make_recipe(), train).train.passes == 4
+
+
+def test_runs_that_no_longer_fit_say_what_differs_and_what_to_do(tmp_path):
+    run(tmp_path, losses=("ce", "dice"), seeds=[0])
+    with pytest.raises(InputError) as error:
+        run(tmp_path, losses=("ce", "ce+tuned", "dice"), seeds=[0])  # tunes in the runs of ce
+    assert str(error.value) == (
+        f"{tmp_path / 'cells/ce-s0'}: an earlier command or another version of softf1 trained this "
+        "run otherwise: eval.tune was False and is True: use --out for another folder, or --force "
+        "to start again"
+    )
 
 
 def test_rows_of_any_length_get_folders(tmp_path):
