@@ -63,7 +63,31 @@ def test_only_the_recipe_is_required(verb, capsys):
     with pytest.raises(SystemExit) as ended:
         main([verb])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith("the following arguments are required: recipe\n")
+    said = f"softf1 {verb}: the following arguments are required: recipe; see softf1 {verb} --help"
+    assert capsys.readouterr().err == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compare", "r", "--seeds", ""], "argument --seeds: wanted a whole number, got ''"),
+        (["compare", "r", "--seeds", "1.5"], "argument --seeds: wanted a whole number, got '1.5'"),
+        (["compare", "r", "--width", ""], "argument --width: wanted a number, got ''"),
+        (["sweep", "r", "a=1,2", "--gain", "x"], "argument --gain: wanted a number, got 'x'"),
+        (["demo", "--jobs", ""], "argument --jobs: wanted a whole number, got ''"),
+        (["suspects", "d", "--epochs", "é"], "argument --epochs: wanted a number, got 'é'"),
+        (["stats", "d", "--batch-size", "9" * 5000], "argument --batch-size: wanted a whole"),
+        (["predict", "r"], "the following arguments are required: INPUT"),
+    ],
+)
+def test_bad_usage_is_one_line_and_names_the_help(words, said, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    out, err = capsys.readouterr()
+    assert err.startswith(f"softf1 {words[0]}: {said}")
+    assert err.endswith(f"; see softf1 {words[0]} --help\n")
+    assert (out, err.count("\n")) == ("", 1)
+    assert len(err) < 1200
 
 
 def test_a_full_disk_is_one_line_and_exit_1(capsys, monkeypatch):

@@ -1,5 +1,6 @@
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,7 @@ def test_compare_prints_table_verdict_and_files(recipe, capsys):
 
 def test_failed_cells_are_listed_and_exit_is_1(recipe, capsys, monkeypatch):
     # `fail` is an option of the stand-in that no encoder has.
+    monkeypatch.setattr("softf1.recipe.check_recipe", lambda *_, **__: None)
     monkeypatch.setattr("softf1.experiments.search.check_losses", lambda rows, *_: ("ce", *rows))
     arguments = ["--losses", "dice,dsc", "--seeds", "2", "--tune", "none", "--quiet"]
     assert main(["compare", recipe(fail="dice"), *arguments]) == 1
@@ -76,7 +78,10 @@ def test_values_change_the_recipe_for_every_run(recipe, tmp_path):
         (["--losses", "ce[train.seed=3]"], "wanted a key in which rows may differ, got train.seed"),
         (["--losses", "ce[train.epochz=3]"], "unknown key (did you mean epochs?)"),
         (["--gain", "0"], "wanted --gain between 0 and 100 points, got 0"),
-        (["--losses", "dise"], "unknown loss 'dise'"),
+        (["--losses", "dise"], "unknown loss 'dise' (did you mean dice?); known: auto, "),
+        (["--losses", ""], "unknown loss ''; known: auto, "),
+        (["--losses", "dice,,ce"], "unknown loss ''; known: auto, "),
+        (["--losses", "ce+auto"], "wanted auto alone, got it in the sum 'ce+auto'"),
         (["train.lrr=1"], "unknown key"),
         (
             ["encoder.filtres=8"],
@@ -133,6 +138,27 @@ def test_sweep_prints_a_row_for_every_value(recipe, capsys):
 def test_a_sweep_over_nothing_is_refused(recipe, capsys):
     assert main(["sweep", recipe(), "loss.gamma=2"]) == 2
     assert "wanted key=a,b,… with two values or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("values", "shown"), [("0.1,0.2,0.1", "0.1"), (",", "the default")])
+def test_a_value_that_a_sweep_has_twice_is_refused(values, shown, recipe, capsys):
+    assert main(["sweep", recipe(), f"train.lr={values}"]) == 2
+    said = f"softf1 sweep: wanted different values of train.lr, got {shown} twice\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("verb", [["compare"], ["sweep", "train.lr=0.1,0.2"]])
+def test_a_mistake_in_the_recipe_is_named_with_its_line(verb, recipe, capsys):
+    path = recipe()
+    text = Path(path).read_text("utf-8").replace("[encoder]", "[encoder]\nfiltres = 8")
+    Path(path).write_text(text, "utf-8")
+    line = text.splitlines().index("filtres = 8") + 1
+    assert main([verb[0], path, *verb[1:]]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"softf1 {verb[0]}: {path}:{line}: encoder.filtres: ")
+    # What the command line says is not in the file.
+    assert main([verb[0], path, *verb[1:], "encoder.filtres=", "encoder.filters=no"]) == 2
+    assert capsys.readouterr().err.startswith(f"softf1 {verb[0]}: encoder.filters: ")
 
 
 def test_errors_of_failed_runs_are_escaped_whatever_verb_prints_them(capsys):

@@ -9,9 +9,37 @@ import pytest
 
 import softf1
 from softf1.cli.main import main
+from softf1.tasks.registry import TASKS
 
 TRAIN = "Marta B-PER\nslept O\n\nIt O\nrained O\n"
 DEV = "Oslo B-LOC\nsleeps O\n\nMarta B-PER\nran O\n"
+
+
+SPANS = """{"text": "Bank of Oslo", "spans": [{"start": 0, "end": 12, "label": "ORG"}, \
+{"start": 8, "end": 12, "label": "LOC"}]}
+"""
+QUERY = (
+    '[{"context": "Marta slept", "query": "people", "entity_label": "PER", "qas_id": "0.1", '
+    '"start_position": [0], "end_position": [0], "span_position": ["0;0"], "impossible": false}]'
+)
+ANSWER = (
+    '{"id": "1", "context": "Marta slept", "question": "Who slept?", '
+    '"answers": {"text": ["Marta"], "answer_start": [0]}}\n'
+)
+PAIR = '{"first": "It rained.", "second": "Rain fell.", "label": "1"}\n'
+TEXT = '{"text": "It rained.", "label": "bad"}\n'
+FILES_OF_TASKS = {  # what each kind of task reads, and the kind of task that the file is of
+    "tagging": [(TRAIN, "conll, tagging")],
+    "span_ner": [(TRAIN, "conll, tagging"), (SPANS, "spans, tagging")],
+    "mrc_ner": [
+        (QUERY, "mrc, mrc_ner"),
+        (TRAIN, "conll, tagging"),
+        (SPANS, "spans, tagging"),
+    ],
+    "qa": [(ANSWER, "squad, qa")],
+    "pairs": [(PAIR, "jsonl, pairs")],
+    "classification": [(TEXT, "jsonl, classification")],
+}
 
 
 @pytest.fixture
@@ -62,6 +90,34 @@ def test_format_task_and_options_can_be_forced(tmp_path, capsys):
     assert "wanted a column for the text" in capsys.readouterr().err
     assert main([*command, "--set", "text=0", "--set", "label=1"]) == 0
     assert main([*command, "--set", "text"]) == 2
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_every_task_that_trains_has_stats(kind, tmp_path, capsys):
+    for text, kind_of_file in FILES_OF_TASKS[kind]:
+        path = tmp_path / "data"
+        path.write_text(text)
+        assert main(["stats", str(path), "--task", kind]) == 0
+        assert capsys.readouterr().out.splitlines()[0].endswith(f", {kind_of_file}")
+        form = kind_of_file.partition(",")[0]
+        assert main(["stats", str(path), "--task", kind, "--format", form]) == 0
+        assert capsys.readouterr().out.splitlines()[0].endswith(f", {kind_of_file}")
+
+
+def test_the_task_reads_files_in_another_encoding(tmp_path, capsys):
+    path = tmp_path / "data"
+    path.write_bytes("Zoë B-PER\nslept O\n".encode("utf-16"))
+    command = ["stats", str(path), "--task", "mrc_ner"]
+    assert main([*command, "--encoding", "utf-16"]) == 0
+    assert ": 1 examples, conll, tagging" in capsys.readouterr().out
+
+
+def test_an_unknown_task_lists_those_that_train(files, capsys):
+    assert main(["stats", files[0], "--task", "span"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("softf1 stats: unknown task 'span'")
+    assert err.count("\n") == 1
+    assert all(kind in err for kind in TASKS)
 
 
 @pytest.mark.parametrize("key", ["path", "format", "task", "on_error", "problems", "batch_size"])

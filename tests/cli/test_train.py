@@ -108,8 +108,7 @@ def test_words_that_are_no_changes_are_not_taken_for_some(word, recipe, capsys):
     with pytest.raises(SystemExit):
         main(["train", recipe, "--quiet", word])
     said = capsys.readouterr().err
-    assert f"softf1 train: error: unrecognized arguments: {word}" in said
-    assert said.startswith("usage: softf1 train ")
+    assert said == f"softf1 train: unrecognized arguments: {word}; see softf1 train --help\n"
 
 
 def test_nothing_but_the_result_is_shown_when_it_is_quiet(recipe, capsys, tmp_path):

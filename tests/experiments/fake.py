@@ -82,6 +82,7 @@ def conclude(recipe, folder, scores, tuned):
         "scores": scores,
         **({"tuned": tuned} if tuned else {}),
         "steps": round(recipe.train.epochs * 10),
+        "examples": round(recipe.train.epochs * 320),
         "seconds": {"train": recipe.train.epochs * (3 if recipe.train.adversarial else 1)},
         "class_counts": {"labels": {"no": 900, "yes": 100}},
         "recipe": describe_recipe(recipe),

@@ -8,15 +8,16 @@ import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from softf1.cli.show import show_comparison
 from softf1.errors import InputError
-from softf1.experiments.compare import compare
+from softf1.experiments.compare import compare, match_compute
 from softf1.experiments.grid import lock_grid, name_run
 from softf1.experiments.workers import Pool
-from softf1.recipe import with_values
+from softf1.recipe import describe_recipe, with_values
 from tests.experiments import fake
 from tests.experiments.fake import run_inline
 
@@ -134,7 +135,7 @@ def test_a_damaged_result_of_other_settings_is_refused(tmp_path):
     run(tmp_path, losses=("ce",), seeds=[0])
     path = tmp_path / "cells/ce-s0/result.json"
     path.write_text(path.read_text("utf-8").replace('"hash": "', '"hash": "0'), "utf-8")
-    with pytest.raises(InputError, match="ce-s0: holds a finished run, but the recipe has changed"):
+    with pytest.raises(InputError, match=r"ce-s0: an earlier .* otherwise: the recipe has"):
         run(tmp_path, losses=("ce",), seeds=[0])
 
 
@@ -234,6 +235,54 @@ def test_a_row_with_an_adversarial_step_brings_its_controls(tmp_path):
     assert len(begun) == 4 * 4
     assert run(tmp_path / "grid", **how) == found
     assert calls.read_text("utf-8").split() == begun
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds", "ratio"),
+    [
+        ({}, [19.0, 30.0], None),  # as many passes: the machine was busy
+        ({}, [25.0, 20.0], 2.0),  # the fastest counts
+        ({"train.adversarial": 0.0, "train.consistency": 0.0}, [19.0], None),
+        ({"train.adversarial": 0.5}, [21.0], 2.1),
+        ({"train.adversarial_relative": 0.5}, [12.0], 1.2),  # two passes take 1.2 times as long
+        ({"train.consistency": 1.0}, [9.0], 1.0),  # ce was disturbed; the row is there all the same
+        ({"train.epochs": 12.0}, [13.0], None),  # 12 / 9 epochs
+        ({"train.epochs": 13.5}, [15.0], 1.5),
+    ],
+)
+def test_passes_decide_about_matched_compute_and_seconds_about_its_length(values, seconds, ratio):
+    runs, results = {}, {}
+    rows = {"ce": ({}, [11.0, 10.0, 40.0]), "other": (values, seconds)}
+    for row, (changes, times) in rows.items():
+        recipe = with_values(fake.make_recipe(), changes)
+        for seed, own in enumerate(times):
+            name = f"{row}-s{seed}"
+            runs[name] = SimpleNamespace(id=name, label=row, trial=False)
+            results[name] = {
+                "examples": round(recipe.train.epochs * 320),
+                "seconds": {"train": own + 1, "warmup": 1.0},
+                "recipe": describe_recipe(recipe),
+            }
+    grid = SimpleNamespace(runs=runs, results=results, content={"matched": None})
+    wanted = None if ratio is None else {"row": "other", "ratio": ratio}
+    assert match_compute(grid, rows) == wanted
+    assert match_compute(grid, ["other"]) is None  # nothing to compare it with
+
+
+def test_both_options_make_four_passes():
+    train = {"train.adversarial": 0.5, "train.consistency": 1.0}
+    assert with_values(fake.make_recipe(), train).train.passes == 4
+
+
+def test_runs_that_no_longer_fit_say_what_differs_and_what_to_do(tmp_path):
+    run(tmp_path, losses=("ce", "dice"), seeds=[0])
+    with pytest.raises(InputError) as error:
+        run(tmp_path, losses=("ce", "ce+tuned", "dice"), seeds=[0])  # tunes in the runs of ce
+    assert str(error.value) == (
+        f"{tmp_path / 'cells/ce-s0'}: an earlier command or another version of softf1 trained this "
+        "run otherwise: eval.tune was False and is True: use --out for another folder, or --force "
+        "to start again"
+    )
 
 
 def test_rows_of_any_length_get_folders(tmp_path):

@@ -77,6 +77,7 @@ BAD = [
     ),
     ("loss.name=dic", "loss.name: unknown loss 'dic' (did you mean dice?); known: auto, asym"),
     ("loss.name=ce+", "loss.name: unknown loss ''"),
+    ("loss.name=auto+ce", "loss.name: wanted auto alone, got it in the sum 'auto+ce'"),
     ("loss.name=ce+ce", "loss: wanted each part once"),
     ("loss.reduction=sum", "loss.reduction: training sets this itself"),
     ("loss.label_smoothing=[1]", "loss.label_smoothing: wanted a number, got [1]"),

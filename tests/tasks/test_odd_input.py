@@ -12,6 +12,7 @@ from softf1.data.examples import (
     TaggedSentence,
     TextExample,
 )
+from softf1.data.problems import Problems
 from softf1.errors import InputError
 from softf1.losses import make_loss
 from softf1.models.encoders import make_tokenizer
@@ -78,6 +79,21 @@ def test_plain_tags_make_up_no_spans(options):
     task = make_task("tagging", **options)
     with pytest.raises(InputError, match=r'sentence of line 1: .* got .X.; .*unit "joint"'):
         task.units(sentence(["Ann"], ["X"]))
+
+
+@pytest.mark.parametrize("options", [{"unit": "character"}, {"scheme": "BIO"}, {"scheme": "BMES"}])
+def test_a_typo_in_a_tag_is_named_with_its_place(options, tmp_path):
+    path = tmp_path / "typo.conll"
+    path.write_text("Ann B-PER\nLee I-PER\n\nIn O\nOslo B_LOC\n\nIt O\n", "utf-8")
+    task = make_task("tagging", **options)
+    with pytest.raises(InputError) as error:
+        list(task.read(path))
+    said = f"{path}:4: wanted O or a tag of conlleval (B-, I-, M-, E-, L-, S-, U-, W-), got 'B_LOC'"
+    assert str(error.value).startswith(f"{said} for the word 'Oslo'; tags that make up no spans")
+    problems = Problems("skip")
+    assert [one.line for one in task.read(path, problems)] == [1, 7]
+    assert problems.counts == {"invalid tags": 1}
+    assert len(list(make_task("tagging", unit="joint").read(path))) == 3
 
 
 def test_characters_of_a_word_stay_together():

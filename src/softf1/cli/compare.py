@@ -10,6 +10,7 @@ from softf1.cli.options import (
     add_shared,
     add_switch,
     check_grid_options,
+    parse_number,
     run_grid,
 )
 from softf1.errors import InputError
@@ -38,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--max-seeds", "use up to N seeds for rows whose interval more seeds narrow")
     parser.add_argument(
         "--width",
-        type=float,
+        type=parse_number,
         metavar="POINTS",
         help="stop adding seeds at this half-width of the interval",
     )
@@ -61,13 +62,15 @@ def run(options: argparse.Namespace) -> int:
     from softf1.experiments.compare import compare
     from softf1.experiments.references import list_references
     from softf1.experiments.search import check_losses, default_losses
-    from softf1.recipe import read_recipe
+    from softf1.recipe import check_recipe, read_recipe
     from softf1.recipe.loading import split_values
 
     check_grid_options(options)
     check_seeds(options)
     recipe = read_recipe(options.recipe, options.values)
-    asked = list(split_values(options.losses)) if options.losses else default_losses(recipe)
+    check_recipe(recipe, path=options.recipe, overrides=options.values)
+    given = options.losses is not None  # an empty list is a mistake, not the default
+    asked = list(split_values(options.losses)) if given else default_losses(recipe)
     return run_grid(
         options,
         recipe,

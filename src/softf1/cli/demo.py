@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from softf1.cli.options import add_shared, add_switch, check_least
+from softf1.cli.options import add_number, add_shared, add_switch, check_least
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the verb."""
-    parser.add_argument("--seeds", type=int, default=3, help="seeds per loss (default: 3)")
-    parser.add_argument("--jobs", type=int, default=0, help="parallel runs (default: one per core)")
+    add_number(parser, "--seeds", "seeds per loss (default: 3)", default=3)
+    add_number(parser, "--jobs", "parallel runs (default: one per core)", default=0)
     parser.add_argument(
         "--out", type=Path, default=Path("runs/demo"), help="output folder (default: runs/demo)"
     )

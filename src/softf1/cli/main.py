@@ -10,7 +10,7 @@ import sys
 from collections.abc import Container, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
 from softf1 import __version__
 from softf1.errors import InputError, RunError, one_line
@@ -39,9 +39,17 @@ WORKING = ("train", *GRIDS)
 """Verbs that write a folder: they continue if the reader of their output is gone."""
 
 
+class Parser(argparse.ArgumentParser):
+    """Prints bad usage as one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the message, names the help, and exits with 2."""
+        self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
 def build_parser(wanted: Container[str] = VERBS) -> argparse.ArgumentParser:
     """Builds the parser of all verbs, with the options of the wanted ones; imports no torch."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="softf1",
         description="Losses, training and honest comparison for text models that are judged by F1.",
     )

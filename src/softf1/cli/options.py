@@ -18,13 +18,30 @@ if TYPE_CHECKING:
 _OWN_OPTIONS = ("path", "format", "task", "on_error")
 """What commands have options of their own for."""
 
+
+def parse_whole(text: str) -> int:
+    """Reads a whole number of the command line."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"wanted a whole number, got {text!r}") from None
+
+
+def parse_number(text: str) -> float:
+    """Reads a number of the command line."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"wanted a number, got {text!r}") from None
+
+
 SETTINGS = ("--set", "--encoding")
 PLACES = ("--device", "--precision", "--batch-tokens")
 SHARED: dict[str, dict[str, Any]] = {
     "recipe": {"help": "a TOML file, or the name of a shipped recipe"},
     "--abstain": {"action": "store_true", "help": "leave out predictions below their threshold"},
     "--batch-tokens": {
-        "type": int,
+        "type": parse_whole,
         "metavar": "N",
         "help": "padded tokens per batch (default: 1024 on a CPU, 16384 elsewhere)",
     },
@@ -77,7 +94,7 @@ def add_number(
     parser: argparse.ArgumentParser, name: str, text: str, *, default: int | None = None
 ) -> None:
     """Adds an option that takes a whole number."""
-    parser.add_argument(name, type=int, default=default, metavar="N", help=text)
+    parser.add_argument(name, type=parse_whole, default=default, metavar="N", help=text)
 
 
 def add_scored(parser: argparse.ArgumentParser) -> None:
@@ -178,7 +195,7 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
     )
     parser.add_argument(
         "--gain",
-        type=float,
+        type=parse_number,
         default=0.5,
         metavar="POINTS",
         help="the smallest gain that matters to you (default 0.5)",

@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "data", nargs="+", metavar="DATA", help="files, or hf:NAME; the first is the training data"
     )
     add_shared(parser, "--format")
-    parser.add_argument("--task", help="tagging, mrc_ner, qa, pairs or classification")
+    parser.add_argument("--task", help="tagging, mrc_ner, span_ner, qa, pairs or classification")
     add_number(parser, "--batch-size", "examples per batch (default: 32)", default=32)
     add_shared(parser, "--on-error", *SETTINGS, "--json")
 
@@ -33,7 +33,11 @@ def run(options: argparse.Namespace) -> int:
     extra = read_settings(options.set, options.encoding)
     corpora = [
         look_over(
-            path, format=options.format, task=options.task, on_error=options.on_error, **extra
+            path,
+            format=options.format,
+            task=_choose_kind(path, options.task, options.format, extra),
+            on_error=options.on_error,
+            **extra,
         )
         for path in options.data
     ]
@@ -52,6 +56,17 @@ def run(options: argparse.Namespace) -> int:
     for note in [*notes, *map(str, overlaps)]:
         print(printable(note))
     return 0
+
+
+def _choose_kind(
+    path: str, task: str | None, format_name: str | None, options: dict[str, object]
+) -> str | None:
+    """The kind of a file for the task that the user names; None detects it."""
+    if task is None:
+        return None
+    from softf1.tasks.registry import choose_file_kind  # asks the task, which imports torch
+
+    return choose_file_kind(task, path, format_name=format_name, options=options)
 
 
 def _name_files(paths: list[str]) -> list[str]:

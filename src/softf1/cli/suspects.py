@@ -13,6 +13,7 @@ from softf1.cli.options import (
     add_switch,
     check_least,
     choose_executor,
+    parse_number,
     propose_for,
 )
 from softf1.cli.show import points, print_table
@@ -36,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_shared(parser, "--encoder", *SETTINGS)
     add_number(parser, "--folds", "number of folds, one model each (default 5)", default=5)
-    parser.add_argument("--epochs", type=float, metavar="N", help="epochs per model")
+    parser.add_argument("--epochs", type=parse_number, metavar="N", help="epochs per model")
     add_number(parser, "--seed", "seed of all models")
     add_number(parser, "--top", "number of suspects to list (default 1000)", default=1000)
     add_number(parser, "--jobs", "models to train in parallel (default 1)", default=1)

@@ -35,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     axes, rest = parse_axes(options.values)
     complements = parse_complements(options.complement)
     recipe = read_recipe(options.recipe, rest)
-    check_variants(recipe, axes, complements)
+    given = [*options.values, *(f"{key}=" for key in complements.values())]
+    check_variants(recipe, axes, complements, path=options.recipe, overrides=given)
     one_corpus = not any(key.startswith("task.") for key in axes)
     return run_grid(
         options, recipe, sweep, one_corpus=one_corpus, axes=axes, complements=complements

@@ -1,6 +1,6 @@
 """`softf1 compare`: tunes every variant equally on dev, then trains all with the same seeds.
 
-Would cross entropy reach the same score with the same compute? If a variant trains longer than
+Would cross entropy reach the same score with the same compute? If a variant takes more of it than
 cross entropy, a control trains cross entropy for as long as the slowest variant, by multiplying its
 epochs. The better of the two on dev is the baseline. (The other control, noise instead of an
 adversarial step, is a variant like any other: `search.add_noise`.)
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from softf1.experiments.comparison import find_differences, write_comparison
 from softf1.experiments.grid import Execute, Grid, RunSpec, lock_grid, make_run
@@ -31,7 +31,7 @@ from softf1.experiments.search import (
     tune_decisions,
 )
 from softf1.experiments.statistics import plan_seeds
-from softf1.recipe import Recipe, with_values
+from softf1.recipe import Recipe, build_recipe, with_values
 
 CHOICE = "first within a standard error of the best on dev"
 """How settings are chosen; a text in `grid.json`."""
@@ -194,24 +194,39 @@ def make_runs(variant: str, values: Values, grid: Grid, seeds: Sequence[int]) ->
 
 
 DEAR = 1.5
-"""Add the matched-compute control if a variant takes this many times as long as ce."""
+"""Add the matched-compute control if a variant makes this many times as many passes as ce."""
+
+SLOW = 2.0
+"""Add it also if a variant takes this many times as long: its model or its loss may be slower. The
+bound is higher, since seconds depend on what else the machine does."""
 
 ALIKE = 0.1
 """Keep the ratio that was measured before unless it moved by more than this."""
 
 
+class Spent(NamedTuple):
+    """The compute of a variant: passes of examples through the model, and training seconds."""
+
+    passes: int
+    seconds: float
+
+
 def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
     """Returns the control for `grid.json`: the slowest variant and its time relative to ce.
 
-    None if no variant is slow, or cross entropy or the seconds are missing. The fastest run of each
-    variant counts: others may have shared the machine. An earlier ratio is kept, since its runs
-    exist, unless it clearly changed.
+    None if no variant is dear, or cross entropy or the seconds are missing. Passes are counted, so
+    the control for more of them does not depend on the load of the machine. An earlier ratio is
+    kept, since its runs exist, unless it clearly changed.
     """
-    fastest = {variant: _fastest(grid, variant) for variant in variants}
-    known = {variant: seconds for variant, seconds in fastest.items() if seconds}
-    slowest = max(known, key=lambda variant: known[variant], default=BASELINE)
-    ratio = known[slowest] / known[BASELINE] if BASELINE in known else 1.0
-    if ratio < DEAR:
+    spent = {variant: _find_spent(grid, variant) for variant in variants}
+    known = {variant: one for variant, one in spent.items() if one}
+    base = known.pop(BASELINE, None)
+    if base is None or not known:
+        return None
+    slowest = max(known, key=lambda variant: known[variant].seconds)
+    passes = max(one.passes for one in known.values()) / base.passes
+    ratio = max(1.0, known[slowest].seconds / base.seconds)
+    if passes < DEAR and ratio < SLOW:
         return None
     earlier = grid.content["matched"]
     if earlier and abs(ratio / earlier["ratio"] - 1) <= ALIKE:
@@ -219,11 +234,16 @@ def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
     return {"row": slowest, "ratio": float(f"{ratio:.2g}")}
 
 
-def _fastest(grid: Grid, variant: str) -> float | None:
+def _find_spent(grid: Grid, variant: str) -> Spent | None:
+    """The compute of a variant by its fastest run: others may have shared the machine."""
     own = [run.id for run in grid.runs.values() if run.label == variant and not run.trial]
-    times = [grid.results[run].get("seconds", {}) for run in own if run in grid.results]
-    spent = [time["train"] - time.get("warmup", 0.0) for time in times if "train" in time]
-    return min(spent, default=None)
+    spent = []
+    for result in (grid.results[run] for run in own if run in grid.results):
+        seconds = result.get("seconds", {})
+        if "train" in seconds:
+            passes = result["examples"] * build_recipe(result["recipe"]).train.passes
+            spent.append(Spent(passes, seconds["train"] - seconds.get("warmup", 0.0)))
+    return min(spent, key=lambda one: one.seconds, default=None)
 
 
 def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:

@@ -221,7 +221,9 @@ class Grid:
             return None
         result = read_json(path)
         if changes := list_changes(result, self.identify(run)):
-            raise InputError(f"holds a finished run, but {say_changes(changes)}", path=path.parent)
+            # The recipe of the grid is the same, so it is the command or our code that changed.
+            who = "an earlier command or another version of softf1 trained this run otherwise"
+            raise InputError(f"{who}: {say_changes(changes)}", path=path.parent)
         return result
 
     def run(self, runs: Sequence[RunSpec], meter: Meter) -> dict[str, dict[str, Any]]:

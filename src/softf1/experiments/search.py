@@ -22,6 +22,7 @@ from softf1.losses import compared_losses, loss_facts
 from softf1.options import nearest
 from softf1.recipe import Recipe, check_recipe, with_values
 from softf1.recipe.auto import AUTO
+from softf1.recipe.checking import check_loss_name
 from softf1.recipe.loading import parse_override, split_values
 from softf1.recipe.sections import SECTIONS
 from softf1.tasks.registry import find_task, load_task, make_task
@@ -192,10 +193,8 @@ def find_loss(name: str) -> LossFacts:
 
     `auto` chooses its loss and options from the data, so only the learning rate is tuned.
     """
-    try:
-        return loss_facts(BASELINE if name == AUTO else name)
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    check_loss_name(name)
+    return loss_facts(BASELINE if name == AUTO else name)
 
 
 def chooses_position(recipe: Recipe) -> bool:

@@ -112,12 +112,26 @@ def combine(axes: Axes, complements: Mapping[str, str]) -> list[dict[str, Any]]:
     return combined
 
 
-def check_variants(recipe: Recipe, axes: Axes, complements: Mapping[str, str]) -> None:
-    """Raises for invalid values, before the folder is made."""
+def check_variants(
+    recipe: Recipe, axes: Axes, complements: Mapping[str, str], **written: Any
+) -> None:
+    """Raises for invalid values, before the folder is made.
+
+    Args:
+        recipe: What is trained.
+        axes: Values by key.
+        complements: Keys that are 1 − the value of another.
+        written: `path` and `overrides` of `check_recipe`.
+    """
     if not axes or "train.seed" in axes:
         raise InputError("wanted key=a,b,… with two values or more (for seeds: --seeds N)")
-    for values in combine(axes, complements):
-        check_recipe(with_values(recipe, values))
+    for key, values in axes.items():
+        for number, value in enumerate(values):
+            if value in values[:number]:
+                shown = "the default" if value is None else repr(value)
+                raise InputError(f"wanted different values of {key}, got {shown} twice")
+    for own in combine(axes, complements):
+        check_recipe(with_values(recipe, own), **written)
 
 
 def sweep(

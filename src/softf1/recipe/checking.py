@@ -166,13 +166,24 @@ def _check_loss(recipe: Recipe, *, softmax: bool) -> None:
         raise OptionError(key, text + _hint(key.rpartition(".")[2], text)) from error
 
 
-def _check_names(loss: LossSection) -> None:
+def check_loss_name(name: str) -> None:
+    """Raises for a name that is no loss, no sum of losses and not `auto`."""
     from softf1.losses import loss_names
 
     names = (AUTO, *loss_names())
-    for part in loss.name.split("+"):
+    for part in name.split("+"):
         if part not in names:
-            raise OptionError("loss.name", say_unknown(f"loss {part!r}", part, names))
+            raise InputError(say_unknown(f"loss {part!r}", part, names))
+        if part == AUTO != name:
+            raise InputError(f"wanted {AUTO} alone, got it in the sum {name!r}")
+
+
+def _check_names(loss: LossSection) -> None:
+    try:
+        check_loss_name(loss.name)
+    except InputError as error:
+        raise OptionError("loss.name", str(error)) from error
+    for part in loss.name.split("+"):
         if not isinstance(loss.options.get(part, {}), dict):
             raise OptionError(f"loss.{part}", f"wanted a table, got {loss.options[part]!r}")
     for key, value in list_excluded(loss.options):

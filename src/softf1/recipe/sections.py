@@ -234,6 +234,15 @@ class TrainSection:
                 "train.adversarial_relative", "wanted adversarial or adversarial_relative, got both"
             )
 
+    @property
+    def passes(self) -> int:
+        """How often a step runs an example through the model, forward and backward.
+
+        Consistency runs it twice, and an adversarial step repeats the step.
+        """
+        attacked = bool(self.adversarial or self.adversarial_relative)
+        return (1 + attacked) * (1 + bool(self.consistency))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalSection:

@@ -10,7 +10,7 @@ from typing import Any
 
 from softf1.data._text import Encoded
 from softf1.data.detect import Detected, detect, detect_in_format
-from softf1.data.examples import MrcExample, TaggedSentence
+from softf1.data.examples import TaggedSentence
 from softf1.data.language import Language, guess_language
 from softf1.data.problems import Problems
 from softf1.data.registry import iterate, list_formats
@@ -25,7 +25,7 @@ from softf1.data.stats import (
 )
 from softf1.errors import InputError
 from softf1.options import look_up
-from softf1.tasks.registry import find_task, list_tasks
+from softf1.tasks.registry import choose_file_kind, find_task, list_tasks
 from softf1.tasks.tags import check_tags
 
 WORDS = {
@@ -123,10 +123,8 @@ def survey(
     encoder: str | None = None,
 ) -> Survey:
     """Reads the files; `task`, `format` and reader options replace what would be detected."""
-    kind = None if task is None else find_task(task).file_kind
-    kind = kind if isinstance(kind, str) else task  # BERT-MRC: it depends on its queries
     roles = assign_roles(paths)
-    detected = {role: _look(path, kind, format, options or {}) for role, path in roles.items()}
+    detected = {role: _look(path, task, format, options or {}) for role, path in roles.items()}
     if detected["train"].format in ("csv", "tsv", "json", "jsonl"):
         _check_labels(roles["train"], detected["train"])
     corpora = {role: look_over(roles[role], **_reading(one)) for role, one in detected.items()}
@@ -216,18 +214,13 @@ def _look(
     """Detects format, task and options of one file."""
     if encoding := options.get("encoding"):
         path = Encoded(path, str(encoding))
-    if format_name is not None:
-        # A file with tags serves BERT-MRC too, with a query for each label.
-        own = TaggedSentence.task if task == MrcExample.task and format_name != "mrc" else task
+    if task is not None:
+        task = choose_file_kind(task, path, format_name=format_name, options=options)
+    if format_name is None:
+        found = detect(path, task=task, told=options)
+    else:
         tasks = look_up(format_name, list_formats(), "format").tasks
-        found = Detected(format_name, own or "", "as told")
-        if own is None and len(tasks) > 1:
+        found = Detected(format_name, task or "", "as told")
+        if task is None and len(tasks) > 1:
             found = detect_in_format(path, format_name, tasks, options)
-        return replace(found, options={**found.options, **options})
-    try:
-        detected = detect(path, task=task, told=options)
-    except InputError:
-        if task != MrcExample.task:
-            raise
-        detected = detect(path, task=TaggedSentence.task, told=options)
-    return replace(detected, options={**detected.options, **options})
+    return replace(found, options={**found.options, **options})

@@ -150,7 +150,10 @@ class Task(Protocol):
 
     @property
     def file_kind(self) -> str:
-        """The kind of task whose files it reads, usually the same kind."""
+        """The kind of task whose files it reads, usually the same kind.
+
+        A class that reads files of several kinds lists them in `file_kinds`.
+        """
 
     @property
     def format(self) -> str | None:

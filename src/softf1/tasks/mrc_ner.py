@@ -94,6 +94,7 @@ class MrcNer(SpanTask):
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
 
     kind = "mrc_ner"
+    file_kinds = (kind, Tagging.kind)
     summary = "named entities, one query for each label; may be nested (BERT-MRC)"
     model_options = (
         *("match", "candidates", "answerable", "max_span", "max_query", "seed"),

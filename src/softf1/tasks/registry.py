@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+from softf1.data._text import Encoded
+from softf1.data.detect import detect
+from softf1.data.registry import list_formats
 from softf1.errors import InputError
 from softf1.files import load_json
 from softf1.options import check_options, find_plugins, look_up, option_types
@@ -68,6 +72,36 @@ def find_task(kind: str) -> Any:
     """
     where, _, name = look_up(kind, list_tasks(), "task").partition(":")
     return getattr(importlib.import_module(where), name)
+
+
+def choose_file_kind(
+    kind: str, path: str, *, format_name: str | None, options: Mapping[str, object]
+) -> str:
+    """Chooses the kind of task whose readers read a file for this kind of task.
+
+    Where a task reads files of several kinds, the format decides, or else the lines of the file:
+    BERT-MRC reads its own files, and those of tags with a query for each label.
+
+    Args:
+        kind: The task.
+        path: The file.
+        format_name: Its format; None detects it.
+        options: Options of the reader.
+    """
+    task = find_task(kind)
+    one = task.file_kind
+    kinds = getattr(task, "file_kinds", (one if isinstance(one, str) else kind,))
+    if len(kinds) == 1:
+        return kinds[0]
+    if format_name is not None:
+        served = look_up(format_name, list_formats(), "format").tasks
+        return next((own for own in kinds if own in served), kinds[0])
+    if encoding := options.get("encoding"):
+        path = Encoded(path, str(encoding))
+    for own in kinds[:-1]:
+        with suppress(InputError):
+            return detect(path, task=own, told=options).task
+    return kinds[-1]
 
 
 def save_task(

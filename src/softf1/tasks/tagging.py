@@ -13,11 +13,13 @@ import numpy as np
 import torch
 
 from softf1.data.examples import SpanSentence, TaggedSentence
+from softf1.data.problems import Problems, RecordError
 from softf1.errors import InputError
 from softf1.metrics.classification import accuracy
 from softf1.metrics.headroom import LONG
 from softf1.metrics.operating import F1, Point, Target, Units
 from softf1.metrics.schemes import (
+    LENIENT,
     OUTSIDE,
     SCHEMES,
     count_nested,
@@ -83,6 +85,8 @@ if TYPE_CHECKING:
 
 NO_TAG = ""
 """Stands in for the tags of a file that has none."""
+
+PLAIN_TAGS = 'tags that make up no spans are for unit "joint", or "word" without a scheme'
 
 CODE = """from transformers import pipeline
 
@@ -169,6 +173,22 @@ class Tagging(TextTask):
         """The scheme that tags are converted to, if they are."""
         return self.scheme or (None if self.unit == "word" else "BMES")
 
+    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
+        """The sentences of a file; tags that are converted must have the prefix of some scheme."""
+        problems, known = problems or Problems(), set[str]()
+        converts = self.target_scheme is not None and self.unit != "joint"
+        for sentence in super().read(path, problems):
+            if converts and not known.issuperset(sentence.tags):
+                tagged = zip(sentence.words, sentence.tags, strict=True)
+                odd = next((one for one in tagged if not LENIENT.has(one[1])), None)
+                if odd is not None:
+                    got = f"wanted {LENIENT.describe()}, got {odd[1]!r} for the word {odd[0]!r}"
+                    place = {"path": path, "line": sentence.line}
+                    problems.add(RecordError("invalid tags", f"{got}; {PLAIN_TAGS}", **place))
+                    continue
+                known.update(sentence.tags)
+            yield sentence
+
     def units(self, sentence: TaggedSentence) -> tuple[Sequence[str], Sequence[str]]:
         """Returns the units that get tags, and their tags (none if the file has none)."""
         scheme = self.target_scheme
@@ -179,8 +199,8 @@ class Tagging(TextTask):
                 return sentence.words, repair_tags(sentence.tags, scheme)
             split = split_characters(sentence, scheme, joint=self.unit == "joint")
         except ValueError as error:
-            hint = 'tags that make up no spans are for unit "joint", or "word" without a scheme'
-            raise InputError(f"sentence of line {sentence.line}: {error}; {hint}") from error
+            message = f"sentence of line {sentence.line}: {error}; {PLAIN_TAGS}"
+            raise InputError(message) from error
         return split.words, split.tags
 
     def texts(self, examples: Iterable[TaggedSentence]) -> Iterator[Sequence[str]]:
