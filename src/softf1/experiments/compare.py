@@ -204,8 +204,9 @@ def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
     """Returns the control for `grid.json`: the slowest variant and its time relative to ce.
 
     None if no variant is slow, or cross entropy or the seconds are missing. The fastest run of each
-    variant counts: others may have shared the machine. An earlier ratio is kept, since its runs
-    exist, unless it clearly changed.
+    variant counts: others may have shared the machine. On a CPU it is CPU time, since there the
+    seconds of a busy machine say more about the other programs. An earlier ratio is kept, since
+    its runs exist, unless it clearly changed.
     """
     fastest = {variant: _fastest(grid, variant) for variant in variants}
     known = {variant: seconds for variant, seconds in fastest.items() if seconds}
@@ -221,9 +222,15 @@ def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
 
 def _fastest(grid: Grid, variant: str) -> float | None:
     own = [run.id for run in grid.runs.values() if run.label == variant and not run.trial]
-    times = [grid.results[run].get("seconds", {}) for run in own if run in grid.results]
-    spent = [time["train"] - time.get("warmup", 0.0) for time in times if "train" in time]
-    return min(spent, default=None)
+    spent = [_read_seconds(grid.results[run]) for run in own if run in grid.results]
+    return min((seconds for seconds in spent if seconds is not None), default=None)
+
+
+def _read_seconds(result: Mapping[str, Any]) -> float | None:
+    times = result.get("seconds", {})
+    if "train_cpu" in times and str(result.get("device")).endswith("cpu"):
+        return float(times["train_cpu"])
+    return float(times["train"] - times.get("warmup", 0.0)) if "train" in times else None
 
 
 def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:
