@@ -1,10 +1,13 @@
 """What data, checkpoints and messages between GPUs cost per sentence, parameter and class.
 
     python benchmarks/scale.py                      # results/scale.csv, a few minutes on one core
+    python benchmarks/scale.py --table              # writes docs/scale.md's figures from it
 
 Reads and encodes synthetic tagging files of several sizes, each in a process of its own, and fits a
-line: the slope is the cost of a sentence, whatever the start costs. Saves checkpoints of models of
-several sizes. Cuts a batch over 8 and 64 ranks in one process and counts what they would send.
+line: the slope is the cost of a sentence, whatever the start costs. (Below 40,000 sentences the
+peak of memory is that of imports and of one piece being encoded, which hides what sentences need.)
+Saves checkpoints of models of several sizes. Cuts a batch over 8 and 64 ranks in one process and
+counts what they would send.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from corpora_table import DOCS, fill
 from encoding import write_sentences
 
 from losses import machine
@@ -37,7 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OUTPUT = Path(__file__).parent / "results" / "scale.csv"
-SIZES = (5_000, 10_000, 20_000, 40_000)
+STEPS = {
+    "softf1": OUTPUT.with_name("training-fused.csv"),
+    "softf1-unfused": OUTPUT.with_name("training-fused.csv"),
+    "softf1-eager": OUTPUT.with_name("training-cuda.csv"),
+}
+"""Where the steps of one GPU are: captured, the same without fused layers, and plain ones."""
+SIZES = (40_000, 80_000, 160_000, 320_000)
 COLUMNS = ("what", "unit", "value", "measured_at", "versions", "machine", "date")
 
 
@@ -152,6 +162,142 @@ def collect(sizes: Sequence[int]) -> list[tuple[str, str, float, str]]:
     return lines
 
 
+MODELS = {"MiniLM": 22.7e6, "BERT-base": 110e6}
+"""Parameters of the models."""
+CAPTURED = {"en-minilm-l6": "MiniLM", "bert-base": "BERT-base"}
+PLAIN = {"minilm-6l": "MiniLM", "bert-base": "BERT-base"}
+"""Their names in the files of steps."""
+BATCH = 32
+LINKS = {"200 GB/s": 200e9, "25 GB/s": 25e9}
+"""NVLink and a network of 200 Gbit/s; assumed."""
+
+
+def read_costs(path: Path = OUTPUT) -> dict[str, float]:
+    """Returns the measured costs by name."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["what"]: float(row["value"]) for row in csv.DictReader(file)}
+
+
+def read_steps(case: str = "softf1") -> dict[str, float]:
+    """Returns the seconds of a step of each model on one GPU."""
+    names = PLAIN if case == "softf1-eager" else CAPTURED
+    with STEPS[case].open(encoding="utf-8", newline="") as file:
+        return {
+            names[row["encoder"]]: float(row["step_ms"]) / 1000
+            for row in csv.DictReader(file)
+            if row["case"] == case
+        }
+
+
+def ring_bytes(model: str, gpus: int) -> float:
+    """Returns what a ring sends through each link to add up the gradient, in float32."""
+    return 2 * (gpus - 1) / gpus * 4 * MODELS[model]
+
+
+def make_costs() -> str:
+    """The measured costs."""
+    costs, steps = read_costs(), read_steps()
+    sentence = {
+        "read a tagging file": f"{1e6 * costs['read']:.1f} µs",
+        "encode it": f"{1e6 * costs['encode']:.0f} µs",
+        "the file on disk": f"{costs['file']:.0f} bytes",
+        "examples in memory": f"{costs['examples in memory']:,.0f} bytes",
+        "features in memory": f"{costs['features in memory']:,.0f} bytes",
+        "peak of the process: both, and what encoding needs": (
+            f"{costs['peak of the process']:,.0f} bytes"
+        ),
+    }
+    lines = [f"| {what} | {cost} per sentence |" for what, cost in sentence.items()]
+    lines.append(
+        "| checkpoint: weights and AdamW's two averages | "
+        f"{costs['checkpoint']:.0f} bytes per trained parameter |"
+    )
+    shapes = {"MiniLM": "6 layers of 384 (MiniLM)", "BERT-base": "BERT-base"}
+    lines += [
+        f"| a step on one H200, {shapes[model]} | {1000 * step:.2f} ms, "
+        f"{BATCH / step:,.0f} sentences/s |"
+        for model, step in steps.items()
+    ]
+    return "\n".join(["| what | cost |", "|---|---|", *lines])
+
+
+def make_epoch() -> str:
+    """Time, memory and disk of one epoch, and how many sentences fit into memory."""
+    costs, steps = read_costs(), read_steps()
+    heads = [f"one H200, {model}" for model in steps]
+    lines = [
+        ["sentences", "file", "read and encode, one core", "memory", *heads],
+        ["---"] * (4 + len(heads)),
+    ]
+    for millions in (1, 10, 100):
+        count = millions * 1e6
+        times = [count * (costs["read"] + costs["encode"])]
+        times += [count * step / BATCH for step in steps.values()]
+        first, *others = map(show_time, times)
+        gigabytes = [count * costs[name] / 1e9 for name in ("file", "peak of the process")]
+        file, memory = (f"{size:.1f} GB" for size in gigabytes)
+        lines.append([f"{millions} million", file, first, memory, *others])
+    most = 256e9 / costs["peak of the process"] / 1e6
+    return (
+        "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        + "\n\n**The limit is memory.** Every process holds all sentences of a run, so 8 processes "
+        "on one machine take 8 times the memory. A machine of 256 GB holds about "
+        f"{most:.0f} million sentences with one process, {most / 8:.0f} million with eight."
+    )
+
+
+def show_time(seconds: float) -> str:
+    """Seconds below 100, minutes below 60, or hours."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def make_ring() -> str:
+    """What adding up the gradient costs, and the speed of 8 and 64 GPUs."""
+    one, device, plain = (read_steps(f"softf1{case}") for case in ("", "-unfused", "-eager"))
+    near, far = LINKS.values()
+    sent = {gpus: ring_bytes("MiniLM", gpus) for gpus in (8, 64)}
+    text = (
+        "`train.batch_size` is that of the step over all processes. A ring sends 2 · (G − 1) / G "
+        f"times the gradient through each link: {sent[8] / 1e6:.0f} MB for 8 processes, "
+        f"{sent[64] / 1e6:.0f} MB for 64. At 200 GB/s (NVLink, assumed) that is "
+        f"{1000 * sent[8] / near:.1f} to {1000 * sent[64] / near:.1f} ms per step; at 25 GB/s (a "
+        f"network of 200 Gbit/s, assumed) {1000 * sent[8] / far:.0f} to "
+        f"{1000 * sent[64] / far:.0f} ms. DDP hides a part of it behind the backward pass; below, "
+        "nothing is hidden.\n\n"
+        "**CUDA graphs and fused layers run in one process only.** Several processes take plain "
+        f"steps, {1000 * plain['MiniLM']:.1f} ms for MiniLM and {1000 * plain['BERT-base']:.1f} ms "
+        "for BERT-base on one H200 ([training-cuda.csv](../benchmarks/results/training-cuda.csv)). "
+        "That time is mostly the launching of kernels. So we assume that 256 sentences per GPU "
+        "take as long as 32, or eight times a captured step without fused layers "
+        f"({1000 * device['MiniLM']:.1f} and {1000 * device['BERT-base']:.1f} ms) where that is "
+        "longer."
+    )
+    lines = ["| GPUs, sentences per step | links | step | sentences/s |", "|---|---|---|---|"]
+    for model, step in one.items():
+        shown = f"{1000 * step:.2f} ms | {BATCH / step:,.0f}"
+        lines.append(f"| 1, {BATCH}, {model}, captured | | {shown} |")
+    cases = [(8, BATCH, "200 GB/s"), (8, 8 * BATCH, "200 GB/s"), (64, 8 * BATCH, "25 GB/s")]
+    for model in MODELS:
+        for gpus, rows, link in cases:
+            alone = max(plain[model], device[model] * rows / BATCH)
+            step = alone + ring_bytes(model, gpus) / LINKS[link]
+            lines.append(
+                f"| {gpus}, {gpus * rows:,}, {model} | {link} | {1000 * step:.0f} ms | "
+                f"{round(gpus * rows / step, -3):,.0f} |"
+            )
+    after = (
+        "With steps this small one GPU is faster than eight. Use several for large batches or "
+        "large models; independent runs (`softf1 compare --jobs`, `--on ray`) use all GPUs fully."
+    )
+    return "\n\n".join([text, "\n".join(lines), after])
+
+
+TABLES = {"costs": make_costs, "epoch": make_epoch, "ring": make_ring}
+"""What stands between the marks of docs/scale.md."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes one line a figure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -159,8 +305,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--sizes", type=int, nargs="+", default=SIZES, help="sentences of the files"
     )
     parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--table", action="store_true", help="write the page from the file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.table:
+        for mark, make in TABLES.items():
+            fill(DOCS / "scale.md", mark, make())
+        return
     if options.one:
         print(json.dumps(read_and_encode(options.one)))
         return

@@ -46,6 +46,26 @@ def test_cross_entropy_may_train_at_least_as_long_as_auto(gains):
             assert len(there[gains.BASELINE + gains.FOUR_TIMES]) >= gains.SEEDS
 
 
+def test_the_page_says_where_more_epochs_might_catch_up(gains, monkeypatch):
+    scores = {
+        "a": {"ce": 80.0, "ce, twice the epochs": 81.0, "auto": 82.0},
+        "b": {"ce": 70.0, "ce, twice the epochs": 70.0, "ce, four times the epochs": 69.0},
+    }
+    names = {*gains.BASELINES, *gains.AUTOS}
+    test = {
+        grid: {name: {"0": own[name]} if name in own else {} for name in names}
+        for grid, own in scores.items()
+    }
+    spent = {("a", "ce, twice the epochs"): 3.0, ("a", "auto"): 4.0}
+    spent |= {("b", "ce, four times the epochs"): 9.0, ("b", "auto"): 9.0}
+    monkeypatch.setattr(gains, "read_scores", lambda *_: test)
+    monkeypatch.setattr(gains, "read_seconds", lambda: spent)
+    rows = [{"grid": g, "data": g.upper(), "chosen": "auto", "gain": "1.5"} for g in scores]
+    said = gains.say_compute(rows)
+    assert "0.8 to 1.0 times the seconds of `auto` (median 0.9)" in said
+    assert "by −1.0 to +1.0 points, by more than half of the gain of `auto` on A (+1.0)." in said
+
+
 def test_the_pages_say_how_good_the_baseline_is_and_what_fusing_changes(gains):
     rows = gains.find_gains()
     over = gains.compare_tuned(rows)

@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from benchmarks import scale
+from softf1.training.build import uses_graphs
 
 
 @pytest.mark.parametrize("ranks", [8, 64])
@@ -33,6 +36,34 @@ def test_a_file_twice_as_long_holds_twice_as_many_features(monkeypatch, tmp_path
     assert 1.5 < ratio < 2.5
     assert found[0]["read_s"] >= 0
     assert found[0]["peak_bytes"] > 10 * 2**20
+
+
+@pytest.mark.parametrize("mark", scale.TABLES)
+def test_the_page_shows_the_files(mark):
+    text = (scale.DOCS / "scale.md").read_text("utf-8")
+    shown = text.partition(f"<!-- {mark} -->\n")[2].partition(f"<!-- end of {mark} -->")[0]
+    assert shown.strip() == scale.TABLES[mark]().strip()
+
+
+def test_the_peak_holds_examples_and_features():
+    costs = scale.read_costs()
+    held = costs["examples in memory"] + costs["features in memory"]
+    assert held < costs["peak of the process"] < 2 * held
+
+
+def test_several_processes_take_plain_steps():
+    setup = SimpleNamespace(
+        recipe=SimpleNamespace(
+            train=SimpleNamespace(compile="auto", accumulate=1),
+            encoder=SimpleNamespace(gradient_checkpointing=False),
+        ),
+        processes=SimpleNamespace(device=torch.device("cuda"), world=1, sharded=False),
+        precision="bf16",
+    )
+    assert uses_graphs(setup)
+    setup.processes.world = 8
+    assert not uses_graphs(setup)
+    assert scale.read_steps("softf1-eager")["MiniLM"] > 5 * scale.read_steps()["MiniLM"]
 
 
 def scale_tokenizer():

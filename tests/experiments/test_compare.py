@@ -15,7 +15,7 @@ import pytest
 from softf1.cli.show import show_comparison
 from softf1.errors import InputError
 from softf1.experiments.compare import compare, match_compute
-from softf1.experiments.grid import lock_grid, name_run
+from softf1.experiments.grid import lock_grid, make_run, name_run
 from softf1.experiments.workers import Pool
 from softf1.recipe import describe_recipe, with_values
 from tests.experiments import fake
@@ -378,6 +378,25 @@ def test_a_ratio_of_seconds_that_moved_a_little_redoes_nothing(tmp_path):
         path.write_text(json.dumps(result), "utf-8")
     run(tmp_path / "grid", **how)
     assert len((tmp_path / "calls").read_text("utf-8").split()) == 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("device", "matched"),
+    [("linux cpu", {"row": "dear", "ratio": 2.0}), ("NVIDIA H200", {"row": "busy", "ratio": 59.0})],
+)
+def test_on_a_cpu_compute_is_cpu_time_which_other_programs_do_not_lengthen(device, matched):
+    spent = {"ce": (0.2, 0.2), "busy": (11.8, 0.2), "dear": (0.5, 0.4)}
+    runs = {label: make_run(label, {}, 0, loss="ce") for label in spent}
+    same = {"device": device, "examples": 100, "recipe": describe_recipe(fake.make_recipe())}
+    grid = SimpleNamespace(
+        runs={run.id: run for run in runs.values()},
+        results={
+            runs[label].id: same | {"seconds": {"train": wall, "train_cpu": cpu}}
+            for label, (wall, cpu) in spent.items()
+        },
+        content={"matched": None},
+    )
+    assert match_compute(grid, spent) == matched
 
 
 def test_seeds_are_added_where_they_narrow_the_interval_and_for_the_baseline(tmp_path):

@@ -78,6 +78,14 @@ def test_cores_are_shared(monkeypatch):
     assert "CUDA_VISIBLE_DEVICES" not in share_machine({}, 0, 3)
 
 
+@pytest.mark.parametrize(
+    ("given", "threads"), [("1", "1"), ("2", "2"), ("8", "4"), ("0", "4"), ("2,3", "4"), ("", "4")]
+)
+def test_a_smaller_number_of_threads_stays(given, threads, monkeypatch):
+    monkeypatch.setattr("softf1.experiments.workers.count_cores", lambda: 8)
+    assert share_machine({"OMP_NUM_THREADS": given}, 0, 2)["OMP_NUM_THREADS"] == threads
+
+
 def test_threads_share_a_pool(tmp_path):
     target = f"{fake.__name__}:train_run"
     with closing(Pool(2, logs=tmp_path / "logs", target=target, devices=())) as pool:

@@ -284,3 +284,14 @@ def test_two_processes(name, tmp_path):
     fit(model, tmp_path, devices=2, strategy="ddp_fork")
     weights, _ = whole_batches(name)
     torch.testing.assert_close(parameters_to_vector(model.parameters()), weights, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dice", "wce"])
+def test_adversarial_steps_of_two_processes(name, tmp_path):
+    attacked = {"adversarial": 0.5, "consistency": 1.0}
+    model = Worded(name, accumulate=2, **attacked)
+    fit(model, tmp_path, devices=2, strategy="ddp_fork")
+    one = Worded(name, size=STEP, **attacked)
+    fit(one, tmp_path)
+    found, wanted = (parameters_to_vector(m.parameters()) for m in (model, one))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)

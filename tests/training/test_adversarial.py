@@ -257,6 +257,16 @@ def test_off_means_one_forward_and_one_backward(datasets, monkeypatch):
     assert make_recipe().train.adversarial is make_recipe().train.consistency is None
 
 
+@pytest.mark.parametrize("off", [{"adversarial": 0.0}, {"adversarial_relative": 0.0}])
+def test_0_is_the_same_run_to_the_bit(off, tmp_path):
+    weights = []
+    for name, train in (("unset", {}), ("zero", off | {"consistency": 0.0})):
+        recipe = make_recipe(train={"max_steps": 4} | train)
+        train_run(recipe, tmp_path / name, data=make_data(), quiet=True)
+        weights.append((tmp_path / name / "model/model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
 def test_the_matrix_comes_back_to_the_bit():
     torch.manual_seed(0)
     embedding = torch.nn.Embedding(50, 7)

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -41,6 +42,9 @@ CASES = {
     "sharded-rows": ({"name": "wce"}, SHORT | {"batch_size": 1, "max_steps": 4}, "fsdp"),
 }
 """Loss, training, way."""
+LORA = "attacked-lora"
+if find_spec("peft"):  # word embeddings that do not train
+    CASES[LORA] = ({"name": "ce"}, ATTACKED | {"accumulate": 2}, "ddp")
 RESUMED = ("batch", "sharded")
 
 
@@ -50,7 +54,8 @@ class StoppedError(Exception):
 
 def recipe_of(case, bert):
     loss, train, _ = CASES[case]
-    recipe = make_recipe(encoder={"name": str(bert)}, loss=loss, train=train)
+    encoder = {"name": str(bert)} | ({"lora": {"rank": 2}} if case == LORA else {})
+    recipe = make_recipe(encoder=encoder, loss=loss, train=train)
     return with_values(recipe, {"encoder.dropout": 0.0})
 
 

@@ -215,8 +215,9 @@ def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
     """Returns the control for `grid.json`: the slowest variant and its time relative to ce.
 
     None if no variant is dear, or cross entropy or the seconds are missing. Passes are counted, so
-    the control for more of them does not depend on the load of the machine. An earlier ratio is
-    kept, since its runs exist, unless it clearly changed.
+    the control for more of them does not depend on the load of the machine. On a CPU the seconds
+    are CPU time, since there those of a busy machine say more about the other programs. An earlier
+    ratio is kept, since its runs exist, unless it clearly changed.
     """
     spent = {variant: _find_spent(grid, variant) for variant in variants}
     known = {variant: one for variant, one in spent.items() if one}
@@ -239,11 +240,18 @@ def _find_spent(grid: Grid, variant: str) -> Spent | None:
     own = [run.id for run in grid.runs.values() if run.label == variant and not run.trial]
     spent = []
     for result in (grid.results[run] for run in own if run in grid.results):
-        seconds = result.get("seconds", {})
-        if "train" in seconds:
+        seconds = _read_seconds(result)
+        if seconds is not None:
             passes = result["examples"] * build_recipe(result["recipe"]).train.passes
-            spent.append(Spent(passes, seconds["train"] - seconds.get("warmup", 0.0)))
+            spent.append(Spent(passes, seconds))
     return min(spent, key=lambda one: one.seconds, default=None)
+
+
+def _read_seconds(result: Mapping[str, Any]) -> float | None:
+    times = result.get("seconds", {})
+    if "train_cpu" in times and str(result.get("device")).endswith("cpu"):
+        return float(times["train_cpu"])
+    return float(times["train"] - times.get("warmup", 0.0)) if "train" in times else None
 
 
 def make_matched(values: Values, ratio: float, grid: Grid, seeds: Sequence[int]) -> list[RunSpec]:

@@ -187,10 +187,13 @@ def share_machine(
 ) -> dict[str, str]:
     """The environment of one of several workers: its share of the cores, and one GPU.
 
+    `OMP_NUM_THREADS` stays where it is set to less than that share.
+
     >>> share_machine({"HOME": "/"}, 2, 3, devices=["0", "1"])["CUDA_VISIBLE_DEVICES"]
     '0'
     """
-    threads = max(1, count_cores() // count)
+    share, wanted = max(1, count_cores() // count), environment.get("OMP_NUM_THREADS", "")
+    threads = min(share, int(wanted)) if wanted.isdecimal() and int(wanted) else share
     # A worker can import what this process can, including folders added to sys.path.
     shared = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     shared |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}

@@ -55,8 +55,8 @@ def prior_bias(
     """Returns the bias that makes an untrained head predict the class prior.
 
     Softmax: log((n_c + 1) / (n + C)). Sigmoid: the log-odds log((positive + 1) / (negative + 1)).
-    With a zero bias, a model first has to unlearn that every other token is an entity; most dice
-    losses do not recover from that.
+    With a zero bias, a model first has to unlearn that every other token is an entity; runs of dice
+    losses may not recover from that.
 
     Args:
         counts: As in `class_weights`: C counts, or with `sigmoid` one or C pairs

@@ -290,6 +290,7 @@ def describe_result(
         "seconds": {
             "total": round(state.train_seconds + state.evaluate_seconds, 3),
             "train": round(state.train_seconds, 3),
+            "train_cpu": round(state.train_cpu_seconds, 3),
             "evaluate": round(state.evaluate_seconds, 3),
             "warmup": round(getattr(trainer.stepper, "seconds", 0.0), 3),
         },

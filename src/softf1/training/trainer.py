@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -77,6 +77,8 @@ class TrainState:
         stale: Evaluations since the best one.
         score: The last dev score.
         stopped: Whether early stopping has ended the training.
+        train_cpu_seconds: CPU time of the training, which other programs on the machine do not
+            lengthen as they do its seconds.
         journal: Bytes of `metrics.jsonl`.
     """
 
@@ -90,6 +92,7 @@ class TrainState:
     score: float | None = None
     stopped: bool = False
     train_seconds: float = 0.0
+    train_cpu_seconds: float = 0.0
     evaluate_seconds: float = 0.0
     tokens: int = 0
     examples: int = 0
@@ -141,7 +144,7 @@ class Trainer:
         self.display = Display()
         self.log = MetricsLog(None)
         self.stop = Stop()
-        self.saved = self.clock = monotonic()
+        self.saved, self.clock = monotonic(), read_clocks()
         self.seen = [0, 0]  # tokens and examples of this process that are not in `state` yet
 
     @property
@@ -164,7 +167,7 @@ class Trainer:
         self.log = MetricsLog(path, size=self.state.journal)
         self.processes.start_trackers(describe_recipe(self.recipe))
         display.start(step=self.state.step, steps=self.steps, about=self.about())
-        self.saved = self.clock = monotonic()
+        self.saved, self.clock = monotonic(), read_clocks()
         try:
             with watch_signals() as self.stop:
                 self._run_steps()
@@ -210,11 +213,13 @@ class Trainer:
         if state.step % self.log_every == 0 or last:
             self._log_steps()
         # From the end of the last step: waiting for batches counts as training time.
-        state.train_seconds += monotonic() - self.clock
+        spent, spent_cpu = (now - then for now, then in zip(read_clocks(), self.clock, strict=True))
+        state.train_seconds += spent
+        state.train_cpu_seconds += spent_cpu
         if state.step % self.eval_every == 0 or last:
             self._evaluate(last=last)
         self._save_or_stop(last=last or state.stopped)
-        self.clock = monotonic()
+        self.clock = read_clocks()
 
     def _log_steps(self) -> None:
         self._count_seen()
@@ -406,6 +411,11 @@ class Trainer:
             + ", ".join(f"{len(own):,} {name}" for name, own in examples.items())
             + f" examples; {self.steps:,} steps on {self.processes.device.type} ({self.precision})"
         )
+
+
+def read_clocks() -> tuple[float, float]:
+    """Seconds by the wall clock, and of CPU time of this process."""
+    return monotonic(), process_time()
 
 
 def make_trainer(

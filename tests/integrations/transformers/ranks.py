@@ -26,6 +26,14 @@ ONE_EACH = [
 ]
 
 
+ATTACKED = [
+    cases.Case("tags", "ce", exact=True),
+    cases.Case("tags", "dice", cases.BATCH, exact=True),
+]
+"""With an adversarial step."""
+ATTACK = {"adversarial": 0.5}
+
+
 def every_run():
     for case in cases.FUNCTION + cases.MIXIN:
         yield from ((case, layout) for layout in LAYOUTS)
@@ -49,6 +57,8 @@ def work(rank, folder):
     weights = {}
     for number, (case, layout) in enumerate(every_run()):
         weights[number] = cases.train(case, folder, **layout)
+    for case in ATTACKED:
+        weights[case.id] = cases.train(case, folder, **LAYOUTS[0], given=ATTACK)
     if rank == 0:
         torch.save(weights, Path(folder, "weights.pt"))
     distributed.barrier()

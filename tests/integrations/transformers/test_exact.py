@@ -57,7 +57,15 @@ def test_two_processes(on_two):
         if not found < TOLERANCE:
             off[case.id, str(layout)] = found
     assert not off
-    assert len(on_two) == 2 * len(cases.FUNCTION + cases.MIXIN + cases.ONE_EACH)
+    runs = 2 * len(cases.FUNCTION + cases.MIXIN + cases.ONE_EACH)
+    assert len(on_two) == runs + len(ranks.ATTACKED)
+
+
+@pytest.mark.parametrize("case", ranks.ATTACKED, ids=lambda case: case.id)
+def test_adversarial_steps_of_two_processes_are_those_of_one(case, on_two, tmp_path):
+    wanted = cases.train(case, tmp_path, size=8, accumulate=1, given=ranks.ATTACK)
+    torch.testing.assert_close(on_two[case.id], wanted, rtol=0, atol=TOLERANCE)
+    assert distance(case, wanted) > 30 * TOLERANCE  # another step than without it
 
 
 def test_the_obvious_adapter_takes_steps_that_are_too_large(tmp_path):
