@@ -105,6 +105,8 @@ def test_deterministic_operations_are_asked_for_and_given_back(monkeypatch):
         assert not flags.mem_efficient_sdp_enabled()
         assert not flags.cudnn_sdp_enabled()
         assert os.environ[CUBLAS] == ":4096:8"
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.utils.deterministic.fill_uninitialized_memory
     assert not torch.are_deterministic_algorithms_enabled()
     assert (flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled()) == before
 
@@ -119,12 +121,14 @@ def test_a_workspace_that_can_no_longer_be_chosen_is_a_warning(monkeypatch):
         assert os.environ[CUBLAS] == ":16:8"
 
 
+@pytest.mark.parametrize("rows", [7, 600])  # a product, and sums of sorted ids
 @pytest.mark.parametrize("padding_idx", [None, 3, -1])
-def test_embeddings_added_in_order_have_the_gradient_of_torch(padding_idx):
+def test_embeddings_added_in_order_have_the_gradient_of_torch(padding_idx, rows):
     torch.manual_seed(0)
-    ids, weight = torch.randint(7, (4, 50)), torch.randn(7, 5, dtype=torch.float64)
+    ids, weight = torch.randint(7, (4, 50)), torch.randn(rows, 5, dtype=torch.float64)
+    ids[0, 0] = rows - 1
     gradient = torch.randn(4, 50, 5, dtype=torch.float64)
-    embedding = torch.nn.Embedding(7, 5, padding_idx=padding_idx, _weight=weight)
+    embedding = torch.nn.Embedding(rows, 5, padding_idx=padding_idx, _weight=weight)
     (wanted,) = torch.autograd.grad(embedding(ids), embedding.weight, gradient)
     with EmbeddingsInOrder():
         values = embedding(ids)

@@ -131,10 +131,13 @@ def deterministic(*, on: bool) -> Iterator[None]:
             stacklevel=2,
         )
     flags: Any = torch.backends.cuda
-    before = torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic
+    before, fills = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
     efficient, cudnn = flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)  # noqa: FBT003 - torch's own
+    # torch would fill every new tensor first, a kernel each; nothing here reads one unwritten.
+    memory.fill_uninitialized_memory = False
     # The backward passes of these attention kernels add in any order; the others do not.
     flags.enable_mem_efficient_sdp(False)  # noqa: FBT003
     flags.enable_cudnn_sdp(False)  # noqa: FBT003
@@ -143,6 +146,7 @@ def deterministic(*, on: bool) -> Iterator[None]:
             yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=only_warn)
+        memory.fill_uninitialized_memory = fills
         flags.enable_mem_efficient_sdp(efficient)
         flags.enable_cudnn_sdp(cudnn)
 
@@ -177,8 +181,14 @@ def _embed(
     return cast("Tensor", _Embed.apply(ids, weight, padding))  # type: ignore[no-untyped-call]
 
 
+FEW_ROWS = 512
+
+
 class _Embed(torch.autograd.Function):
-    """Rows of a matrix; the backward pass sorts the ids, keeping equal ones in their order."""
+    """Rows of a matrix, whose gradient is a product with the ids as ones where rows are few.
+
+    With more rows, the backward pass sorts the ids and keeps equal ones in their order.
+    """
 
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
@@ -191,6 +201,10 @@ class _Embed(torch.autograd.Function):
         (ids,) = ctx.saved_tensors
         if ctx.padding_idx is not None:
             gradient = gradient.masked_fill((ids == ctx.padding_idx).unsqueeze(-1), 0.0)
+        rows = ctx.shape[0]
+        if rows <= FEW_ROWS:  # many ids share a row, whose sum would be one thread's
+            same = torch.arange(rows, device=ids.device).unsqueeze(1) == ids.flatten()
+            return None, same.to(gradient.dtype) @ gradient.flatten(0, -2), None
         total = gradient.new_zeros(ctx.shape)
         return None, total.index_put_((ids,), gradient, accumulate=True), None
 
