@@ -24,7 +24,16 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from beyond import BASELINE, half_width, put, read_all, read_examples, read_plan, read_scores
+from beyond import (
+    BASELINE,
+    LONGER,
+    half_width,
+    put,
+    read_all,
+    read_examples,
+    read_plan,
+    read_scores,
+)
 from beyond import RESULTS as UNFUSED
 from corpora import ROWS, read_csv
 from corpora_table import points, printed_gain
@@ -44,10 +53,10 @@ HELD_MARKS = "<!-- held -->\n", "<!-- end of held -->\n"
 README_ROWS, SEEDS = 6, 5
 TWICE, FOUR_TIMES = ", twice the epochs", ", four times the epochs"
 AUTO = "auto"
-BASELINES = (BASELINE, BASELINE + TWICE, BASELINE + FOUR_TIMES)
 AUTOS = (AUTO, AUTO + TWICE)
-TIMES = {BASELINE: "1", BASELINE + TWICE: "2", BASELINE + FOUR_TIMES: "4", AUTO: "1"}
-TIMES |= {AUTO + TWICE: "2"}
+TIMES = {BASELINE: 1} | {f"{BASELINE}, {how} the epochs": times for how, times in LONGER.items()}
+BASELINES = tuple(TIMES)
+TIMES |= {AUTO: 1, AUTO + TWICE: 2}
 """How many times the epochs of the grid a variant trains."""
 
 
