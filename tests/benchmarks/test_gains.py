@@ -136,6 +136,8 @@ def test_the_readme_says_which_intervals_cover_seeds_only(gains):
     assert f"between {min(points):.1f} and {max(points):.1f} points".replace("-", "−") in page
     assert [row["grid"] for row in sure if not int(row["examples"])] == ["tweets"]
     assert "on one of these, the tweets, the interval covers seeds only" in page
+    range_ = gains.say_compute(rows).partition("trains for ")[2].partition(" times")[0]
+    assert f"The longest cross entropy takes {range_} times the training seconds of `auto`" in page
 
 
 def test_what_an_example_adds_is_read_back(gains, tmp_path):
