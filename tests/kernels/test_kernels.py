@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import nullcontext
 from itertools import product
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -21,6 +22,7 @@ DEVICE = "cuda" if CUDA else "cpu"
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+from softf1.kernels._numbers import Numbers  # noqa: E402
 from softf1.losses import loss_facts, make_loss, tversky_loss  # noqa: E402
 from tests.losses.cases import every_case, every_mode  # noqa: E402
 
@@ -442,6 +444,34 @@ def test_a_rehearsal_compiles_what_forward_and_backward_start(name, options, mod
     value.sum().backward()
     assert len(started[True]) >= 2
     assert started[True] == started[False]
+
+
+def test_shapes_that_share_their_kernels_are_rehearsed_once(monkeypatch):
+    from softf1.kernels import autograd
+
+    forget_plans()
+    rehearsed = []
+    monkeypatch.setattr(autograd, "_rehearsed", set())
+    monkeypatch.setattr(autograd, "compiling", lambda _: nullcontext())
+    monkeypatch.setattr(autograd, "rehearse", lambda _, x, *__: rehearsed.append(x.shape))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for over, rows in product(("example", "batch"), (300, 301, 300, 302)):
+        x, target, _ = inputs("softmax", rows, 9)
+        lay_out = autograd.lay_out_example if over == "example" else autograd.lay_out_batch
+        how = {} if over == "example" else {"micro": False}
+        numbers = Numbers(1, 1, 1, 1.0, 1.0, 1.0, 1.0, -100)
+        kernels = lay_out(x, target, None, None, numbers, "mean", **how)
+        autograd.compile_both(kernels, OnGpu(x), target, None, None)
+    assert rehearsed == [(300, 9), (300, 9)]
+
+
+class OnGpu:
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True
+
+    def __init__(self, x):
+        self.shape, self.dtype, self.device = x.shape, x.dtype, x.device
 
 
 COMPILED_AT_FIRST_USE = """

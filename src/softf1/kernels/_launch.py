@@ -233,7 +233,7 @@ class Plan:
     A plan is made for tensors of certain types; what starts the compiled kernel stays with it.
     """
 
-    __slots__ = ("arguments", "direct", "grid", "kernel", "start", "warps")
+    __slots__ = ("arguments", "constants", "direct", "grid", "kernel", "start", "warps")
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class Plan:
         constants: tuple[int | bool, ...],
         warps: int,
     ) -> None:
-        self.kernel, self.grid, self.warps = kernel, grid, warps
+        self.kernel, self.grid, self.warps, self.constants = kernel, grid, warps, constants
         self.arguments = (*numbers, *constants)
         # Numbers of more than 32 bits have another type: Triton is to see them every time.
         self.direct = DIRECT and max(numbers) < 2**31 and min(numbers) >= -(2**31)

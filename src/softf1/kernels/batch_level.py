@@ -70,6 +70,11 @@ class BatchLevel:
             self.sums = self._plan_sums(strides, numbers, has_mask=has_mask)
         self.backward = self._plan_backward(strides, numbers, has_mask=has_mask)
 
+    @property
+    def first(self) -> Plan:
+        """The kernel that a step starts first."""
+        return self.sums[0]
+
     def value(
         self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
     ) -> tuple[Tensor, Tensor]:

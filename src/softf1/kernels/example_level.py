@@ -51,6 +51,11 @@ class ExampleLevel:
             self.both = _plan_rows(shape, strides, numbers, flags, gradient=True)
             self.check = _plan_rows_backward(shape, strides, numbers, flags, ready=True)
 
+    @property
+    def first(self) -> Plan:
+        """The kernel that a step starts first."""
+        return self.forward if self.both is None else self.both
+
     def value(
         self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
     ) -> tuple[Tensor, Tensor]:
