@@ -56,6 +56,8 @@ def test_without_a_verb_all_verbs_are_shown(capsys):
 def test_bad_input_is_one_line_and_exit_2(capsys):
     assert main(["demo", "--seeds", "0"]) == 2
     assert capsys.readouterr().err == "softf1 demo: wanted --seeds from 1 up, got 0\n"
+    assert main(["demo", "--jobs", "-1"]) == 2
+    assert capsys.readouterr().err == "softf1 demo: wanted --jobs from 0 up, got -1\n"
 
 
 @pytest.mark.parametrize("verb", ["train", "compare"])

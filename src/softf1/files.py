@@ -35,7 +35,10 @@ def new_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
 
     Raises:
         FileExistsError: The file exists, and `replace` is false.
+        InputError: There is a folder in its place, or a file in place of its folder.
     """
+    if path.is_dir():
+        raise InputError("wanted a file to write to, got a folder", path=path)
     make_folder(path.parent)
     remove_unfinished(path.parent)
     try:
@@ -148,8 +151,16 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
+def check_folder(path: Path) -> None:
+    """Raises if a folder cannot be made, since it or one above it is a file."""
+    there = next((one for one in (path, *path.parents) if one.exists()), path)
+    if there.exists() and not there.is_dir():
+        raise InputError("wanted a folder, got a file; use another --out", path=there)
+
+
 def make_folder(path: Path) -> None:
     """Creates a folder and its parents, and waits until they are on disk."""
+    check_folder(path)
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:

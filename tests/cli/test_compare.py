@@ -72,8 +72,11 @@ def test_values_change_the_recipe_for_every_run(recipe, tmp_path):
     [
         (["--seeds", "0"], "wanted --seeds from 1 up, got 0"),
         (["--jobs", "0"], "wanted --jobs from 1 up, got 0"),
-        (["--max-seeds", "3"], "wanted --max-seeds from --seeds (5) up, got 3"),
-        (["--max-seeds", "0", "--width", "1"], "wanted --max-seeds from --seeds (5) up, got 0"),
+        (["--max-seeds", "3"], "wanted --max-seeds from --seeds (5) to 1000, got 3"),
+        (["--max-seeds", "0", "--width", "1"], "--max-seeds from --seeds (5) to 1000, got 0"),
+        (["--max-seeds", "9" * 20], f"--max-seeds from --seeds (5) to 1000, got {'9' * 20}"),
+        (["--seeds", "1001"], "wanted --seeds up to 1000, got 1001"),
+        (["--jobs", "9" * 20], f"wanted --jobs up to 1000, got {'9' * 20}"),
         (["--width", "0"], "wanted --width between 0 and 100 points, got 0"),
         (["--losses", "ce[train.seed=3]"], "wanted a key in which rows may differ, got train.seed"),
         (["--losses", "ce[train.epochz=3]"], "unknown key (did you mean epochs?)"),
@@ -104,6 +107,13 @@ def test_files_are_read_before_a_grid_begins(recipe, verb, tmp_path, capsys):
         capsys.readouterr().err == f"softf1 {verb[0]}: test.tsv: wanted data, got an empty file\n"
     )
     assert not (tmp_path / "runs").exists()  # so that the same command does once it is mended
+
+
+def test_files_that_a_sweep_names_are_read_before_it_begins(recipe, tmp_path, capsys):
+    assert main(["sweep", recipe(), "task.train=train.tsv,none.tsv", "train.lr=0.1,0.2"]) == 2
+    said = "softf1 sweep: none.tsv: wanted a file to read, got: No such file or directory\n"
+    assert capsys.readouterr().err == said
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_grid_that_began_needs_no_files_to_be_shown_again(recipe, tmp_path, capsys):

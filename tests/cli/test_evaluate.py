@@ -54,6 +54,7 @@ BAD = {
     "both": (["--data", "x", "--split", "dev"], "wanted --data or --split, got both"),
     "no file": (["--data", "nowhere.txt"], "nowhere.txt: wanted a file to read"),
     "device": (["--device", "toaster"], "wanted --device of this machine, got toaster"),
+    "meta": (["--device", "meta"], "wanted --device of this machine, got meta"),
     "tokens": (["--batch-tokens", "0"], "wanted --batch-tokens from 1 up, got 0"),
 }
 

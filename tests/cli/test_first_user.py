@@ -273,6 +273,12 @@ def test_an_unknown_encoder_is_refused_at_once(offline, monkeypatch, capsys):
     assert asked == ([] if offline else [("no/such-encoder", HUB_SECONDS)])
 
 
+def test_a_folder_that_is_no_encoder_is_named(capsys):
+    Path("no-encoder").mkdir()
+    found = softf1_says(capsys, "train", "spam.toml", "encoder.name=no-encoder")
+    assert found.endswith("got 'no-encoder': a folder without config.json")
+
+
 def test_an_unknown_encoder_without_a_network_is_not_asked_for_again_and_again(monkeypatch, capsys):
     asked = []
 

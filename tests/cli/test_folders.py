@@ -341,6 +341,35 @@ def test_predict_does_not_write_over_its_input(run, tmp_path, capsys):
     assert (tmp_path / "test.txt").read_text("utf-8") == text
 
 
+@pytest.mark.parametrize("verb", ["train", *GRIDS])
+def test_a_file_in_place_of_a_folder_is_one_line(verb, capsys):
+    words = GRIDS.get(verb, ["train", "my.toml"])
+    for out in ("train.tsv", "train.tsv/new/run"):
+        assert main([*words, "--out", out]) == 2
+        said = f"softf1 {verb}: train.tsv: wanted a folder, got a file; use another --out\n"
+        assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("verb", ["predict", "report", "export", "new"])
+def test_a_file_cannot_be_written_into_a_file_or_over_a_folder(verb, run, capsys):
+    words = {
+        "predict": [str(run), "test.txt"],
+        "report": ["grid"],
+        "export": [str(run), "--onnx"],
+        "new": ["train.tsv"],
+    }
+    if verb == "export":
+        pytest.importorskip("onnx")
+    if verb == "report":
+        assert main([*GRIDS["compare"], "--out", "grid", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main([verb, *words[verb], "--out", "train.tsv/new.html"]) == 2
+    said = f"softf1 {verb}: train.tsv: wanted a folder, got a file; use another --out\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert main([verb, *words[verb], "--out", "data"]) == 2
+    assert capsys.readouterr().err.startswith(f"softf1 {verb}: data: ")
+
+
 def test_predict_into_a_folder_is_one_line(run, tmp_path, capsys):
     words = ["predict", str(run), str(tmp_path / "test.txt"), "--out", str(tmp_path)]
     assert main(words) == 2

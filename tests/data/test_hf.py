@@ -19,6 +19,11 @@ def save(folder, rows, features=None):
     return f"hf:{folder}"
 
 
+def test_a_dataset_needs_a_name():
+    with pytest.raises(InputError, match=r"^hf:: wanted a name after hf:, such as hf:conll2003"):
+        read("hf:")
+
+
 def test_tagged_words(tmp_path):
     features = datasets.Features(
         {

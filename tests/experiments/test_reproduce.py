@@ -282,3 +282,20 @@ def test_every_kind_of_table_prints_without_data(table, capsys, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", table, "--dry-run"]) == 0
     assert TABLES[table].title in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["3", "--data", "none"], "none: wanted a folder of datasets, found none"),
+        (["--data", "none"], "none: wanted a folder of datasets, found none"),
+        (["3", "foo.bar=1"], "foo: unknown section; known: task, encoder, loss, train, eval"),
+        (["3", "train.epochs=-1"], "train.epochs: wanted a number above 0, got -1.0"),
+        (["3", "encoder"], "wanted key=value, such as train.lr=3e-5, got 'encoder'"),
+    ],
+)
+def test_changes_that_fit_no_recipe_are_refused(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words]) == 2
+    assert capsys.readouterr() == ("", f"softf1 reproduce: {said}\n")
+    assert list(tmp_path.iterdir()) == []

@@ -186,7 +186,8 @@ def test_what_is_wrong_and_where(line, problem, tmp_path):
     [
         ("train.lrr=1", "train.lrr: unknown key (did you mean lr?)"),
         ("trian.lr=1", "trian: unknown section (did you mean train?)"),
-        ("trian=1", "trian: wanted name or section.key (did you mean train?)"),
+        ("trian=1", "trian: wanted name or section.key, such as train.lr (did you mean train?)"),
+        ("train=1", "train: wanted name or section.key, such as train.lr"),
         ("train.lr", "wanted key=value, such as train.lr=3e-5, got 'train.lr'"),
         ("=1", "wanted key=value"),
         ("train.betas=[1", "train.betas: wanted a value in TOML, got '[1'"),

@@ -233,7 +233,7 @@ def test_no_examples(bert, kind, options):
     "kind", ["tagging", "classification", "pairs", "qa", "mrc_ner", "span_ner"]
 )
 def test_rows_without_room_for_text(bert, kind):
-    with pytest.raises(InputError, match=r"wanted rows of \d ids or more, got 3"):
+    with pytest.raises(InputError, match=r"wanted task.max_length of \d ids or more, got 3"):
         make_task(kind, max_length=3).encode(EXAMPLES[kind], make_tokenizer(bert))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from softf1.cli.options import (
+    MOST,
     add_grid_options,
     add_number,
     add_shared,
@@ -91,7 +92,6 @@ def check_seeds(options: argparse.Namespace) -> None:
             raise InputError(f"wanted --width between 0 and 100 points, got {options.width:g}")
         if options.max_seeds is None:
             options.max_seeds = max(MOST_SEEDS, options.seeds)
-    if options.max_seeds is not None and options.max_seeds < options.seeds:
-        raise InputError(
-            f"wanted --max-seeds from --seeds ({options.seeds}) up, got {options.max_seeds}"
-        )
+    if options.max_seeds is not None and not options.seeds <= options.max_seeds <= MOST:
+        bounds = f"from --seeds ({options.seeds}) to {MOST}"
+        raise InputError(f"wanted --max-seeds {bounds}, got {options.max_seeds}")

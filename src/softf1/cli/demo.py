@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from softf1.cli.options import add_number, add_shared, add_switch, check_least
+from softf1.cli.options import MOST, add_number, add_shared, add_switch, check_least
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from softf1.experiments.workers import Pool, count_cores
     from softf1.reports import write_report
 
-    check_least(options, seeds=1)
+    check_least(options, most=MOST, seeds=1, jobs=0)
     refuse_others(options.out)
     print(introduce(options.seeds), flush=True)
     with closing(Pool(options.jobs or count_cores(), logs=options.out / "logs")) as pool:

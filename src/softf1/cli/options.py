@@ -173,6 +173,8 @@ def choose_places(options: argparse.Namespace) -> dict[str, Any]:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"wanted --device of this machine, got {name}: {reason}") from error
+    if device.type == "meta":
+        raise InputError("wanted --device of this machine, got meta, which holds no values")
     precision = choose_precision(options.precision, device)
     autocast = make_autocast(precision, device)
     # On a CPU larger batches are no faster: their activations do not fit into a cache.
@@ -206,16 +208,22 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
     add_shared(parser, "--quiet")
 
 
-def check_least(options: argparse.Namespace, **least: int) -> None:
-    """Raises for numbers that are too small."""
+MOST = 1000
+"""Seeds, folds and parallel runs at most; a larger number is a slip."""
+
+
+def check_least(options: argparse.Namespace, *, most: int | None = None, **least: int) -> None:
+    """Raises for numbers that are too small or too large."""
     for name, lowest in least.items():
         if getattr(options, name) < lowest:
             raise InputError(f"wanted --{name} from {lowest} up, got {getattr(options, name)}")
+        if most is not None and getattr(options, name) > most:
+            raise InputError(f"wanted --{name} up to {most}, got {getattr(options, name)}")
 
 
 def check_grid_options(options: argparse.Namespace) -> None:
     """Raises for numbers that make no sense."""
-    check_least(options, seeds=1, jobs=1)
+    check_least(options, most=MOST, seeds=1, jobs=1)
     if not 0 < options.gain < 100:
         raise InputError(f"wanted --gain between 0 and 100 points, got {options.gain:g}")
 
@@ -225,7 +233,7 @@ def run_grid(
     recipe: Recipe,
     experiment: Callable[..., dict[str, Any]],
     *,
-    one_corpus: bool = True,
+    corpora: Sequence[Recipe] = (),
     **more: Any,
 ) -> int:
     """Runs `compare` or `sweep`, prints the comparison, and gives the exit code.
@@ -234,8 +242,8 @@ def run_grid(
         options: As `add_grid_options` adds them.
         recipe: What is trained.
         experiment: The function, which takes the recipe and its folder.
-        one_corpus: Whether all runs read the same files. Then these are read before the grid
-            begins: what is wrong with them is wrong with every run.
+        corpora: Recipes whose files are read before the grid begins, since what is wrong with them
+            is wrong with every run; by default this recipe.
         more: Other options of the experiment.
     """
     from softf1.cli.show import show_and_exit
@@ -243,10 +251,10 @@ def run_grid(
     from softf1.training.datasets import read_parts
 
     folder = options.out or Path("runs") / f"{recipe.name}-{options.verb}"
-    if one_corpus:
-        refuse_others(folder)
-        if options.force or not (folder / FILE).is_file():
-            read_parts(recipe)
+    refuse_others(folder)
+    if options.force or not (folder / FILE).is_file():
+        for one in corpora or [recipe]:
+            read_parts(one)
     with choose_executor(options, folder) as execute:
         comparison = experiment(
             recipe,

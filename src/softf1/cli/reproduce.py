@@ -30,13 +30,15 @@ def run(options: argparse.Namespace) -> int:
     """Lists the tables, or runs one with the data that is available and prints it."""
     from softf1.experiments.grid import lock_grid
     from softf1.experiments.reproduce import Reproduction
-    from softf1.experiments.tables import find_table, list_ready
+    from softf1.experiments.tables import check_changes, find_table, list_ready, read_tables
 
     check_grid_options(options)
+    tables = read_tables().values() if options.table is None else [find_table(options.table)]
+    check_changes(tables, options.values, options.data)
     if options.table is None:
         print_table(*list_ready(options.values, options.data))
         return 0
-    table = find_table(options.table)
+    (table,) = tables
     print(f"{table.title}\n{table.source}")
     folder = options.out or Path("runs") / "reproduce"
     with ExitStack() as held:

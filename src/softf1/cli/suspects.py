@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softf1.cli.options import (
+    MOST,
     SETTINGS,
     add_number,
     add_shared,
@@ -54,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
     from softf1.experiments.suspects import REVIEW, find_suspects
     from softf1.reports.suspects import check_extra, write_suspects
 
-    check_least(options, folds=2, top=1, jobs=1)
+    check_least(options, most=MOST, folds=2, jobs=1)
+    check_least(options, top=1)
     check_extra()
     recipe = make_recipe(options)
     folder = options.out or Path("runs") / f"{recipe.name}-suspects"

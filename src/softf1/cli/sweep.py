@@ -28,7 +28,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs what is missing of the sweep and prints the table."""
-    from softf1.experiments.sweep import check_variants, parse_axes, parse_complements, sweep
+    from softf1.experiments.sweep import (
+        check_variants,
+        list_corpora,
+        parse_axes,
+        parse_complements,
+        sweep,
+    )
     from softf1.recipe import read_recipe
 
     check_grid_options(options)
@@ -37,7 +43,5 @@ def run(options: argparse.Namespace) -> int:
     recipe = read_recipe(options.recipe, rest)
     given = [*options.values, *(f"{key}=" for key in complements.values())]
     check_variants(recipe, axes, complements, path=options.recipe, overrides=given)
-    one_corpus = not any(key.startswith("task.") for key in axes)
-    return run_grid(
-        options, recipe, sweep, one_corpus=one_corpus, axes=axes, complements=complements
-    )
+    corpora = list_corpora(recipe, axes)
+    return run_grid(options, recipe, sweep, corpora=corpora, axes=axes, complements=complements)

@@ -110,6 +110,8 @@ def load_dataset(path: str) -> Any:
         raise InputError(message, path=path) from None
     name, _, rest = path.removeprefix(PREFIX).partition(":")
     config, _, split = rest.partition(":")
+    if not name:
+        raise InputError("wanted a name after hf:, such as hf:conll2003, got none", path=path)
     try:
         saved = any((Path(name) / f"dataset_{what}.json").exists() for what in ("info", "dict"))
         if saved:

@@ -22,6 +22,7 @@ from softf1.errors import InputError
 from softf1.experiments.meter import Meter, format_seconds
 from softf1.files import (
     NO_LINKS,
+    check_folder,
     finite,
     is_unfinished,
     lock_file,
@@ -300,8 +301,7 @@ def lock_grid(folder: Path, *, force: bool = False) -> Iterator[None]:
 
 def refuse_others(folder: Path) -> None:
     """Raises if the folder has files and was not made by softf1."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError("wanted a folder, got a file; use another --out", path=folder)
+    check_folder(folder)
     mark, grid = folder / LOCK, folder / FILE
     if mark.is_file() and mark.read_bytes() == MARK:
         return

@@ -134,6 +134,12 @@ def check_variants(
         check_recipe(with_values(recipe, own), **written)
 
 
+def list_corpora(recipe: Recipe, axes: Axes) -> list[Recipe]:
+    """Lists the recipe with all combinations of the values of `[task]`, which may name files."""
+    own = {key: values for key, values in axes.items() if key.startswith("task.")}
+    return [with_values(recipe, values) for values in combine(own, {})]
+
+
 def sweep(
     recipe: Recipe,
     folder: Path,

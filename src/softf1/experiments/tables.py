@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import chain
@@ -183,6 +183,24 @@ def _moved(path: str, data: Path) -> str:
 def missing_files(recipe: Recipe) -> list[str]:
     """Lists the files of a recipe that do not exist."""
     return [p for _, p in _paths(recipe) if not p.startswith("hf:") and not Path(p).exists()]
+
+
+def check_changes(
+    tables: Iterable[PaperTable], overrides: Sequence[str], data: Path | None
+) -> None:
+    """Raises if the changes fit no recipe of the tables, or the data folder does not exist."""
+    if data is not None and not data.is_dir():
+        raise InputError("wanted a folder of datasets, found none", path=data)
+    problems = []
+    for name in dict.fromkeys(chain.from_iterable(table.recipes() for table in tables)):
+        try:
+            load_table_recipe(name, overrides, data)
+        except InputError as error:
+            problems.append(error)
+        else:
+            return
+    if problems:
+        raise problems[0]
 
 
 def list_ready(overrides: Sequence[str], data: Path | None) -> tuple[list[str], list[list[str]]]:

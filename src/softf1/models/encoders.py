@@ -315,6 +315,8 @@ def _read_config(encoder: str | Path) -> dict[str, Any]:
 def _load(load: Callable[..., Any], encoder: str | Path, **options: Any) -> Any:
     with _readable(encoder):
         name = find_encoder(encoder)
+        if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+            raise OSError("a folder without config.json")
         _ask_hub(name)
         return load(name, trust_remote_code=False, **options)
 

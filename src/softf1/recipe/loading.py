@@ -138,7 +138,8 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
     """Sets a dotted key in nested tables; None removes it."""
     *path, last = key.split(".")
     if not path and last != "name":
-        raise OptionError(key, f"wanted name or section.key{nearest(key, SECTIONS)}")
+        near = "" if last in SECTIONS else nearest(key, SECTIONS)
+        raise OptionError(key, f"wanted name or section.key, such as train.lr{near}")
     for name in path:
         values = values.setdefault(name, {})
         if not isinstance(values, dict):

@@ -155,7 +155,8 @@ def room(tokenizer: Tokenizer, layout: Layout, max_length: int | None) -> int:
     """Ids of text in a row: as asked for where the encoder can, else what its window leaves."""
     length = tokenizer.window if max_length is None else min(max_length, tokenizer.limit)
     if length < layout.specials + 2:
-        raise InputError(f"wanted rows of {layout.specials + 2} ids or more, got {length}")
+        what = "rows" if max_length is None else "task.max_length"
+        raise InputError(f"wanted {what} of {layout.specials + 2} ids or more, got {length}")
     return length - layout.specials
 
 

@@ -24,6 +24,7 @@ from softf1 import __version__
 from softf1.errors import InputError
 from softf1.files import (
     NO_LINKS,
+    check_folder,
     flatten,
     hash_file,
     is_unfinished,
@@ -166,8 +167,7 @@ def _empty(folder: Path) -> None:
 
 def _refuse_others(folder: Path) -> None:
     """Raises if the folder has files that are not from a run of softf1."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError("wanted a folder, got a file; use another --out", path=folder)
+    check_folder(folder)
     for path in folder.iterdir() if folder.is_dir() else ():
         own = path.name == ERROR or is_unfinished(path)
         if path.name == CHECKPOINTS and path.is_dir():  # killed before anything was written
