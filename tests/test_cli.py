@@ -117,4 +117,4 @@ def test_help_names_the_default_number_of_seeds(verb, capsys):
     seeds = build_parser().parse_args([verb, "recipe", "train.lr=1"]).seeds
     with pytest.raises(SystemExit):
         main([verb, "--help"])
-    assert f"seeds per row (default {seeds})" in capsys.readouterr().out
+    assert f"seeds per row (default: {seeds})" in capsys.readouterr().out

@@ -190,8 +190,8 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
         folder: The default output folder, for the help text.
         seeds: The default number of seeds.
     """
-    add_number(parser, "--seeds", f"seeds per row (default {seeds})", default=seeds)
-    add_number(parser, "--jobs", "parallel runs (default 1)", default=1)
+    add_number(parser, "--seeds", f"seeds per row (default: {seeds})", default=seeds)
+    add_number(parser, "--jobs", "parallel runs (default: 1)", default=1)
     parser.add_argument(
         "--out", type=Path, metavar="GRID", help=f"output folder (default: {folder})"
     )
@@ -200,7 +200,7 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
         type=parse_number,
         default=0.5,
         metavar="POINTS",
-        help="the smallest gain that matters to you (default 0.5)",
+        help="the smallest gain that matters to you (default: 0.5)",
     )
     add_shared(parser, "--on")
     add_switch(parser, "--no-models", "do not keep the weights")

@@ -37,11 +37,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--task", help="tagging, span_ner, pairs or classification (default: detected)"
     )
     add_shared(parser, "--encoder", *SETTINGS)
-    add_number(parser, "--folds", "number of folds, one model each (default 5)", default=5)
+    add_number(parser, "--folds", "number of folds, one model each (default: 5)", default=5)
     parser.add_argument("--epochs", type=parse_number, metavar="N", help="epochs per model")
     add_number(parser, "--seed", "seed of all models")
-    add_number(parser, "--top", "number of suspects to list (default 1000)", default=1000)
-    add_number(parser, "--jobs", "models to train in parallel (default 1)", default=1)
+    add_number(parser, "--top", "number of suspects to list (default: 1000)", default=1000)
+    add_number(parser, "--jobs", "models to train in parallel (default: 1)", default=1)
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="output folder (default: runs/NAME-suspects)"
     )
