@@ -109,6 +109,22 @@ def test_files_are_read_before_a_grid_begins(recipe, verb, tmp_path, capsys):
     assert not (tmp_path / "runs").exists()  # so that the same command does once it is mended
 
 
+@pytest.mark.parametrize("verb", [["compare"], ["sweep", "train.lr=0.1,0.2"]])
+def test_labels_that_cannot_be_learned_are_refused_before_a_grid_begins(
+    verb, recipe, tmp_path, capsys
+):
+    command = [verb[0], recipe(), *verb[1:]]
+    assert main([*command, "task.positive=perhaps"]) == 2
+    said = "train.tsv: wanted positive to be one of no, yes, got 'perhaps'"
+    assert capsys.readouterr().err == f"softf1 {verb[0]}: {said}\n"
+    texts = [f"text {number}\tno\n" for number in range(20)]
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(texts), "utf-8")
+    assert main(command) == 2
+    said = "train.tsv: wanted 2 labels or more in the training data, got no"
+    assert capsys.readouterr().err == f"softf1 {verb[0]}: {said}\n"
+    assert not (tmp_path / "runs").exists()
+
+
 def test_files_that_a_sweep_names_are_read_before_it_begins(recipe, tmp_path, capsys):
     assert main(["sweep", recipe(), "task.train=train.tsv,none.tsv", "train.lr=0.1,0.2"]) == 2
     said = "softf1 sweep: none.tsv: wanted a file to read, got: No such file or directory\n"

@@ -20,6 +20,8 @@ GOOD = [
     {},
     {"task.unit": "joint", "task.format": "tagged", "task.reader": {"separator": "/"}},
     {"loss.name": "wce"},
+    {"loss.name": "ce", "loss.weight": [1, 2]},
+    {"loss.name": "ce+dice", "loss.dice": {"weight": [1.0, 2.0, 0.5, 1.0]}},
     {"loss.name": "wfocal+dice", "loss.weights": "log", "loss.dice": {"over": "batch"}},
     {"loss.name": "ce+dice", "loss.schedule": "linear", "loss.mix": [1, 0.5]},
     {"loss.name": "dice", "loss.exclude": ["O"], "loss.over": "batch", "loss.average": "micro"},
@@ -79,6 +81,8 @@ BAD = [
     ("loss.name=ce+", "loss.name: unknown loss ''"),
     ("loss.name=auto+ce", "loss.name: wanted auto alone, got it in the sum 'auto+ce'"),
     ("loss.name=ce+ce", "loss: wanted each part once"),
+    ('loss.weight=["a", "b"]', "loss.weight: wanted a number, got 'a'"),
+    ("loss.weight=[-1, 2]", "loss: wanted finite class weights from 0 up, got [-1, 2]"),
     ("loss.reduction=sum", "loss.reduction: training sets this itself"),
     ("loss.label_smoothing=[1]", "loss.label_smoothing: wanted a number, got [1]"),
     ("loss.label_smoothing=true", "loss.label_smoothing: wanted a number, got True"),
@@ -144,6 +148,11 @@ def test_options_of_parts_are_named():
     parts = {"loss.name": "ce+dice", "loss.dice": 3}
     with pytest.raises(InputError, match=r"^loss\.dice: wanted a table, got 3"):
         check_recipe(with_values(BERT, parts))
+
+
+def test_weights_come_from_the_data_or_from_you():
+    with pytest.raises(OptionError, match=r"^loss\.weight: wanted no weights of your own for wce"):
+        check_recipe(with_values(TAGGER, {"loss.name": "wce", "loss.weight": [1, 2]}))
 
 
 def test_the_refused_combination_says_why():

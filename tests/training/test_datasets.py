@@ -220,5 +220,7 @@ def test_files_of_a_tagger_with_a_scheme_are_checked_before_it_is_fitted(tmp_pat
     recipe = read_recipe(write_recipe(tmp_path), ["task.scheme=BIO", "task.format=conll"])
     read_parts(recipe)
     (tmp_path / "dev.txt").write_text("Ada PER\nsang O\n", "utf-8")
-    with pytest.raises(InputError, match="of line 1: "):
+    with pytest.raises(
+        InputError, match=r"dev\.txt:1: wanted O or a tag of .* got .PER. for the word .Ada."
+    ):
         read_parts(recipe)

@@ -76,6 +76,18 @@ def test_class_weights_come_from_the_counts():
     torch.testing.assert_close(weight, torch.tensor([1.0, math.log10(10 / 3), math.log10(10 / 6)]))
 
 
+def test_weights_of_your_own_are_one_for_each_class():
+    weight = make("ce", weight=[1.0, 2.0, 0.5]).losses["tags"].weight
+    torch.testing.assert_close(weight, torch.tensor([1.0, 2.0, 0.5]))
+    said = r"wanted 3 weights, one for each of B-LOC, B-PER, O; got 2"
+    with pytest.raises(InputError, match=rf"loss\.weight: {said}"):
+        make("focal", weight=[1.0, 2.0])
+    with pytest.raises(InputError, match=rf"loss\.dice\.weight: {said}"):
+        make("ce+dice", dice={"weight": [1.0, 2.0]})
+    with pytest.raises(InputError, match="class weights: start is one of the positions"):
+        make("ce", weight=[1.0, 2.0], keys=["start"], counts={})
+
+
 def test_class_weights_of_a_sigmoid_are_ratios():
     counts = {"start": np.array([[90, 10]])}
     weight = make("wce", keys=("start",), counts=counts).losses["start"].weight

@@ -145,17 +145,24 @@ def _check_loss(recipe: Recipe, *, softmax: bool) -> None:
             raise OptionError(f"loss.{key}", f'{advice}, got loss.name = "{AUTO}"')
         return
     _check_names(loss)
+    weights = list_weights(loss.options)
+    for key, own in weights:
+        convert_value(own, tuple[float, ...], key=f"loss.{key}")
+        if loss.scheme is not None:
+            message = f"wanted no weights of your own for {loss.name}: they come from the data"
+            raise OptionError(f"loss.{key}", f"{message}, as loss.weights says")
     try:
         options = replace_excluded(loss.options, lambda _: (0,))
         if options.get("schedule") is not None:
             options.setdefault("schedule_steps", 1)
+        classes = max(2, *(len(own) for _, own in weights)) if weights else CLASSES
         if loss.scheme is not None:
-            options["weight"] = torch.ones(CLASSES)
+            options["weight"] = torch.ones(classes)
         made = make_loss(loss.name, **options)
         _check_types(made, loss.options)
         target = torch.tensor([0, 1, 1, 0])
-        binary = target[:, None].float().expand(-1, CLASSES)
-        made(torch.zeros(4, CLASSES), target if softmax else binary)
+        binary = target[:, None].float().expand(-1, classes)
+        made(torch.zeros(4, classes), target if softmax else binary)
         if recipe.train.accumulate > 1:
             WindowLoss(made, statistics=loss.statistics)  # raises if it needs the whole batch
     except OptionError:
@@ -209,6 +216,12 @@ def replace_excluded(options: Mapping[str, Any], change: Callable[[Any], Any]) -
 def list_excluded(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Lists every `exclude`, in tables of parts too."""
     return [one for one in list_dotted(options) if one[0].rpartition(".")[2] == "exclude"]
+
+
+def list_weights(options: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
+    """Lists every `weight` that is a list, one number for each class, in tables of parts too."""
+    named = [one for one in list_dotted(options) if one[0].rpartition(".")[2] == "weight"]
+    return [(key, value) for key, value in named if isinstance(value, list)]
 
 
 def _check_types(made: nn.Module, options: Mapping[str, Any]) -> None:

@@ -146,16 +146,7 @@ class Classification(LabelTask):
     def fit(self, features: Features) -> Self:
         """The labels of the training data, in order."""
         labels = tuple(sorted(features.names["labels"]))
-        fewest = 1 if self.multi_label else 2
-        if len(labels) < fewest:
-            got = ", ".join(labels) or "none"
-            raise InputError(f"wanted {fewest} labels or more in the training data, got {got}")
-        if self.positive is not None and self.positive not in labels:
-            known = ", ".join(labels)
-            raise InputError(f"wanted positive to be one of {known}, got {self.positive!r}")
-        if self.positive is not None and (self.multi_label or len(labels) > 2):
-            got = "multi_label" if self.multi_label else f"{len(labels)}: {', '.join(labels)}"
-            raise InputError(f"wanted two labels beside the option positive, got {got}")
+        self._check_labels(labels)
         return replace(self, labels=labels)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
@@ -202,13 +193,30 @@ class Classification(LabelTask):
             kept = label == self.positive_label
         return prediction if kept else prediction | {"label": None, "abstained": True}
 
+    def _check_labels(self, labels: Sequence[str], path: Path | str | None = None) -> None:
+        """Raises if these labels are too few to learn, or do not suit the option positive."""
+        fewest, known = 1 if self.multi_label else 2, ", ".join(labels)
+        if len(labels) < fewest:
+            got = f"got {known or 'none'}"
+            message = f"wanted {fewest} labels or more in the training data, {got}"
+            raise InputError(message, path=path)
+        if self.positive is not None and self.positive not in labels:
+            message = f"wanted positive to be one of {known}, got {self.positive!r}"
+            raise InputError(message, path=path)
+        if self.positive is not None and (self.multi_label or len(labels) > 2):
+            got = "multi_label" if self.multi_label else f"{len(labels)}: {known}"
+            raise InputError(f"wanted two labels beside the option positive, got {got}", path=path)
+
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[Example]]]) -> None:
-        """Refuses texts without a label, where each must have one."""
+        """Refuses texts without a label, where each must have one, and too few labels to learn."""
         for path, examples in parts.values():
             bare = next((one for one in examples if not one.labels), None)
             if bare is not None and not self.multi_label:
                 message = "wanted a label to learn from or to score against, got none"
                 raise InputError(message, path=path, line=bare.line)
+        if "train" in parts:
+            path, examples = parts["train"]
+            self._check_labels(sorted({label for one in examples for label in one.labels}), path)
 
     def show(self, example: Example) -> dict[str, Any]:
         """The text or texts with their labels."""

@@ -18,7 +18,7 @@ from softf1.errors import InputError
 from softf1.losses import ConsistentLoss, WindowLoss, class_weights, make_loss
 from softf1.losses._sums import has_batch_level
 from softf1.models.encoders import find_encoders, list_frozen
-from softf1.recipe.checking import list_excluded, replace_excluded
+from softf1.recipe.checking import list_excluded, list_weights, replace_excluded
 from softf1.tasks.base import IGNORE, Batch, Task
 from softf1.training.processes import count_ranks
 
@@ -230,14 +230,17 @@ def make_objective(
         if one and any(value for _, value in list_excluded(section.options)):
             raise InputError(f"loss.exclude: {key} is one output, so there is nothing to exclude")
         own = dict(options)
-        if scheme is not None:
+        weights = list_weights(section.options)
+        if scheme is not None or weights:
             if key not in counts:
                 raise InputError(
                     f"class weights: {key} is one of the positions of a text, and no class; "
                     'use another loss, or task.positions="sigmoid"'
                 )
             known = torch.from_numpy(counts[key])
-            own["weight"] = class_weights(known, scheme, sigmoid=known.ndim == 2)
+            if scheme is not None:
+                own["weight"] = class_weights(known, scheme, sigmoid=known.ndim == 2)
+            _check_weights(weights, labels, len(known))
         try:
             loss = make_loss(section.name, **own)
         except (TypeError, ValueError) as error:
@@ -257,6 +260,17 @@ def make_objective(
         expected=expected,
         consistency=consistency,
     )
+
+
+def _check_weights(
+    weights: Iterable[tuple[str, list[Any]]], labels: tuple[str, ...], classes: int
+) -> None:
+    """Raises unless lists of class weights have one for each class."""
+    for name, given in weights:
+        if len(given) != classes:
+            each = ", ".join(labels) or "the classes"
+            said = f"wanted {classes} weights, one for each of {each}"
+            raise InputError(f"loss.{name}: {said}; got {len(given)}")
 
 
 def _indices(names: Any, labels: tuple[str, ...]) -> tuple[int, ...]:
