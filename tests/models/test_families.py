@@ -1,12 +1,14 @@
 """Every family of encoders that people use trains every task, and transformers loads the result."""
 
 import json
+from itertools import chain
 
 import numpy as np
 import pytest
 import transformers
 
 from softf1.errors import InputError
+from softf1.models import tokenizers
 from softf1.models.encoders import AUTO, make_tokenizer
 from softf1.models.tokenizers import FastTokenizer
 from softf1.training.evaluation import predict_logits
@@ -87,17 +89,41 @@ def test_every_family_trains_every_task_and_transformers_loads_it(family, name, 
 def test_words_have_the_pieces_that_they_have_in_running_text(family, encoders):
     """RoBERTa saw "and" behind a space: as a word of a sentence it is that piece too."""
     tokenizer = make_tokenizer(encoders(family))
-    first, *others = tokenizer.pieces(["Paris", "and", "Paris"])
+    ids, counts = tokenizer.pieces(["Paris", "and", "Paris"])
     (text,) = tokenizer.text_ids(["who Paris and Paris"])
-    size = sum(map(len, [first, *others]))
-    assert [*first, *others[0], *others[1]] == text[-size:]
+    assert ids.tolist() == text[-counts.sum() :]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_words_that_are_encoded_together_have_the_pieces_that_each_has_alone(
+    family, encoders, monkeypatch
+):
+    tokenizer = make_tokenizer(encoders(family))
+    odd = ["\x00", "\u5c0f", "\u5c0f\u660e", "don't", "U.S.", "a b", "", "[SEP]", "</s>", "e\u0301"]
+    words = ["Paris", "and", *odd, "working", "Paris"]
+    (lone,) = tokenizer.text_ids([tokenizer.space])
+    wanted = []
+    for word in words:
+        (one,) = tokenizer.backend.encode_batch(
+            [[tokenizer.space + word]], is_pretokenized=True, add_special_tokens=False
+        )
+        alone = one.ids[: len(lone)] == lone
+        wanted.append(one.ids[len(lone) :] if alone else one.ids)
+    for group in (1, 3, 256):
+        monkeypatch.setattr(tokenizers, "GROUP", group)
+        ids, counts = tokenizer.pieces(words)
+        assert ids.tolist() == [*chain(*wanted)]
+        assert counts.tolist() == [len(own) for own in wanted]
+    assert [part.tolist() for part in tokenizer.pieces([])] == [[], []]
 
 
 def test_a_space_that_is_a_piece_of_its_own_is_no_piece_of_a_word(encoders):
     """No space stands before a Chinese character; its tag would be read off that space."""
     tokenizer = make_tokenizer(encoders("roberta"))
     (alone,) = tokenizer.text_ids(["\u5c0f"])
-    assert tokenizer.pieces(["\u5c0f"]) == [alone]
+    ids, counts = tokenizer.pieces(["and", "\u5c0f"])
+    assert ids[counts[0] :].tolist() == alone
+    assert counts[1] == len(alone)
 
 
 def test_llama_has_no_padding_and_gets_its_end_token(encoders, tmp_path):

@@ -51,13 +51,16 @@ def test_saved_and_loaded_it_gives_the_same(name, tmp_path):
 def test_an_unknown_item_is_not_padding(name):
     tokenizer = make_tokenizer(name, WORDS)
     assert tokenizer.unk_id != tokenizer.pad_id
-    assert tokenizer.pieces(["Ω"]) == [[tokenizer.unk_id]]
+    ids, counts = tokenizer.pieces(["Ω"])
+    assert (ids.tolist(), counts.tolist()) == ([tokenizer.unk_id], [1])
 
 
 def test_a_word_seen_once_stays_unknown_so_that_unknown_is_learned():
     tokenizer = make_tokenizer("bilstm", WORDS)
     assert set(tokenizer.words) == {"Ann", "Paris", "works"}
-    assert tokenizer.pieces(["visits"]) == [[tokenizer.unk_id]]
+    ids, counts = tokenizer.pieces(["works", "visits"])
+    assert ids.tolist() == [tokenizer.words["works"], tokenizer.unk_id]
+    assert counts.tolist() == [1, 1]
 
 
 def test_two_unknown_words_differ_by_their_spelling():

@@ -26,9 +26,10 @@ class Words:
         return Layout(before=(), between=(), after=(), types=(0,) * 5, cls=0, pad_left=False)
 
     def pieces(self, words):
-        return [[2] for _ in words]
+        return np.full(len(words), 2, np.int32), np.ones(len(words), np.int64)
 
-    text_ids = pieces
+    def text_ids(self, texts):
+        return [[2] for _ in texts]
 
 
 def made_up(labels, logits, **options):

@@ -1,3 +1,5 @@
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +19,8 @@ class Spelled:
 
     def pieces(self, found):
         self.asked.extend(found)
-        return [[ord(c) - ord("a") for c in word if c.isalpha()] for word in found]
+        kept = [[ord(c) - ord("a") for c in word if c.isalpha()] for word in found]
+        return np.array([*chain(*kept)], np.int32), np.array([len(own) for own in kept])
 
 
 def test_each_distinct_word_is_encoded_once():
@@ -30,9 +33,9 @@ def test_each_distinct_word_is_encoded_once():
 
 
 def test_no_pieces_become_unknown_and_too_many_are_cut():
-    pieces, counts = WordTable(Spelled(), limit=2).encode(["!", "abc"])
-    assert pieces.tolist() == [99, 0, 1]
-    assert counts.tolist() == [1, 2]
+    pieces, counts = WordTable(Spelled(), limit=2).encode(["!", "abc", "?", "d", "."])
+    assert pieces.tolist() == [99, 0, 1, 99, 3, 99]
+    assert counts.tolist() == [1, 2, 1, 1, 1]
 
 
 def test_the_table_starts_anew_when_full(monkeypatch):

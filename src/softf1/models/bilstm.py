@@ -10,7 +10,16 @@ from torch import Tensor, nn
 
 from softf1.errors import InputError
 from softf1.models.scratch import Output, ScratchConfig, ScratchModel
-from softf1.models.tokenizers import PAD, UNKNOWN, Layout, Size, Span, Vocabulary, count_vocabulary
+from softf1.models.tokenizers import (
+    PAD,
+    UNKNOWN,
+    Layout,
+    Pieces,
+    Size,
+    Span,
+    Vocabulary,
+    count_vocabulary,
+)
 from softf1.options import Range
 
 if TYPE_CHECKING:
@@ -43,9 +52,10 @@ class WordTokenizer(Vocabulary):
         words = count_vocabulary(everything, most=most)
         return cls(words, count_vocabulary((c for w in everything for c in w), most=6000))
 
-    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+    def pieces(self, words: Sequence[str]) -> Pieces:
         """One id per word."""
-        return [[self.words.get(word, UNKNOWN)] for word in words]
+        ids = [self.words.get(word, UNKNOWN) for word in words]
+        return np.array(ids, np.int32), np.ones(len(words), np.int64)
 
     def spell(self, words: Sequence[str]) -> NDArray[np.int32]:
         """The ids of each word's characters (words, letters)."""

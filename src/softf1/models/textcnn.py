@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
@@ -15,7 +16,7 @@ from softf1.models.tokenizers import PAD, UNKNOWN, Layout, Size, Sizes, Vocabula
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from softf1.models.tokenizers import Span
+    from softf1.models.tokenizers import Pieces, Span
 
 
 class CharacterTokenizer(Vocabulary):
@@ -32,19 +33,19 @@ class CharacterTokenizer(Vocabulary):
         """Builds the vocabulary from the most frequent characters of the training texts."""
         return cls(count_vocabulary(chain.from_iterable(chain.from_iterable(texts)), most=most))
 
-    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+    def pieces(self, words: Sequence[str]) -> Pieces:
         """The ids of each word's characters."""
-        get = self.characters.get
-        return [[get(character, UNKNOWN) for character in word] for word in words]
+        ids = self.text_ids(["".join(words)])[0]
+        return np.array(ids, np.int32), np.array([len(word) for word in words], np.int64)
 
     def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text's characters."""
-        return self.pieces(texts)
+        get = self.characters.get
+        return [[get(character, UNKNOWN) for character in text] for text in texts]
 
     def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """The ids of each text, one per character."""
-        pieces = self.pieces(texts)
-        return [(ids, [(i, i + 1) for i in range(len(ids))]) for ids in pieces]
+        return [(ids, [(i, i + 1) for i in range(len(ids))]) for ids in self.text_ids(texts)]
 
     def layout(self, *, pair: bool) -> Layout:
         """No special tokens; two texts have an unknown character between them."""

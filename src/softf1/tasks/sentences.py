@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from softf1.errors import InputError
-from softf1.tasks.rows import Flat, Ints, offsets, ranges, room, rows, take
+from softf1.tasks.rows import Flat, Ints, keep, offsets, ranges, room, rows, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -82,12 +82,11 @@ class WordTable:
         words, self.number.new = self.number.new, []
         if not words:
             return
-        pieces = [
-            ids[: self.limit] or [self.tokenizer.unk_id] for ids in self.tokenizer.pieces(words)
-        ]
-        flat = np.fromiter((i for ids in pieces for i in ids), np.int32)
-        self.pieces = np.concatenate([self.pieces, flat])
-        self.counts = np.concatenate([self.counts, np.array([len(ids) for ids in pieces])])
+        pieces, counts = self.tokenizer.pieces(words)
+        pieces, counts = keep((pieces, counts), np.minimum(counts, self.limit))
+        bare = offsets(counts)[:-1][counts == 0]
+        self.pieces = np.concatenate([self.pieces, np.insert(pieces, bare, self.tokenizer.unk_id)])
+        self.counts = np.concatenate([self.counts, np.maximum(counts, 1)])
         self.starts = offsets(self.counts)
 
 
@@ -109,9 +108,9 @@ class SpellingTable:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The rows: id and characters of each distinct word."""
-        ids = [self.tokenizer.pad_id, *(ids[0] for ids in self.tokenizer.pieces(self.number.new))]
+        ids, _ = self.tokenizer.pieces(self.number.new)
         spelt = self.tokenizer.spell(["", *self.number.new])
-        return {"word_ids": np.array(ids, np.int32), "char_ids": spelt}
+        return {"word_ids": np.insert(ids, 0, self.tokenizer.pad_id), "char_ids": spelt}
 
 
 def cut_windows(counts: Ints, *, capacity: int, overlap: int) -> Ints:
