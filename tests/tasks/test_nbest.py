@@ -120,16 +120,16 @@ def windows_of_two_questions():
 
 def test_answers_are_exact_parts_of_the_context():
     spans, offsets, question = windows_of_two_questions()
-    answers = list_answers(
+    first, second = list_answers(
         spans, offsets=offsets, question=question, contexts=[CONTEXT, "nothing"], n_best=5
     )
-    assert answers[0][0] == ("Zoë  attend", 13, 24, 5.0)
-    assert answers[1] == []
-    for text, start, end, _ in answers[0]:
+    assert first[0] == ("Zoë  attend", 13, 24, 5.0)
+    assert second == []
+    for text, start, end, _ in first:
         assert CONTEXT[start:end] == text
-    spans_of_first = [candidate[1:3] for candidate in answers[0]]
+    spans_of_first = [candidate[1:3] for candidate in first]
     assert len(set(spans_of_first)) == len(spans_of_first) == 5
-    scores = [candidate.score for candidate in answers[0]]
+    scores = [candidate.score for candidate in first]
     assert scores == sorted(scores, reverse=True)
 
 
@@ -138,7 +138,7 @@ def test_equal_scores_go_to_the_earlier_window():
     offsets = np.array([[(0, 1), (2, 3)], [(4, 5), (6, 7)]])
     spans = find_best_spans(start, end, inside=np.ones((2, 2)))
     options = {"offsets": offsets, "contexts": ["a b c d"] * 2, "n_best": 1}
-    assert list_answers(spans, question=[0, 0], **options) == [[("b", 2, 3, 6.0)], []]
+    assert [*list_answers(spans, question=[0, 0], **options)] == [[("b", 2, 3, 6.0)], []]
     # Windows of questions may come in any order.
     best = list_answers(spans, question=[1, 0], **options)
     assert [one.text for (one,) in best] == ["c", "b"]
@@ -165,7 +165,7 @@ def test_no_windows():
     spans = find_best_spans(np.zeros((0, 4)), np.zeros((0, 4)), inside=np.zeros((0, 4)))
     assert spans.score.shape[0] == 0
     offsets = np.zeros((0, 4, 2), dtype=int)
-    assert list_answers(spans, offsets=offsets, question=[], contexts=[]) == []
+    assert [*list_answers(spans, offsets=offsets, question=[], contexts=[])] == []
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

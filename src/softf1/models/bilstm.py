@@ -23,7 +23,7 @@ from softf1.models.tokenizers import (
 from softf1.options import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -69,9 +69,9 @@ class WordTokenizer(Vocabulary):
         """Raises: this encoder needs text that is split into words."""
         raise InputError(f"encoder bilstm takes words, this task gives running text: {texts[:1]}")
 
-    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+    def aligned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Span]]]:
         """As `text_ids`."""
-        return [(ids, []) for ids in self.text_ids(texts)]
+        return ((ids, []) for ids in self.text_ids(texts))
 
     def layout(self, *, pair: bool) -> Layout:  # noqa: ARG002 - the tokenizer protocol
         """No special tokens."""

@@ -14,7 +14,7 @@ from softf1.models.scratch import Output, ScratchConfig, ScratchModel
 from softf1.models.tokenizers import PAD, UNKNOWN, Layout, Size, Sizes, Vocabulary, count_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from softf1.models.tokenizers import Pieces, Span
 
@@ -43,9 +43,9 @@ class CharacterTokenizer(Vocabulary):
         get = self.characters.get
         return [[get(character, UNKNOWN) for character in text] for text in texts]
 
-    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """The ids of each text, one per character."""
-        return [(ids, [(i, i + 1) for i in range(len(ids))]) for ids in self.text_ids(texts)]
+    def aligned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Span]]]:
+        """Yields the ids of each text, one per character."""
+        return ((ids, [(i, i + 1) for i in range(len(ids))]) for ids in self.text_ids(texts))
 
     def layout(self, *, pair: bool) -> Layout:
         """No special tokens; two texts have an unknown character between them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -87,8 +87,8 @@ class Tokenizer(Protocol):
     def text_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens."""
 
-    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """The ids of each text with the characters that each stands for."""
+    def aligned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Span]]]:
+        """Yields the ids of each text with the characters that each stands for."""
 
     def layout(self, *, pair: bool) -> Layout:
         """The layout of a row of one text, or of two."""
@@ -158,10 +158,10 @@ class FastTokenizer:
         encoded = _encode(self.backend.encode_batch_fast, list(texts))
         return [item.ids for item in encoded]
 
-    def aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """The ids of each text with the characters that each stands for."""
+    def aligned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Span]]]:
+        """Yields the ids of each text with the characters that each stands for."""
         encoded = _encode(self.backend.encode_batch, list(texts))
-        return [(item.ids, item.offsets) for item in encoded]
+        return ((item.ids, item.offsets) for item in encoded)
 
     @cache  # noqa: B019 - two entries of a tokenizer that lives as long as its run
     def layout(self, *, pair: bool) -> Layout:

@@ -81,6 +81,8 @@ DIGITS = 6
 SCHEMA = 1
 """Version of the lines of predictions, which docs/predict.md describes."""
 
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
+
 
 @dataclass(frozen=True, slots=True)
 class Features:
@@ -373,7 +375,7 @@ def format_line(task: Task, example: Any, prediction: Prediction, *, gold: bool 
     known = {"schema": SCHEMA, "id": example.id or str(example.line)}
     line = known | shown | prediction | details
     try:
-        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+        text = _to_json(line)
     except ValueError:
         text = json.dumps(finite(line), ensure_ascii=False)
     try:

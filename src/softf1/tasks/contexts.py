@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 def encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDArray[Any]]:
     """The tokens of each context, and the characters that each token stands for."""
-    aligned = tokenizer.aligned(contexts)
-    places = []
-    for context, (_, spans) in zip(contexts, aligned, strict=True):
-        place = np.array(spans, np.int64).reshape(-1, 2)
+    tokens, places = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int64)]
+    for context, (ids, spans) in zip(contexts, tokenizer.aligned(contexts), strict=True):
         # Some tokenizers count the space before a word as part of it.
-        spaces = np.array([c.isspace() for c in context] + [False])
-        place[:, 0] += spaces[place[:, 0]] & (place[:, 0] < place[:, 1])
+        spaces = [start < end and context[start].isspace() for start, end in spans]
+        place = np.array(spans, np.int64).reshape(-1, 2)
+        place[:, 0] += np.array(spaces, np.int64)
+        tokens.append(np.array(ids, np.int32))
         places.append(place)
-    flat = np.concatenate(places) if places else np.zeros((0, 2), np.int64)
+    flat = np.concatenate(places)
     return {
-        "tokens": np.fromiter((i for ids, _ in aligned for i in ids), np.int32),
+        "tokens": np.concatenate(tokens),
         "char_start": flat[:, 0],
         "char_end": flat[:, 1],
-        "context_at": offsets([len(ids) for ids, _ in aligned]),
+        "context_at": offsets([len(ids) for ids in tokens[1:]]),
     }
 
 

@@ -18,12 +18,13 @@ exact part of its context.
 
 from __future__ import annotations
 
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -97,8 +98,8 @@ def list_answers(
     question: ArrayLike,
     contexts: Sequence[str],
     n_best: int = 20,
-) -> list[list[Candidate]]:
-    """The n-best list of each question, without the same span twice (windows overlap).
+) -> Iterator[list[Candidate]]:
+    """Yields the n-best list of each question, without the same span twice (windows overlap).
 
     Args:
         spans: From `find_best_spans`.
@@ -114,14 +115,14 @@ def list_answers(
     places = np.asarray(offsets)
     start, end = places[window, first, 0], places[window, last - 1, 1]
     order = np.lexsort((-score, owner[window]))  # stable: the earlier window wins a tie
-    answers: list[dict[tuple[int, int], Candidate]] = [{} for _ in contexts]
-    rows = zip(*(x[order].tolist() for x in (owner[window], start, end, score)), strict=True)
-    for number, first, last, value in rows:
-        candidates = answers[number]
-        if len(candidates) < n_best and (first, last) not in candidates:
-            text = contexts[number][first:last]
-            candidates[first, last] = Candidate(text, first, last, value)
-    return [list(candidates.values()) for candidates in answers]
+    at = np.searchsorted(owner[window][order], np.arange(len(contexts) + 1)).tolist()
+    columns = [x[order].tolist() for x in (start, end, score)]
+    for context, rows in zip(contexts, starmap(slice, pairwise(at)), strict=True):
+        candidates: dict[tuple[int, int], Candidate] = {}
+        for first, last, value in zip(*(column[rows] for column in columns), strict=True):
+            if len(candidates) < n_best and (first, last) not in candidates:
+                candidates[first, last] = Candidate(context[first:last], first, last, value)
+        yield list(candidates.values())
 
 
 def null_scores(

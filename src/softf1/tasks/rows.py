@@ -6,7 +6,7 @@ And the base class of our tasks, which lays out rows of one or two texts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -103,7 +103,7 @@ def encode_texts(texts: Sequence[str], tokenizer: Tokenizer) -> Flat:
     """The ids of all texts, flat, and how many each has."""
     encoded = tokenizer.text_ids(texts)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    flat = np.fromiter((i for ids in encoded for i in ids), np.int32, int(lengths.sum()))
+    flat = np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum()))
     return flat, lengths
 
 
@@ -184,15 +184,15 @@ def assemble(
     at_second = at_first + a + len(layout.between)
     out, types = np.empty((2, len(a), width), np.int64)
     out[:], types[:] = tokenizer.pad_id, tokenizer.pad_type
-    row = np.arange(len(a)) * width
+    flat_out, flat_types, row = out.reshape(-1), types.reshape(-1), np.arange(len(a)) * width
     bounds = (shift, at_first, at_first + a, at_second, at_second + b, shift + lengths)
     texts = (layout.before, ids, layout.between, other, layout.after)
     parts: Any = zip(pairwise(bounds), texts, layout.types, strict=True)
     for (start, end), values, type_ids in parts:
         where = ranges(row + start, end - start)
-        # The special tokens of a row are repeated for every row.
-        out.reshape(-1)[where] = np.resize(values, len(where))
-        types.reshape(-1)[where] = np.resize(type_ids, len(where))
+        if isinstance(values, tuple):  # the same special tokens in every row
+            where = where.reshape(len(a), len(values))
+        flat_out[where], flat_types[where] = values, type_ids
     column = np.arange(width)
     mask = (column >= shift[:, None]) & (column < (shift + lengths)[:, None])
     cls = layout.cls + (shift if layout.cls >= 0 else shift + lengths)
