@@ -4,6 +4,8 @@
     python benchmarks/predict.py --quick            # a tiny model, seconds
     python benchmarks/predict.py --device cuda --sentences 3000 --output cuda.csv
     python benchmarks/predict.py --run RUN          # results/exports.csv: ONNX, and ONNX in 8 bits
+    python benchmarks/predict.py --host --sentences 3000 --rounds 7   # results/predict-host.csv
+    python benchmarks/predict.py --host --before OLDER/src            # beside an older softf1
 
 A tagger of the shape of a MiniLM encoder (6 layers of 384) with random weights reads made-up
 sentences whose lengths are like those of news. Both sides start from a file of one sentence a line
@@ -17,23 +19,33 @@ not document.
 With `--run`, a trained model on its own test file (or `--data`) instead: its primary metric, its
 speed from examples to lines of JSON and its size, as torch runs it, as an ONNX export, and as one
 with 8-bit weights.
+
+With `--host`, what a GPU leaves to the processor: the model only looks its logits up in a table,
+and the CPU time of every part is the median of the rounds. `--before` loads an older softf1 into
+the same process; both take turns, and must write the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import random
+import sys
 import tempfile
 import time
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizerFast, pipeline
+from transformers.modeling_outputs import TokenClassifierOutput
 
 from losses import machine
 from softf1.data.examples import TaggedSentence
@@ -44,7 +56,8 @@ from softf1.training.predict import predict_lines, read_input, read_labelled, re
 from softf1.training.publish import find_model, load_model, publish_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -60,6 +73,8 @@ TOKENS = (1024, 16384)
 """Padded tokens of a batch of ours: the default on a CPU, and that on a GPU."""
 BATCHES = (1, 8, 32, 64)
 WORDS = 20_000
+PARTS = ("read", "encode", "batches", "decode", "format")
+ALL = "predict_lines"
 
 
 def make_words(count: int) -> list[str]:
@@ -152,6 +167,108 @@ def pack(layer: nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
     weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)  # noqa: SLF001
     multiply = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
     return lambda x: multiply(x, weight, layer.bias, "none", [], "")
+
+
+class LookUp(nn.Module):
+    """A model that costs almost nothing: the logits of an id are the same everywhere."""
+
+    def __init__(self, ids: int, classes: int):
+        super().__init__()
+        drawn = torch.Generator().manual_seed(0)
+        self.table = nn.Parameter(3 * torch.randn(ids, classes, generator=drawn))
+
+    def forward(self, input_ids: Tensor, **_: Tensor) -> TokenClassifierOutput:
+        """Looks up the logits of every id."""
+        return TokenClassifierOutput(logits=self.table[input_ids])
+
+
+@contextmanager
+def other_softf1(source: Path, modules: dict[str, Any]) -> Iterator[None]:
+    """Context in which `softf1` is that of other sources; `modules` has what was imported of it."""
+
+    def take_out() -> dict[str, Any]:
+        return {name: sys.modules.pop(name) for name in [*sys.modules] if name[:6] == "softf1"}
+
+    used = take_out()
+    sys.modules.update(modules)
+    sys.path.insert(0, str(source))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(source))
+        modules.update(take_out())
+        sys.modules.update(used)
+
+
+def time_parts(code: Any, loaded: Any, file: Path, device: str) -> tuple[dict[str, float], bytes]:
+    """Returns the CPU seconds of every part of a prediction and of all in one, and its lines."""
+    model, task, tokenizer = loaded
+    how = {"device": device, "batch_tokens": TOKENS[1]}
+    spent = dict.fromkeys((*PARTS, ALL), 0.0)
+
+    def timed(part: str, call: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        start = time.process_time()
+        made = call(*given, **options)
+        spent[part] += time.process_time() - start
+        return made
+
+    def write(own: Sequence[Any], found: Sequence[Any]) -> list[bytes]:
+        pairs = zip(own, found, strict=True)
+        return [code.format_line(task, one, its, gold=False) for one, its in pairs]
+
+    lines = []
+    chunks = code.cut(code.read_input(task, file, format="plain"), code.CHUNK)
+    while own := timed("read", next, chunks, None):
+        features = timed("encode", task.encode, own, tokenizer)
+        logits = timed("batches", code.predict_logits, model, task, features, tokenizer, **how)
+        found = timed("decode", task.decode, logits, features, own)
+        lines += timed("format", write, own, found)
+    examples = code.read_input(task, file, format="plain")
+    whole = timed(ALL, lambda: b"".join(code.predict_lines(loaded, examples, **how)))
+    if whole != b"".join(lines):
+        raise RuntimeError("the parts wrote other lines than predict_lines")
+    return spent, whole
+
+
+def measure_host(folder: Path, file: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A line for every part of a prediction with a model that does nothing, now and before."""
+    sides: dict[str, Callable[[], AbstractContextManager[None]]] = {"now": nullcontext}
+    if options.before is not None:
+        sides["before"] = partial(other_softf1, options.before, {})
+    spent: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    made = set()
+    for round_ in range(options.rounds + 1):  # the first warms up
+        for name, context in sides.items():
+            with context():
+                code = importlib.import_module("softf1.training.predict")
+                known = code.load_model(folder)
+                nothing = LookUp(len(known.tokenizer.tokenizer), len(known.task.labels))
+                loaded = known._replace(model=nothing.to(options.device))
+                times, lines = time_parts(code, loaded, file, options.device)
+            made.add(lines)
+            spent[name] += [times] if round_ else []
+    if len(made) > 1:
+        raise RuntimeError("wanted the same lines in every round, now and before, got others")
+    each = {
+        name: {part: 1e6 * median(one[part] for one in own) / options.sentences for part in own[0]}
+        for name, own in spent.items()
+    }
+    return [
+        {
+            "code": name,
+            "part": part,
+            "microseconds_per_sentence": round(value, 1),
+            "times_before": round(value / each["before"][part], 2) if "before" in each else "",
+            "device": options.device,
+            "sentences": options.sentences,
+            "rounds": options.rounds,
+            "versions": f"torch {torch.__version__}; transformers {version('transformers')}",
+            "machine": machine(options.device),
+            "date": datetime.now(tz=UTC).date().isoformat(),
+        }
+        for name, own in each.items()
+        for part, value in own.items()
+    ]
 
 
 def compare_exports(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -268,6 +385,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--run", type=Path, help="a run, to compare with its ONNX exports")
     parser.add_argument("--data", type=Path, help="of --run: another file than its test file")
+    parser.add_argument("--host", action="store_true", help="without a model: the host's part")
+    parser.add_argument("--before", type=Path, help="of --host: sources of an older softf1")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
     if options.quick:
@@ -286,9 +405,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         words = make_words(WORDS)
-        model = make_model(folder, words, "tiny" if options.quick else "minilm")
+        small = options.quick or options.host  # whose model is not run
+        model = make_model(folder, words, "tiny" if small else "minilm")
         file = folder / "input.txt"
         file.write_text("\n".join(make_sentences(words, options.sentences, 1)) + "\n", "utf-8")
+        if options.host:
+            lines = measure_host(model, file, options)
+            for line in lines:
+                times = f"  x{line['times_before']} of before" if options.before else ""
+                each = f"{line['microseconds_per_sentence']:7.1f} us a sentence"
+                print(f"{line['code']:7} {line['part']:14} {each}{times}")
+            write_lines(lines, options.output or RESULTS / "predict-host.csv")
+            return
         sides = find_sides(model, file, device=options.device, batches=BATCHES)
         best = measure(sides, sentences=options.sentences, rounds=options.rounds)
     lines = describe(best, options)

@@ -1,6 +1,7 @@
 """The benchmark of prediction runs, and both sides tag every sentence."""
 
 import csv
+import importlib
 import sys
 from pathlib import Path
 
@@ -28,6 +29,46 @@ def test_the_quick_form_writes_a_line_for_every_batch_size(monkeypatch, tmp_path
     assert {row["sentences"] for row in rows} == {"40"}
     assert all(float(row["sentences_per_s"]) > 0 for row in rows)
     assert "times the pipeline at its best" in capsys.readouterr().out
+
+
+def test_the_host_is_timed_part_by_part_beside_other_sources(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(predict, "WORDS", 50)
+    path, source = tmp_path / "host.csv", Path(predict.__file__).parents[1] / "src"
+    loaded = sys.modules["softf1.training.predict"]
+    given = ["--quick", "--host", "--before", str(source), "--output", str(path)]
+    predict.main([*given, "--threads", str(torch.get_num_threads())])
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    parts = [*predict.PARTS, predict.ALL]
+    assert [(row["code"], row["part"]) for row in rows] == [
+        (code, part) for code in ("now", "before") for part in parts
+    ]
+    assert all(float(row["microseconds_per_sentence"]) > 0 for row in rows)
+    assert {row["times_before"] for row in rows if row["code"] == "before"} == {"1.0"}
+    assert "us a sentence" in capsys.readouterr().out
+    assert sys.modules["softf1.training.predict"] is loaded
+
+
+def test_other_sources_are_used_inside_their_context_only(tmp_path):
+    (tmp_path / "softf1").mkdir()
+    (tmp_path / "softf1" / "__init__.py").write_text("older = True\n")
+    used, modules = dict(sys.modules), {}
+    for _ in range(2):
+        with predict.other_softf1(tmp_path, modules):
+            assert importlib.import_module("softf1") is modules.get("softf1", sys.modules["softf1"])
+            assert sys.modules["softf1"].older
+            assert "softf1.tasks" not in sys.modules
+        assert list(modules) == ["softf1"]
+        assert sys.modules == used
+        assert str(tmp_path) not in sys.path
+
+
+def test_sources_that_write_other_lines_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(predict, "WORDS", 50)
+    answers = iter([(dict.fromkeys(predict.PARTS, 1.0), line) for line in (b"a", b"a", b"b")])
+    monkeypatch.setattr(predict, "time_parts", lambda *_: next(answers))
+    with pytest.raises(RuntimeError, match="wanted the same lines in every round"):
+        predict.main(["--host", "--sentences", "3", "--rounds", "2", "--output", str(tmp_path)])
 
 
 def test_packed_weights_give_the_same_product():
