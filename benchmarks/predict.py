@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gc
 import importlib
 import random
 import sys
@@ -74,7 +75,8 @@ TOKENS = (1024, 16384)
 BATCHES = (1, 8, 32, 64)
 WORDS = 20_000
 PARTS = ("read", "encode", "batches", "decode", "format")
-ALL = "predict_lines"
+ALL, COLLECTOR = "predict_lines", "garbage collector"
+"""All parts in one, with threads; and what the collector took of the parts."""
 
 
 def make_words(count: int) -> list[str]:
@@ -200,11 +202,29 @@ def other_softf1(source: Path, modules: dict[str, Any]) -> Iterator[None]:
         sys.modules.update(used)
 
 
+@contextmanager
+def time_collections(spent: dict[str, float]) -> Iterator[None]:
+    """Context that adds the CPU time of garbage collections to `spent`."""
+    started = 0.0
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        nonlocal started
+        if phase == "stop":
+            spent[COLLECTOR] += time.thread_time() - started
+        started = time.thread_time()
+
+    gc.callbacks.append(note)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(note)
+
+
 def time_parts(code: Any, loaded: Any, file: Path, device: str) -> tuple[dict[str, float], bytes]:
     """Returns the CPU seconds of every part of a prediction and of all in one, and its lines."""
     model, task, tokenizer = loaded
     how = {"device": device, "batch_tokens": TOKENS[1]}
-    spent = dict.fromkeys((*PARTS, ALL), 0.0)
+    spent = dict.fromkeys((*PARTS, COLLECTOR, ALL), 0.0)
 
     def timed(part: str, call: Callable[..., Any], *given: Any, **options: Any) -> Any:
         start = time.process_time()
@@ -218,11 +238,12 @@ def time_parts(code: Any, loaded: Any, file: Path, device: str) -> tuple[dict[st
 
     lines = []
     chunks = code.cut(code.read_input(task, file, format="plain"), code.CHUNK)
-    while own := timed("read", next, chunks, None):
-        features = timed("encode", task.encode, own, tokenizer)
-        logits = timed("batches", code.predict_logits, model, task, features, tokenizer, **how)
-        found = timed("decode", task.decode, logits, features, own)
-        lines += timed("format", write, own, found)
+    with time_collections(spent):
+        while own := timed("read", next, chunks, None):
+            features = timed("encode", task.encode, own, tokenizer)
+            logits = timed("batches", code.predict_logits, model, task, features, tokenizer, **how)
+            found = timed("decode", task.decode, logits, features, own)
+            lines += timed("format", write, own, found)
     examples = code.read_input(task, file, format="plain")
     whole = timed(ALL, lambda: b"".join(code.predict_lines(loaded, examples, **how)))
     if whole != b"".join(lines):
@@ -253,12 +274,13 @@ def measure_host(folder: Path, file: Path, options: argparse.Namespace) -> list[
         name: {part: 1e6 * median(one[part] for one in own) / options.sentences for part in own[0]}
         for name, own in spent.items()
     }
+    before = each.get("before", {})
     return [
         {
             "code": name,
             "part": part,
             "microseconds_per_sentence": round(value, 1),
-            "times_before": round(value / each["before"][part], 2) if "before" in each else "",
+            "times_before": round(value / before[part], 2) if before.get(part) else "",
             "device": options.device,
             "sentences": options.sentences,
             "rounds": options.rounds,
@@ -412,9 +434,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.host:
             lines = measure_host(model, file, options)
             for line in lines:
-                times = f"  x{line['times_before']} of before" if options.before else ""
+                times = f"  x{line['times_before']} of before" if line["times_before"] else ""
                 each = f"{line['microseconds_per_sentence']:7.1f} us a sentence"
-                print(f"{line['code']:7} {line['part']:14} {each}{times}")
+                print(f"{line['code']:7} {line['part']:17} {each}{times}")
             write_lines(lines, options.output or RESULTS / "predict-host.csv")
             return
         sides = find_sides(model, file, device=options.device, batches=BATCHES)

@@ -1,6 +1,7 @@
 """The benchmark of prediction runs, and both sides tag every sentence."""
 
 import csv
+import gc
 import importlib
 import sys
 from pathlib import Path
@@ -39,14 +40,25 @@ def test_the_host_is_timed_part_by_part_beside_other_sources(monkeypatch, tmp_pa
     predict.main([*given, "--threads", str(torch.get_num_threads())])
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    parts = [*predict.PARTS, predict.ALL]
+    parts = [*predict.PARTS, predict.COLLECTOR, predict.ALL]
     assert [(row["code"], row["part"]) for row in rows] == [
         (code, part) for code in ("now", "before") for part in parts
     ]
+    rows = [row for row in rows if row["part"] != predict.COLLECTOR]  # which may have had no work
     assert all(float(row["microseconds_per_sentence"]) > 0 for row in rows)
     assert {row["times_before"] for row in rows if row["code"] == "before"} == {"1.0"}
     assert "us a sentence" in capsys.readouterr().out
     assert sys.modules["softf1.training.predict"] is loaded
+
+
+def test_garbage_collections_are_timed():
+    spent = {predict.COLLECTOR: 0.0}
+    with predict.time_collections(spent):
+        gc.collect()
+    assert spent[predict.COLLECTOR] > 0
+    known = dict(spent)
+    gc.collect()
+    assert spent == known
 
 
 def test_other_sources_are_used_inside_their_context_only(tmp_path):
