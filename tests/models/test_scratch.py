@@ -51,8 +51,8 @@ def test_saved_and_loaded_it_gives_the_same(name, tmp_path):
 def test_an_unknown_item_is_not_padding(name):
     tokenizer = make_tokenizer(name, WORDS)
     assert tokenizer.unk_id != tokenizer.pad_id
-    ids, counts = tokenizer.pieces(["Ω"])
-    assert (ids.tolist(), counts.tolist()) == ([tokenizer.unk_id], [1])
+    ids, counts = tokenizer.pieces(["Ω", "Ω"])
+    assert (ids.tolist(), counts.tolist()) == ([tokenizer.unk_id] * 2, [1, 1])
 
 
 def test_a_word_seen_once_stays_unknown_so_that_unknown_is_learned():

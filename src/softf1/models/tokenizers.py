@@ -134,6 +134,7 @@ class FastTokenizer:
         """
         spaced = [self.space + word for word in words] if self.space else words
         groups = [spaced[start : start + GROUP] for start in range(0, len(words), GROUP)]
+        # encode_batch_fast does not say which word an id belongs to.
         encoded = _encode(self.backend.encode_batch, groups, is_pretokenized=True)
         ids, owner = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for number, item in enumerate(encoded):
