@@ -5,9 +5,9 @@ from pathlib import Path
 
 
 def leave_current_folder() -> None:
-    """Takes the current folder off the path of modules, where `-m` puts it and `softf1` does not.
+    """Removes the current folder from `sys.path`, where `python -m` puts it and `softf1` does not.
 
-    Otherwise a file there that is called accelerate.py, say, would be run.
+    Otherwise a user's accelerate.py, say, would be imported instead of the package.
     """
     here = Path.cwd()
     ours = here == Path(__file__).parents[1]  # started from the source itself

@@ -1,8 +1,8 @@
 """Atomic writes: files and folders appear completely or not at all. All of softf1 writes this way.
 
 An unfinished file has a random name that begins with `.softf1-`, is created exclusively, and is
-locked while its process lives. So nobody can place a link in its way, and the next process that
-writes to the folder recognises and removes what a killed process left.
+locked while its process lives. So nobody can place a link under its name in advance, and the next
+process that writes to the folder recognises and removes what a killed process left.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from softf1.errors import InputError
 
 PREFIX, UNFINISHED, REPLACED = ".softf1-", ".tmp", ".old"
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+"""Flag of `os.open` that refuses symbolic links; 0 where the system has none."""
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def load_json(path: Path, what: str = "JSON") -> Any:
 
 
 def read_json(path: Path, what: str = "JSON") -> dict[str, Any]:
-    """The same for a file that must hold an object."""
+    """Reads a JSON file that must hold an object; errors are those of `load_json`."""
     content = load_json(path, what)
     if not isinstance(content, dict):
         raise InputError(f"wanted an object, got {type(content).__name__}", path=path)
@@ -87,7 +88,7 @@ def read_json(path: Path, what: str = "JSON") -> dict[str, Any]:
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted keys.
+    """Flattens nested settings to dotted keys.
 
     >>> flatten({"train": {"lr": 0.1, "betas": [0.9, 0.99]}})
     {'train.lr': 0.1, 'train.betas': [0.9, 0.99]}
@@ -102,7 +103,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """The value with null for what JSON has no number for.
+    """Replaces infinities and NaN, which JSON does not have, by None; tuples become lists.
 
     >>> finite({"null_score": math.inf, "spans": [(0, 1)]})
     {'null_score': None, 'spans': [[0, 1]]}
@@ -116,7 +117,7 @@ def finite(value: Any) -> Any:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Creates a folder to fill that replaces `path` once it is complete and on disk."""
+    """Creates a folder for the caller to fill; it replaces `path` once complete and on disk."""
     make_folder(path.parent)
     restore(path)
     with scratch_folder(path.parent) as made:
@@ -124,7 +125,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         for part in (*made.rglob("*"), made):
             _sync_path(part)
         replaced = _replaced(path)
-        if path.exists():  # no system call replaces a folder with files
+        if path.exists():  # rename does not replace a folder that has files
             path.rename(replaced)
         made.rename(path)
         sync_folder(path.parent)
@@ -243,7 +244,7 @@ def lock_file(number: int, *, wait: bool = False) -> bool | None:
 
 
 def _create(parent: Path) -> tuple[Path, BinaryIO]:
-    """Creates a locked file with a random name; "x" follows no link that is in its way."""
+    """Creates a locked file with a random name; mode "x" does not follow an existing link."""
     while True:  # another process may remove it before it is locked
         made = _random_name(parent)
         file = made.open("xb")

@@ -1,6 +1,6 @@
-"""Checks options against the types that their owner declares; the only validator.
+"""Checks options against the types that their owner declares; softf1 has no other validator.
 
-A section of a recipe, a task, a reader, an encoder and a loss declare options as fields of a
+A recipe section, a task, a reader, an encoder or a loss declares its options as fields of a
 dataclass or as parameters of a function. `option_types` reads the declaration, `convert_value`
 checks one value and `check_options` checks all that a user gave.
 """
@@ -74,7 +74,7 @@ class Range:
 def option_types(owner: Callable[..., Any]) -> dict[str, Any]:
     """Returns the declared type, with its range, of each option of a dataclass or function.
 
-    Names that are imported for type checking only count as Any.
+    An annotation whose name is only imported for type checking counts as Any.
 
     >>> def read(path, *, tag: int | None = -1): ...
     >>> option_types(read)
@@ -135,7 +135,7 @@ def check_fields(section: Any, where: str) -> None:
 
 
 def convert_value(value: Any, hint: Any, *, key: str) -> Any:
-    """Converts a value to the type.
+    """Checks a value against a type and converts it: integers to floats, lists to tuples.
 
     >>> convert_value(1, float, key="train.lr"), convert_value([1, 2], tuple[float, ...], key="x")
     (1.0, (1.0, 2.0))
@@ -268,7 +268,7 @@ def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
 
 
 def _check_size(value: Any, *, key: str) -> None:
-    """Refuses text that UTF-8 and whole numbers that neither a float nor a tensor can hold."""
+    """Refuses text that UTF-8 cannot encode, and integers that do not fit into 64 bits."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -324,6 +324,6 @@ def wrong(key: str, wanted: str, value: Any) -> OptionError:
     """The error about a value that is not what was wanted."""
     try:
         got = repr(value)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
+    except ValueError:  # Python does not print integers of more than 4,300 digits
         got = "a number that is too long to show"
     return OptionError(key, f"wanted {wanted}, got {got}")
