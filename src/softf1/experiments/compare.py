@@ -1,9 +1,9 @@
 """`softf1 compare`: tunes every variant equally on dev, then trains all with the same seeds.
 
-Would cross entropy reach the same score with the same compute? If a variant takes more of it than
-cross entropy, a control trains cross entropy for as long as the slowest variant, by multiplying its
-epochs. The better of the two on dev is the baseline. (The other control, noise instead of an
-adversarial step, is a variant like any other: `search.add_noise`.)
+Would cross entropy reach the same score with the same compute? If a variant takes clearly more
+compute than cross entropy, a control trains cross entropy for as long as the slowest variant, by
+multiplying its epochs. The better of the two on dev is the baseline. (The other control, noise
+instead of an adversarial step, is a variant like any other: `search.add_noise`.)
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def compare(
         folder: The grid folder.
         losses: What to compare with cross entropy: names, or `dsc[decay=paper]` and
             `ce[train.adversarial=0.5]` with options of the loss and keys of the recipe that are
-            fixed for this variant; `ce+tuned` takes the runs of `ce`.
+            fixed for this variant; `ce+tuned` is the runs of `ce` with thresholds tuned on dev.
         seeds: The seeds of every variant.
         execute: Executes the runs.
         tune: How much is tuned on dev: nothing, or 4 or 9 settings per variant, on at most a third
@@ -194,14 +194,15 @@ def make_runs(variant: str, values: Values, grid: Grid, seeds: Sequence[int]) ->
 
 
 DEAR = 1.5
-"""Add the matched-compute control if a variant makes this many times as many passes as ce."""
+"""Add the matched-compute control if a variant runs this many times as many examples through the
+model as ce."""
 
 SLOW = 2.0
 """Add it also if a variant takes this many times as long: its model or its loss may be slower. The
-bound is higher, since seconds depend on what else the machine does."""
+bound is higher, since seconds also depend on what else the machine is doing."""
 
 ALIKE = 0.1
-"""Keep the ratio that was measured before unless it moved by more than this."""
+"""Keep the ratio that was measured before unless it changed by more than this, relatively."""
 
 
 class Spent(NamedTuple):
@@ -214,10 +215,10 @@ class Spent(NamedTuple):
 def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
     """Returns the control for `grid.json`: the slowest variant and its time relative to ce.
 
-    None if no variant is dear, or cross entropy or the seconds are missing. Passes are counted, so
-    the control for more of them does not depend on the load of the machine. On a CPU the seconds
-    are CPU time, since there those of a busy machine say more about the other programs. An earlier
-    ratio is kept, since its runs exist, unless it clearly changed.
+    None if no variant takes much more compute, or if the results of ce or the seconds are missing.
+    Whether a variant makes more passes is counted, so it does not depend on the machine's load.
+    Seconds on a CPU are CPU time: wall time there includes waiting for other programs. An earlier
+    ratio is kept, because its runs exist already, unless it clearly changed.
     """
     spent = {variant: _find_spent(grid, variant) for variant in variants}
     known = {variant: one for variant, one in spent.items() if one}
@@ -236,7 +237,7 @@ def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
 
 
 def _find_spent(grid: Grid, variant: str) -> Spent | None:
-    """The compute of a variant by its fastest run: others may have shared the machine."""
+    """Returns the compute of a variant's fastest run: slower ones may have shared the machine."""
     own = [run.id for run in grid.runs.values() if run.label == variant and not run.trial]
     spent = []
     for result in (grid.results[run] for run in own if run in grid.results):

@@ -94,7 +94,7 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
 
 
 def find_differences(folder: Path) -> dict[str, Difference]:
-    """Differences of every variant of a grid to the baseline."""
+    """Returns the difference of every variant of a grid to the baseline."""
     return Variants(folder, read_json(folder / FILE)).differences()
 
 
@@ -180,7 +180,7 @@ class Variants:
             return "reference"
         pair = (BASELINE, MATCHED) if MATCHED in self.runs else ()
         added = variant in pair or f"{DIRECTION}=random" in variant
-        # The plain runs of a row that was asked for with tuned thresholds only.
+        # A variant that nobody asked for is here only because its `+tuned` row uses its runs.
         return "control" if added or variant not in self.grid["losses"] else "loss"
 
     def differences(self) -> dict[str, Difference]:
@@ -228,12 +228,12 @@ def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> It
     yield from list_caveats(variants.trained(), grid.get("tuning", []))
     about_data = [result["notes"] for result in variants.results if "notes" in result]
     for note in about_data[0] if about_data else ():
-        if all(note in others for others in about_data):  # of all runs, so about the files
+        if all(note in others for others in about_data):  # in every run, so about the data
             yield note
 
 
 def _may_differ(result: Mapping[str, Any]) -> bool:
-    """True where a run of the same recipe and seed may come out otherwise."""
+    """Whether the same recipe and seed may give another score when run again."""
     on_gpu = not str(result.get("device", "cpu")).endswith("cpu")
     return on_gpu and not result.get("recipe", {}).get("train", {}).get("deterministic", False)
 
@@ -246,7 +246,7 @@ def _say_matched(matched: Mapping[str, Any], baseline: str) -> str:
 
 
 def compare_runs(ours: Mapping[int, RunScores], theirs: Mapping[int, RunScores]) -> Difference:
-    """The paired difference over the seeds that both variants have.
+    """Estimates the paired difference over the seeds that both variants have.
 
     Two scores from 0 to 1 differ by 1 at most, so their interval ends there.
     """
@@ -319,7 +319,7 @@ def _macro(labels: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]
 
 
 def describe_labels(variants: Variants) -> dict[str, Any]:
-    """Scores of each label by variant, averaged over seeds, with label frequencies and groups."""
+    """Returns each label's frequency, group, and scores by variant, averaged over seeds."""
     names = sorted(
         {label for runs in variants.runs.values() for r in runs.values() for label in r.labels}
     )
@@ -345,7 +345,7 @@ def describe_labels(variants: Variants) -> dict[str, Any]:
 
 
 def _label_scores(runs: Mapping[int, RunScores], label: str) -> dict[str, float]:
-    """Means over seeds; a label that is missing in a run scores 0 there."""
+    """Returns means over seeds; a label that is missing in a run scores 0 there."""
     scores = [run.labels.get(label, {}) for run in runs.values()]
     return {
         key: _mean(one.get(key, 0.0) for one in scores) or 0.0
@@ -359,7 +359,7 @@ def _support(variants: Variants, label: str) -> int:
 
 
 def _groups(labels: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Mean F1 over head, mid and tail labels."""
+    """Returns the mean F1 of the head, mid and tail labels, by variant."""
     groups = []
     for group in GROUPS:
         own = [one for one in labels if one["group"] == group and one["support_test"]]
@@ -406,7 +406,7 @@ def train_support(
 
 
 def _first_letters(scheme: str | None) -> set[str] | None:
-    """Tag prefixes that only the first token of a span has; None if there are none."""
+    """Returns the tag prefixes that only the first token of a span has; None without any."""
     known = SCHEMES.get(scheme or "")
     if known is None:
         return None

@@ -1,10 +1,9 @@
-"""`softf1 demo`: names in spoken Cantonese, cross entropy and what is tried to beat it.
+"""`softf1 demo`: finds names in spoken Cantonese, by cross entropy and three ways to beat it.
 
-HKCanCor is spoken Cantonese with parts of speech; names are 1.3% of its tokens. It is in the
-package pycantonese, CC BY 4.0 (K. K. Luke and May L. Y. Wong). Its tags nr, ns, nt and nz are
-names; neighbours of one kind are one name. Whole dialogues are put aside for dev and test:
-recordings in parts (FC-005a, FC-005b) stay together, since a name that comes up once in a dialogue
-comes up again.
+HKCanCor is spoken Cantonese with part-of-speech tags; names are 1.3% of its tokens. It is in the
+package pycantonese, CC BY 4.0 (K. K. Luke and May L. Y. Wong). Words tagged nr, ns, nt or nz are
+names; adjacent words with the same tag are one name. Dev and test get whole dialogues, all parts of
+a recording (FC-005a, FC-005b) together: a name that occurs once in a dialogue often occurs again.
 """
 
 from __future__ import annotations
@@ -34,6 +33,8 @@ OF_THE_SET = {
     "loss.exclude": ["O"],
     "loss.squared": True,
 }
+"""Loss options of a soft F1 over all tokens of a batch, without the tag O."""
+
 ROWS: dict[str, dict[str, Any]] = {
     BASELINE: {"loss.name": BASELINE},
     "ce, adversarial": {"loss.name": BASELINE, "train.adversarial_relative": ADVERSARIAL},
@@ -84,7 +85,7 @@ def run_demo(
 
 
 def demo_recipe(folder: Path, **values: Any) -> Recipe:
-    """The recipe: a small BiLSTM from scratch; writes the corpus into the folder."""
+    """Writes the corpus into the folder; returns the recipe of a small BiLSTM from scratch."""
     paths = write_corpus(folder / "data")
     return build_recipe(
         {
@@ -155,7 +156,7 @@ def name_dialogue(file: str) -> str:
 
 
 def split_dialogues(names: list[str]) -> dict[str, list[str]]:
-    """Splits the dialogues into train, dev and test; the same on every machine."""
+    """Splits the dialogues into train, dev and test, in the same way on every machine."""
     order = [names[i] for i in np.random.default_rng(SPLIT_SEED).permutation(len(names))]
     out: dict[str, list[str]] = {}
     for part, share in SHARES.items():

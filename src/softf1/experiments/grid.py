@@ -1,9 +1,9 @@
-"""A grid folder: runs of one recipe with some values changed, each run once.
+"""A grid folder: the runs of one recipe, each with some values changed.
 
-A run is done when its folder has a `result.json` of its recipe, files and versions; that file is
-written last. No other state is needed: after any interruption the same command continues. Files are
-hashed once, when a command starts: a run that read changed files counts as failed, so that no mean
-mixes runs of different data.
+A run is done when its folder has a `result.json` that names the same recipe, files and versions;
+that file is written last. No other state is needed: after any interruption the same command
+continues. Data files are hashed once, when a command starts: a run that read changed files counts
+as failed, so that no mean mixes runs of different data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from softf1.training.run_folder import (
 )
 
 LONGEST = 200
-"""Bytes of a variant in the name of a run; a file system takes names of 255."""
+"""The most bytes that a variant takes in the name of a run; file systems allow 255 for a name."""
 
 TRAIN = "softf1.training.run:CachingTrainer"
 """The function that a worker calls for a run."""
@@ -105,7 +105,7 @@ Execute = Callable[[Sequence[Job]], Iterator[Done]]
 def name_run(variant: str, rest: str) -> str:
     """Makes a name for a run that is valid on every file system.
 
-    A long variant is cut and ends in a hash of all of it.
+    A long variant is cut short and ends in a hash of the whole.
 
     >>> name_run("dsc[decay=paper]", "s0")
     'dsc_decay=paper_-s0'

@@ -69,7 +69,7 @@ class Meter:
         self.count += 1
 
     def advance(self, cost: float, said: str) -> None:
-        """Counts a finished run, prints what is said of it, and estimates the time left."""
+        """Counts a finished run, prints the line `said` about it, and estimates the time left."""
         self.skip(cost)
         self.worked += cost
         said, left = f"[{self.count}/{self.runs}] {said}", "done"

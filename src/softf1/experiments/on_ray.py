@@ -1,7 +1,7 @@
 """Runs on a Ray cluster: an existing one, or one of this machine alone. `pip install softf1[ray]`.
 
 The grid folder must be on a file system that all nodes share, as Ray's own results are. The nodes
-need the same environment; the current folder is theirs too, for data files with relative paths.
+need the same environment. They work in the current folder, so relative paths of data files hold.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Cluster:
     def _get(self, task: Any, job: Job) -> Done:
         try:
             return Done(*self.ray.get(task))
-        except self.ray.exceptions.RayError as error:  # lost more often than it is retried
+        except self.ray.exceptions.RayError as error:  # such as a node lost too often
             first = str(error).strip().partition("\n")[0]
             return Done(job.id, None, f"{type(error).__name__}: {first}")
 
@@ -82,7 +82,7 @@ class Cluster:
 
 
 def added_paths() -> list[str]:
-    """Import folders that are not part of the installation, which the nodes have anyway."""
+    """Returns the folders of `sys.path` outside the installation, which all nodes have anyway."""
     installed = (sys.prefix, sys.base_prefix)
     return [path for path in sys.path if path and not path.startswith(installed)]
 

@@ -48,7 +48,7 @@ class ExampleCounts:
         labels: The labels of each part that has labels.
         positive: The positive label of precision, recall and F1, if there is one.
         lines: The number of predictions behind these N examples.
-        ranked: Scores (N, labels) behind the average precision, and which are right, if any.
+        ranked: Scores (N, labels) for average precision and which are right; None without any.
     """
 
     parts: Mapping[str, NDArray[Any]]
@@ -236,7 +236,7 @@ def calibration_error(lines: Sequence[Line]) -> float | None:
 
 
 def _confidences(line: Line) -> list[tuple[float, bool]]:
-    """Confidences of a line, and whether each prediction was right."""
+    """Returns the confidence of each prediction on a line, and whether it was right."""
     gold, given = line["gold"], line.get("probabilities") or {}
     if "labels" in line:
         return [(share, label in gold) for label, share in given.items()]

@@ -1,4 +1,4 @@
-"""Reference rows without training an encoder: the majority answer, and a bag of words.
+"""Reference rows that train no encoder: the majority answer, and a bag of words.
 
 `majority` gives every example the most frequent answer of the training data. `tfidf` is logistic
 regression over tf-idf of words (characters, where a language writes no spaces), its C chosen on
@@ -43,7 +43,7 @@ LONG = 15
 
 TRAINED = {"tuned", "best", "epochs", "steps", "examples", "loss_options", "warnings", "notes"}
 TRAINED |= {"tokens_per_second", "examples_per_second", "peak_memory", "collapsed"}
-"""Keys of `result.json` that only a training has; the others are copied from a trained run."""
+"""Keys of `result.json` that only trained runs have; the others are copied from such a run."""
 
 
 def list_references(recipe: Recipe) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def fit_reference(run: RunSpec, grid: Grid, beside: RunSpec) -> dict[str, Any]:
 
 
 def untuned(task: Any) -> Any:
-    """The task without the thresholds and biases that were tuned for its model."""
+    """Returns the task without the thresholds and biases that were tuned for its model."""
     none: dict[str, Any] = {"thresholds": (), "biases": (), "bars": {}}
     return replace(task, **{name: value for name, value in none.items() if hasattr(task, name)})
 
@@ -157,7 +157,10 @@ def fit_tfidf(task: Classification, examples: Examples, metric: str) -> Predict:
 
 
 def _fit_weights(train: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
-    """Tf-idf of texts; for pairs, of each text, of shared and of unshared words."""
+    """Fits tf-idf; returns a function from examples to a sparse matrix, one row per example.
+
+    A pair has four blocks of columns: first text, second text, shared words, differing words.
+    """
     from scipy.sparse import hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -77,7 +77,7 @@ class Reproduction:
         seeds: The number of seeds per row.
         execute: Executes runs; None runs nothing and only says what would run.
         overrides: Changes to all recipes.
-        data: The folder that stands for `data/` of the recipes.
+        data: The folder to use instead of the recipes' `data/`.
         keep_models: Keep the models of the runs.
         force: Delete what earlier grids left in the folders, and start again.
         quiet: Show no progress.
@@ -189,7 +189,7 @@ class Reproduction:
 
 
 def loss_values(loss: str | float, recipe: Recipe, *, study: str = "paper") -> dict[str, Any]:
-    """Recipe values for a loss of the paper, or of the study on news.
+    """Returns the recipe values for a loss of the paper, or of the study on news.
 
     A number is Tversky's alpha. The recipe's own loss keeps its options.
     """
@@ -234,7 +234,7 @@ def add_ours(
 def format_lines(
     table: PaperTable, lines: Sequence[TableLine]
 ) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of a table of scores."""
+    """Returns headings and rows of a table of scores."""
     names = " / ".join(table.scores)
     heads = ["dataset", "model", "loss", f"printed: {names}", "ours", "gain over CE", "ours"]
     heads += ["seeds", "encoder", ""]
@@ -277,7 +277,7 @@ def write_lines(folder: Path, table: PaperTable, lines: Sequence[TableLine]) -> 
 
 
 def compare_labels(table: PaperTable, run: Reproduction) -> tuple[list[str], Rows]:
-    """F1 of each label and loss, as printed and ours."""
+    """Returns headings and rows with the F1 of each label and loss: printed, and ours."""
     rest = table.rest
     losses = rest["losses"]
     rows = [[loss, loss] for loss in losses]

@@ -1,7 +1,7 @@
 """The search space of each variant, and successive halving to search it with few full runs.
 
-Every variant has the same budget: learning rate, main option of the loss, epochs. Halving gives
-many settings a short run and the better half a longer one; settings whose dev scores differ
+Every variant gets as many trials, over learning rate, main option of the loss, and epochs. Halving
+gives many settings a short run and the better ones a longer run; settings whose dev scores differ
 by less than a standard error count as equal.
 """
 
@@ -53,7 +53,7 @@ MORE_RATES = {
     "small": (1.0, 2.5, 0.4, 5.0),
     "full": (1.0, 0.6, 1.6, 0.4, 2.5, 0.25, 4.0, 0.16, 6.3),
 }
-"""Factors for a loss without an option to tune, so that it gets as many settings."""
+"""Factors for a loss without an option to tune, so that it gets as many settings as the others."""
 
 SHARES = {"none": (), "small": (1 / 3,), "full": (1 / 3, 1.0)}
 """The length of each round of halving, as a fraction of a full run.
@@ -191,7 +191,8 @@ def default_losses(recipe: Recipe) -> tuple[str, ...]:
 def find_loss(name: str) -> LossFacts:
     """Returns the facts that a loss declares; raises for an unknown loss.
 
-    `auto` chooses its loss and options from the data, so only the learning rate is tuned.
+    `auto` counts as ce: it chooses its loss and options from the data, so only its learning rate is
+    tuned.
     """
     check_loss_name(name)
     return loss_facts(BASELINE if name == AUTO else name)
@@ -255,9 +256,10 @@ def _rate(recipe: Recipe, factor: float) -> Values:
 
 
 def same_start(variant: str, recipe: Recipe) -> Values:
-    """Values with which every loss starts from the same probabilities, over the same steps.
+    """Values that let every loss start from the same probabilities and train the same steps.
 
-    A loss that adds the class prior itself starts with a zero bias; otherwise it would count twice.
+    No run stops early. A loss that adds the class prior to the logits itself starts with a zero
+    bias; otherwise the prior would count twice.
     """
     values: Values = {"train.patience": 0}
     if find_loss(split_variant(variant)[0]).adds_prior and recipe.train.head_bias == "prior":
@@ -268,7 +270,7 @@ def same_start(variant: str, recipe: Recipe) -> Values:
 def stretch(recipe: Recipe, share: float) -> Values:
     """Values for a run over a share of the steps, with a learning rate scaled to its length.
 
-    The best learning rate falls with the square root of the number of steps, as in the theory of
+    The best learning rate falls with the square root of the number of steps, as theory predicts for
     stochastic gradients. Unscaled, short runs would favour rates that are too high for a full run,
     most of all for losses that learn slowly (benchmarks/short_runs.py). A run that is longer than
     the recipe's keeps its rate: it tests more epochs of the same training.
@@ -295,7 +297,7 @@ def halve(
     *,
     keep: int = 2,
 ) -> dict[Key, Setting]:
-    """Finds the best setting of several searches by successive halving, in the same rounds.
+    """Finds the best setting of each search by successive halving; all searches share the rounds.
 
     The earlier one wins a tie, so put the default setting first.
 
@@ -304,7 +306,7 @@ def halve(
         shares: The length of each round, as a fraction of a full run.
         measure: Returns the scores of trials `(key, setting, share)`, None for a failed trial; may
             run them in parallel.
-        keep: One in this many settings reaches the next round; of the last round, the best.
+        keep: One in this many settings reaches the next round; the last round keeps the best one.
     """
     left = {key: list(own) for key, own in settings.items()}
     for number, share in enumerate(shares, 1):
@@ -326,7 +328,7 @@ def rank_score(score: float | None) -> float:
 
 
 def list_trials(settings: int, shares: Sequence[float], *, keep: int = 2) -> list[float]:
-    """The length of each trial of a search, as a fraction of a full run.
+    """Lists the length of each trial of a search, as a fraction of a full run.
 
     >>> list_trials(4, [0.1, 0.3])
     [0.1, 0.1, 0.1, 0.1, 0.3, 0.3]
@@ -339,7 +341,7 @@ def list_trials(settings: int, shares: Sequence[float], *, keep: int = 2) -> lis
 
 
 def list_costs(settings: Mapping[str, Sequence[Values]], level: Level) -> list[float]:
-    """The length of every run of `choose_settings`, as a fraction of a full run."""
+    """Lists the length of every run of `choose_settings`, as a fraction of a full run."""
     costs: list[float] = []
     for variant, own in settings.items():
         costs += list_trials(len(own), SHARES[level], keep=KEEP[level])
@@ -376,16 +378,16 @@ def read_trial(folder: Path, result: dict[str, Any] | None) -> Trial:
         path = folder / "predictions.dev.jsonl"
         counted = count_run(task, path, metric=metric, score=score)
         return Trial(score, counted.pseudo_values(metric))
-    except InputError:  # a score without them, or files that somebody removed: chosen by score
+    except InputError:  # no pseudo-values for this score, or files are gone
         return Trial(score)
 
 
 def raise_equals(trials: Sequence[Trial]) -> list[float | None]:
-    """Raises scores within one standard error of the best to the best.
+    """Raises scores within one standard error of the best to the best, so that they tie with it.
 
     The earlier one wins a tie, so another setting replaces the default only if it is better by more
-    than the error of dev. The best of four on a few hundred examples is often luck, and a learning
-    rate that leads by luck after a third of the steps costs points in the end.
+    than the standard error on dev. The best of four on a few hundred examples is often luck, and a
+    learning rate that leads by luck after a third of the steps costs points in the end.
 
     >>> raise_equals([Trial(0.80), Trial(0.81), Trial(None)])
     [0.8, 0.81, None]
@@ -428,7 +430,7 @@ def choose_settings(
         return [score for _, some in own for score in raise_equals([trial for _, trial in some])]
 
     def score(trials: list[tuple[str, int, float]]) -> list[float | None]:
-        if trials[0][-1] == SHARES[level][-1]:  # ties with the best are resolved at the end
+        if trials[0][-1] == SHARES[level][-1]:  # only the last round treats near-ties as equal
             return decide(trials)
         return [trial.score for trial in measure(trials)]
 
@@ -444,9 +446,9 @@ def choose_settings(
 
 
 def tune_decisions(variant: str, grid: Grid) -> Values:
-    """Values that tune the decisions of a variant, or not.
+    """Returns the values of `[eval]` that decide whether thresholds are tuned after training.
 
-    Its trials have the same target as its runs: `auto` chooses by the target.
+    The trials of a variant keep the `eval.target` of its runs, because `auto` chooses by it.
     """
     tuned = grid.recipe.eval.tune or variant + TUNED in grid.content["losses"]
     cleared = {"eval.target": None} if grid.recipe.eval.target and not tuned else {}

@@ -11,16 +11,16 @@ of which examples are in the test set. So the variance of the mean difference ha
 
 - `sd_seeds²` is the variance of d_s over the seeds, as measured on this one test set.
 - `sd_examples²` is what is common to all seeds: from the jackknife of the mean difference, which
-  leaves out one example at a time (for F1, a ratio of sums, too), less what it shares with the
-  first part, where it would be counted twice.
+  leaves out one example at a time (this works for F1 too, a ratio of sums), minus what the first
+  part already counts.
 
 In the words of the analysis of variance for S × N crossed effects, with the mean squares of seeds
 A, examples B and the rest E of the jackknife's pseudo-values:
 
     sd_seeds² = max(A, E) / N          sd_examples² = max(B − E, 0) / (S·N)
 
-The interval is `mean ± t · se` with Student's t of Satterthwaite's degrees of freedom. With 5
-seeds that count alone, those are 4; where the examples decide, they are about N.
+The interval is `mean ± t · se` with Student's t and Satterthwaite's degrees of freedom. With 5
+seeds and no variance from examples these are 4; where the examples dominate, they are about N.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 POWER = 0.80
 BLOCK = 1 << 22
-"""How many numbers the jackknife holds in memory: with a thousand labels it works in chunks."""
+"""The most numbers that the jackknife holds in memory at once: larger tables are cut in chunks."""
 
 MOST_SEEDS = 1000
 """The largest number of seeds to consider."""
@@ -80,11 +80,12 @@ class Difference:
 def jackknife(counts: NDArray[Any], score: Callable[[Floats], Floats]) -> Floats:
     """Pseudo-values (N,) of a score over examples: `N·f(all) − (N − 1)·f(all but this one)`.
 
-    Their mean is the score but for its bias, their variance over N the score's own variance.
+    Their mean is the score with its bias removed; their variance divided by N estimates the
+    variance of the score.
 
     Args:
         counts: Counts of each example, (N, …).
-        score: From sums (…, …) to scores, over any leading axes.
+        score: Maps sums over examples to scores; must accept leading axes.
 
     >>> table = np.array([[1.0, 1.0], [0.0, 1.0], [5.0, 1.0]])
     >>> jackknife(table, lambda sums: sums[..., 0] / sums[..., 1])  # of a mean: the values
@@ -102,9 +103,9 @@ def estimate_difference(differences: ArrayLike, pseudo: ArrayLike | None = None)
     """Estimates the mean difference with its interval.
 
     Args:
-        differences: Score less the baseline's, one a seed, (S,).
+        differences: Score minus the baseline's score for each seed, (S,).
         pseudo: Jackknife pseudo-values of those differences, (S, N); without them the interval
-            knows nothing of the test examples.
+            covers the choice of seeds only, not of test examples.
 
     >>> difference = estimate_difference([0.01, 0.02, 0.03])
     >>> f"{difference.mean:.3f} [{difference.low:.3f}, {difference.high:.3f}] p {difference.p:.3f}"
@@ -173,7 +174,7 @@ def correct_holm(p_values: Sequence[float]) -> list[float]:
     """Holm's corrected p-values, which control the chance of any false alarm among them.
 
     The smallest is multiplied by their number, the next by one less, and so on; none gets smaller
-    than one before it. NaN (no test was made) stays NaN and does not count.
+    than the one before it. NaN (no test was made) stays NaN and does not count.
 
     >>> correct_holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]

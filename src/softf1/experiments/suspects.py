@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from softf1.tasks.suspects import Mark, Suspect
 
 FEW = 1000
-"""Up to so many examples, the datasets of all folds are loaded before the first is trained on."""
+"""Up to this many examples, all folds are checked before the first is trained on."""
 
 SCHEMA = 1
 FILE, REVIEW = "suspects.json", "suspects.csv"
 COLUMNS = ("file", "line", "kind", "given", "suggested", "score", "text", "decision")
-"""Of the file to review; `decision` is left empty for the reviewer: keep or fix."""
+"""Columns of the review file; the reviewer fills in `decision`: keep or fix."""
 
 RISKY = ("=", "+", "-", "@", "\t", "\r")
-"""First characters by which a spreadsheet takes a text for a formula."""
+"""First characters that make a spreadsheet read a cell as a formula."""
 
 
 def find_suspects(
@@ -64,7 +64,7 @@ def find_suspects(
         execute: Executes the runs.
         folds: How many models to train; each leaves out the examples of its own fold.
         top: How many suspects to write, the likeliest errors first.
-        force: Start again, whatever folds the folder holds.
+        force: Delete the folds that an earlier command left in the folder, and start again.
         quiet: Show no progress.
 
     Returns:
@@ -85,7 +85,7 @@ def find_suspects(
 
 
 def list_examples(recipe: Recipe) -> list[tuple[str, Any]]:
-    """All examples with their files, in the order in which they are cut into folds.
+    """Returns all examples with their files, in the order in which they are cut into folds.
 
     Raises:
         InputError: A file cannot be read, an example has no label, the task has no labels, there
@@ -108,7 +108,7 @@ def list_examples(recipe: Recipe) -> list[tuple[str, Any]]:
 
 
 def check_folds(recipe: Recipe, examples: dict[str, list[Any]]) -> None:
-    """Loads the datasets of every fold, so that one that cannot be trained on is found now."""
+    """Loads the datasets of every fold, to find one that cannot be trained on before training."""
     folds = recipe.task.folds or 1
     for number in range(folds):
         try:
@@ -146,7 +146,7 @@ def judge_folds(
     """Predicts each fold with the model that was not trained on it; ranks the suspects of all.
 
     Returns:
-        The suspects, likeliest errors first, with the number of their example among all, and how
+        The suspects, likeliest errors first, whose `example` is the index into `examples`; and how
         many examples have labels that the model of their fold does not know.
     """
     fold = find_folds(examples, recipe.task, recipe.task.train)
@@ -195,7 +195,7 @@ def make_content(
 
 
 def find_metric(recipe: Recipe, examples: Sequence[Any]) -> str:
-    """The primary metric for the labels of all examples; a fold may be trained without some."""
+    """Returns the primary metric for all labels: the training data of a fold may lack some."""
     task: Any = make_task(recipe.task.kind, **recipe.task.options)
     labels = {label for example in examples for label in getattr(example, "labels", ())}
     if labels:
@@ -260,7 +260,7 @@ def say_marks(marks: Sequence[dict[str, Any]]) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Words with spaces between them; characters of a script without spaces as they are.
+    """Joins words with spaces, but the characters of a script without spaces directly.
 
     >>> join_words(["Ann", "Lee"]), join_words(["李", "安"])
     ('Ann Lee', '李安')
@@ -270,7 +270,7 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def defuse(cell: str) -> str:
-    """The text with an apostrophe before what a spreadsheet would run as a formula.
+    """Puts an apostrophe before a text that a spreadsheet would run as a formula.
 
     >>> defuse("=1+1"), defuse("PER")
     ("'=1+1", 'PER')

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Rows = list[list[Any]]
 
 LOSSES = "losses"
-"""The key of the file that is not a table: options of the losses."""
+"""The key of `paper.toml` that is not a table: options of the losses."""
 
 CITED = "cited"
 """Marks a figure that the authors cite from another publication."""
@@ -151,7 +151,7 @@ def load_table_recipe(
     *,
     present: bool = False,
 ) -> Recipe:
-    """Loads the recipe of a part, with its files in another folder than `data` if given.
+    """Loads the recipe of a table's part, with changes.
 
     Args:
         name: The recipe.
@@ -225,6 +225,7 @@ def is_printed(figure: Any) -> bool:
 
 
 HEADS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+"""Columns of a rebalanced file: those of Quora Question Pairs."""
 
 
 def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
@@ -255,7 +256,7 @@ def write_rebalanced(recipe: Recipe, variant: Any, path: Path) -> Path:
 def compare_counts(
     table: PaperTable, overrides: Sequence[str], data: Path | None
 ) -> tuple[list[str], Rows]:
-    """Negatives, positives and their ratio: as printed, and of the available training files."""
+    """Compares negatives, positives and their ratio: as printed, and in the training files here."""
     rows: Rows = []
     for dataset, name, *printed in table.rest["rows"]:
         ours: list[Any] = ["", "", ""]
@@ -276,7 +277,7 @@ def compare_counts(
 def weigh_classes(
     table: PaperTable, overrides: Sequence[str], data: Path | None
 ) -> tuple[list[str], Rows]:
-    """Balanced weights: as printed, from the printed counts, and from our data if available."""
+    """Compares printed class weights with ours for the printed counts; adds our own counts."""
     from softf1.losses import class_weights
 
     labels, counts, printed = zip(*table.rest["rows"], strict=True)

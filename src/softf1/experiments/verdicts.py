@@ -61,7 +61,7 @@ def find_verdict(difference: Difference, p_holm: float, *, losses: int, gain: fl
 
 
 def judge_control(difference: Difference) -> str:
-    """The same for a control, which the baseline is compared with."""
+    """Returns the verdict on a control or reference: is it significantly above or below?"""
     if math.isnan(difference.p):
         return "one seed is not enough"
     if difference.p < ALPHA:
@@ -165,7 +165,7 @@ def _signed(share: float) -> str:
 
 
 def _rounded(number: int) -> int:
-    """Rounds to two significant digits; more would suggest false precision."""
+    """Rounds up to two significant digits; more would suggest false precision."""
     unit = int("1" + "0" * max(len(str(number)) - 2, 0))
     return -(-number // unit) * unit
 

@@ -4,8 +4,8 @@ Each process runs this module: it reads jobs as lines of JSON and writes results
 
     python -m softf1.experiments.workers softf1.training.run:CachingTrainer
 
-When its input ends, the process that started it is gone. The worker then exits at once: otherwise
-the same command, started again, would train the same run at the same time.
+When a worker's input ends, the process that started it is gone, and the worker exits at once:
+otherwise the same command, started again, would train the same run at the same time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from softf1.recipe import build_recipe
 Waiting = queue.SimpleQueue[tuple[Job, Future[Done]] | None]
 
 PATIENCE = 20.0
-"""Seconds a worker has to save its checkpoint when it is told to stop."""
+"""Seconds that a worker gets to save its checkpoint after it is told to stop."""
 
 
 class Pool:
@@ -175,9 +175,9 @@ class Worker:
                     stderr=log,
                     env=self.environment,
                     encoding="utf-8",
-                    start_new_session=True,  # Ctrl-C is for the parent, which stops them
+                    start_new_session=True,  # only the parent gets Ctrl-C, and stops the workers
                 )
-        if self.stopped:  # stopped in the meantime
+        if self.stopped:  # by another thread in the meantime
             self.process.terminate()
         return self.process
 
@@ -185,9 +185,9 @@ class Worker:
 def share_machine(
     environment: Any, number: int, count: int, *, devices: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The environment of one of several workers: its share of the cores, and one GPU.
+    """Returns the environment variables of one of several workers: its share of the cores, one GPU.
 
-    `OMP_NUM_THREADS` stays where it is set to less than that share.
+    `OMP_NUM_THREADS` stays if it is set to less than that share.
 
     >>> share_machine({"HOME": "/"}, 2, 3, devices=["0", "1"])["CUDA_VISIBLE_DEVICES"]
     '0'
