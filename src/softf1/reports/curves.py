@@ -1,4 +1,4 @@
-"""Learning curves, precision-recall curves and operating points, in few points.
+"""Learning curves, precision-recall curves and operating points, each reduced to few points.
 
 Learning curves: the score on dev by epoch, the training loss by step. Precision-recall curves: over
 all labels and for each, if predictions have probabilities. Operating points: the curve on dev along
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 POINTS = 120
+"""The most points that a learning curve keeps."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 
 
@@ -74,7 +75,7 @@ def thin(curve: Curve, *, points: int = POINTS) -> Curve:
 
 
 def average(curves: Sequence[Curve]) -> Curve:
-    """The mean of several curves, over the range of x that all share.
+    """Averages several curves over the range of x that all share.
 
     >>> average([Curve(np.array([0.0, 2.0]), np.array([0.0, 2.0])),
     ...          Curve(np.array([0.0, 1.0]), np.array([2.0, 2.0]))])
@@ -99,7 +100,7 @@ Ranked = dict[str, Ranking]
 
 
 def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> Ranking:
-    """Precision at each of `RECALLS` (the best at that recall or above), and average precision.
+    """Computes precision at each of `RECALLS` (the best at that recall or above), and the AP.
 
     >>> at, ap = precision_recall(np.array([0.9, 0.8, 0.1]), np.array([True, False, True]))
     >>> at[[0, 50, 51, 100]].round(3), round(ap, 3)
@@ -118,6 +119,7 @@ def precision_recall(scores: Floats, right: NDArray[np.bool_]) -> Ranking:
 
 ALL = "all labels"
 SHOWN = 12
+"""The most labels that get a curve of their own."""
 
 
 def rank(items: list[Item]) -> Ranked:
@@ -146,7 +148,7 @@ def rank(items: list[Item]) -> Ranked:
 def draw_learning(groups: list[Group], metric: str) -> list[Figure | None]:
     """Draws the scores on dev by epoch, and the training loss by step.
 
-    Thick lines are means. Runs are thin lines, of scores only.
+    Thick lines are means over seeds. Only the plot of scores also has the runs, as thin lines.
     """
     read = [
         (group, [read_learning(run.folder / "metrics.jsonl", metric) for run in group.runs])

@@ -1,6 +1,6 @@
 """Reads the predictions of all runs once, and keeps only what the page shows.
 
-It keeps the examples that changed most between the baseline and the best loss.
+Of the examples, only those that changed most between the baseline and the best loss are kept.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 KEPT = 300
+"""The most changed examples that the page lists."""
 LONGEST = 700
 """How many characters of a text the page shows."""
 
@@ -30,7 +31,7 @@ class Record:
 
     Attributes:
         item: The example.
-        errors: Units missing or too many, summed over the runs.
+        errors: Missing and extra units, summed over the runs.
         votes: How many runs predicted each unit.
         right: The predicted units that were right.
     """
@@ -65,7 +66,7 @@ class Change:
         id: Its id in the data.
         pieces: Its text, split at gold spans: (text, label or "").
         gold: Gold labels of a text.
-        gain: How many errors fewer per run; negative if there are more.
+        gain: How many fewer errors per run; negative if there are more.
         finds: The units that changed.
     """
 
@@ -145,12 +146,12 @@ def _describe(old: Record, new: Record, gain: float, runs: tuple[int, int]) -> C
 
 
 def _as_span(unit: Unit) -> Span:
-    """The span; a label of a text has no words."""
+    """Returns a span as it is, and the label of a text as a span without words."""
     return (0, 0, unit) if isinstance(unit, str) else unit
 
 
 def mark_spans(item: Item) -> tuple[tuple[str, str], ...]:
-    """Splits the text at gold spans, with their labels; nested spans keep the outermost.
+    """Splits the text at gold spans, with their labels; of nested spans only the outermost counts.
 
     >>> from softf1.reports.reading import Item
     >>> gold = frozenset({(0, 1, "PER")})
@@ -179,7 +180,7 @@ def mark_spans(item: Item) -> tuple[tuple[str, str], ...]:
 
 
 def make_changes_table(changes: Changes, names: tuple[str, str]) -> Table:
-    """The changes for CSV, one row per changed unit."""
+    """Makes the table of changes for the CSV download, one row per changed unit."""
     rows = [
         [change.id, change.text, change.gain, *find]
         for change in changes.kept

@@ -29,8 +29,8 @@ _DIGITS = {"score": 2, "points": 2, "share": 1}
 class Column(NamedTuple):
     """A column: its name in CSV, its heading, and how its numbers are written.
 
-    `score` and `share` are fractions shown as hundredths, `points` the same with a sign; a
-    `chance` is never shown as wholly sure; of a `verdict`, what follows a semicolon is folded away.
+    `score` and `share` are fractions shown times 100, `points` the same with a sign. A `chance` is
+    a probability, shown from "< 1" to "> 99". A `verdict` folds away what follows its semicolon.
     """
 
     key: str
@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 
 def columns(*given: str | Column) -> tuple[Column, ...]:
-    """Columns, some of them written as `key` or `key:kind`, with the key as heading.
+    """Makes columns; a string is `key` or `key:kind`, with the key as heading.
 
     >>> columns("loss", "average_precision:score")[1]
     Column(key='average_precision', title='Average precision', kind='score')
@@ -54,7 +54,7 @@ def _column(text: str) -> Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows of raw values; the kind of a column decides how they are shown."""
+    """Rows of raw values; a column's kind decides how they are shown; `marked` rows stand out."""
 
     id: str
     caption: str
@@ -105,7 +105,7 @@ _HIDDEN |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def to_script_json(value: Any) -> str:
-    r"""Dumps JSON that is safe inside a script element, with six digits of a number.
+    r"""Dumps JSON that is safe inside a script element, with numbers rounded to six digits.
 
     >>> print(to_script_json({"label": "</script>", "f1": float("nan")}))
     {"label":"\u003c/script\u003e","f1":null}
@@ -163,10 +163,10 @@ class Figure:
         id: Its name in the page.
         title: What it shows.
         summary: What the plot shows, in words, for screen readers.
-        traces: The data, where there is one view.
-        x: The axis across; fonts, margins and colours are the page's.
-        y: The axis up.
-        more: What else its layout has.
+        traces: The data, if the figure has a single view.
+        x: The x axis; the page adds fonts, margins and colours.
+        y: The y axis.
+        more: Other settings of its Plotly layout.
         table: The numbers behind it.
         height: In pixels.
         views: (name, traces) that a reader can choose between.
@@ -197,7 +197,7 @@ class Figure:
 
 
 def axis(title: str, **options: Any) -> dict[str, Any]:
-    """An axis with its title."""
+    """Makes an axis with a title."""
     return {"title": {"text": title}, **options}
 
 
@@ -210,15 +210,15 @@ def scatter(
     hover: str = "",
     **more: Any,
 ) -> Trace:
-    """A trace of points or lines.
+    """Makes a trace of points or lines.
 
     Args:
         mode: What Plotly draws, such as `markers`.
-        x: Places across.
-        y: Places up.
+        x: The x values.
+        y: The y values.
         legend: Settings of its entry in the legend.
-        hover: What a point says; after it comes the name of the trace, if it has one.
-        more: Other settings.
+        hover: The hover text of a point; the name of the trace follows, if it has one.
+        more: Other settings of the trace.
     """
     trace = {"type": "scatter", "mode": mode, **(legend or {}), "x": x, "y": y, **more}
     if not hover:
@@ -228,7 +228,7 @@ def scatter(
 
 
 def percent(fractions: Iterable[float | None]) -> list[float | None]:
-    """Fractions times 100; None stays None.
+    """Multiplies fractions by 100; None stays None.
 
     >>> percent([0.5, None])
     [50.0, None]
@@ -237,7 +237,7 @@ def percent(fractions: Iterable[float | None]) -> list[float | None]:
 
 
 def rows_of(names: list[str], *, limit: int = 32) -> dict[str, Any]:
-    """An axis with a row per name; rows are numbers, so equal shortened names stay separate."""
+    """Makes an axis with a row per name, numbered so that equal shortened names stay separate."""
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),

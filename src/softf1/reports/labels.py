@@ -263,6 +263,7 @@ def _summary(labels: list[Label], groups: list[Group], part: str) -> str:
 
 Pairs = dict[Pair, float]
 MANY = 30
+"""The most labels in a heat map of confusions."""
 
 
 def label_order(pairs: Mapping[Pair, float], *, limit: int = MANY) -> list[str]:
@@ -277,7 +278,7 @@ def label_order(pairs: Mapping[Pair, float], *, limit: int = MANY) -> list[str]:
 
 
 def confusion_shares(pairs: Mapping[Pair, float], labels: list[str]) -> list[list[float | None]]:
-    """The share of each predicted label, by gold label; None without gold items.
+    """Computes the share of each predicted label, by gold label; None without gold items.
 
     >>> confusion_shares({("A", "A"): 3.0, ("A", "B"): 1.0}, ["A", "B"])
     [[0.75, 0.25], [None, None]]
@@ -295,10 +296,11 @@ def confusion_shares(pairs: Mapping[Pair, float], labels: list[str]) -> list[lis
 
 
 LISTED = 2000
+"""The most rows in the table of confusions."""
 
 
 def draw_confusion(pairs: dict[str, Pairs], first: str, *, side: str, unit: str) -> Figure | None:
-    """Draws one heat map per loss, of which the reader chooses one.
+    """Draws one heat map per loss; the reader chooses which to see.
 
     Args:
         pairs: Loss → counts of (gold, predicted), means over its runs.

@@ -23,7 +23,7 @@ class Fact(NamedTuple):
 
 
 def say_verdict(study: Study, groups: list[Group]) -> str:
-    """The verdict of the grid; for plain runs, what can be said without statistics."""
+    """Returns the verdict of the grid; for plain runs, which has the highest mean."""
     verdict = study.comparison.get("verdict")
     if verdict:
         return str(verdict)
@@ -193,7 +193,7 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
 
 
 def _tells(study: Study, groups: list[Group], key: str) -> bool:
-    """Whether a column adds information: with one label per text, precision and recall do not."""
+    """Whether a column says more than the score: precision does not, with one label per text."""
     pairs = [(_value(study, group, key), _value(study, group, "mean")) for group in groups]
     return any(own is not None and own != score for own, score in pairs)
 
@@ -234,7 +234,7 @@ _SECONDS = ("total", "train", "evaluate")
 
 
 def make_settings(study: Study) -> Table:
-    """The table of settings: the value of each, or how many values the runs have."""
+    """Makes the table of settings: the value of each, or all values where runs differ."""
     recipes = [flatten(section(run.result, "recipe")) for run in study.trained]
     keys = dict.fromkeys(key for recipe in recipes for key in recipe)
     return Table(

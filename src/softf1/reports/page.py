@@ -1,6 +1,6 @@
 """Renders the page: one HTML file with its style, its scripts and its data inside.
 
-It has sections with figures and text; a section that cannot be shown says why.
+It has sections with figures and text. A section that has nothing to show says why, or is left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PageSection:
         text: How to read it.
         figures: Its plots.
         tables: Tables below the plots.
-        missing: Why there are no plots, if so; without a reason, the page leaves it out.
+        missing: What to say if there are no plots; if empty, the page then leaves the section out.
     """
 
     id: str

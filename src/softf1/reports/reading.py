@@ -1,4 +1,4 @@
-"""Reads the files that runs leave: JSON, and predictions of all tasks as items of one form.
+"""Reads the files of runs: JSON, and the predictions of every task as items of one form.
 
 An item has gold and predicted units. A unit is right or wrong on its own: a span
 `(start, end, label)` of a tagged sentence, a label of a text, the answer to a question. The keys of
@@ -56,7 +56,7 @@ def read_lines(path: Path, *, unfinished: bool = False) -> Iterator[dict[str, An
 
 
 def need(value: Mapping[str, Any], key: str, kind: type, path: Path) -> Any:
-    """The value under a key, which must be there and of that kind."""
+    """Returns the value under a key; raises if it is missing or not of that type."""
     content = value.get(key)
     if not isinstance(content, kind) or isinstance(content, bool):
         got = "nothing" if content is None else type(content).__name__
@@ -98,7 +98,7 @@ def items_of(value: Any) -> list[Any]:
 
 
 def objects_of(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; what is no object is left out."""
+    """Returns the objects (dicts) of a list; leaves out everything else."""
     return [item for item in items_of(value) if isinstance(item, dict)]
 
 
@@ -212,7 +212,7 @@ def _normal(answer: Any) -> str:
 
 
 def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Merges consecutive lines that ask several queries of one sentence."""
+    """Merges consecutive lines about the same sentence (BERT-MRC has one query per label)."""
     held: dict[str, Any] | None = None
     for line in lines:
         if "spans" not in line or "words" not in line:
@@ -231,7 +231,7 @@ def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _labelled(spans: list[Any], label: str) -> list[Span]:
-    """Spans of the label that was asked for, or each with its own."""
+    """Returns spans with their own labels, or with the one label that the line asks for."""
     out = [(int(start), int(end), str(*own) if own else label) for start, end, *own in spans]
     for start, end, _ in out:
         if not 0 <= start < end:

@@ -142,7 +142,7 @@ def _read_grid(folder: Path) -> Study:
 
 
 def _check_comparison(comparison: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The comparison, after checking that its rows and labels are lists of objects."""
+    """Checks that the rows and labels of a comparison are objects; returns the comparison."""
     for key in ("rows", "labels"):
         for one in items_of(comparison.get(key)):
             if not isinstance(one, dict):
@@ -152,7 +152,7 @@ def _check_comparison(comparison: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _read_run(folder: Path, cell: dict[str, Any] | None = None) -> Run:
-    """Reads a finished run; of a grid, with its cell of grid.json."""
+    """Reads a finished run; `cell` is its entry in grid.json, if it belongs to a grid."""
     path = folder / "result.json"
     result = read_object(path)
     need(result, "scores", dict, path)

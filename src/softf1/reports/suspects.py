@@ -16,7 +16,7 @@ from softf1.reports.page import EXTRA, fill
 FILE, PAGE = "suspects.json", "suspects.html"
 NOTHING = "nothing"
 OTHER_FORM = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
-"""What a file of another form leads to."""
+"""Errors that reading a file of another form raises."""
 LONGEST = 600
 """How many characters of each piece of a text the page shows."""
 
