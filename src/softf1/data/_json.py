@@ -101,8 +101,8 @@ class Document:
     def line_of(self, steps: tuple[Step, ...]) -> int:
         """Finds the line of a value by scanning the text again.
 
-        So the parser need not keep positions, and texts of one line are not scanned. Each object or
-        list on the way is scanned once, and each line is counted once where values are in order.
+        The parser keeps no positions for this, and a text of one line needs no scan. Each object or
+        list on the way is scanned once; lines are counted once if values are asked for in order.
         """
         if self.one_line:
             return self.line
@@ -173,7 +173,7 @@ class Node:
         return RecordError(reason, f"{message}{where}", path=self.document.path, line=self.line)
 
     def fields(self) -> dict[str, object]:
-        """This value as a dict; raises if it is none."""
+        """This value as a dict; raises if it is not an object."""
         if not isinstance(self.value, dict):
             raise self.error("wrong type", f"wanted an object, got {_show(self.value)}")
         return self.value
@@ -196,8 +196,8 @@ def stream(
         path: The file.
         problems: Bounds on what is read.
         key: The key; None if the file is a list.
-        rows: A key by which an object is known as an element itself. If it is given, the file may
-            also be a plain list, or have one object after another (JSON lines).
+        rows: A key that marks an object as an element itself. If it is given, the file may also be
+            a plain list, or have one object after another (JSON lines).
     """
     window = _Window(path, problems)
     if not window.peek():
@@ -346,7 +346,7 @@ def _show(value: object) -> str:
 
 
 def _find_members(text: str, place: int) -> dict[Step, int]:
-    """The positions of all values in the object or list at `place`, by key or index."""
+    """Returns the positions of all values in the object or list at `place`, by key or index."""
     members: dict[Step, int] = {}
     keyed, place = text[place] == "{", _skip(text, place + 1)
     while text[place] not in "}]":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _WIDE_BOMS = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # starts like that of UTF-16
+    codecs.BOM_UTF32_LE: "UTF-32",  # first: it starts with the BOM of UTF-16
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",

@@ -1,7 +1,7 @@
 """Small edits that keep the meaning of a text: synonyms, or lighter edits if there are none.
 
 Numbers, names and negations are never touched, since they decide whether two texts mean the same.
-Everything is drawn from the generator that is passed in.
+All randomness comes from the generator that the caller passes in.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def embedding_synonyms(
 ) -> Synonyms:
     """Nearest neighbours among the whole words of an encoder's input embeddings.
 
-    Neighbours are used in the same contexts, which antonyms are too: look at a sample of the rows
-    before trusting it, and prefer a thesaurus where there is one.
+    Neighbours occur in the same contexts, but so do antonyms: look at a sample of the edited rows
+    before you trust them, and prefer a thesaurus where there is one.
 
     Args:
         vocabulary: The token of each row of `matrix`; pieces of words (`##ing`) are left out.
         matrix: The embeddings, (tokens, width).
-        neighbours: At most so many for a word.
-        threshold: The least cosine.
+        neighbours: The most synonyms of a word.
+        threshold: The least cosine similarity of a synonym.
 
     >>> find = embedding_synonyms(["quick", "fast", "tree"], [[1.0, 0.1], [1.0, 0.2], [0.0, 1.0]])
     >>> find("quick"), find("tree"), find("unknown")
@@ -93,8 +93,8 @@ def embedding_synonyms(
 def edit(text: str, random: Random, synonyms: Synonyms | None = None) -> str | None:
     """Returns the text with one word changed, or None if no word may be changed.
 
-    A synonym is tried first. Without one the edit is light: a stop word is dropped, or two
-    neighbours of which one is a stop word change places.
+    A synonym is tried first. Without one the edit is light: a stop word is dropped or swapped with
+    the word before it.
 
     >>> from random import Random
     >>> edit("How do I learn to swim?", Random(0), lambda word: {"learn": ["study"]}.get(word, []))

@@ -1,7 +1,7 @@
 """Chinese, one character and its tag per line, a blank line between sentences.
 
-The characters are read as they stand: a line may hold a space or a full-width space as its
-character, which a split at white space would lose.
+Characters are read literally: the character of a line may be a space or a full-width space, which a
+split at white space would lose.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Columns: one word per line, a blank line between sentences (CoNLL-2003, WSJ, OntoNotes).
 
 A sentence whose lines all have the same number of cells is split by one `str.split`, in half the
-time of a look at each line; only others get that look, to divide them at lines of white space or to
-name the line that is wrong.
+time of splitting line by line. Only other sentences are split by line, to divide them at lines of
+white space or to name the line that is wrong.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Columns:
         return line.split(self.separator)
 
     def split_rows(self, rows: list[str], line: int) -> list[list[str]]:
-        """Splits lines; raises if one has not `width` cells, or if its word or tag is empty."""
+        """Splits lines; raises if one does not have `width` cells, or has an empty word or tag."""
         table = [self.split_line(row) for row in rows]
         for number, cells in enumerate(table, line):
             ragged = len(cells) != self.width
@@ -88,7 +88,7 @@ def iterate(
     brackets: bool = False,
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
-    """Reads sentences from columns; `-DOCSTART-` lines are no words.
+    """Reads sentences from columns; skips `-DOCSTART-` lines.
 
     Args:
         path: The file.
@@ -97,7 +97,7 @@ def iterate(
         separator: What stands between cells; None takes tabs if the first line has one, else runs
             of spaces. Other white space, such as the Chinese full-width space, is text.
         comment: Lines between sentences that start with this are left out. There is no default,
-            because "#" begins many a tweet.
+            because many tweets start with "#".
         brackets: The tag column has the brackets of CoNLL-2012, such as `(ORG*`, `*`, `*)`; the
             tags become BIO. Lines may then have another number of cells in each sentence.
         problems: Decides about bad sentences; None raises at the first.
@@ -137,7 +137,7 @@ def look_at(
 def read_block(
     block: str, path: Path | str, line: int, layout: Columns, problems: Problems
 ) -> Iterator[TaggedSentence]:
-    """Yields the sentence of a block, or several if blank-looking lines divide it."""
+    """Yields the sentence of a block, or several if lines of white space divide it."""
     cells = layout.split_block(block)
     if cells is not None:
         stride = layout.width + 1

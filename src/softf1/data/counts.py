@@ -1,17 +1,17 @@
 """Counts negatives and positives, by task.
 
-- tagging: words; O is negative, every other tag positive. Of plain labels (parts of speech) the
+- tagging: words; O is negative, every other tag positive. Among plain labels (parts of speech) the
   most frequent is negative and the others are positive: a stray O among them is a label too.
 - spans: words; those in no span are negative. A word in spans of two labels is one positive, and
   counts for both labels.
-- qa: the first and the last word of the answer are positive, two positions an answer even where
-  they are one word, as the paper counts; the other words of the context are negative, once for
-  each question. Of several alternative answers the first counts, as in training; of an answer of
-  several spans all do. Words are divided by white space, Chinese ones are characters.
+- qa: the first and the last word of the answer are positive, two positions per answer even if they
+  are one word, as the paper counts; the other words of the context are negative, once for each
+  question. Of several alternative answers the first counts, as in training; of an answer with
+  several spans all do. Words are separated by white space; a Chinese character is a word.
 - mrc_ner: the same over the words of every query, for every span.
 - pairs, classification: rows. Of two labels the positive one is 1, true, yes or the like; without
   such a name it is the rarer one. Of more labels the most frequent is negative.
-- several labels a text: every row with every label; those that a row has are positive.
+- several labels per text: every combination of row and label; the labels of a row are positive.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ YES = frozenset({"1", "true", "yes", "y", "pos", "positive", "duplicate", "parap
 """Names of the positive one of two labels, ignoring case."""
 NO_ANSWER = "no answer"
 MOST_LABELS = 1_000_000
-"""With more distinct labels than this, the column holds no labels."""
+"""With more distinct labels than this, it is probably not the column of labels."""
 
 _IDEOGRAPH = "\u3400-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{_IDEOGRAPH}]|[^\s{_IDEOGRAPH}]+")
@@ -166,7 +166,7 @@ class _Tags(Tally):
         tags: Counter[str] = Counter()
         for (tag, _), number in self.pairs.items():
             tags[tag] += number
-        tags[OUTSIDE] -= self.sentences  # the O that `add` puts before each sentence
+        tags[OUTSIDE] -= self.sentences  # the O that `count` puts before each sentence
         tags = +tags
         if not tags:
             raise InputError("wanted tags to count, got words alone", path=self.path)
@@ -190,7 +190,7 @@ class _Tags(Tally):
 
 
 class _Spans(Tally):
-    """Words by the labels of all spans that they are in, so that a word may count for several."""
+    """Counts words by the labels of all spans that cover them: a word may count for several."""
 
     kind = SpanSentence
     words = spans = nested = 0
@@ -237,12 +237,12 @@ class _Questions(Tally):
 
 
 def _count_edges(context: str, spans: Sequence[tuple[int, int]]) -> int:
-    """How many words hold the first or the last character of a span.
+    """Counts the words that hold the first or the last character of a span.
 
     >>> _count_edges("by Ida Roth", [(3, 11)]), _count_edges("by Ida Roth", [(3, 6)])
     (2, 1)
     """
-    if len(spans) == 1 and context.isascii():  # nearly always, and ten times as fast
+    if len(spans) == 1 and context.isascii():  # the usual case, ten times as fast
         ((start, end),) = spans
         first, last = not context[start].isspace(), not context[end - 1].isspace()
         return first + last - (first and last and len(context[start:end].split()) == 1)
@@ -324,7 +324,7 @@ class _Pairs(_Texts):
 
 
 def count_words(example: Example) -> int:
-    """Returns how many words an example has, all its texts together; Chinese ones are characters.
+    """Returns how many words an example has in all its texts; a Chinese character is a word.
 
     >>> count_words(TextExample("a fine day", ("good",), line=1))
     3

@@ -165,7 +165,7 @@ def _json(start: str) -> Detected | None:
 
 
 def _list_objects(start: str) -> Iterator[object]:
-    """The first objects, as many as are whole."""
+    """Yields the first objects that are complete."""
     at = 0
     with suppress(ValueError, RecursionError):  # no more objects, or one that is cut off
         for _ in range(_ROWS):
@@ -311,7 +311,7 @@ def _lines(start: str) -> Detected | None:
     few = min(_FEW_LABELS, len(rows) // 2)
     if not complete or len(labels) > few:
         return None
-    for mark in ",;":  # a table whose texts begin with few words
+    for mark in ",;":  # a CSV whose texts start with the same few words
         if all(mark in row for row in rows) and len({row.split(mark)[-1] for row in rows}) <= few:
             return None
     shown = ", ".join(sorted(labels)[:5])

@@ -69,7 +69,7 @@ class PairExample:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The label, as a text has it."""
+        """The label as a tuple, like the labels of a text."""
         return () if self.label is None else (self.label,)
 
 

@@ -24,7 +24,7 @@ LAYOUTS = {
 def iterate(
     path: Path | str, *, layout: Literal["mrpc", "qqp"] = "mrpc", problems: Problems | None = None
 ) -> Iterator[TextExample | PairExample]:
-    """Reads the pairs of train, dev and test files; the tests of GLUE have no labels.
+    """Reads the pairs of train, dev and test files; GLUE's test files have no labels.
 
     Args:
         path: The file.

@@ -17,7 +17,7 @@ ENGLISH = frozenset(
     or our she that the their they this to was we were what when where which who will with you
     your""".split()  # noqa: SIM905 - a list of so many words is hard to read
 )
-"""Words that make up a good part of any English text; of other languages, next to nothing."""
+"""Words that are a good part of any English text, and next to nothing of other languages."""
 
 _WORD = re.compile(r"[^\W\d_]+")
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")

@@ -63,12 +63,12 @@ def from_tagged(
     path: Path | str | None = None,
     problems: Problems | None = None,
 ) -> Iterator[MrcExample]:
-    """Asks every query of every sentence: any tagged file becomes BERT-MRC items.
+    """Makes BERT-MRC items from tagged sentences: one per sentence and query.
 
     Args:
         sentences: With tags of a scheme or with spans, as a reader yields them.
         queries: The query of each label; a label of the file that has none is an error.
-        scheme: The scheme of the tags; None finds it, which takes all sentences into memory.
+        scheme: The scheme of the tags; None detects it, which needs all sentences in memory.
         repair: Whether invalid tags are repaired, as in `tags.convert`.
         path: The file, for errors.
         problems: Decides about invalid sentences; None raises at the first.
@@ -89,7 +89,7 @@ def find_spans(
     path: Path | str | None,
     problems: Problems | None,
 ) -> Iterator[tuple[TaggedSentence, Sequence[LabelledSpan]]]:
-    """Each sentence with its spans: those of a file of spans, or those that tags make up."""
+    """Yields each sentence with its spans, which the file has or which are decoded from tags."""
     if scheme is None:
         sentences = list(sentences)
         if any(isinstance(sentence, SpanSentence) for sentence in sentences):
@@ -113,7 +113,7 @@ def find_spans(
 
 
 def ask(sentences: Iterable[TaggedSentence], queries: Mapping[str, str]) -> Iterator[MrcExample]:
-    """Asks every query of every sentence without using tags: for text to predict on."""
+    """Makes an item per sentence and query without using tags: for text to predict on."""
     for index, sentence in enumerate(sentences):
         yield from _ask(index, sentence, (), queries)
 
@@ -147,7 +147,7 @@ def _read_item(node: Node, default_id: str) -> MrcExample:
 
 
 def _spans(node: Node) -> tuple[Span, ...]:
-    """The spans with exclusive ends; without span_position the n-th start goes to the n-th end."""
+    """Reads spans, with exclusive ends; without span_position, the n-th start has the n-th end."""
     starts, ends = node.numbers("start_position"), node.numbers("end_position")
     if node.find("span_position", list) is None:
         if len(starts) != len(ends):

@@ -1,4 +1,4 @@
-"""Problems while reading: the first error stops, or bad records are skipped and counted."""
+"""Problems while reading: the first error stops it, or bad records are skipped and counted."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Problems:
         changes: Repaired records by what was done.
         first: The first few messages of each reason.
         notes: Remarks, each once.
-        unique: Whether an id that comes twice is a bad record; to know it, readers remember all.
-        most_ids: How many ids are remembered to find one that comes twice; None is all.
-        max_line: Bytes of a line at most, of a sentence in columns, and of a value in JSON.
+        unique: Whether a repeated id is a bad record; readers then keep all ids in memory.
+        most_ids: How many ids are kept to find repeated ones; None keeps all.
+        max_line: The most bytes of a line, of a sentence in columns, or of a value in JSON.
         max_unpacked: Bytes that a gzip file may unpack to.
         encoding_errors: In formats of lines, "replace" keeps lines that are not UTF-8, with U+FFFD
             in them, and counts them as changes.
@@ -101,7 +101,7 @@ class Problems:
     ) -> Iterator[Made]:
         """Yields what `read` makes of each record and its line; None is left out.
 
-        A record for which it raises a `RecordError` is a problem at this line of the file.
+        If `read` raises a `RecordError`, the record is bad, and the error names its line.
         """
         for line, record in records:
             try:
@@ -141,7 +141,7 @@ class Problems:
     def remember(
         self, ids: set[str], name: str, error: Callable[[str, str], RecordError] = RecordError
     ) -> None:
-        """Remembers an id, up to a maximum number of ids; raises if it comes twice."""
+        """Remembers an id, up to `most_ids` of them; raises if it was seen before."""
         if name in ids:
             raise error("duplicate id", f"wanted a new id, got {name!r} again")
         if self.most_ids is not None and len(ids) >= self.most_ids:

@@ -7,13 +7,13 @@
 | -negative | negatives are removed at random | 50% |
 | +both | both are added | 50%, at the size of +negative |
 
-The paper says that the three with a + end at one size. From its 37% of positives that is not
-possible together with these shares, so `size` is an option: with it and no `share`, the share of
+The paper says that the three variants with a + have the same size. Starting from its 37% positives,
+that contradicts these shares, so `size` is an option: if it is given without `share`, the share of
 +positive and +negative follows from the size.
 
-Added rows are edited copies of training rows (`augment.edit`) with the label of their source. Only
-training rows go in, so nothing of dev or test comes out but by chance, which `held_out` prevents
-and `check_leak` finds, in rows that were there before as well.
+Added rows are edited copies of training rows (`augment.edit`) with the label of their source. An
+edited row can equal one of dev or test only by chance: `held_out` prevents that, and `check_leak`
+finds such rows, including those that were in the training data before.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 Variant = Literal["+positive", "+negative", "-negative", "+both"]
 SHARES: dict[str, float] = {"+positive": 0.5, "+negative": 0.21, "-negative": 0.5, "+both": 0.5}
 _TRIES = 20
-"""Edits tried for each row wanted, before the texts count as too short."""
+"""How many edits are tried per wanted row before the texts count as too short."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """How many rows of each label there shall be."""
+    """The number of positive and negative rows to end up with."""
 
     positives: int
     negatives: int
@@ -52,7 +52,7 @@ def plan(
     share: float | None = None,
     size: int | None = None,
 ) -> RowCounts:
-    """The counts that a variant leads to.
+    """Computes the number of rows that a variant leads to.
 
     >>> plan("+positive", 37, 63), plan("-negative", 37, 63)
     (RowCounts(positives=63, negatives=63), RowCounts(positives=37, negatives=37))

@@ -124,8 +124,7 @@ def open_corpus(
 ) -> tuple[str, str, Iterator[Example]]:
     """Chooses format, task and options before reading; adds a note about what was detected.
 
-    Returns:
-        The format, the task and the examples; takes the arguments of `read`.
+    Takes the arguments of `read`. Returns the format, the task and the examples.
     """
     name = format
     if (encoding := options.pop("encoding", None)) is not None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WORDS = ("words", "tokens", "tokenized_text")
 TEXT = ("text", "sentence")
 SPANS = ("entities", "spans", "ner", "label", "labels")
-"""Keys under which words, a text and spans are found."""
+"""Keys under which objects have words, a text and spans."""
 LABEL = ("label", "type")
 INCLUSIVE = "ner"
 """The key of GLiNER's files, whose spans end at their last word."""
@@ -44,13 +44,13 @@ def iterate(
     inclusive: bool | None = None,
     problems: Problems | None = None,
 ) -> Iterator[TaggedSentence]:
-    """Reads sentences with their spans; one that has no key of spans has no labels.
+    """Reads sentences with their spans; one without a key of `SPANS` is unlabelled.
 
     Args:
         path: The file.
         kind: "jsonl" (one object per line) or "json" (a list of objects).
-        inclusive: Whether the end of a span is its last word (or character), not the one behind
-            it. None says so for spans under "ner", as GLiNER's files have them.
+        inclusive: Whether the end of a span is its last word (or character), not the one after it.
+            None means true for spans under "ner", as in GLiNER's files, and false for others.
         problems: Decides about bad objects; None raises at the first.
     """
     problems = problems or Problems()
@@ -61,7 +61,7 @@ def iterate(
 def has_spans(row: Any) -> bool:
     """Whether an object of a file has words or a text, and at least one span.
 
-    A text that also has one label is read for that: its entities are a remark.
+    An object that also has a single label is for classification, and its spans do not count.
 
     >>> has_spans({"text": "in Graz", "entities": [{"start": 3, "end": 7, "label": "LOC"}]})
     True
@@ -79,7 +79,7 @@ def has_spans(row: Any) -> bool:
 
 
 def split_text(text: str) -> list[Span]:
-    """The words of a text as (start, end): spaces divide them, and punctuation stands alone.
+    """Splits a text into words (start, end) at white space; punctuation marks are words too.
 
     >>> [text[a:b] for text in ["In Graz (Styria)."] for a, b in split_text(text)]
     ['In', 'Graz', '(', 'Styria', ')', '.']
@@ -100,7 +100,7 @@ def split_text(text: str) -> list[Span]:
 
 
 def _read(row: Row, line: int, *, inclusive: bool | None) -> TaggedSentence:
-    """The sentence of an object, with tags where its spans do not overlap."""
+    """Reads the sentence of an object, with tags if its spans do not overlap."""
     words, text, places = _words(row)
     name = "" if row.get("id") is None else str(row["id"])
     key = next((key for key in SPANS if row.get(key) is not None), None)
@@ -119,7 +119,7 @@ def _read(row: Row, line: int, *, inclusive: bool | None) -> TaggedSentence:
 
 
 def _words(row: Row) -> tuple[tuple[str, ...], str, list[Span]]:
-    """The words; of a text also the text and where they are."""
+    """Returns the words; for a text also the text, and where each word is in it."""
     key = next((key for key in (*WORDS, *TEXT) if key in row), None)
     if key is None:
         there = ", ".join(row) or "none"
@@ -151,7 +151,7 @@ def _span(value: object, words: int, text: str, places: list[Span], *, more: boo
 
 
 def _find_words(start: int, end: int, text: str, places: list[Span]) -> Span:
-    """The words of a span of characters; white space at its ends is in no word."""
+    """Converts a span of characters to words; white space at its ends is ignored."""
     first = bisect_right(places, start, key=itemgetter(1))
     last = bisect_left(places, end, key=itemgetter(0))
     if not (0 <= start < end <= len(text) and first < last):
@@ -165,7 +165,7 @@ def _find_words(start: int, end: int, text: str, places: list[Span]) -> Span:
 
 
 def _take_apart(value: object) -> tuple[object, object, object]:
-    """Start, end and label, None for what is not there."""
+    """Returns start, end and label; None for what is missing."""
     if isinstance(value, dict):
         label = next((value[key] for key in LABEL if key in value), None)
         return value.get("start"), value.get("end"), label

@@ -44,7 +44,7 @@ def text_of(example: Any) -> Hashable:
     if isinstance(example, MrcExample):
         return example.query, example.words
     texts = getattr(example, "texts", None)
-    if texts is None:  # of a task of another package
+    if texts is None:  # an example of another package's task
         return repr(example)
     return tuple(map(_squeeze, texts)) if len(texts) > 1 else _squeeze(texts[0])
 
@@ -109,7 +109,7 @@ def deal_folds(examples: Sequence[Any], folds: int, *, seed: int) -> NDArray[np.
 
 
 def _group(examples: Sequence[Any]) -> NDArray[np.int64]:
-    """The group number of each example, in order of appearance."""
+    """Returns the group of each example, by number: examples of a group stay together."""
     parent: dict[Hashable, Hashable] = {}
 
     def root(key: Hashable) -> Hashable:
@@ -140,7 +140,7 @@ def _keys(example: Any) -> list[Hashable]:
 
 
 def _stratify(examples: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The group of each example, and the stratum of each group: its rarest label, or none.
+    """Returns the group of each example, and the stratum of each group: its rarest label, or none.
 
     Labels are numbered by how many groups have them, so that the rarest has the lowest number.
     """
@@ -170,7 +170,7 @@ def _labels(example: Any) -> set[str]:
 def _share_out(sizes: NDArray[np.int64], share: float) -> list[int]:
     """How many to take of each stratum: rounded down, plus one where the remainder is largest.
 
-    A stratum with a share of at least a half gives one, so that dev has its label.
+    A stratum whose share is above half an example gives one, so that dev has its label.
 
     >>> _share_out(np.array([1, 9, 20]), 0.1)
     [0, 1, 2]

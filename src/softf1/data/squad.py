@@ -1,8 +1,8 @@
 """Questions over contexts: SQuAD 1.1 and 2.0, CMRC 2018 and, with `several`, QuoRef.
 
-Articles with paragraphs, as published, or a row for each question with its context, as the datasets
-library writes them: `{"id": …, "context": …, "question": …, "answers": {"text": […],
-"answer_start": […]}}`, in a list or one a line.
+A file has articles with paragraphs, as published, or a row for each question with its context, as
+the datasets library writes them: `{"id": …, "context": …, "question": …, "answers": {"text": […],
+"answer_start": […]}}`, in a list or one per line.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def iterate(
         several: False reads a question's answers as alternatives (SQuAD, CMRC), True as the spans
             of one answer (QuoRef).
         offsets: "check" refuses an answer whose text is not at its offset. "nearest" moves it to
-            the nearest place where its text is; a text that is nowhere is kept for scoring, behind
-            the others and without a span. Both are counted.
+            the nearest place where its text is; an answer that is nowhere in the context is kept
+            for scoring, after the others and without a span. Both cases are counted.
         problems: Decides about bad questions; None raises at the first.
     """
     if offsets not in ("check", "nearest"):
@@ -79,7 +79,7 @@ def _is_row(node: Node) -> bool:
 def read_answers(
     node: Node, context: str, *, several: bool, offsets: Offsets, problems: Problems
 ) -> tuple[Answer, ...]:
-    """Reads the answers of a question; those without a place come last."""
+    """Reads the answers of a question; those without a span come last."""
     read = [_read_answer(item, context, offsets, problems) for item in _answers(node)]
     read.sort(key=lambda answer: (not answer.spans, answer.spans if several else ()))
     if not several or not read:
@@ -89,7 +89,7 @@ def read_answers(
 
 
 def _answers(node: Node) -> list[Node]:
-    """Reads the answers of a question; some test sets have none, nor the key."""
+    """Returns the answers of a question; some test sets do not even have the key."""
     given = node.find("answers", object)
     if isinstance(given, dict):
         items = _pair_answers(node.child("answers"))
@@ -106,7 +106,7 @@ def _answers(node: Node) -> list[Node]:
 
 
 def _pair_answers(node: Node) -> list[Node]:
-    """Answers that are given as a list of texts and one of offsets."""
+    """Returns answers that are given as a list of texts and a list of offsets."""
     texts, starts = node.get("text", list), node.numbers("answer_start")
     if len(texts) != len(starts):
         message = f"wanted as many answer_start as text, got {len(starts)} and {len(texts)}"

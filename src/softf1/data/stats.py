@@ -2,8 +2,8 @@
 
 Negatives and positives are counted in the unit that a loss is summed over (`counts.py`).
 
-`share_without` is the chance that a batch has no example with a label. Drawing B of N examples of
-which k have it, without putting back (hypergeometric), it is C(N−k, B) / C(N, B).
+`share_without` is the probability that a batch has no example with a label. For B examples drawn
+without replacement from N, of which k have the label, it is C(N−k, B) / C(N, B).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class LabelStats:
     Attributes:
         label: Its name.
         count: Units (words, rows) that have it.
-        share: Of all units; of all questions for those without an answer.
+        share: Its share of all units; for "no answer", of all questions.
         examples: Examples (sentences, rows) that have it at least once.
         per_batch: Units expected in a batch.
         share_without: Chance that a batch has none.

@@ -32,20 +32,19 @@ def iterate(
 
     Args:
         path: The file.
-        kind: "tsv" (a quotation mark is a character like others), "csv", "jsonl" (one object a
-            line) or "json" (a list of objects, read whole).
+        kind: "tsv" (a quotation mark is a character like others), "csv", "jsonl" (one object per
+            line) or "json" (a list of objects).
         task: "classification" reads `text`, "pairs" reads `first` and `second`.
         text: The column of the text: its name, or its number from 0. None looks for the usual
-            names and notes which it took; so do the other columns.
+            names and adds a note about the choice. The same holds for the other columns.
         first: The column of a pair's first text.
         second: The column of a pair's second text.
-        label: The column of the label; rows are unlabelled where there is none.
+        label: The column of the label; without one, rows are unlabelled.
         id: The column of the id, which must not repeat.
-        header: Whether the first row has the names; None says so if a column is given by name, or
-            if one of the usual names is there.
+        header: Whether the first row has the names; None means yes if a column is given by name,
+            or if the row has one of the usual names.
         delimiter: The character between cells; by default a tab or a comma.
-        label_separator: The text between several labels in a cell. Lists in JSON are several
-            labels anyway.
+        label_separator: The text between several labels in a cell. A list in JSON needs none.
         problems: Decides about bad rows; None raises at the first.
     """
     problems = problems or Problems()

@@ -1,6 +1,6 @@
 """One sentence per line, with a tag after each word: `word_TAG` (CTB) or `word/TAG` (WSJ).
 
-The treebanks' marks around sentences (`<S ID=1>`), brackets of chunks and rulers are left out.
+The treebanks' marks around sentences (`<S ID=1>`), chunk brackets and lines of `=` are left out.
 """
 
 from __future__ import annotations
