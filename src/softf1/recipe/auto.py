@@ -68,10 +68,10 @@ def choose_values(
         kind: The task's name in recipes.
         metric: The primary metric.
         counts: How often each class is a target, as `task.class_counts` gives it.
-        given: Keys that the recipe sets, such as `train.consistency`: they stay, at 0 too.
+        given: Keys that the recipe sets, such as `train.consistency`: they stay, even at 0.
         positive: Which of two classes is the positive one.
-        spans: How many kinds of spans the tags make up; None where they make up none.
-        target: What the decision is tuned for, as `eval.target` has it.
+        spans: The number of labels that spans have; None if the tags do not form spans.
+        target: What the decision is tuned for, as in `eval.target`.
 
     >>> import numpy as np
     >>> counts = {"labels": np.array([900, 100])}
@@ -96,7 +96,7 @@ def choose_values(
 def fits(
     when: Mapping[str, Any], facts: Mapping[str, str], amounts: Mapping[str, float | None]
 ) -> bool:
-    """Whether all conditions of a rule hold; an amount that is not there is not below anything."""
+    """Whether all conditions of a rule hold; a missing amount is not below any bound."""
     for key, bound in when.items():
         amount = amounts.get(key)
         if not (facts[key] in bound if key in facts else amount is not None and amount < bound):
@@ -105,7 +105,7 @@ def fits(
 
 
 def positive_share(counts: Mapping[str, NDArray[np.int64]], positive: int = 1) -> float | None:
-    """The share of the positive one of two classes; None if there are not two.
+    """Returns the share of the positive one of two classes; None if there are not two.
 
     >>> import numpy as np
     >>> positive_share({"labels": np.array([80, 20])})

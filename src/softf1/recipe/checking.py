@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OF_TRAINING = ("ignore_index", "mask", "reduction")
 """Options of losses that training sets itself."""
 CLASSES = 3
-"""The number of classes in the trial; the real labels are only known from data."""
+"""The number of classes when a loss is called to check it; real labels are only known from data."""
 TROUBLE = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 """Errors that a loss may raise for invalid options."""
 
@@ -57,7 +57,7 @@ def check_recipe(
 
 
 def check_eval_target(recipe: Recipe, task: Task) -> None:
-    """Raises if a task cannot be tuned for `eval.target`; after fitting it checks labels too."""
+    """Raises if a task cannot be tuned for `eval.target`; a fitted task also checks its labels."""
     targets = recipe.eval.targets
     if targets is None or recipe.eval.tunes_f1:  # every task has `tune`
         return
@@ -78,7 +78,7 @@ def _check_task(recipe: Recipe) -> Task:
     try:
         task = make_task(kind, **options)
     except InputError as error:
-        if error.path is not None:  # a file of queries
+        if error.path is not None:  # it is about a file of queries, and names it
             raise
         raise OptionError(named("task", options, str(error)), str(error)) from error
     for field in dataclasses.fields(task):  # type: ignore[arg-type]  # every task is a dataclass
@@ -174,7 +174,7 @@ def _check_loss(recipe: Recipe, *, softmax: bool) -> None:
 
 
 def check_loss_name(name: str) -> None:
-    """Raises for a name that is no loss, no sum of losses and not `auto`."""
+    """Raises for a name that is neither a loss, nor a sum of losses, nor `auto`."""
     from softf1.losses import loss_names
 
     names = (AUTO, *loss_names())
@@ -203,7 +203,7 @@ def _check_names(loss: LossSection) -> None:
 
 
 def replace_excluded(options: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Replaces every `exclude`, in tables of parts too."""
+    """Replaces every `exclude`, also in the tables of the losses of a sum."""
 
     def replace(name: str, value: Any) -> Any:
         if name == "exclude":
@@ -214,12 +214,12 @@ def replace_excluded(options: Mapping[str, Any], change: Callable[[Any], Any]) -
 
 
 def list_excluded(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Lists every `exclude`, in tables of parts too."""
+    """Lists every `exclude`, also in the tables of the losses of a sum."""
     return [one for one in list_dotted(options) if one[0].rpartition(".")[2] == "exclude"]
 
 
 def list_weights(options: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
-    """Lists every `weight` that is a list, one number for each class, in tables of parts too."""
+    """Lists every `weight` that is a list of one number per class, also in the tables of a sum."""
     named = [one for one in list_dotted(options) if one[0].rpartition(".")[2] == "weight"]
     return [(key, value) for key, value in named if isinstance(value, list)]
 

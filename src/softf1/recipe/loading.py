@@ -362,5 +362,5 @@ def _key(name: str) -> str:
 
 
 def _plain(names: str) -> str:
-    """Dotted names without quotes and spaces."""
+    """Removes quotes and spaces from dotted names."""
     return ".".join(name.strip("\"'") for name in re.findall(_NAME, names))

@@ -44,7 +44,7 @@ class TaskSection:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check types and ranges."""
+        """Checks types and ranges."""
         check_fields(self, "task")
         _refuse_known(self, "task")
         if (self.fold is None) != (self.folds is None):
@@ -72,7 +72,7 @@ class LoraSection:
     targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
 
     def __post_init__(self) -> None:
-        """Check types and ranges."""
+        """Checks types and ranges."""
         check_fields(self, "encoder.lora")
         if not self.targets:
             raise OptionError("encoder.lora.targets", "wanted one name or more, got none")
@@ -100,7 +100,7 @@ class EncoderSection:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check types and ranges."""
+        """Checks types and ranges."""
         check_fields(self, "encoder")
         _refuse_known(self, "encoder")
 
@@ -129,7 +129,7 @@ class LossSection:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check; `[loss.dice]` is the same as `[loss]` where the loss is dice alone."""
+        """Checks types and ranges; `[loss.dice]` means `[loss]` if the loss is dice alone."""
         check_fields(self, "loss")
         own = self.options.get(self.name)
         if isinstance(own, dict):
@@ -227,7 +227,7 @@ class TrainSection:
     trackers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check types and ranges."""
+        """Checks types and ranges."""
         check_fields(self, "train")
         if self.adversarial and self.adversarial_relative:
             raise OptionError(
@@ -252,8 +252,8 @@ class EvalSection:
         metric: The score that chooses the checkpoint, such as average_precision where labels are
             ranked; by default the task's primary metric.
         tune: Tune thresholds and biases on dev, and report those scores too.
-        target: What to tune them for: f1 (as tune does), f2, precision>=0.95, recall>=0.9 or
-            cost:fp=1,fn=10; a table sets a target for each label that it names.
+        target: What to tune thresholds and biases for: f1 (as tune does), f2, precision>=0.95,
+            recall>=0.9 or cost:fp=1,fn=10; a table sets a target for each label that it names.
         batch_tokens: Padded tokens in one evaluation batch.
     """
 
@@ -263,7 +263,7 @@ class EvalSection:
     batch_tokens: Annotated[int, AtLeastOne] = 16384
 
     def __post_init__(self) -> None:
-        """Check types and ranges, and that a target can be read."""
+        """Checks types and ranges, and that a target can be read."""
         check_fields(self, "eval")
         if self.target is not None:
             try:
@@ -273,7 +273,7 @@ class EvalSection:
 
     @property
     def targets(self) -> Target | dict[str, Target] | None:
-        """What is tuned for, f1 where nothing but `tune` is said; None where nothing is tuned."""
+        """The target of tuning: f1 if only `tune` is set; None if nothing is tuned."""
         from softf1.metrics.operating import read_targets  # loads numpy
 
         if self.target is None and not self.tune:
@@ -282,7 +282,7 @@ class EvalSection:
 
     @property
     def tunes_f1(self) -> bool:
-        """Whether plain F1 is tuned for, which every task can do: `tune`, `f1` or `f1.0`."""
+        """Whether the target is plain F1, which every task can tune for: `tune`, `f1` or `f1.0`."""
         if self.target is None:
             return self.tune
         from softf1.metrics.operating import Target
@@ -316,6 +316,6 @@ SECTIONS: dict[str, type] = {k: cls for k, cls in option_types(Recipe).items() i
 
 
 def _refuse_known(section: Any, where: str) -> None:
-    """A key of the section under `options` would be lost when it is written."""
+    """Raises for a key of the section among its `options`: writing the recipe would lose it."""
     for name in {one.name for one in fields(section)} & set(section.options):
         raise OptionError(f"{where}.{name}", f"wanted a key of [{where}], got an option")

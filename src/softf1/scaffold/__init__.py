@@ -1,4 +1,4 @@
-"""A recipe for files that nobody has described yet: look at them, choose, say why."""
+"""Looks at data files and proposes a recipe for them, with a reason for every choice."""
 
 from softf1.scaffold.proposal import Proposal, propose_recipe, write_new
 

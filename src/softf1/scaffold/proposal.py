@@ -36,7 +36,7 @@ SHOWN = 12
 
 
 def describe_data(survey: Survey) -> list[str]:
-    """Lines about imbalance, labels, and how often batches miss them."""
+    """Describes imbalance and labels, and how often batches miss a label, as lines of text."""
     stats = survey.stats
     ratio = "no positives" if stats.ratio is None else f"{stats.ratio:.3g} negatives per positive"
     language = "" if survey.language == "other" else f", {survey.language} text"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 COLUMN = 28
+"""Width of comments, and the column where the reason beside a key starts, in characters."""
 
 
 class Line(NamedTuple):
@@ -52,7 +53,7 @@ class Section(NamedTuple):
 
 
 def read_values(sections: Iterable[Section]) -> dict[str, Any]:
-    """The sections as nested tables."""
+    """Returns the sections as nested tables, without the lines that are comments."""
     values: dict[str, Any] = {}
     for section in sections:
         table = values

@@ -134,7 +134,7 @@ def survey(
             message = f"wanted files of one task, {train.path} is {train.task}"
             raise InputError(f"{message}; got {corpus.task} ({role})", path=corpus.path)
     if train.task == TaggedSentence.task:
-        if train.counts.note:  # a tag that is no tag of their scheme
+        if train.counts.note:  # one tag does not fit the scheme of the others
             raise InputError(train.counts.note)
         for role, corpus in corpora.items():
             _check_tags(corpus, detected[role], train.counts.scheme)
@@ -167,7 +167,7 @@ def survey(
 
 
 def _find_task_for_nested(kind: str) -> str:
-    """The task that reads files of this kind and finds spans inside others."""
+    """Finds the task that reads files of this kind and predicts nested spans."""
     found = {name: find_task(name) for name in list_tasks()}
     able = (name for name, one in found.items() if one.file_kind == kind and hasattr(one, "nested"))
     return next(able, kind)
@@ -204,7 +204,7 @@ def _check_tags(corpus: Overview, detected: Detected, scheme: str | None) -> Non
 
 
 def _reading(detected: Detected) -> dict[str, Any]:
-    """How a file is read."""
+    """Returns the arguments with which `read` reads a file."""
     return {"format": detected.format, "task": detected.task or None, **detected.options}
 
 
