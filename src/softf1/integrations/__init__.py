@@ -1,4 +1,4 @@
 """softf1 where people already work: transformers' Trainer, Lightning, scikit-learn.
 
-Each needs its own library, imported only with the module of its name.
+Each needs its own library, which only the module of that name imports.
 """

@@ -1,8 +1,8 @@
 """For Lightning: a module whose steps are exact over micro-batches and processes.
 
 Lightning takes the mean over micro-batches (`accumulate_grad_batches`) and over processes. For a
-ratio of sums that is another loss, and for any mean it is another mean where batches differ in how
-many labels they have. The mixin collects the micro-batches of a step and runs both passes over them
+ratio of sums that gives a different loss, and for any mean too, if the batches have different
+numbers of labels. The mixin collects the micro-batches of a step and runs two passes over them
 (`backward_exact`), with Lightning's manual optimization.
 
 Works with `lightning` and `pytorch_lightning` alike: it imports neither.
@@ -26,9 +26,9 @@ from softf1.training.adversarial import perturb_embeddings, trace_embeddings
 class ExactLossMixin:
     """Goes before `LightningModule`: `class Tagger(ExactLossMixin, LightningModule)`.
 
-    A module sets `window` and writes `predict_batch`; the mixin writes `training_step`. Clipping is
-    here, since Lightning has none in manual optimization. Schedulers step after each optimizer
-    step, whatever their interval.
+    A module sets `window` and defines `predict_batch`; the mixin defines `training_step`. It also
+    clips gradients, since Lightning does not in manual optimization. Schedulers step after each
+    optimizer step, whatever their interval.
 
     Attributes:
         window: `WindowLoss(make_loss(…))`.
@@ -37,9 +37,9 @@ class ExactLossMixin:
         adversarial: Size ε of an adversarial step on the word embeddings, as a norm (a recipe's
             `train.adversarial`): 0.5 for encoders of the BERT family. The module, or one inside
             it, needs `get_input_embeddings()`, which every model of transformers has.
-        consistency: Factor κ of the consistency term: `predict_batch` is called twice, with other
-            dropout, and the two predictions are drawn together. You can change it between steps;
-            `window` and checkpoints do not depend on it.
+        consistency: Factor κ of the consistency term: `predict_batch` is called twice, with
+            different dropout, and differences between the two predictions are penalised. You can
+            change it between steps; `window` and checkpoints do not depend on it.
     """
 
     window: WindowLoss
@@ -48,7 +48,7 @@ class ExactLossMixin:
     adversarial: float = 0.0
     consistency: float = 0.0
 
-    # Of LightningModule.
+    # LightningModule has these.
     automatic_optimization: bool
     trainer: Any
     log: Callable[..., None]
@@ -111,9 +111,9 @@ class ExactLossMixin:
     def _consistent_window(self) -> WindowLoss:
         """Returns a window with the consistency term over the same loss.
 
-        It stands in a tuple, where torch does not see it: the keys of the state dict are the same
-        with and without consistency, and `window` stays yours. Running statistics of it are not
-        saved; the first step after a restart collects them again.
+        It is kept in a tuple, where torch does not see it: the keys of the state dict are the same
+        with and without consistency, and `window` stays as you set it. Its running statistics are
+        not saved; the first step after a restart collects them again.
         """
         plain, made_for = self.window, (self.window, self.consistency)
         if self._consistent[:-1] != made_for:

@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 LOOKED_AT = 1000
-"""Texts from which the language is guessed."""
+"""How many texts are read to guess the language."""
 
 RATES = {MINILM: 1e-4}
-"""Learning rates of small encoders, which need higher ones."""
+"""Learning rates of small pretrained encoders, which need higher ones than `PRETRAINED_RATE`."""
 
 SCRATCH_RATE, PRETRAINED_RATE, LORA_FACTOR = 1e-3, 3e-5, 10
 SCRATCH_EPOCHS, PRETRAINED_EPOCHS = 30.0, 5.0
@@ -52,8 +52,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     """A classifier of texts or pairs of texts.
 
     X is a list, an array or a Series of texts, or of pairs of texts: two columns. y has one label
-    each, or is a 0/1 matrix of labels (multi-label). Part of the data is put aside, evenly over
-    the classes, to choose the best epoch.
+    per text, or is a 0/1 matrix (texts, labels) for multi-label. Part of the data is put aside,
+    stratified by class, to choose the best epoch.
 
     Args:
         encoder: `auto`, a Hub name, a folder, `minilm`, or `textcnn`, which trains from scratch.
@@ -67,7 +67,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         batch_size: Texts in an optimizer step.
         lr: The highest learning rate; by default 1e-3 for `textcnn`, 1e-4 for `minilm` and
             3e-5 for others, and ten times as much with `lora`.
-        max_length: Tokens of a text at most; longer ones are cut.
+        max_length: The maximum number of tokens of a text; longer texts are cut.
         dev_share: The share of the data that is put aside.
         tune: Whether `predict` decides by thresholds or biases tuned on that share.
         metric: The score that chooses the epoch: `f1`, `macro_f1`, `accuracy`,
@@ -77,11 +77,11 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             absolute size, as in the Trainer and in Lightning, is
             `train_options={"adversarial": 0.5}`.) 0.5 is a good start; 0 is off, and so is None,
             unless the loss is `auto`.
-        consistency: Factor of the consistency term (every text twice, with other dropout); 1 is a
-            good start; 0 is off, and so is None, unless the loss is `auto`.
+        consistency: Factor of the consistency term (every text runs twice, with different dropout);
+            1 is a good start; 0 is off, and so is None, unless the loss is `auto`.
         lora: Freeze the encoder and train LoRA matrices of this rank, and the head: a number, or
             the keys of a recipe's `[encoder.lora]`, such as `{"rank": 8, "dropout": 0.1}`. They are
-            merged into the model at the end. Wants a pretrained encoder and the package peft.
+            merged into the model at the end. Needs a pretrained encoder and the package peft.
         encoder_options: Other keys of a recipe's `[encoder]`, such as
             `{"gradient_checkpointing": True}`.
         train_options: Other keys of a recipe's `[train]`, such as `{"clip": 0.0}`.
@@ -167,7 +167,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return np.array(rows).reshape(-1, len(names))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
-        """Returns a label each, or a 0/1 matrix of them."""
+        """Returns the label of each text, or a 0/1 matrix (texts, labels)."""
         check_is_fitted(self)
         numbers = {str(label): i for i, label in enumerate(self.classes_)}
         predictions = self._decide(X)
@@ -309,7 +309,7 @@ def read_texts(texts: Any) -> list[Text]:
 
 
 def to_python(value: Any) -> Any:
-    """A value of a recipe with NumPy's numbers as Python's, as a search over an array gives them.
+    """Converts NumPy's numbers, as a search over an array gives them, to Python's for a recipe.
 
     >>> to_python({"rank": np.int64(8), "targets": ["query"]})
     {'rank': 8, 'targets': ['query']}

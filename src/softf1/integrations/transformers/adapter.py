@@ -7,8 +7,8 @@ processes it takes their mean. It passes I, the number of labels of the whole st
     yes (its default)                of all processes   times W
     no                               of this process    nothing
 
-So Σ loss_i / I is the mean over the step in the first case, and in the second where all processes
-have the same I. Where they differ, which happens in the second case only, it is W · Σ loss_i / Σ I.
+So Σ loss_i / I is the mean over the step in the first case, and in the second if all processes have
+the same I. If they differ, which happens in the second case only, it is W · Σ loss_i / Σ I.
 A mean that is not over labels (class weights of cross entropy, batch level) cannot be computed from
 I. It is exact if a step is one micro-batch per process; with more, an error is raised.
 """
@@ -46,7 +46,7 @@ def loss(
     logits, several), question answering (with `AnswerLabels` as data collator) and language models.
 
     Args:
-        name: As in `make_loss`, or a loss made already.
+        name: As in `make_loss`, or a loss that you made.
         shift: True for causal language models, whose labels are aligned with their own token.
         statistics: For `SoftF1Trainer`: `exact`, or `running` without the extra pass.
         decay: For `running`, as in `WindowLoss`.
@@ -174,7 +174,7 @@ def _one_number(items: Any) -> int:
 
 
 class LabelTotals(NamedTuple):
-    """Label counts of a micro-batch or a step: those of the loss, and all that are not −100."""
+    """Label counts of a micro-batch or step: `seen` by the loss, and `given`; both without −100."""
 
     seen: int
     given: int
@@ -191,10 +191,10 @@ class Step:
         device: The device for collectives.
 
     Attributes:
-        is_whole: The first micro-batches of all ranks are the whole step.
+        is_whole: Whether the first micro-batches of all ranks are the whole step.
         multiplied: In a whole step: whether the Trainer multiplies the loss by the number of ranks.
-        scale: What turns a sum over labels into this micro-batch's part of the mean; None where
-            the Trainer counts other labels than the loss.
+        scale: The factor from a sum over labels to this micro-batch's part of the mean; None if the
+            Trainer counts other labels than the loss.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class TagMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMetrics:
-    """Scores of one label each.
+    """Scores of texts with one label each.
 
     Attributes:
         labels: The name of each class.
@@ -119,7 +119,7 @@ class LabelSetMetrics:
 
     Attributes:
         labels: The name of each label.
-        average: The F1 that is tuned for.
+        average: The average of the F1 that `tune` maximises.
 
     >>> metrics = LabelSetMetrics(labels=["a", "b"])
     >>> metrics((np.array([[3.0, -3.0], [3.0, 3.0]]), np.array([[1, 0], [0, 1]])))["f1"]
@@ -175,10 +175,11 @@ class Tune(TrainerCallback):
         Trainer(…, compute_metrics=tune, callbacks=[tune])
 
     The decision is in `model.config.softf1_decision` after each evaluation, and so in each later
-    checkpoint. With `load_best_model_at_end` it is the best model's. Use it
-    with `decide(logits, model.config)`.
+    checkpoint. With `load_best_model_at_end` it is that of the best model. Use it with
+    `decide(logits, model.config)`.
 
-    The metrics get a `tuned_f1`, by cross-fitting: on items that it was not tuned on.
+    The metrics also have `tuned_f1`, cross-fitted: each item is judged by a decision that was tuned
+    on other items.
     """
 
     def __init__(self, metrics: TagMetrics | ClassMetrics | LabelSetMetrics) -> None:

@@ -19,13 +19,13 @@ def pair_up(
     """Returns logits (..., C) and the target that belongs to them.
 
     Question answering: the start and the end of an answer are two rows of positions, (B, 2, L)
-    against (B, 2); padding is no position where `attention_mask` tells of it.
+    against (B, 2); `attention_mask`, if given, excludes padding.
 
     Args:
-        outputs: What the model gave: a `ModelOutput`, a dict, or the logits themselves.
+        outputs: The model's output: a `ModelOutput`, a dict, or the logits themselves.
         labels: Classes (...), 0/1 of the shape of the logits, or (start, end).
-        shift: Each position predicts the label after it, as causal language models do. None is no,
-            and refused where the model says that it is one.
+        shift: Each position predicts the label after it, as causal language models do. None means
+            no, and is refused if the output is that of a causal language model.
         attention_mask: (B, L), 0 where a position is padding; for question answering.
     """
     named = outputs if isinstance(outputs, Mapping) else {"logits": outputs}

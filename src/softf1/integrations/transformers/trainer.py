@@ -32,13 +32,14 @@ else:
     Base = object  # the mixin comes before a Trainer among the base classes
 
 PASSES_DIFFER = 1e-2
+"""Warn if the two passes of a step differ by more than this share."""
 
 
 class ExactLossMixin(Base):
     """Makes a Trainer exact for any loss: `class Mine(ExactLossMixin, MyTrainer): ...`.
 
-    Wants `compute_loss_func=loss(…)`. Needed at batch level, and for class weights of cross
-    entropy, with more than one micro-batch a step; right everywhere else too. It takes
+    Needs `compute_loss_func=loss(…)`. Use it for losses over the batch, and for class weights of
+    cross entropy, with more than one micro-batch per step; it is exact for all others too. It takes
     `start_positions` and `end_positions` as they are, and leaves padding out of the positions.
 
     Args:
@@ -46,8 +47,8 @@ class ExactLossMixin(Base):
         adversarial: Size ε of an adversarial step on the word embeddings, as a norm (a recipe's
             `train.adversarial`): 0.5 for encoders of the BERT family; about twice the time. See
             `softf1.training.adversarial`.
-        consistency: Factor κ of the consistency term: every example is seen twice, with other
-            dropout, and the two predictions are drawn together. 1 is a good start.
+        consistency: Factor κ of the consistency term: every example runs twice, with different
+            dropout, and differences between the two predictions are penalised. 1 is a good start.
         kwargs: The Trainer's.
     """
 
@@ -93,7 +94,7 @@ class ExactLossMixin(Base):
             self._collect(model)
         value = self._run(model, inputs)
         self._done += 1
-        # The loss of a step is known at its end, and the Trainer's log sums values.
+        # The Trainer's log sums these values, and the loss of a step is known only at its end.
         if self._done < len(self._micro_batches):
             return torch.zeros_like(value)
         total = self._finish().to(value)
@@ -180,7 +181,7 @@ class ExactLossMixin(Base):
     def _collect_logits(self, model: nn.Module) -> None:
         model.train()
         swap_weights = getattr(self.optimizer, "train", None)
-        if callable(swap_weights):  # schedule-free optimizers keep two sets
+        if callable(swap_weights):  # schedule-free optimizers keep two sets of weights
             swap_weights()
         for inputs in self._micro_batches:
             with self._window.micro_batch(), self.compute_loss_context_manager():

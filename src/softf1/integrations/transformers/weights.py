@@ -35,10 +35,10 @@ def class_weights_from(
 
     Args:
         dataset: A `datasets.Dataset`, or rows as dicts.
-        column: Where the labels are: a class a row, or a list of them (tags; −100 and None do not
-            count), or with `multi_label` a list of 0/1.
+        column: The column of labels: one class per row, a list of classes (tags; −100 and None do
+            not count), or with `multi_label` a list of 0/1.
         scheme: As in `class_weights`.
-        classes: How many there are, or their names where labels are names. By default what the
+        classes: The number of classes, or their names if labels are names. By default what the
             dataset declares, else up to the highest label.
         multi_label: Whether the rows are 0/1 for each class.
         options: `k`, `beta` of `class_weights`.
@@ -94,7 +94,7 @@ def _number(label: Any, numbers: Mapping[str, int], column: str) -> int:
 
 
 def _count_pairs(dataset: Iterable[Mapping[str, Any]], column: str) -> list[list[int]]:
-    """Returns (negative, positive) of each class."""
+    """Counts the rows without and with each class, as (negative, positive)."""
     total: NDArray[np.int64] | None = None
     for values in _values(dataset, column):
         listed = [_listed(value) for value in values]
