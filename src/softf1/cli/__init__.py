@@ -1,1 +1,1 @@
-"""The command line: one file a verb, no logic, nothing heavy imported before it is needed."""
+"""The command line: one file per verb, no logic, nothing heavy imported before it is needed."""

@@ -17,7 +17,7 @@ from softf1.cli.options import (
 from softf1.errors import InputError
 
 MOST_SEEDS = 20
-"""Where adding seeds ends if nothing is said."""
+"""The default of --max-seeds if --width is given."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_seeds(options: argparse.Namespace) -> None:
-    """Refuses bounds of the seeds that make no sense; a width alone allows up to 20 of them."""
+    """Refuses --width and --max-seeds that make no sense; sets --max-seeds if only --width is."""
     if options.width is not None:
         if not 0 < options.width < 100:
             raise InputError(f"wanted --width between 0 and 100 points, got {options.width:g}")

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def print_headroom(headroom: Mapping[str, Any], *, examples: bool) -> None:
-    """Prints the table of parts, the sentence, and what is missing."""
+    """Prints the table of parts, the summary, and what is missing."""
     where = headroom["split"] or "this file"
     count = headroom["examples"]
     many = f"{count:,} example{'' if count == 1 else 's'}"

@@ -107,9 +107,9 @@ def _read_losses() -> dict[str, str]:
 
 
 def _read_summary(place: str) -> str:
-    """The `summary` of a class, given as `module:Class`; empty if it does not define one.
+    """Returns the `summary` of a class, given as `module:Class`; empty if it does not define one.
 
-    It is read from the source: to import every loss and task would load torch, for seconds.
+    The source is parsed for it: importing every loss and task would load torch, for seconds.
     """
     module, _, name = place.partition(":")
     classes = [node for node in _parse(module).body if isinstance(node, ast.ClassDef)]

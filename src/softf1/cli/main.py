@@ -141,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
     except InputError as error:
         print(f"softf1 {options.verb}: {one_line(error)}", file=sys.stderr)
         return 2
-    except (OSError, RunError) as error:  # a full disk, say: nothing that the input could mend
+    except (OSError, RunError) as error:  # such as a full disk: other input would not help
         if isinstance(error, BrokenPipeError) and options.verb not in WORKING:
             drop_output(sys.stdout)  # its reader, such as head, has seen enough
             return 0

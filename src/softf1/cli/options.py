@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from softf1.scaffold import Proposal
 
 _OWN_OPTIONS = ("path", "format", "task", "on_error")
-"""What commands have options of their own for."""
+"""Parameters of `read` that --set refuses, since they have command-line options of their own."""
 
 
 def parse_whole(text: str) -> int:
-    """Reads a whole number of the command line."""
+    """Reads a whole number from the command line."""
     try:
         return int(text)
     except ValueError:
@@ -28,7 +28,7 @@ def parse_whole(text: str) -> int:
 
 
 def parse_number(text: str) -> float:
-    """Reads a number of the command line."""
+    """Reads a number from the command line."""
     try:
         return float(text)
     except ValueError:
@@ -86,7 +86,7 @@ def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    """Adds an option that is on where it is given."""
+    """Adds an option without a value: it is on if it is given."""
     parser.add_argument(name, action="store_true", help=text)
 
 
@@ -209,7 +209,7 @@ def add_grid_options(parser: argparse.ArgumentParser, folder: str, *, seeds: int
 
 
 MOST = 1000
-"""Seeds, folds and parallel runs at most; a larger number is a slip."""
+"""The most seeds, folds or parallel runs; a larger number is probably a typing error."""
 
 
 def check_least(options: argparse.Namespace, *, most: int | None = None, **least: int) -> None:
@@ -236,14 +236,14 @@ def run_grid(
     corpora: Sequence[Recipe] = (),
     **more: Any,
 ) -> int:
-    """Runs `compare` or `sweep`, prints the comparison, and gives the exit code.
+    """Runs `compare` or `sweep`, prints the comparison, and returns the exit code.
 
     Args:
         options: As `add_grid_options` adds them.
         recipe: What is trained.
         experiment: The function, which takes the recipe and its folder.
-        corpora: Recipes whose files are read before the grid begins, since what is wrong with them
-            is wrong with every run; by default this recipe.
+        corpora: Recipes whose files are read before the grid begins, because an error in them would
+            make their runs fail; by default this recipe.
         more: Other options of the experiment.
     """
     from softf1.cli.show import show_and_exit

@@ -1,4 +1,4 @@
-"""Results for people: the scores of a run, the table of a comparison; points instead of shares."""
+"""Prints results for people, with scores as points (×100): of a run, or of a comparison."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from softf1.data.problems import Problems
 
 SPARE = ("better?", "ECE tuned", "ECE", "seeds", "± sd", "R", "P", "p")
-"""Columns of a comparison that a narrow terminal leaves out, the first of them first."""
+"""Columns of a comparison that a narrow terminal leaves out, in this order."""
 OF_CALIBRATION = {"ECE": "calibration_error", "ECE tuned": "calibration_error_tuned"}
 LEAST = 12
-"""Letters that a column of text has at least, and goes on below."""
+"""The least width of a column of text, in characters; longer cells are wrapped."""
 OF_A_LABEL = ("precision", "recall", "f1")
 
 
@@ -41,7 +41,7 @@ def format_result(result: Mapping[str, Any], folder: Path) -> str:
 
 
 def format_point(point: Mapping[str, Any]) -> str:
-    """Formats an operating point; empty for one that does not reach its target, a warning.
+    """Formats an operating point; empty if it misses its target, which a warning reports.
 
     >>> print(format_point({"label": "spam", "target": "precision>=0.9", "reached": True,
     ...                     "threshold": 0.75, "right": 40, "given": 41, "gold": 50,
@@ -143,7 +143,7 @@ def print_problems(path: str, problems: Problems) -> None:
 
 
 def show_comparison(comparison: Mapping[str, Any]) -> None:
-    """Print the table, the labels and the verdict."""
+    """Prints the table, the labels and the verdict."""
     from softf1.metrics.counts import name_score
 
     if not comparison["rows"]:
@@ -170,7 +170,7 @@ def show_comparison(comparison: Mapping[str, Any]) -> None:
 
 
 def _take_details(rows: list[list[str]]) -> list[str]:
-    """Takes what explains a verdict out of the rows, so that the verdict stays short."""
+    """Moves the reasons of the verdicts out of the rows, so that verdicts stay short."""
     details = []
     for row in rows:
         row[-1], _, rest = row[-1].partition("; ")
@@ -189,7 +189,7 @@ def _rows(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]
 def list_columns(comparison: Mapping[str, Any]) -> dict[str, str]:
     """Returns the headings and keys of the columns that are not empty.
 
-    Of one label each, micro F1, precision, recall and accuracy are one number: it stands once.
+    With one label per text, precision and recall equal the score in every row, and are left out.
     """
     rows, known = comparison["rows"], {"P": "precision", "R": "recall", **OF_CALIBRATION}
     kept = {h: key for h, key in known.items() if any(_number(row.get(key)) for row in rows)}
@@ -225,7 +225,7 @@ def say_narrowest(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _groups(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """F1 of head, mid and tail labels, a row for each loss."""
+    """Makes a table of the F1 of head, mid and tail labels, one row per loss."""
     groups = comparison["groups"]
     heads = ["F1 of labels", *(f"{one['group']} ({len(one['labels'])})" for one in groups)]
     names = [row["loss"] for row in comparison["rows"]]
@@ -299,14 +299,14 @@ def print_table(
 
 
 def show_and_exit(comparison: Mapping[str, Any], folder: Path) -> int:
-    """Prints the comparison, and what failed; gives the exit code."""
+    """Prints the comparison, and what failed; returns the exit code."""
     show_comparison(comparison)
     print(printable(f"{folder}/comparison.json, {folder}/comparison.csv"))
     return report_failed(comparison["failed"])
 
 
 def report_failed(failed: Mapping[str, str]) -> int:
-    """Prints the errors of failed runs; gives the exit code."""
+    """Prints the errors of failed runs; returns the exit code."""
     for name, error in failed.items():
         print(f"failed: {name}: {one_line(error)}", file=sys.stderr)
     return 1 if failed else 0

@@ -73,7 +73,7 @@ def _choose_kind(
 
 
 def _name_files(paths: list[str]) -> list[str]:
-    """The paths; one that is given twice has a number behind it."""
+    """Returns the paths; a repeated one gets a number, so that names differ."""
     return [
         path if path not in paths[:number] else f"{path} (file {number + 1})"
         for number, path in enumerate(paths)

@@ -72,9 +72,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def make_recipe(options: argparse.Namespace) -> Recipe:
-    """The recipe that is given, or the one that `softf1 new` would write, with cross entropy.
+    """Returns the given recipe, or the one that `softf1 new` would write, but with cross entropy.
 
-    Probabilities are what suspects are ranked by, and cross entropy is what makes them honest.
+    Suspects are ranked by probabilities, and cross entropy rewards a model for calibrated ones.
     """
     from softf1.experiments.search import BASELINE
     from softf1.recipe import check_recipe, read_recipe, with_values
