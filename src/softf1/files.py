@@ -153,7 +153,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def check_folder(path: Path) -> None:
-    """Raises if a folder cannot be made, since it or one above it is a file."""
+    """Raises if a folder cannot be created because its path, or a parent of it, is a file."""
     there = next((one for one in (path, *path.parents) if one.exists()), path)
     if there.exists() and not there.is_dir():
         raise InputError("wanted a folder, got a file; use another --out", path=there)
