@@ -194,7 +194,7 @@ def stream(
 
     Args:
         path: The file.
-        problems: Bounds on what is read.
+        problems: Has the limits on what is read.
         key: The key; None if the file is a list.
         rows: A key that marks an object as an element itself. If it is given, the file may also be
             a plain list, or have one object after another (JSON lines).

@@ -29,7 +29,7 @@ def iterate(
 
     Args:
         path: The file.
-        separator: What stands before the tag; None takes a tab if the first line has one, else a
+        separator: The text before the tag; None takes a tab if the first line has one, else a
             space.
         tagged: False reads characters without tags.
         problems: Decides about bad sentences; None raises at the first.

@@ -94,7 +94,7 @@ def iterate(
         path: The file.
         word: The column of the word, from 0, or from -1 at the end.
         tag: The column of the tag; None reads words only.
-        separator: What stands between cells; None takes tabs if the first line has one, else runs
+        separator: The text between cells; None takes tabs if the first line has one, else runs
             of spaces. Other white space, such as the Chinese full-width space, is text.
         comment: Lines between sentences that start with this are left out. There is no default,
             because many tweets start with "#".

@@ -1,6 +1,6 @@
 """CoNLL-U, the format of Universal Dependencies: ten columns, tabs, comments before a sentence.
 
-Words are the syntactic words: of a multiword token (`3-4`) its parts are read, and empty nodes
+Words are the syntactic words: a multiword token (`3-4`) is read as its parts, and empty nodes
 (`8.1`) are left out, so that every word has its own tag.
 """
 

@@ -342,7 +342,7 @@ def _count(text: str) -> int:
 
 
 def negative_label(labels: Counter[str]) -> str:
-    """The negative label: of two the one that does not mean yes, else the most frequent."""
+    """Returns the negative label: of two the one that does not mean yes, else the most frequent."""
     named_yes = [label for label in labels if label.lower() in YES]
     if len(labels) == 2 and len(named_yes) == 1:
         return next(label for label in labels if label not in named_yes)

@@ -55,7 +55,7 @@ def iterate(
         task: "tagging", "qa", "pairs" or "classification".
         words: The column of words (tagging); None looks for common names, as for all columns.
         tag: The column of tags (tagging).
-        text: As in `tables`, and so are the others up to `id`.
+        text: The column of the text; this and the columns up to `id` are as in `tables`.
         first: The column of a pair's first text.
         second: The column of a pair's second text.
         label: The column of the label; numbers of a ClassLabel become their names.

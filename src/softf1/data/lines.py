@@ -25,7 +25,7 @@ def iterate(
     Args:
         path: The file.
         separator: What ends the label; None takes a tab if the first line has one, else a space.
-        label_separator: What stands between several labels, such as "," in `sport,money text`.
+        label_separator: The text between several labels, such as "," in `sport,money text`.
         problems: Decides about bad lines; None raises at the first.
     """
     problems = problems or Problems()

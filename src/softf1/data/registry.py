@@ -91,7 +91,7 @@ def read(
         path: A file (UTF-8, a BOM, CRLF and gzip are fine), or `hf:NAME`. `encoding=` names
             another encoding.
         format: A name of `FORMATS`; None detects it and adds a note.
-        task: One of `TASKS`; needed if a format supports several and the file does not tell.
+        task: One of `TASKS`; needed if the format has several and the file does not show which.
         on_error: "raise" stops at the first bad record, "skip" skips and counts it.
         options: The reader's own options, such as `tag=3` for columns.
 

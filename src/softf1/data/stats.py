@@ -147,8 +147,8 @@ class Stats:
         labels: Every label, the most frequent first.
         lengths: How long examples are.
         spans: Spans of a file of spans or queries.
-        nested: Those that lie inside another or cross one.
-        nesting: The same as a sentence, empty where there are none.
+        nested: How many of these lie inside another or cross one.
+        nesting: A sentence about nested spans; empty if there are none.
     """
 
     path: str

@@ -30,7 +30,7 @@ def iterate(
 
     Args:
         path: The file.
-        separator: What stands between word and tag: "_" in CTB, "/" in WSJ.
+        separator: The text between word and tag: "_" in CTB, "/" in WSJ.
         problems: Decides about bad sentences; None raises at the first.
     """
     problems = problems or Problems()

@@ -56,8 +56,8 @@ def convert(
 
     Args:
         sentences: As a reader yields them.
-        source: The scheme that they are in.
-        target: The scheme wanted; None leaves valid tags as they are.
+        source: The scheme of their tags.
+        target: The scheme to convert to; None leaves valid tags as they are.
         repair: Whether an invalid sequence becomes the spans that conlleval would see in it,
             counted as a change; otherwise it is an error that names its line.
         path: The file, for errors.
