@@ -57,7 +57,7 @@ def compare(
     """Runs the missing runs of the grid and writes `comparison.json`.
 
     Args:
-        recipe: What is trained; its loss is replaced.
+        recipe: The recipe to train; every variant replaces its loss.
         folder: The grid folder.
         losses: What to compare with cross entropy: names, or `dsc[decay=paper]` and
             `ce[train.adversarial=0.5]` with options of the loss and keys of the recipe that are
@@ -113,7 +113,7 @@ class Runs:
     """The full-length runs of a comparison, by variant.
 
     Args:
-        grid: Runs them.
+        grid: The grid that executes them.
         chosen: The chosen setting of each trained variant.
         losses: All variants, including those with tuned thresholds.
         meter: Shows progress.

@@ -1,8 +1,8 @@
 """The search space of each variant, and successive halving to search it with few full runs.
 
-Every variant gets as many trials, over learning rate, main option of the loss, and epochs. Halving
-gives many settings a short run and the better ones a longer run; settings whose dev scores differ
-by less than a standard error count as equal.
+Every variant gets the same number of trials, over learning rate, main option of the loss, and
+epochs. Halving gives many settings a short run and the better ones a longer run; settings whose dev
+scores differ by less than a standard error count as equal.
 """
 
 from __future__ import annotations

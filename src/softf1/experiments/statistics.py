@@ -10,7 +10,7 @@ of which examples are in the test set. So the variance of the mean difference ha
     var(mean d) = sd_seeds² / S  +  sd_examples²
 
 - `sd_seeds²` is the variance of d_s over the seeds, as measured on this one test set.
-- `sd_examples²` is what is common to all seeds: from the jackknife of the mean difference, which
+- `sd_examples²` is the part common to all seeds: from the jackknife of the mean difference, which
   leaves out one example at a time (this works for F1 too, a ratio of sums), minus what the first
   part already counts.
 

@@ -118,7 +118,7 @@ def check_variants(
     """Raises for invalid values, before the folder is made.
 
     Args:
-        recipe: What is trained.
+        recipe: The recipe to train.
         axes: Values by key.
         complements: Keys that are 1 − the value of another.
         written: `path` and `overrides` of `check_recipe`.
@@ -153,7 +153,7 @@ def sweep(
     The first variant is the baseline.
 
     Args:
-        recipe: What is trained.
+        recipe: The recipe to train.
         folder: The grid folder.
         axes: Values by key.
         complements: Keys that are 1 − the value of another, such as Tversky's beta and alpha.

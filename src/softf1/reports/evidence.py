@@ -1,6 +1,6 @@
 """Reads the predictions of all runs once, and keeps only what the page shows.
 
-Of the examples, only those that changed most between the baseline and the best loss are kept.
+It keeps only those examples that changed most between the baseline and the best loss.
 """
 
 from __future__ import annotations

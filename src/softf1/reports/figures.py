@@ -3,7 +3,7 @@
 Figures are Plotly specifications: plain data, drawn by the page. Colours are names such as
 `var(--c1)`, which the page's script looks up in its style sheet, in light and dark.
 
-Jinja escapes what stands in the HTML itself. Two places need their own rules: a JSON block must
+Jinja escapes what it puts into the HTML. Two places need their own rules: a JSON block must
 not be able to end its script element, and Plotly reads a few tags (`<b>`, `<a href>`) in names.
 """
 
