@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "values",
         nargs="*",
-        default=[],  # without one, argparse calls them required
+        default=[],  # without it, argparse lists them as required
         metavar="key=value",
         help="change keys of the recipe for every run",
     )
@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs what is missing of the grid, prints the table and the verdict."""
+    """Runs the missing runs of the grid, prints the table and the verdict."""
     from softf1.experiments.compare import compare
     from softf1.experiments.references import list_references
     from softf1.experiments.search import check_losses, default_losses

@@ -240,7 +240,7 @@ def run_grid(
 
     Args:
         options: As `add_grid_options` adds them.
-        recipe: What is trained.
+        recipe: The recipe to train.
         experiment: The function, which takes the recipe and its folder.
         corpora: Recipes whose files are read before the grid begins, because an error in them would
             make their runs fail; by default this recipe.

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_out(out: Path, source: str) -> None:
-    """Refuses to write over what is read."""
+    """Refuses an output file that is a folder, or the file that is read."""
     if out.is_dir():
         raise InputError("wanted a file to write to, got a folder", path=out)
     if out.exists() and Path(source).exists() and out.samefile(source):

@@ -130,7 +130,7 @@ def print_json(content: Any) -> None:
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Prints notes for the reader beside the output."""
+    """Prints notes to standard error, apart from the output."""
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
 

@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs what is missing of the sweep and prints the table."""
+    """Runs the missing runs of the sweep and prints the table."""
     from softf1.experiments.sweep import (
         check_variants,
         list_corpora,

@@ -14,7 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "values",
         nargs="*",
-        default=[],  # without one, argparse calls them required
+        default=[],  # without it, argparse lists them as required
         metavar="key=value",
         help="change keys of the recipe, such as train.lr=3e-5",
     )

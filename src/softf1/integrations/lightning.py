@@ -32,7 +32,7 @@ class ExactLossMixin:
 
     Attributes:
         window: `WindowLoss(make_loss(…))`.
-        accumulate: Micro-batches in a step; an epoch's last step takes what is left.
+        accumulate: Micro-batches per step; the last step of an epoch takes those that are left.
         clip: The largest norm of the gradient; None does not clip.
         adversarial: Size ε of an adversarial step on the word embeddings, as a norm (a recipe's
             `train.adversarial`): 0.5 for encoders of the BERT family. The module, or one inside
