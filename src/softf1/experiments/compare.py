@@ -216,7 +216,7 @@ def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
     """Returns the control for `grid.json`: the slowest variant and its time relative to ce.
 
     None if no variant takes much more compute, or if the results of ce or the seconds are missing.
-    Whether a variant makes more passes is counted, so it does not depend on the machine's load.
+    Passes are counted, so a control for more passes does not depend on the load of the machine.
     Seconds on a CPU are CPU time: wall time there includes waiting for other programs. An earlier
     ratio is kept, because its runs exist already, unless it clearly changed.
     """

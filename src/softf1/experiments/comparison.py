@@ -406,7 +406,7 @@ def train_support(
 
 
 def _first_letters(scheme: str | None) -> set[str] | None:
-    """Returns the tag prefixes that only the first token of a span has; None without any."""
+    """Returns the tag prefixes that only a span's first token has; None if there are none."""
     known = SCHEMES.get(scheme or "")
     if known is None:
         return None

@@ -48,7 +48,7 @@ class ExampleCounts:
         labels: The labels of each part that has labels.
         positive: The positive label of precision, recall and F1, if there is one.
         lines: The number of predictions behind these N examples.
-        ranked: Scores (N, labels) for average precision and which are right; None without any.
+        ranked: Scores (N, labels) for average precision and which are right; None if not ranked.
     """
 
     parts: Mapping[str, NDArray[Any]]

@@ -11,7 +11,7 @@ of which examples are in the test set. So the variance of the mean difference ha
 
 - `sd_seeds²` is the variance of d_s over the seeds, as measured on this one test set.
 - `sd_examples²` is the part common to all seeds: from the jackknife of the mean difference, which
-  leaves out one example at a time (this works for F1 too, a ratio of sums), minus what the first
+  leaves out one example at a time (which also works for F1, a ratio of sums), minus what the first
   part already counts.
 
 In the words of the analysis of variance for S × N crossed effects, with the mean squares of seeds
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 POWER = 0.80
 BLOCK = 1 << 22
-"""The most numbers that the jackknife holds in memory at once: larger tables are cut in chunks."""
+"""The most numbers that the jackknife holds in memory at once; larger tables go in chunks."""
 
 MOST_SEEDS = 1000
 """The largest number of seeds to consider."""

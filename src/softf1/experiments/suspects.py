@@ -108,7 +108,7 @@ def list_examples(recipe: Recipe) -> list[tuple[str, Any]]:
 
 
 def check_folds(recipe: Recipe, examples: dict[str, list[Any]]) -> None:
-    """Loads the datasets of every fold, to find one that cannot be trained on before training."""
+    """Loads the datasets of every fold; raises before any training if one cannot be used."""
     folds = recipe.task.folds or 1
     for number in range(folds):
         try:
