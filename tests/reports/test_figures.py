@@ -1,6 +1,7 @@
 """Every figure against Plotly's own schema, and against the numbers in its table."""
 
 import json
+import shutil
 
 import plotly.graph_objects as go
 import pytest
@@ -98,6 +99,23 @@ def test_lines_of_equal_f1_are(compared):
         wanted = float(line["text"][0].removeprefix("F1 "))
         for recall, precision in zip(line["x"], line["y"], strict=True):
             assert 2 * recall * precision / (recall + precision) == pytest.approx(wanted)
+
+
+def test_points_of_the_trade_name_their_seed_where_a_run_has_no_precision(grid, tmp_path):
+    folder = tmp_path / "grid"
+    shutil.copytree(grid, folder)
+    path = folder / "cells/dice-s0/result.json"
+    result = json.loads(path.read_text("utf-8"))
+    for scores in result["scores"].values():
+        scores.pop("precision")
+    path.write_text(json.dumps(result), "utf-8")
+    (trace,) = (
+        trace
+        for trace in figures_of([folder])["plot-trade"].traces
+        if trace.get("customdata") and trace["name"] == "dice"
+    )
+    assert 0 not in trace["customdata"]
+    assert len(trace["customdata"]) == len(trace["x"])
 
 
 def test_runs_of_one_loss_with_three_values_of_an_option_are_drawn_against_it(tmp_path):

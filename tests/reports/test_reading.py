@@ -51,6 +51,19 @@ def test_queries_of_one_sentence_are_one_item(tmp_path):
     assert (first.errors, second.errors) == (1, 1)
 
 
+def test_the_same_words_asked_again_are_another_sentence(tmp_path):
+    words = ["Ada", "ran"]
+    lines = [
+        {"id": f"{n}.{label}", "words": words, "label": label, "gold": [[0, 1]], "spans": spans}
+        for n, spans in ((1, [[0, 1]]), (2, []))
+        for label in ("PER", "LOC")
+    ]
+    first, second = read(tmp_path / "p.jsonl", lines)
+    assert (first.id, second.id) == ("1.PER", "2.PER")
+    assert first.gold == second.gold == {(0, 1, "PER"), (0, 1, "LOC")}
+    assert (first.errors, second.errors) == (0, 2)
+
+
 def test_spans_with_their_labels_are_an_item_a_line(tmp_path):
     line = {"id": "1", "words": ["Ada", "ran"], "gold": [[0, 1, "PER"]], "spans": [[0, 2, "ORG"]]}
     first, second = read(tmp_path / "p.jsonl", [line, line | {"id": "2"}])  # not two queries of one

@@ -17,6 +17,7 @@ from softf1.data.examples import Format, MrcExample, Span, SpanSentence, TaggedS
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.tags import convert, find_scheme
 from softf1.errors import InputError
+from softf1.files import write_text
 from softf1.metrics.schemes import LabelledSpan, decode_strict, describe_odd_tag
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def iterate(path: Path | str, *, problems: Problems | None = None) -> Iterator[M
 def write(path: Path | str, examples: Iterable[MrcExample]) -> None:
     """Writes items in the authors' format; raises if a word contains a space."""
     items = [json.dumps(_to_item(example), ensure_ascii=False) for example in examples]
-    Path(path).write_text("[\n" + ",\n".join(items) + "\n]\n", encoding="utf-8")
+    write_text(Path(path), "[\n" + ",\n".join(items) + "\n]\n")
 
 
 def read_queries(path: Path | str) -> dict[str, str]:

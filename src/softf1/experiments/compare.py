@@ -193,7 +193,7 @@ def make_runs(variant: str, values: Values, grid: Grid, seeds: Sequence[int]) ->
     return [make_run(variant, own, seed, loss=own["loss.name"], cost=cost) for seed in seeds]
 
 
-DEAR = 1.5
+MANY = 1.5
 """Add the matched-compute control if a variant runs this many times as many examples through the
 model as ce."""
 
@@ -228,7 +228,7 @@ def match_compute(grid: Grid, variants: Iterable[str]) -> dict[str, Any] | None:
     slowest = max(known, key=lambda variant: known[variant].seconds)
     passes = max(one.passes for one in known.values()) / base.passes
     ratio = max(1.0, known[slowest].seconds / base.seconds)
-    if passes < DEAR and ratio < SLOW:
+    if passes < MANY and ratio < SLOW:
         return None
     earlier = grid.content["matched"]
     if earlier and abs(ratio / earlier["ratio"] - 1) <= ALIKE:

@@ -212,20 +212,26 @@ def _normal(answer: Any) -> str:
 
 
 def _join_queries(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Merges consecutive lines about the same sentence (BERT-MRC has one query per label)."""
+    """Merges consecutive lines about the same sentence (BERT-MRC has one query per label).
+
+    If a label is asked for again, the next sentence has the same words.
+    """
     held: dict[str, Any] | None = None
     for line in lines:
         if "spans" not in line or "words" not in line:
             yield line
             continue
         units = [_labelled(line[key], str(line.get("label", ""))) for key in ("gold", "spans")]
-        if held is not None and "label" in line and held["words"] == line["words"]:
+        asked = line.get("label")
+        same = held is not None and asked is not None and held["words"] == line["words"]
+        if held is not None and same and asked not in held["asked"]:
             for place, more in enumerate(units):
                 held["units"][place].extend(more)
+            held["asked"].add(asked)
             continue
         if held is not None:
             yield held
-        held = {"id": line.get("id", ""), "words": line["words"], "units": units}
+        held = {"id": line.get("id", ""), "words": line["words"], "units": units, "asked": {asked}}
     if held is not None:
         yield held
 

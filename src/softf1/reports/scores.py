@@ -163,11 +163,11 @@ def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
     traces: list[Trace] = []
     rows: list[list[Any]] = []
     for group in groups:
-        seeds = [[run.score(study.split, name) for name in NAMES] for run in group.runs]
-        points = [point for point in seeds if None not in point]
+        runs = [[run.seed, *(run.score(study.split, name) for name in NAMES)] for run in group.runs]
+        points = [point for point in runs if None not in point[1:]]
         if points:
-            recall, precision = map(list, zip(*points, strict=True))
-            traces += _traces(group, recall, precision)
+            seeds, recall, precision = map(list, zip(*points, strict=True))
+            traces += _traces(group, seeds, recall, precision)
             rows.append([group.label, mean_of(precision), mean_of(recall), len(points)])
     if all(precision == recall for _, precision, recall, _ in rows):
         return None
@@ -194,7 +194,9 @@ def draw_trade(study: Study, groups: list[Group]) -> Figure | None:
     )
 
 
-def _traces(group: Group, recall: list[float | None], precision: list[float | None]) -> list[Trace]:
+def _traces(
+    group: Group, seeds: list[Any], recall: list[float | None], precision: list[float | None]
+) -> list[Trace]:
     look = {"color": group.color, "symbol": group.symbol}
     hover = "recall %{x:.2f}, precision %{y:.2f}"
     return [
@@ -204,7 +206,7 @@ def _traces(group: Group, recall: list[float | None], precision: list[float | No
             percent(precision),
             name=plain(group.label),
             legendgroup=group.key,
-            customdata=[run.seed for run in group.runs],
+            customdata=seeds,
             marker={**look, "size": 6, "opacity": 0.4},
             hover=f"seed %{{customdata}}<br>{hover}",
         ),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from softf1.integrations.transformers import class_weights_from
+from softf1.integrations.transformers import class_weights_from, weights
 from softf1.losses import class_weights
 
 TAGS = [[-100, 0, 0, 1], [0, 2, -100], [0, 0, 0]]  # 6 of 0, 1 of 1, 1 of 2
@@ -77,3 +77,13 @@ def test_options_go_to_class_weights():
 def test_what_is_wrong_is_told(rows, options, message):
     with pytest.raises(ValueError, match=message):
         class_weights_from(rows, **options)
+
+
+def test_the_number_of_classes_of_several_labels_is_compared_with_the_rows(monkeypatch):
+    rows = [{"labels": [1, 0]}, {"labels": [0, 1]}]
+    assert class_weights_from(rows, multi_label=True, classes=["a", "b"]).tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match="wanted 3 values in every row of 'labels', got 2"):
+        class_weights_from(rows, multi_label=True, classes=3)
+    monkeypatch.setattr(weights, "CHUNK", 1)
+    with pytest.raises(ValueError, match="of one length in every row"):
+        class_weights_from([{"labels": [1, 0]}, {"labels": [1]}], multi_label=True)

@@ -39,7 +39,8 @@ def class_weights_from(
             not count), or with `multi_label` a list of 0/1.
         scheme: As in `class_weights`.
         classes: The number of classes, or their names if labels are names. By default what the
-            dataset declares, else up to the highest label.
+            dataset declares, else up to the highest label. With `multi_label` it is only compared
+            with the length of the rows.
         multi_label: Whether the rows are 0/1 for each class.
         options: `k`, `beta` of `class_weights`.
 
@@ -52,7 +53,11 @@ def class_weights_from(
     """
     known = _declared(dataset, column) if classes is None else classes
     if multi_label:
-        return class_weights(_count_pairs(dataset, column), scheme, sigmoid=True, **options)
+        pairs = _count_pairs(dataset, column)
+        wanted = classes if isinstance(classes, int | None) else len(classes)
+        if wanted is not None and wanted != len(pairs):
+            raise ValueError(f"wanted {wanted} values in every row of {column!r}, got {len(pairs)}")
+        return class_weights(pairs, scheme, sigmoid=True, **options)
     names = () if isinstance(known, int | None) else known
     numbers = {name: number for number, name in enumerate(names)}
     counts = Counter(
@@ -96,9 +101,11 @@ def _number(label: Any, numbers: Mapping[str, int], column: str) -> int:
 def _count_pairs(dataset: Iterable[Mapping[str, Any]], column: str) -> list[list[int]]:
     """Counts the rows without and with each class, as (negative, positive)."""
     total: NDArray[np.int64] | None = None
+    lengths: set[int] = set()
     for values in _values(dataset, column):
         listed = [_listed(value) for value in values]
-        if len(set(map(len, listed))) > 1:
+        lengths.update(map(len, listed))
+        if len(lengths) > 1:
             raise ValueError(f"wanted a list of 0/1 of one length in every row of {column!r}")
         rows = np.array(listed)
         counts = np.stack([(rows == 0).sum(0), (rows == 1).sum(0)], axis=1)
