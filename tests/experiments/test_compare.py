@@ -269,6 +269,17 @@ def test_passes_decide_about_matched_compute_and_seconds_about_its_length(values
     assert match_compute(grid, ["other"]) is None  # nothing to compare it with
 
 
+def test_a_clock_that_did_not_move_adds_no_control():
+    recipe = describe_recipe(fake.make_recipe())
+    runs = {name: SimpleNamespace(id=name, label=name, trial=False) for name in ("ce", "other")}
+    results = {
+        name: {"examples": 320, "seconds": {"train": train}, "recipe": recipe}
+        for name, train in (("ce", 0.0), ("other", 1.0))
+    }
+    grid = SimpleNamespace(runs=runs, results=results, content={"matched": None})
+    assert match_compute(grid, runs) is None
+
+
 def test_both_options_make_four_passes():
     train = {"train.adversarial": 0.5, "train.consistency": 1.0}
     assert with_values(fake.make_recipe(), train).train.passes == 4

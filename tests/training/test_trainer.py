@@ -63,6 +63,7 @@ def test_waiting_for_batches_is_training(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "collate_rows", slow)
     result = train_run(make_recipe(), tmp_path, data=make_data(), quiet=True)
     assert result["seconds"]["train"] > 0.35
+    assert result["seconds"]["train_cpu"] > 0
     last = [x for x in read_lines(tmp_path / "metrics.jsonl") if x["event"] == "step"][-1]
     assert last["seconds"] <= result["seconds"]["train"]
 

@@ -242,7 +242,7 @@ def _find_spent(grid: Grid, variant: str) -> Spent | None:
     spent = []
     for result in (grid.results[run] for run in own if run in grid.results):
         seconds = _read_seconds(result)
-        if seconds is not None:
+        if seconds:  # a clock that did not move says nothing
             passes = result["examples"] * build_recipe(result["recipe"]).train.passes
             spent.append(Spent(passes, seconds))
     return min(spent, key=lambda one: one.seconds, default=None)
