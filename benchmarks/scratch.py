@@ -1,11 +1,11 @@
-"""A model from scratch: where its output bias starts, and how long an adversarial step should be.
+"""A model from scratch: its output bias, the length of an adversarial step, and a CRF.
 
     PYTHONPATH=src python benchmarks/scratch.py run runs/scratch [--seeds 8] [--jobs 1]
     PYTHONPATH=src python benchmarks/scratch.py table     # into the documentation
 
 The data and the model of `softf1 demo`: HKCanCor, a small BiLSTM. Every comparison has the
 intervals of `softf1 compare` (seeds and test examples); nothing is tuned. Finished runs stay in the
-folder and are not run again; 104 runs take an hour of one core. `run` writes results/scratch.csv.
+folder and are not run again; 128 runs take an hour of one core. `run` writes results/scratch.csv.
 """
 
 from __future__ import annotations
@@ -46,12 +46,19 @@ STEPS: dict[str, dict[str, Any]] = {
         "train.adversarial_direction": "random",
     },
 }
+DECODER = "decoder"
+DECODERS: dict[str, dict[str, Any]] = {
+    "ce": {},
+    "crf": {"task.decoder": "crf"},
+    "crf-marginals": {"task.decoder": "crf-marginals"},
+}
 COMPARISONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
     "ce, demo": (DEMO, BIASES),
     "ce, 6 epochs, batches of 32": (LONGER, BIASES),
     "ce, lr 1e-3, 5 epochs, batches of 32": (SLOWER, BIASES),
     "dice, demo": (DICE, BIASES),
     STEP: (DEMO, STEPS),
+    DECODER: (DEMO, DECODERS),
 }
 """What each comparison changes in the demo's recipe, and its rows, the baseline first."""
 TITLES = {

@@ -28,7 +28,7 @@ def test_every_row_has_its_seeds(scratch):
     for name, (_, rows) in scratch.COMPARISONS.items():
         found = scratch.read_rows(name)
         assert {row: line["seeds"] for row, line in found.items()} == dict.fromkeys(rows, "8")
-    assert scratch.TITLES.keys() | {scratch.STEP} == scratch.COMPARISONS.keys()
+    assert scratch.TITLES.keys() | {scratch.STEP, scratch.DECODER} == scratch.COMPARISONS.keys()
     assert scratch.STEP_TITLES.keys() == scratch.STEPS.keys()
 
 
