@@ -406,5 +406,5 @@ def contiguous(gradient: Tensor | None) -> Tensor | None:
 
 
 def some(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """Returns the tensor, or `other` for None: a kernel needs a pointer even if it reads nothing."""
+    """Returns the tensor, or for None `other`: a kernel needs a pointer even if it is not read."""
     return other if tensor is None else tensor
