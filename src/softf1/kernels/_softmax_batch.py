@@ -267,7 +267,7 @@ def softmax_batch_backward_kernel(
     c = units * VECTOR
     slopes += at
     first = tile_columns(0, S, W)
-    # If a row fits one tile, each program reads the slopes of all classes once, not once a row.
+    # If a row fits into one tile, each program reads the slopes of all classes only once.
     kept_slopes = load_slope(slopes + c, incoming, incoming_stride, first, c) if ONE_TILE else 0.0
     blocks = tl.cdiv(n, N)
     for step in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=1):

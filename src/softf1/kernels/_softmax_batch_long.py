@@ -188,7 +188,7 @@ def look_and_write(
     dx, write, label, gold, summed, slope, cols, alpha, fp,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
-    """Adds h of a part of this row to its sums, and writes a part of the row before's gradient."""
+    """Adds h of a part of this row to its sums, and writes dx of a part of the row before."""
     part = load_wide(now, cols, stop)
     share = shares(load_wide(before, cols, stop_before), m_before, log_r_before)
     p, q, _ = probabilities(share, False, log_r, alpha, DECAY, False, ALPHA_ONE)

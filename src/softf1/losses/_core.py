@@ -293,7 +293,7 @@ def reduce_rows(
 ) -> Tensor:
     """Reduces the rows' values (N,): as they are, their sum, or that divided by Σ `counts`.
 
-    Without `counts` every row counts as one; there must be a row. `sums` gives (2, 1): the sum of
+    Without `counts` every row counts as one, and N must not be 0. `sums` gives (2, 1): the sum of
     the values, and that of the counts.
     """
     if reduction == "none":

@@ -6,7 +6,7 @@ micro-batches i of all ranks (`_sums.py`), so that
 
     dL(S) / dθ = Σ_i  ∂L/∂S · dS_i/dθ
 
-and ∂L/∂S, two numbers a class, is the same for all i. The first pass sums S without gradient; in
+and ∂L/∂S, two numbers per class, is the same for all i. The first pass sums S without gradient; in
 the second every micro-batch gives the gradient of the surrogate ∂L/∂S · S_i, linear in its
 statistics. These add up to the gradient of the whole, however the rows are cut.
 

@@ -1,4 +1,4 @@
-"""Counts first, ratio last: what adds up over batches and processes, and the scores made from it.
+"""Counts first, ratio last: counts add up over batches and processes, scores come from the sums.
 
 >>> first = Counts.from_dict({"PER": (8, 2, 0), "LOC": (1, 0, 3)})
 >>> second = Counts.from_dict({"LOC": (0, 1, 0)})

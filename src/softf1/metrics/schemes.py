@@ -3,7 +3,7 @@
 A scheme is four letters, one for each role a token can have in a span: the first of several
 (begin), one between (inside), the last of several (end), the only one (single). `BIO` writes a
 single token as it writes a first one, `BIOES` has a letter for each role. IOB1 alone needs a fifth
-letter, `split`, for a span that touches one of its own label before it.
+letter, `split`, for a span right after another one of the same label.
 
     >>> tags = ["B-PER", "E-PER", "O", "S-LOC"]
     >>> scheme = detect_scheme([tags])
@@ -209,8 +209,8 @@ def decode_strict(tags: Sequence[str], scheme: str | Scheme) -> list[LabelledSpa
 def decode_lenient(tags: Sequence[str]) -> list[LabelledSpan]:
     """The spans by conlleval's rules: every tag but `O` is in a span, whatever its prefix.
 
-    A span goes on from a first or inner letter (B, I, M) to an inner or last one (I, M, E, L) with
-    the same label, and breaks everywhere else. The letters of all schemes are understood.
+    A span continues from a first or inner letter (B, I, M) to an inner or last one (I, M, E, L) if
+    the labels are equal, and breaks everywhere else. The letters of all schemes are understood.
 
     >>> decode_lenient(["I-PER", "O", "B-LOC", "I-LOC", "I-ORG"])
     [(0, 1, 'PER'), (2, 4, 'LOC'), (4, 5, 'ORG')]
