@@ -3,7 +3,7 @@
 At every call, Triton looks up the compiled kernel by all arguments, which takes longer than a small
 kernel runs. Here a `Plan`, made once per shape, remembers its compiled kernel and launches it
 directly. That uses a private interface of Triton, so it is done for the versions in `KNOWN` only;
-any other version launches the kernels itself.
+with other versions, Triton launches the kernels in its usual way.
 
 Compiling a kernel takes about a second, most of it outside Python: `compiling` compiles many
 kernels in parallel, in threads. A kernel that is given tensors without data (device "meta") is
@@ -213,14 +213,14 @@ def batch_backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 
 @lru_cache(maxsize=1024)
 def long_lanes(n: int, element_size: int, many: int) -> Lanes:
-    """Long rows, one at a time per program; 4 programs a multiprocessor hide memory latency."""
+    """Long rows, one at a time per program; 4 programs per multiprocessor hide memory latency."""
     v = 16 // element_size
     return Lanes(4_096 // v, v, 8, min(n, many * 4, MOST_PROGRAMS))
 
 
 @lru_cache(maxsize=1024)
 def wide_lanes(n: int, c: int, element_size: int, many: int) -> Lanes | None:
-    """Long rows at batch level, one program a multiprocessor with a number of each class.
+    """Long rows at batch level; one program per multiprocessor holds a number of each class.
 
     None if there are too few rows or too many classes for that.
     """

@@ -28,7 +28,7 @@ class Numbers(NamedTuple):
 
     @property
     def fractional(self) -> bool:
-        """True if alpha is below 1, where kernels treat the largest class of a row apart."""
+        """True for a decay with alpha below 1: kernels treat the largest class of a row apart."""
         return self.decay > 0 and self.alpha < 1.0
 
     @property
