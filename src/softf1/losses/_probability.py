@@ -106,7 +106,7 @@ def _exact_at_the_top(q: Tensor, x: Tensor, alpha: float) -> Tensor:
 
 
 def _through_fractional_decay(h: Tensor, p: Tensor, x: Tensor, alpha: float) -> Tensor:
-    """Returns dL/dx, where ∂ log(1 − p_top) / ∂x_j of the top is p_top · softmax(others)_j."""
+    """Returns dL/dx; for the largest class, ∂ log(1 − p) / ∂x_j is p · softmax(others)_j."""
     top, others = _others(x)
     decay = alpha * h.gather(1, top) * p.gather(1, top)
     h = h.mul_(_decay_share(p, alpha).scatter_(1, top, 1.0))
