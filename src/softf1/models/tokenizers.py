@@ -50,7 +50,7 @@ USUAL = 512
 """The default maximum length of a row: the cost of attention is quadratic."""
 
 GROUP = 256
-"""Words that a fast tokenizer gets as one text: few objects for Python, work for every core."""
+"""How many words a fast tokenizer gets as one text: few Python objects, but work for every core."""
 
 Span = tuple[int, int]
 """(start, end), end exclusive."""
