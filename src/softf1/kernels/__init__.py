@@ -1,13 +1,14 @@
 """Fused Triton twins of the losses: no one-hot, no temporary of rows × classes.
 
-`softf1.losses` calls them on CUDA; its PyTorch form stays the reference that they are tested by.
-`linear_loss` is a linear layer and a loss in one, for label sets whose logits do not fit; it needs
-no Triton. Kernels are not imported before a loss asks for them: Triton is not everywhere.
+`softf1.losses` calls them on CUDA; its PyTorch form stays the reference that they are tested
+against. `linear_loss` is a linear layer and a loss in one, for label sets whose logits do not fit
+into memory; it needs no Triton. Kernels are imported only when a loss needs them, because Triton
+may not be installed.
 
-`encoder.py` is parts of encoder layers, for captured training steps; its kernels are in
-`_encoder.py`, and `row_sums.py` makes the gradients of biases.
+`encoder.py` has parts of encoder layers, for training steps in CUDA graphs; its kernels are in
+`_encoder.py`, and `row_sums.py` computes the gradients of biases.
 
-Where the kernel of a loss is, `_forward`, `_backward` and the like left out of its name:
+The kernels of each loss (their names go on with `_forward`, `_backward` and the like):
 
     loss and level                              softmax                    sigmoid
     ce, wce, la, focal, wfocal,                 softmax_example            sigmoid_example
@@ -18,11 +19,11 @@ Where the kernel of a loss is, `_forward`, `_backward` and the like left out of 
                                                 softmax_batch_long)
 
 `softmax_*` kernels are in the file of that name with an underscore before it, `sigmoid_*` in
-`_sigmoid.py`; `_formulas.py` has the losses' formulas, which they share, `_read.py` how tiles are
-read and written. A call goes from `fused.py` (arguments) through `autograd.py` (derivatives; under
-torch.compile `operators.py`) to `example_level.py` or `batch_level.py` (which kernels, in which
-order) and `_launch.py` (layouts, starting). A module that has been called with such tensors before
-starts at `autograd.py`: `softf1.losses._dispatch.Shortcuts`.
+`_sigmoid.py`. They share the losses' formulas (`_formulas.py`) and the code that reads and writes
+tiles (`_read.py`). A call goes from `fused.py` (arguments) through `autograd.py` (derivatives;
+under torch.compile `operators.py`) to `example_level.py` or `batch_level.py` (which kernels, in
+which order) and `_launch.py` (layouts, launching). A loss module that has seen tensors of the same
+shape and dtype before goes straight to `autograd.py`: `softf1.losses._dispatch.Shortcuts`.
 """
 
 from softf1.kernels.linear import linear_loss

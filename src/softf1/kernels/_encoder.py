@@ -1,4 +1,4 @@
-"""Kernels of an encoder layer: what stands between its matrix products, one kernel each way.
+"""Kernels of an encoder layer: all between two matrix products in one kernel, forward and backward.
 
 With z = dense(x), r the residual, m a dropout mask that is 0 or 1 / (1 − p):
 
@@ -8,24 +8,25 @@ With z = dense(x), r the residual, m a dropout mask that is 0 or 1 / (1 − p):
     gelu    y = z·Φ(z),  ∂z = ∂y·(Φ(z) + z·φ(z)),  ∂bias = Σ ∂z
     pack    ∂z = [∂query, ∂key, ∂value],  ∂bias = Σ ∂z
 
-Sums over rows are made in two steps, always in the same order: each program leaves a line of sums
-in `parts`, whose lines are `stride` apart, and `sum_parts` adds the lines. The mask is never
-stored: both ways draw the same numbers from the same seed. Numbers are float32 inside, whatever is
-read and written.
+Sums over rows are made in two steps, always in the same order: each program writes a line of sums
+to `parts`, whose lines are `stride` apart, and `sum_parts` adds up the lines. The dropout mask is
+never stored: forward and backward draw the same numbers from the same seed. Kernels compute in
+float32, whatever dtype they read and write.
 """
 
-# Triton reads annotations itself: they are not postponed here.
+# No `from __future__ import annotations`: Triton reads the annotations.
 import triton
 import triton.language as tl
 
 ROUNDS = tl.constexpr(7)  # of Philox; Salmon et al. (2011): seven pass every test of BigCrush
-# What differs from call to call: a kernel is compiled once for all, never while a step is captured.
+# These differ from call to call. Triton must not specialize on them: it would compile a kernel
+# again, maybe while a CUDA graph is captured.
 NUMBERS = ("rows", "call", "lines", "steps", "stride", "mask_batch", "mask_row", "mask_col")
 
 
 @triton.jit
 def draw_mask(seeds, call, row, p, R: tl.constexpr, W: tl.constexpr):
-    """The dropout mask of a tile; four neighbours in a row share one draw of Philox."""
+    """Returns the dropout mask of a tile; one draw of Philox serves four neighbours in a row."""
     seed = tl.load(seeds + call)
     place = row * (W // 4) + tl.arange(0, W // 4)[None, :]
     a, b, c, d = tl.randint4x(seed, place.to(tl.int32), ROUNDS)
@@ -44,7 +45,7 @@ def norm_forward(
     rows, call, p, eps, width,
     R: tl.constexpr, W: tl.constexpr, DROP: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """y, in float32 and in half precision, and mean and 1 / √(variance + ε) of each row."""
+    """Writes y in float32 and half precision, and mean and 1 / √(variance + ε) of each row."""
     row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
     col = tl.arange(0, W)[None, :]
     inside = (row[:, None] < rows) & (col < width)
@@ -71,7 +72,7 @@ def norm_backward(
     rows, call, p, width, stride,
     R: tl.constexpr, W: tl.constexpr, DROP: tl.constexpr, WHOLE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """∂z, ∂residual, and lines of ∂γ, ∂β, ∂bias; ∂y is the sum of both outputs' gradients."""
+    """Writes ∂z, ∂residual and lines of ∂γ, ∂β, ∂bias; ∂y is the sum of both outputs' gradients."""
     col = tl.arange(0, W)[None, :]
     gamma = load_masked(gain, col, col < width)
     dgain = tl.zeros([R, W], tl.float32)
@@ -113,7 +114,7 @@ def norm_backward(
 
 @triton.jit
 def normal_share(z):
-    """Φ(z), the normal distribution's share below z."""
+    """Returns Φ(z), the cumulative distribution function of the standard normal."""
     return 0.5 * (1.0 + tl.erf(z * 0.7071067811865476))
 
 
@@ -126,7 +127,7 @@ def gelu_forward(z, y, size, B: tl.constexpr):
 
 @triton.jit(do_not_specialize=NUMBERS)
 def gelu_backward(dy, z, dz, parts, rows, width, stride, R: tl.constexpr, W: tl.constexpr):
-    """∂z, and lines of ∂bias."""
+    """Writes ∂z and lines of ∂bias."""
     col = tl.program_id(0) * W + tl.arange(0, W)[None, :]
     total = tl.zeros([R, W], tl.float32)
     for block in tl.range(tl.program_id(1), tl.cdiv(rows, R), tl.num_programs(1)):
@@ -146,7 +147,7 @@ def pack_backward(
     query, key, value, dz, parts, rows, width, stride, query_stride, key_stride, value_stride,
     R: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    """Rows [∂query, ∂key, ∂value] side by side, and lines of ∂bias."""
+    """Writes rows [∂query, ∂key, ∂value], and lines of ∂bias."""
     blocks = tl.cdiv(width, W)
     own = tl.program_id(0) // blocks
     col = tl.program_id(0) % blocks * W + tl.arange(0, W)[None, :]
@@ -170,7 +171,7 @@ def pack_backward(
 def load_heads(
     source, batch, head, steps, width, size, row_stride, T: tl.constexpr, D: tl.constexpr
 ):
-    """A head of a text, and where it is: T rows of D entries."""
+    """Returns one head of one text (T, D), where its entries lie and which of them exist."""
     step, entry = tl.arange(0, T)[:, None], tl.arange(0, D)[None, :]
     place = (batch.to(tl.int64) * steps + step) * row_stride + head * size + entry
     inside = (step < steps) & (entry < size)
@@ -181,7 +182,7 @@ def load_heads(
 def attend(
     query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T: tl.constexpr
 ):  # fmt: skip
-    """The probabilities of a head, softmax(query·keyᵀ·scale); 0 where a row may see nothing."""
+    """Returns a head's softmax(query·keyᵀ·scale); 0 in rows that may not attend to any token."""
     row, col = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
     inside = (row < steps) & (col < steps)
     place = batch.to(tl.int64) * mask_batch + row * mask_row + col * mask_col
@@ -200,7 +201,7 @@ def attention_forward(
     qkv, allowed, seeds, out, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
     T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """dropout(softmax(query·keyᵀ·scale))·value of one head of one text."""
+    """Writes dropout(softmax(query·keyᵀ·scale))·value of one head of one text."""
     batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
     query, _, _ = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
     key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
@@ -220,7 +221,7 @@ def attention_backward(
     stride, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
     T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """∂query, ∂key and ∂value of one head of one text, and a line of ∂bias for each text."""
+    """Writes ∂query, ∂key, ∂value of one head of one text, and a line of ∂bias for each text."""
     batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
     query, place, inside = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
     key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
@@ -251,7 +252,7 @@ def attention_backward(
 
 @triton.jit(do_not_specialize=NUMBERS)
 def sum_parts(parts, wide, narrow, lines, width, split, R: tl.constexpr, W: tl.constexpr):
-    """Sums of the lines: the first `split` columns to `wide`, the others to `narrow`."""
+    """Adds up the lines: the first `split` columns into `wide`, the others into `narrow`."""
     col = tl.program_id(0) * W + tl.arange(0, W)
     total = tl.zeros([R, W], tl.float32)
     for start in tl.range(0, lines, R):

@@ -1,23 +1,24 @@
-"""What kernels compute on a tile of logits, term by term; row values come spread over the tile.
+"""The losses' formulas on a tile of logits; values of a row come broadcast over the tile.
 
 Softmax. With m the largest logit of a row, e = exp(x − m) and r = 1 / Σ e, p = e · r. Where alpha
-is below 1 (fractional), the largest class is taken apart: m and r are those of the other classes,
-and with u = log Σ exp(x_other) − x_top
+is below 1 (FRACTIONAL), the largest class, "the top", is treated apart: m and r are those of the
+other classes, and with u = log Σ exp(x_other) − x_top
 
     p_top = 1 / (1 + e^u)      log(1 − p_top) = u − log(1 + e^u)      p_j = e_j · r · (1 − p_top)
 
-so that log(1 − p) is known however near p is to 1, and p_j / (1 − p_top) is e_j · r.
+so that log(1 − p) is precise however near p is to 1, and p_j / (1 − p_top) is e_j · r.
 
-Ratio losses. l = (total − overlap) / (total + smooth); h = q · dl/dq from the growths
-q · d(overlap)/dq and q · d(total)/dq, as in softf1.losses._ratio. Negatives have overlap 0 and
-total n = fp · q^power, so l = n / (n + smooth) and h = power · smooth · l / (n + smooth).
+Ratio losses, with q = p, or (1 − p)^alpha · p for dsc: l = (total − overlap) / (total + smooth).
+h = q · dl/dq follows from the growths q · d(overlap)/dq and q · d(total)/dq, as in
+softf1.losses._ratio. Negatives have overlap 0 and total n = fp · q^power, so that
+l = n / (n + smooth) and h = power · smooth · l / (n + smooth).
 
-Back to the logits: dx_j = h_j − p_j · Σ h for softmax. The decay of the paper adds, from
-log q = log p + alpha · log(1 − p), a factor 1 − alpha · p / (1 − p) to h; where alpha is fractional
-the largest class has −alpha · h_top · p_top · (1 at the top, −e_j · r elsewhere) instead.
+Gradient of the logits: dx_j = h_j − p_j · Σ h for softmax. With decay="paper", h gets the factor
+1 − alpha · p / (1 − p), from log q = log p + alpha · log(1 − p). Where alpha is fractional, the top
+does not get it; dx gets −alpha · h_top · p_top · (1 at the top, −e_j · r elsewhere) instead.
 """
 
-# Triton reads annotations itself: they are not postponed here.
+# No `from __future__ import annotations`: Triton reads the annotations.
 import os
 
 import triton
@@ -27,7 +28,7 @@ NO_DECAY, DETACHED, PAPER = (tl.constexpr(value) for value in range(3))
 ENTROPY, DICE, TVERSKY = (tl.constexpr(value) for value in range(3))
 TINY = tl.constexpr(1.1754944e-38)
 LOG2E = tl.constexpr(1.4426950408889634)
-# Stands where a tile has no logit; finite, so that 0 · x tells whether a logit was −inf.
+# Fills places of a tile without a logit. It is finite: 0 · x is NaN only where a logit was −inf.
 LOW = tl.constexpr(-3.3895313892515355e38)
 
 
@@ -56,30 +57,30 @@ else:
 
     @triton.jit
     def reciprocal(x):
-        """One instruction; a division takes eight, for ranges that do not come up here."""
+        """1 / x in one instruction; a division takes eight, for ranges that do not occur here."""
         return tl.inline_asm_elementwise(
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
 
     @triton.jit
     def power_of_two(x):
-        """One instruction; with denormal results it takes four."""
+        """2^x in one instruction, denormals as 0; with denormal results it takes four."""
         return tl.inline_asm_elementwise(
             "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
 
     @triton.jit
     def log_of_two(x):
-        """One instruction, to 22 bits: enough for what is once a row and an exponent again."""
+        """log2 x in one instruction, to 22 bits: enough for one value per row, used as exponent."""
         return tl.inline_asm_elementwise(
             "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
 
     @triton.jit
     def paired_reciprocal(x):
-        """1 / a = b / (a · b): one special function for two entries, where those are scarce.
+        """1 / a = b / (a · b): one reciprocal for two entries, where reciprocals limit the speed.
 
-        For entries whose product stays within float32, and an even number of them a thread.
+        The product must stay within float32, and each thread needs an even number of entries.
         """
         return tl.inline_asm_elementwise(
             "{ .reg .f32 t; mul.f32 t, $2, $3; rcp.approx.ftz.f32 t, t; "
@@ -89,7 +90,7 @@ else:
 
     @triton.jit
     def widen(x):
-        """Returns float32; bfloat16 that lie in pairs, by one instruction each instead of two."""
+        """Returns float32; for bfloat16 in pairs, with one instruction per entry instead of two."""
         if x.dtype != tl.bfloat16:
             return x.to(tl.float32)
         return tl.inline_asm_elementwise(
@@ -101,13 +102,13 @@ else:
 
 @triton.jit
 def numerators(x, m):
-    """Returns exp(x − m); the difference first, it is exact where it matters."""
+    """Returns exp(x − m); subtracts first: the difference is exact where x is near m."""
     return power_of_two((x - m) * LOG2E)
 
 
 @triton.jit
 def shares(x, m, log_r):
-    """Returns exp(x − m) · r from log2 r, −inf for 0."""
+    """Returns exp(x − m) · r from log2 r, which is −inf for r = 0."""
     return power_of_two((x - m) * LOG2E + log_r)
 
 
@@ -125,15 +126,15 @@ def reciprocal_or_zero(z):
 
 @triton.jit
 def power_of(base, exponent):
-    """base^exponent for base from 0 up and exponent above 0."""
+    """Returns base^exponent for base ≥ 0 and exponent > 0."""
     return tl.exp(exponent * tl.log(base))
 
 
 @triton.jit
 def log_sigmoids(x):
-    """Returns log p and log(1 − p)."""
+    """Returns log p and log(1 − p) of p = sigmoid(x)."""
     small = tl.exp(-tl.abs(x))
-    # log(1 + small), also where small is lost beside 1
+    # log(1 + small), also where 1 + small rounds to 1
     extra = tl.where(small < 1e-4, small - 0.5 * small * small, tl.log(1.0 + small))
     return tl.minimum(x, 0.0) - extra, tl.minimum(-x, 0.0) - extra
 
@@ -147,7 +148,7 @@ def missing_from(log_p):
 
 @triton.jit
 def decayed(p, alpha, ALPHA_ONE: tl.constexpr):
-    """Returns (1 − p)^alpha · p for alpha from 1 up."""
+    """Returns (1 − p)^alpha · p for alpha ≥ 1."""
     if ALPHA_ONE:
         return p - p * p
     return p * tl.where(p < 1.0, power_of(tl.maximum(1.0 - p, 1e-8), alpha), 0.0)
@@ -158,7 +159,7 @@ def probabilities(
     share, is_top, u, alpha,
     DECAY: tl.constexpr, FRACTIONAL: tl.constexpr, ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
-    """Returns p, q and, if fractional, the share among the others (0 at the top).
+    """Returns p, q and, if fractional, the share among the classes below the top (0 at the top).
 
     `share` is e · r, which is p itself unless alpha is fractional.
     """
@@ -215,7 +216,7 @@ def negative_terms(
     """Returns l of negatives, and h without its factor power · smooth."""
     total = negative_total(q, fp, LOSS, POWER)
     below = total + smooth
-    if not SMOOTH:  # smooth is 0, and the total may be
+    if not SMOOTH:  # smooth is 0, and the total may be 0 too
         below = tl.maximum(below, TINY)
     below = paired_reciprocal(below) if PAIRED else reciprocal(below)
     loss = total * below
@@ -224,7 +225,7 @@ def negative_terms(
 
 @triton.jit
 def gold_entropy(log_p, gamma, FOCAL: tl.constexpr):
-    """Returns −(1 − p)^gamma · log p and its derivative by log p."""
+    """Returns −(1 − p)^gamma · log p of the gold class and its derivative by log p."""
     if not FOCAL:
         return -log_p, log_p * 0.0 - 1.0
     missing = missing_from(log_p)
@@ -262,7 +263,7 @@ def sigmoid_parts(x, alpha, DECAY: tl.constexpr):
 
 @triton.jit
 def through_decay(h, p, is_top, alpha, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr):
-    """Applies 1 − alpha · p / (1 − p), if fractional to every class but the largest of its row."""
+    """Multiplies h by 1 − alpha · p / (1 − p) for decay="paper"; not at the top if fractional."""
     if DECAY == PAPER:
         if FRACTIONAL:
             return tl.where(is_top, h, h * (1.0 - alpha * p / (1.0 - tl.minimum(p, 0.5))))

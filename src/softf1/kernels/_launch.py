@@ -1,13 +1,13 @@
-"""How kernels are laid over rows × classes, and how they are started.
+"""How kernels are laid out over rows × classes, and how they are launched.
 
-Triton looks a kernel up by every argument at every call, which takes longer than a small kernel
-runs. Here a plan, made once for a shape, remembers its compiled kernel. How that is started is no
-public interface of Triton: it is used for the versions in `KNOWN` only, and with any other Triton
-starts the kernels itself.
+At every call, Triton looks up the compiled kernel by all arguments, which takes longer than a small
+kernel runs. Here a `Plan`, made once per shape, remembers its compiled kernel and launches it
+directly. That uses a private interface of Triton, so it is done for the versions in `KNOWN` only;
+with other versions, Triton launches the kernels in its usual way.
 
-Compiling a kernel takes about a second, of which most is spent outside Python: `compiling` does it
-for many kernels side by side, in threads. A kernel is compiled, and not started, if it is given
-tensors without data (of the device "meta").
+Compiling a kernel takes about a second, most of it outside Python: `compiling` compiles many
+kernels in parallel, in threads. A kernel that is given tensors without data (device "meta") is
+compiled but not run.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-KNOWN = ((3, 6), (3, 9))  # run on a GPU; read in its source
+KNOWN = ((3, 6), (3, 9))  # 3.6 was run on a GPU; of 3.9 the source was read
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) in KNOWN and not INTERPRETED
-MOST_PROGRAMS = 2_048  # of a kernel whose programs leave sums to the last of them
-LONGEST_TILE = 8_192  # longer rows are read piece by piece
-LONGEST_READY = 16_384  # but for those whose gradient forward writes; 32,768 are slower so
-FEW = 16  # so few classes are four threads' or one's
-MOST_SUMS = 2**18  # classes times programs, where there are more programs than multiprocessors
-MOST_PARTS = 4  # whose classes a program of `_softmax_batch_long` keeps in registers
-SLOTS = 4_096  # counters of a device
+MOST_PROGRAMS = 2_048  # of a kernel whose last program adds up the sums of all programs
+LONGEST_TILE = 8_192  # classes of one tile; longer rows are read in several parts
+LONGEST_READY = 16_384  # classes of one tile if forward writes the gradient; 32,768 is slower
+FEW = 16  # up to so many classes, at most four threads share a row
+MOST_SUMS = 2**18  # limit of classes × programs; one program per multiprocessor is always allowed
+MOST_PARTS = 4  # parts of a row, a tile each, that a program of `_softmax_batch_long` can handle
+SLOTS = 4_096  # counters per device
 
 address_of = torch.Tensor.data_ptr
 
 
 class Tile(NamedTuple):
-    """S pieces of W classes, N rows, and how many warps and programs share the work."""
+    """n rows of s pieces of w classes each; the warps of a program, and the number of programs."""
 
     s: int
     n: int
@@ -53,10 +53,10 @@ class Tile(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A tile for value and gradient in one.
+    """The tile of a forward kernel that also writes the gradient.
 
-    `again`: terms of all entries are computed twice, so that fewer registers are needed. `stages`:
-    2 loads rows while those before are worked on.
+    `again`: the terms of all entries are computed twice, which needs fewer registers. `stages`: if
+    2, the next rows are loaded while the current ones are worked on.
     """
 
     tile: Tile
@@ -65,7 +65,7 @@ class Ready(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """A part of a long row: `lanes` of `v` classes."""
+    """A part of a long row, `lanes` × `v` classes; v classes are loaded at once (16 bytes)."""
 
     lanes: int
     v: int
@@ -74,7 +74,7 @@ class Lanes(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a plan depends on: sizes and strides of the logits, types, and where they are."""
+    """What a plan depends on: logits (n, c) with their strides and dtype, labels' dtype, device."""
 
     n: int
     c: int
@@ -86,12 +86,12 @@ class Shape(NamedTuple):
 
     @property
     def element_size(self) -> int:
-        """Bytes of an entry."""
+        """Bytes per logit."""
         return self.dtype.itemsize
 
     @property
     def vector(self) -> int:
-        """How many entries of a row may be moved at once, up to 16 bytes."""
+        """How many neighbouring logits can be loaded at once, up to 16 bytes."""
         if self.stride_c != 1:
             return 1
         together = 16 // self.element_size | self.c | (self.stride_n if self.n > 1 else 0)
@@ -104,19 +104,19 @@ class Shape(NamedTuple):
 
 
 def kind_of(x: Tensor, target: Tensor) -> tuple[Any, ...]:
-    """Returns what plans depend on, to look them up by; `shape_of` reads it."""
+    """Returns all that plans depend on, as a key for caches; `shape_of` unpacks it."""
     return x.shape, x.stride(), x.dtype, x.device, target.dtype, target.stride()
 
 
 def shape_of(kind: tuple[Any, ...]) -> tuple[Shape, tuple[int, ...]]:
-    """Returns the shape and the strides of the target."""
+    """Returns the shape, and the strides of the target."""
     (n, c), (stride_n, stride_c), dtype, device, labels, strides = kind
     return Shape(n, c, stride_n, stride_c, dtype, labels, device), strides
 
 
 @lru_cache(maxsize=32)
 def processors(device: torch.device) -> int:
-    """Returns how many multiprocessors the device has; a few for the interpreter."""
+    """Returns how many multiprocessors the device has; 2 for the interpreter."""
     if device.type != "cuda":
         return 2
     return torch.cuda.get_device_properties(device).multi_processor_count
@@ -125,16 +125,16 @@ def processors(device: torch.device) -> int:
 def choose_tile(
     n: int, c: int, vector: int, *, entries: int, warps: int, together: int, many: int
 ) -> Tile:
-    """Lays tiles over n × c with `entries` a thread of one row; a long row is cut into tiles.
+    """Returns a tile for logits (n, c); a row longer than `LONGEST_TILE` takes several.
 
     Args:
         n: Rows.
         c: Classes.
-        vector: Entries that are moved at once.
-        entries: Of one row for a thread.
-        warps: The least number of warps of a program.
-        together: Programs that share a multiprocessor, 0 for as many as there are blocks.
-        many: Multiprocessors.
+        vector: Logits that are loaded at once.
+        entries: Logits of one row per thread.
+        warps: Least number of warps per program.
+        together: Programs per multiprocessor; 0 gives each tile of rows its own program.
+        many: Number of multiprocessors.
     """
     width = min(triton.next_power_of_2(c), LONGEST_TILE)
     entries = max(vector, min(entries, width))
@@ -147,9 +147,9 @@ def choose_tile(
 
 
 def room_for(numbers: int) -> int:
-    """Returns a power of two from 128 up that is not below `numbers`, one of few.
+    """Returns the smallest of 128, 512, 2,048, … that is not below `numbers`.
 
-    A kernel is compiled once for each: batches of many lengths are to share it.
+    Kernels are compiled for each such size: with few sizes, batches of many lengths share them.
 
     >>> [room_for(n) for n in (1, 128, 129, 2048)]
     [128, 128, 512, 2048]
@@ -162,7 +162,7 @@ def room_for(numbers: int) -> int:
 
 @lru_cache(maxsize=1024)
 def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
-    """Rows of one tile, read once: a thread has much of a row, so that few share it."""
+    """Forward, rows of one tile: a thread takes up to 32 classes, so that few share a row."""
     entries, together = (4, 8) if c <= FEW else (32, 15)
     tile = choose_tile(n, c, vector, entries=entries, warps=4, together=together, many=many)
     return tile._replace(programs=min(tile.programs, MOST_PROGRAMS))
@@ -170,7 +170,7 @@ def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 
 @lru_cache(maxsize=1024)
 def ready_tile(n: int, c: int, vector: int, many: int) -> Ready:
-    """Rows of one tile, read once and their gradient written."""
+    """Forward that also writes the gradient: rows of one tile, read once."""
     if c <= LONGEST_TILE:
         entries, warps, together = (4, 4, 8) if c <= FEW else (32, 2, 12)
         tile = choose_tile(n, c, vector, entries=entries, warps=warps, together=together, many=many)
@@ -183,7 +183,7 @@ def ready_tile(n: int, c: int, vector: int, many: int) -> Ready:
 
 @lru_cache(maxsize=1024)
 def backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
-    """A map without sums; tiles of long rows are blocks of their own."""
+    """Backward at example level: no sums over a row, so each tile of a long row is independent."""
     entries = 4 if c <= FEW else 16
     tile = choose_tile(n, min(c, 2_048), vector, entries=entries, warps=4, together=0, many=many)
     return tile._replace(programs=tile.programs * triton.cdiv(c, tile.s * tile.w))
@@ -191,11 +191,11 @@ def backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 
 @lru_cache(maxsize=1024)
 def statistics_tile(n: int, c: int, vector: int, many: int) -> Tile:
-    """Sums over rows: a program keeps its classes' sums and goes through its rows."""
+    """Sums over rows at batch level: a program loops over its rows and keeps sums per class."""
     if c <= LONGEST_TILE:
         entries, warps, together = (4, 4, 4) if c <= FEW else (32, 2, 12)
         tile = choose_tile(n, c, vector, entries=entries, warps=warps, together=together, many=many)
-        # Each program leaves a line of 2 · C sums.
+        # Each program writes a line of 2 · C sums.
         return tile._replace(programs=min(tile.programs, max(many, MOST_SUMS // c)))
     tile = Tile(1, 4, 512, 4, 1)
     lines = max(1, many * 8 // triton.cdiv(c, 512))
@@ -204,7 +204,7 @@ def statistics_tile(n: int, c: int, vector: int, many: int) -> Tile:
 
 @lru_cache(maxsize=1024)
 def batch_backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
-    """A sum over the row first: rows of one tile stay in registers."""
+    """Backward at batch level, which needs a sum over the row: a row of one tile is read once."""
     if c <= LONGEST_TILE:
         entries = 4 if c <= FEW else 16
         return choose_tile(n, c, vector, entries=entries, warps=4, together=8, many=many)
@@ -213,14 +213,17 @@ def batch_backward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 
 @lru_cache(maxsize=1024)
 def long_lanes(n: int, element_size: int, many: int) -> Lanes:
-    """A long row is one program's; several on a multiprocessor hide each other's waiting."""
+    """Long rows, one at a time per program; 4 programs per multiprocessor hide memory latency."""
     v = 16 // element_size
     return Lanes(4_096 // v, v, 8, min(n, many * 4, MOST_PROGRAMS))
 
 
 @lru_cache(maxsize=1024)
 def wide_lanes(n: int, c: int, element_size: int, many: int) -> Lanes | None:
-    """One program a multiprocessor keeps a number of each class; None: too few rows or too long."""
+    """Long rows at batch level; one program per multiprocessor holds a number of each class.
+
+    None if there are too few rows or too many classes for that.
+    """
     v = 16 // element_size
     if n < 4 * many or c > MOST_PARTS * LONGEST_TILE:
         return None
@@ -228,9 +231,10 @@ def wide_lanes(n: int, c: int, element_size: int, many: int) -> Lanes | None:
 
 
 class Plan:
-    """A kernel laid over one shape: its grid, the numbers and constants that it is given.
+    """A kernel laid out for one shape: its grid, and the numbers and constants it is called with.
 
-    A plan is made for tensors of certain types; what starts the compiled kernel stays with it.
+    A plan serves tensors of the same dtypes only: it keeps the function that launches the compiled
+    kernel.
     """
 
     __slots__ = ("arguments", "constants", "direct", "grid", "kernel", "start", "warps")
@@ -245,13 +249,13 @@ class Plan:
     ) -> None:
         self.kernel, self.grid, self.warps, self.constants = kernel, grid, warps, constants
         self.arguments = (*numbers, *constants)
-        # Numbers of more than 32 bits have another type: Triton is to see them every time.
+        # Triton compiles another kernel for integers beyond 32 bits: let it choose at each call.
         self.direct = DIRECT and max(numbers) < 2**31 and min(numbers) >= -(2**31)
         self.start: Callable[[list[int]], None] | None = None
 
 
 def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **numbers: Any) -> None:
-    """Starts a kernel by Triton itself; compiles it only if the first tensor has no data."""
+    """Launches a kernel through Triton; if the first tensor has no data, only compiles it."""
     if arguments[0].is_meta:
         kernel.warmup(*arguments, grid=grid, **numbers)
     else:
@@ -259,7 +263,7 @@ def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **numbers: Any) -
 
 
 class _Loader(ThreadPoolExecutor):
-    """Compiles kernels and loads them, which in Triton 3.6 calls a C compiler for each."""
+    """Compiles kernels and loads them; loading calls a C compiler for each in Triton 3.6."""
 
     def submit(self, compile_: Callable[[], Any]) -> Future[Any]:  # type: ignore[override]
         def load() -> Any:
@@ -272,12 +276,15 @@ class _Loader(ThreadPoolExecutor):
 
 @contextmanager
 def compiling(device: torch.device) -> Iterator[None]:
-    """Compiles what is started inside without data for a GPU: side by side, and done at the end."""
+    """Compiles the kernels that are launched inside without data, in parallel, for this GPU.
+
+    They are all ready when the block ends.
+    """
     if INTERPRETED:  # nothing is compiled
         yield
         return
     with torch.cuda.device(device):
-        here = torch.cuda.current_device()  # which is another in a new thread
+        here = torch.cuda.current_device()  # a new thread would start with device 0
         with (
             _Loader(initializer=torch.cuda.set_device, initargs=(here,)) as pool,
             triton.AsyncCompileMode(pool),
@@ -286,12 +293,12 @@ def compiling(device: torch.device) -> Iterator[None]:
 
 
 def launch(plan: Plan, *tensors: Tensor) -> None:
-    """Starts a kernel; its parameters are tensors, then numbers, then constants.
+    """Launches a kernel; its parameters are tensors, then numbers, then constants.
 
-    It is compiled only, as by `start`, if the first tensor has no data.
+    If the first tensor has no data, the kernel is only compiled, as by `start`.
     """
     addresses = [*map(address_of, tensors)]
-    aligned = not reduce(or_, addresses) & 15  # compiled for pointers that are multiples of 16
+    aligned = not reduce(or_, addresses) & 15  # Triton compiles for pointers divisible by 16
     if aligned and plan.start is not None and addresses[0]:
         plan.start(addresses)
         return
@@ -306,9 +313,9 @@ def launch(plan: Plan, *tensors: Tensor) -> None:
 
 
 def _starter(plan: Plan, compiled: Any, index: int | None) -> Callable[[list[int]], None]:
-    """Returns what starts a compiled kernel without Triton's search for it and without its hooks.
+    """Returns a function that launches a compiled kernel, without Triton's lookup and hooks.
 
-    It takes addresses: for a tensor Triton would ask the driver whether it is the device's.
+    It takes addresses: for each tensor, Triton would ask the driver whether it is on the device.
     """
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
     stream_of = triton.runtime.driver.active.get_current_stream
@@ -331,13 +338,13 @@ def _starter(plan: Plan, compiled: Any, index: int | None) -> Callable[[list[int
 class _Counters:
     """Zeroed counters of one device: a slot belongs to one stream, or to one captured launch.
 
-    A kernel leaves its counter at 0. Launches of a stream follow each other, and so do replays of a
-    graph, so that none meets another's count.
+    A kernel sets its counter back to 0. Launches on one stream run one after the other, and so do
+    replays of a graph, so that two launches never use a counter at the same time.
     """
 
     def __init__(self, device: torch.device) -> None:
         pool = torch.zeros(4 * SLOTS, dtype=torch.int32, device=device)  # 16 bytes each
-        torch.cuda.synchronize(device)  # other streams find the zeros, too
+        torch.cuda.synchronize(device)  # other streams must see the zeros, too
         self.free = iter(torch.split(pool, 4))
         self.of_stream: dict[int, Tensor | None] = {}
 
@@ -355,7 +362,7 @@ _counters: dict[torch.device, _Counters] = {}
 
 
 def counter(x: Tensor) -> Tensor:
-    """Returns a counter at 0, without a launch to set it where one is at hand."""
+    """Returns a counter that is 0; one from the pool, if free, needs no launch to zero it."""
     found: Tensor | None = None
     if x.is_cuda:
         capturing = torch.cuda.is_current_stream_capturing()

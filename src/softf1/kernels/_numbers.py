@@ -1,4 +1,4 @@
-"""A loss in numbers, and the memory that its kernels write."""
+"""A loss and its options as numbers, and the memory that its kernels write."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from softf1.kernels._launch import MOST_PROGRAMS
 if TYPE_CHECKING:
     from torch import Tensor
 
-AFTER_ROWS = 2 + 2 * MOST_PROGRAMS  # after the values of rows: factor, count, programs' sums
+AFTER_ROWS = 2 + 2 * MOST_PROGRAMS  # floats after the rows' values: factor, count, programs' sums
 
 
 class Numbers(NamedTuple):
-    """A loss in numbers; `alpha` is gamma for the entropies."""
+    """A loss and its options as the kernels take them; for ce and focal, `alpha` is gamma."""
 
     loss: int
     power: int
@@ -28,25 +28,25 @@ class Numbers(NamedTuple):
 
     @property
     def fractional(self) -> bool:
-        """True where the largest class of a row is taken apart."""
+        """True for a decay with alpha below 1: kernels treat the largest class of a row apart."""
         return self.decay > 0 and self.alpha < 1.0
 
     @property
     def focal(self) -> bool:
-        """True for an entropy with gamma above 0."""
+        """True for a cross entropy with gamma above 0."""
         return self.loss == 0 and self.alpha > 0.0
 
     @property
     def formula(self) -> tuple[int | bool, ...]:
-        """LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE."""
+        """The constants LOSS, POWER, DECAY, FRACTIONAL and ALPHA_ONE of softmax kernels."""
         return (self.loss, self.power, self.decay, self.fractional, self.alpha == 1.0)
 
 
 def kept_values(numbers: Numbers) -> int:
-    """Returns how many values of each softmax row forward keeps."""
+    """Returns how many floats forward keeps for each softmax row."""
     return 8 if numbers.fractional else 5
 
 
 def floats(x: Tensor, *size: int) -> Tensor:
-    """Returns memory for float32 where `x` is."""
+    """Returns an uninitialized float32 tensor on the device of `x`."""
     return torch.empty(size, dtype=torch.float32, device=x.device)

@@ -1,25 +1,26 @@
 """How kernels read and write: tiles of N rows and S · W classes, and values of rows.
 
-A row's classes lie in S pieces of W. The pieces are held by one thread, so that a sum over a row is
-made in registers first and only then between the few threads that share W classes: with all classes
-side by side, that exchange costs more than everything else.
+A row's classes lie in S pieces of W. One thread holds the same place of all S pieces, so that a sum
+over a row is made in its registers first and only then between the few threads that share W
+classes: with all classes spread over threads, that exchange costs more than everything else.
 
-Numbers of classes and strides come in units of VECTOR, a constant that divides them: Triton then
-knows that it may move VECTOR entries at once.
+Numbers of classes and strides are given in units of VECTOR, a constant that divides them: Triton
+then knows that it may load VECTOR entries at once.
 """
 
-# Triton reads annotations itself: they are not postponed here.
+# No `from __future__ import annotations`: Triton reads the annotations.
 import triton
 import triton.language as tl
 
 from softf1.kernels._formulas import LOW, reciprocal_or_zero, widen
 
+# Which of a row's kept values is which; `_softmax_example` explains them.
 M, LOG_R, SCALE, SUMMED, GOLD, U, TOP, DECAYED_TOP = (tl.constexpr(plane) for plane in range(8))
 
 
-# Which axis of a tile the pieces are: the one that Triton gives to threads last.
+# The axis of a tile that has the pieces: the last one that Triton distributes over threads.
 PIECES = tl.constexpr(0 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7) else 1)
-# Values that differ from call to call: a kernel is compiled once for all of them.
+# These differ from call to call: Triton must not specialize on them, or it would compile again.
 NUMBERS = (
     "n", "c", "units", "lines", "sx_n", "sx_c", "st_n", "st_c", "incoming_stride", "ignore", "at",
     "lines_at",
@@ -40,7 +41,7 @@ def empty_tile(S: tl.constexpr, N: tl.constexpr, W: tl.constexpr):
 
 @triton.jit
 def spread(values):
-    """Lays one value a row over a tile."""
+    """Reshapes one value per row so that it broadcasts over a tile."""
     return values[None, :, None] if PIECES == 0 else values[:, None, None]
 
 
@@ -70,7 +71,7 @@ def load_tile(
     x, rows, cols, wanted, c, stride_n, stride_c,
     VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr = False,
 ):  # fmt: skip
-    """Returns logits as float32, LOW where there is none; EVEN: every column is a class."""
+    """Returns logits as float32, LOW where there is none; EVEN: all columns are below c."""
     inside = spread(wanted)
     if not EVEN:
         inside = inside & (cols < c)
@@ -115,7 +116,7 @@ def load_terms(
     x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore,
     HAS_MASK: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """Sigmoid: returns logits, targets and which terms count; 0 where they do not."""
+    """Returns logits and targets of sigmoid, 0 where a term does not count, and which count."""
     inside = spread(rows < n) & (cols < c)
     start, column = rows.to(tl.int64), cols.to(tl.int64)
     place = spread(start * (sx_n.to(tl.int64) * VECTOR)) + column * sx_c
@@ -139,7 +140,7 @@ def load_weight(weight, cols, c, HAS_WEIGHT: tl.constexpr):
 def keep_rows(
     aux, rows, n, m, log_r, scale, summed, gold, u, top, of_top, FRACTIONAL: tl.constexpr
 ):
-    """Writes the values that backward wants of each row: (N, 4), then (N,) or again (N, 4)."""
+    """Writes the rows' values that backward needs: (N, 4), then (N,), or (N, 4) if FRACTIONAL."""
     store_four(aux, rows, n, m, log_r, scale, summed)
     aux += n.to(tl.int64) * 4
     if FRACTIONAL:
@@ -150,7 +151,7 @@ def keep_rows(
 
 @triton.jit
 def store_four(aux, rows, n, first, second, third, fourth):
-    """Writes four values a row at once: each store of its own would change hands first."""
+    """Writes four values per row in one store: four stores would move data between threads each."""
     values = tl.join(tl.join(first, third), tl.join(second, fourth))
     values = tl.reshape(values, [values.shape[0], 4])
     place = rows.to(tl.int64)[:, None] * 4 + tl.arange(0, 4)[None, :]
@@ -169,7 +170,7 @@ def load_kept(aux, plane: tl.constexpr, rows, n, inside, FRACTIONAL: tl.constexp
 
 @triton.jit
 def norm_place(aux, n, FRACTIONAL: tl.constexpr):
-    """Returns where the factor of the reduction is kept: after the rows' values."""
+    """Returns where the reduction's factor (1, or 1 / count) is kept: after the rows' values."""
     return aux + n.to(tl.int64) * (8 if FRACTIONAL else 5)
 
 
@@ -177,9 +178,9 @@ def norm_place(aux, n, FRACTIONAL: tl.constexpr):
 def add_up(
     counter, value, norm_after, value_sum, count_sum, MEAN: tl.constexpr, PROGRAMS: tl.constexpr
 ):
-    """Keeps a program's sums; the last to come adds them all.
+    """Writes this program's sums; the last program to get here adds up those of all.
 
-    It writes the loss, and after the rows' values its factor and the count of what was summed.
+    It writes the loss, and behind the rows' values the reduction's factor and the count.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     partial = norm_after + 2
@@ -195,4 +196,4 @@ def add_up(
         tl.store(value, summed * norm)
         tl.store(norm_after, norm)
         tl.store(norm_after + 1, counted)
-        tl.store(counter, 0)  # as the next launch wants to find it
+        tl.store(counter, 0)  # the next launch expects 0

@@ -1,9 +1,9 @@
-"""Sigmoid losses: every term (row, class) by itself, rows of any length.
+"""Kernels of sigmoid losses: every (row, class) term is independent, and rows may be of any length.
 
-Example level keeps one number a row, 1 / the weight of its terms; batch level keeps nothing.
+Forward keeps one number per row at example level, 1 / the weight of its terms; none at batch level.
 """
 
-# Triton reads annotations itself: they are not postponed here.
+# No `from __future__ import annotations`: Triton reads the annotations.
 import triton
 import triton.language as tl
 
@@ -39,7 +39,7 @@ def sigmoid_example_forward_kernel(
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
     PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """Values, their sum and their count; alpha is gamma for the entropies."""
+    """Writes the rows' losses, or their sum or mean; for ce and focal, alpha is gamma."""
     c = units * VECTOR
     first = tile_columns(0, S, W)
     value_sum = tl.zeros([N], tl.float32)
@@ -86,7 +86,7 @@ def sigmoid_example_backward_kernel(
     HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    """The gradient; `incoming` is one number a row, or one for all."""
+    """Writes the gradient; `incoming` is one number per row, or one for all."""
     c = units * VECTOR
     norm = 1.0
     if not NONE:
@@ -122,7 +122,7 @@ def sigmoid_batch_statistics_kernel(
     FINISH: tl.constexpr, HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr,
     NONE: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Overlap and total of the classes of one tile, over the rows of one program."""
+    """Sums overlap and total of the classes of one tile over the rows of one program."""
     c = units * VECTOR
     cols = tile_columns(tl.program_id(1) * (S * W), S, W)
     overlaps = empty_tile(S, N, W)
@@ -153,7 +153,7 @@ def sigmoid_batch_backward_kernel(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, HAS_MASK: tl.constexpr,
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    """The gradient; `incoming` is one number a class, or one for all with stride 0."""
+    """Writes the gradient; `incoming` is one number per class, or one for all with stride 0."""
     c = units * VECTOR
     slopes += at
     tiles = tl.cdiv(c, S * W)

@@ -1,14 +1,16 @@
 """Softmax losses of the dice family at batch level: statistics of each class, then the gradient.
 
 Forward: every program adds up overlap and total of each class over its rows and writes them as one
-line of `partial` (lines, 2, C); the last program to finish, or `batch_finish_kernel` where there
-are many lines, adds the lines in their order, so that the result does not depend on scheduling, and
-turns the sums into the loss and its derivatives by both, `slopes` (2, C), which are in `aux` from
-`at` on. Backward: h = total_growth · of_total + overlap_growth · of_overlap, and back to the
-logits.
+line of `partial` (lines, 2, C). The last program to finish, or `batch_finish_kernel` if there are
+many lines, adds up the lines in their order, so that the result does not depend on scheduling. It
+turns the sums into the loss and its derivatives by overlap and total, `slopes` (2, C), which `aux`
+holds from `at` on.
+
+Backward: h = total_growth · of_total + overlap_growth · of_overlap, with the two slopes of a class,
+and from h the gradient of the logits, as in `_formulas`.
 """
 
-# Triton reads annotations itself: they are not postponed here.
+# No `from __future__ import annotations`: Triton reads the annotations.
 import triton
 import triton.language as tl
 
@@ -56,9 +58,10 @@ def softmax_batch_statistics_kernel(
     FINISH: tl.constexpr, HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr,
     NONE: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Overlap and total of the classes of one tile, over the rows of one program.
+    """Sums overlap and total of the classes of one tile over the rows of one program.
 
-    Where a row is longer than a tile, its softmax sums are in `aux` already.
+    If rows are longer than a tile, `softmax_batch_long_state_kernel` has written their softmax sums
+    to `aux` before.
     """
     c = units * VECTOR
     cols = tile_columns(tl.program_id(1) * (S * W), S, W)
@@ -82,7 +85,7 @@ def softmax_batch_statistics_kernel(
         _p, q, _other = probabilities(
             share, cols == spread(top), spread(u), alpha, DECAY, FRACTIONAL, ALPHA_ONE
         )
-        if FRACTIONAL:  # q of the largest class is not made from its share
+        if FRACTIONAL:  # q of the top comes from u, and is not 0 in a row that does not count
             q = tl.where(spread(kept), q, 0.0)
         _gold_p, gold_q, _gold_share = probabilities(
             shares(gold_x, m, log_r), label == top, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
@@ -106,7 +109,7 @@ def softmax_batch_statistics_kernel(
 
 @triton.jit
 def write_line(partial, cols, c, overlap, total):
-    """Writes a program's sums (S, W); `cols` are those of a tile."""
+    """Writes a program's sums (S, W) to its line; `cols` are the columns of its tile."""
     cols = sum_rows(cols)
     line = partial + tl.program_id(0).to(tl.int64) * 2 * c
     tl.store(line + cols, overlap, mask=cols < c)
@@ -115,7 +118,7 @@ def write_line(partial, cols, c, overlap, total):
 
 @triton.jit
 def load_state(aux, rows, n, kept, FRACTIONAL: tl.constexpr):
-    """Returns m, log2 r, u and the largest class."""
+    """Returns m, log2 r, u and the top of each row."""
     m = load_kept(aux, M, rows, n, kept, FRACTIONAL)
     log_r = load_kept(aux, LOG_R, rows, n, kept, FRACTIONAL)
     if FRACTIONAL:
@@ -126,7 +129,7 @@ def load_state(aux, rows, n, kept, FRACTIONAL: tl.constexpr):
 
 @triton.jit(do_not_specialize=NUMBERS)
 def batch_shorten_kernel(partial, shorter, lines, c, LINES: tl.constexpr, BLOCK: tl.constexpr):
-    """Adds groups of LINES lines (2 · C) up; the many programs of the statistics leave one each."""
+    """Adds up groups of LINES lines (2 · C), where the statistics had many programs."""
     line = tl.program_id(0) * LINES + tl.arange(0, LINES)
     cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = cols < 2 * c
@@ -142,7 +145,7 @@ def batch_finish_kernel(
     HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program: adds the lines, and writes the loss and its derivatives by overlap and total."""
+    """Runs `finish`, as a single program."""
     finish(
         partial, weight, value, slopes + at, lines, c, smooth,
         HAS_WEIGHT, MICRO, MEAN, NONE, LINES, BLOCK,
@@ -155,7 +158,7 @@ def finish_last(
     HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The last program to come does it, where there are few lines."""
+    """Runs `finish` in the last program to get here, where there are few lines."""
     tl.debug_barrier()
     lines = tl.num_programs(0)
     if tl.atomic_add(counter, 1, sem="acq_rel") == lines - 1:
@@ -163,7 +166,7 @@ def finish_last(
             partial, weight, value, slopes, lines, c, smooth,
             HAS_WEIGHT, MICRO, MEAN, NONE, LINES, BLOCK,
         )  # fmt: skip
-        tl.store(counter, 0)  # as the next launch wants to find it
+        tl.store(counter, 0)  # the next launch expects 0
 
 
 @triton.jit
@@ -172,7 +175,7 @@ def finish(
     HAS_WEIGHT: tl.constexpr, MICRO: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds the lines up, and writes the loss and its derivatives by overlap and total."""
+    """Adds up the lines, and writes the loss and its derivatives by overlap and total."""
     first = tl.arange(0, BLOCK)
     shares_sum, overlaps, totals = 0.0, 0.0, 0.0
     if MICRO or (MEAN and HAS_WEIGHT):
@@ -239,7 +242,7 @@ def batch_h(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
-    """Returns h of every class with its decay, p, the share, and alpha · h · p at the top."""
+    """Returns h of every class, decay included, p, the share, and alpha · h · p at the top."""
     is_top = cols == top
     p, q, other = probabilities(
         shares(tile, m, log_r), is_top, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE
@@ -260,15 +263,15 @@ def softmax_batch_backward_kernel(
     ALPHA_ONE: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, ONE_TILE: tl.constexpr,
 ):  # fmt: skip
-    """The gradient; `incoming` is one number a class, or one for all with stride 0."""
+    """Writes the gradient; `incoming` is one number per class, or one for all with stride 0."""
     c = units * VECTOR
     slopes += at
     first = tile_columns(0, S, W)
-    # Where a row is one tile, its classes' slopes are read once a program, not once a row.
+    # If a row fits into one tile, each program reads the slopes of all classes only once.
     kept_slopes = load_slope(slopes + c, incoming, incoming_stride, first, c) if ONE_TILE else 0.0
     blocks = tl.cdiv(n, N)
     for step in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=1):
-        block = blocks - 1 - step  # what forward read last is in the cache still
+        block = blocks - 1 - step  # what forward read last is still in the cache
         rows = block * N + tl.arange(0, N)
         kept = load_kept(aux, SCALE, rows, n, rows < n, FRACTIONAL) != 0.0
         label = tl.load(target + rows.to(tl.int64) * st_n, mask=kept, other=0).to(tl.int32)

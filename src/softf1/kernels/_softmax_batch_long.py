@@ -1,15 +1,15 @@
-"""Batch level for long rows that are read from memory once: up to four parts of classes.
+"""Batch level for long rows, two to four parts of classes: each row is read from memory once.
 
-A program keeps a number of every class in registers, their totals in forward, their slopes in
-backward, and goes through its rows. Both want two looks at a row, the second with a sum of the
-first. The first look at a row and the second at the one before are taken in turn, part by part:
-while one row comes from memory, the program works on the other, which the cache still has.
+A program loops over its rows and keeps a number of every class in registers: its total in forward,
+its slope in backward. Both directions need two passes over a row, because the second uses a sum of
+the first. The first pass over a row and the second over the row before take turns, part by part:
+while one row comes from memory, the program works on the other, which is still in the cache.
 
-The gold terms are one a row: `softmax_batch_long_gold_kernel` adds them to their classes as whole
-numbers, whose sum does not depend on the order.
+There is one gold term per row. `softmax_batch_long_gold_kernel` adds them to their classes as
+integers, whose sum does not depend on the order.
 """
 
-# Triton reads annotations itself: they are not postponed here.
+# No `from __future__ import annotations`: Triton reads the annotations.
 import triton
 import triton.language as tl
 
@@ -39,7 +39,7 @@ from softf1.kernels._softmax_example_long import keep_row, lane_columns, load_ro
 
 @triton.jit
 def load_wide(x, cols, stop):
-    """Returns logits as float32, LOW from `stop` on, which is 0 where the row is not wanted."""
+    """Returns logits as float32, LOW from column `stop` on, which is 0 for an unwanted row."""
     mask = cols < stop
     if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
         return tl.where(mask, tl.load(x + cols, mask=mask, other=0.0).to(tl.float32), LOW)
@@ -51,7 +51,7 @@ def look_and_add(
     now, stop, m, z, before, stop_before, totals, m_before, log_r, cols, alpha, fp,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
-    """Takes a part of this row into the softmax sums, and one of the row before into the totals."""
+    """Adds a part of this row to its softmax sums, and a part of the row before to the totals."""
     part = load_wide(now, cols, stop)
     share = shares(load_wide(before, cols, stop_before), m_before, log_r)
     _, q, _ = probabilities(share, False, log_r, alpha, DECAY, False, ALPHA_ONE)
@@ -68,7 +68,7 @@ def softmax_batch_long_totals_kernel(
     HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Writes (programs, C), totals of negatives, and the softmax sums of each row."""
+    """Writes totals, all classes as negatives, (programs, C), and the softmax sums of each row."""
     c = units * VECTOR
     PART: tl.constexpr = LANES * V
     cols = lane_columns(LANES, V)
@@ -128,7 +128,10 @@ def softmax_batch_long_gold_kernel(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
     HAS_MASK: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Adds the gold terms to `counts` (2, C) in units of 1 / unit: overlap, and total above q's."""
+    """Adds the gold terms to `counts` (2, C), integers in units of 1 / unit.
+
+    These are the overlap, and how much the total is above that of a negative.
+    """
     rows = tl.program_id(0) * N + tl.arange(0, N)
     label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
     gold_x = load_gold(x, rows, label, wanted, sx_n, 1, 1)
@@ -147,7 +150,7 @@ def softmax_batch_long_gold_kernel(
 def softmax_batch_long_collect_kernel(
     partial, counts, sums, lines, c, unit, LINES: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Writes overlap and total of each class (2, C), from the programs' totals and `counts`."""
+    """Writes overlap and total of each class (2, C), summed from programs' totals and `counts`."""
     cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     totals = tl.zeros([LINES, BLOCK], tl.float32)
     for start in tl.range(0, lines, LINES, num_stages=1):
@@ -166,7 +169,7 @@ def gold_slope(
     x, label, kept, slopes, incoming, incoming_stride, c, m, log_r, alpha, fp, fn,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
-    """Returns h of the gold class, and what that is more than as a negative."""
+    """Returns h of the gold class, and by how much it exceeds its h as a negative."""
     gold_x = tl.load(x + label, mask=kept, other=-float("inf")).to(tl.float32)
     share = shares(gold_x, m, log_r)
     p, q, _ = probabilities(share, False, m, alpha, DECAY, False, ALPHA_ONE)
@@ -185,7 +188,7 @@ def look_and_write(
     dx, write, label, gold, summed, slope, cols, alpha, fp,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
 ):  # fmt: skip
-    """Adds h of a part of this row to its sums, and writes a part of the row before."""
+    """Adds h of a part of this row to its sums, and writes dx of a part of the row before."""
     part = load_wide(now, cols, stop)
     share = shares(load_wide(before, cols, stop_before), m_before, log_r_before)
     p, q, _ = probabilities(share, False, log_r, alpha, DECAY, False, ALPHA_ONE)
@@ -203,7 +206,7 @@ def softmax_batch_long_backward_kernel(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, ALPHA_ONE: tl.constexpr,
     VECTOR: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient; `incoming` is one number a class, or one for all with stride 0."""
+    """Writes the gradient; `incoming` is one number per class, or one for all with stride 0."""
     c = units * VECTOR
     PART: tl.constexpr = LANES * V
     cols = lane_columns(LANES, V)

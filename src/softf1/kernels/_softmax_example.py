@@ -1,18 +1,20 @@
-"""Softmax losses with a value a row: ce, focal, and the dice family at example level.
+"""Softmax losses with one value per row: ce, focal, and the dice family at example level.
 
-Forward reads the logits once and keeps for each row what makes backward a map from a logit to its
-derivative, without another sum:
+Forward reads the logits once and keeps these values of each row, so that backward maps each logit
+to its derivative without another sum over the row:
 
-    M, LOG_R   largest logit and log2 of 1 / Σ exp(x − m)
-    SCALE      1 / the weight of the row's terms (of its gold class for the entropies), 0: not kept
-    SUMMED     Σ h, and GOLD, the gold class's h
-    U, TOP, DECAYED_TOP    fractional alpha only, see softf1.kernels._formulas
+    M, LOG_R       largest logit m, and log2 of 1 / Σ exp(x − m)
+    SCALE          1 / the weight of the row's terms (ce and focal: the gold class's weight);
+                   0 if the row does not count
+    SUMMED, GOLD   Σ h, and h of the gold class
+    U, TOP, DECAYED_TOP    fractional alpha only: u, the largest class, and alpha · h · p there;
+                   see softf1.kernels._formulas
 
-The last program to finish adds the programs' sums up in their order, so that the result does not
-depend on the scheduling.
+The last program to finish adds up the sums of all programs in their order, so that the result does
+not depend on scheduling.
 """
 
-# Triton reads annotations itself: they are not postponed here.
+# No `from __future__ import annotations`: Triton reads the annotations.
 import triton
 import triton.language as tl
 
@@ -59,10 +61,10 @@ from softf1.kernels._read import (
 
 @triton.jit
 def softmax_state(tile, cols, FRACTIONAL: tl.constexpr):
-    """Returns e (tile), m, Σ e, u, the largest class, and whether a row has any class."""
+    """Returns e (tile), m, Σ e, u, the top, and whether any logit of the row is above −inf."""
     largest = max_row(tile)
     top = tl.zeros_like(largest).to(tl.int32)
-    m = tl.maximum(largest, LOW)  # where all are −inf: no inf − inf comes up
+    m = tl.maximum(largest, LOW)  # avoids inf − inf where all logits are −inf
     if FRACTIONAL:
         at_top = tl.where(tile == spread(largest), cols, 2**30)
         top = min_row(at_top)
@@ -76,13 +78,13 @@ def softmax_state(tile, cols, FRACTIONAL: tl.constexpr):
 
 @triton.jit
 def without_padding(m, z):
-    """Where nothing is above LOW, the places without a logit were summed. NaN stays NaN."""
+    """Returns z, but 0 where no logit is above LOW: there z counts the fillers. NaN stays NaN."""
     return tl.where((m > LOW) | (z != z), z, 0.0)
 
 
 @triton.jit
 def beside_top(m, z, largest, FRACTIONAL: tl.constexpr):
-    """Returns u, and whether a row has any class."""
+    """Returns u, and whether any logit of a row is above −inf."""
     if FRACTIONAL:
         u = m - largest + tl.log(tl.where(z == 0.0, 1.0, z))
         return tl.where(z == 0.0, -float("inf"), u), (largest > LOW) | (z != z)
@@ -109,7 +111,7 @@ def gold_terms(
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Returns h of the gold class, what l and h have more than a negative's, and alpha · h · p."""
+    """Returns h of the gold class, how far l and h exceed a negative's, and alpha · h · p."""
     has_gold = gold_x != -float("inf")
     is_top = label == top
     p, q, _ = probabilities(
@@ -135,7 +137,7 @@ def negative_sums(
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr,
     PAIRED: tl.constexpr = False,
 ):  # fmt: skip
-    """Returns l, h and alpha · h · p at the top, every class as a negative, h without factor."""
+    """Returns l, h and alpha · h · p at the top, all classes as negatives; h lacks its factor."""
     p, q, _ = probabilities(share_of_e, is_top, u, alpha, DECAY, FRACTIONAL, ALPHA_ONE)
     loss, h = negative_terms(q, fp, smooth, LOSS, POWER, SMOOTH, PAIRED)
     if HAS_WEIGHT:
@@ -148,9 +150,9 @@ def negative_sums(
 
 @triton.jit
 def weight_of_terms(tile, weight, cols, c, all_weights, HAS_WEIGHT: tl.constexpr):
-    """Returns the weight of the classes of each row that are not −inf.
+    """Returns the summed weight of the classes of each row whose logit is not −inf.
 
-    A logit of −inf is rare: one look at the tile, and the classes are counted only if it has one.
+    Such logits are rare: classes are counted only in tiles that have one.
     """
     look = sum_row(tile * 0.0)
     found = tl.zeros_like(look) + all_weights
@@ -173,11 +175,11 @@ def softmax_example_forward_kernel(
     GRADIENT: tl.constexpr, AGAIN: tl.constexpr, PAIRED: tl.constexpr, EVEN: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Rows that fit into one tile; alpha is gamma for the entropies, factor is power · smooth.
+    """Rows that fit into one tile; for ce and focal alpha is gamma; factor is power · smooth.
 
-    GRADIENT: writes the gradient as well, as it is where all rows count and the loss is not scaled.
-    AGAIN: computes h for that once more, so that registers hold one number of each entry, not two;
-    `one` is 1, which the compiler does not know: it would keep what it has computed before.
+    GRADIENT: also writes the gradient, which is right if all rows count and the loss is not scaled.
+    AGAIN: computes h for it a second time, so that registers hold one number per entry, not two.
+    `one` is 1, but the compiler does not know: it would otherwise keep the first h in registers.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = units * VECTOR
@@ -195,7 +197,7 @@ def softmax_example_forward_kernel(
         tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT, EVEN)
         gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c, VECTOR)
         weight_here = gold_x
-        if LOSS != ENTROPY:  # first of all: nothing but e then has to stay in registers
+        if LOSS != ENTROPY:  # before the softmax: after it, only e has to stay in registers
             weight_here = weight_of_terms(tile, weight, cols, c, all_weights, HAS_WEIGHT)
         e, m, z, u, top, any_class = softmax_state(tile, cols, FRACTIONAL)
         if LOSS == ENTROPY:
@@ -268,10 +270,10 @@ def softmax_example_backward_kernel(
     NONE: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, TILES: tl.constexpr, READY: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of rows of any length; `incoming` is one number a row, or one for all.
+    """Writes the gradient of rows of any length; `incoming` is one number per row, or one for all.
 
-    READY: forward wrote it to `dx` for a loss that is not scaled, of rows that all count. If that
-    is what it was, nothing is left to do: only the device knows.
+    READY: forward wrote the gradient to `dx`, assuming that all rows count and the loss is not
+    scaled. If that holds, which only the device knows, nothing is left to do.
     """
     c = units * VECTOR
     blocks = tl.cdiv(n, N) * TILES
@@ -286,7 +288,7 @@ def softmax_example_backward_kernel(
                 done = done & (tl.load(place + 1) == n.to(tl.float32))
             blocks = tl.where(done, 0, blocks)
     for step in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=1):
-        block = blocks - 1 - step  # what forward read last is in the cache still
+        block = blocks - 1 - step  # what forward read last is still in the cache
         rows = block // TILES * N + tl.arange(0, N)
         cols = tile_columns(block % TILES * (S * W), S, W)
         scale = load_kept(aux, SCALE, rows, n, rows < n, FRACTIONAL)

@@ -1,10 +1,10 @@
-"""Rows longer than a tile: one row a program, piece by piece.
+"""Softmax losses with one value per row, for rows longer than a tile: a program takes row by row.
 
-A program reads its row for the softmax sums, every lane of V classes with a maximum of its own, so
-that nothing is exchanged before the row's end; then once more, from the cache, for the terms.
+It reads a row for the softmax sums; every lane of V classes has a maximum of its own, so that lanes
+exchange nothing before the row's end. It reads the row again, from the cache, for the loss terms.
 """
 
-# Triton reads annotations itself: they are not postponed here.
+# No `from __future__ import annotations`: Triton reads the annotations.
 import triton
 import triton.language as tl
 
@@ -46,7 +46,7 @@ def load_row(target, mask, row, n, stride_t, ignore, HAS_MASK: tl.constexpr):
 def load_part(x, cols, c, stride_c, UNIT: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr):
     """Returns logits as float32, LOW past the end.
 
-    EVEN: the row is a whole number of parts. AGAIN: it will be read once more, and the cache is to
+    EVEN: the row is a whole number of parts. AGAIN: it will be read once more, so the cache should
     keep it.
     """
     policy: tl.constexpr = "evict_last" if AGAIN else "evict_first"
@@ -65,7 +65,7 @@ def find_top(
     x, stop, c, stride_c,
     UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
-    """Returns the largest logit and its first class."""
+    """Returns the largest logit and the first class that has it."""
     first = lane_columns(LANES, V)
     m = tl.full([LANES], LOW, tl.float32)
     top = tl.zeros([LANES], tl.int32)
@@ -86,7 +86,10 @@ def sum_lanes(
     UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr,
     WITHOUT_TOP: tl.constexpr,
 ):  # fmt: skip
-    """Returns m and Σ exp(x − m), of all classes or all but the top, and NaN if one is −inf."""
+    """Returns m and Σ exp(x − m) of all classes, or all but the top, and `look`.
+
+    `look` is NaN if a logit is −inf.
+    """
     first = lane_columns(LANES, V)
     m = tl.full([LANES], LOW, tl.float32)
     z = tl.zeros([LANES], tl.float32)
@@ -112,7 +115,7 @@ def merge_sums(m, z, other_m, other_z):
 
 @triton.jit
 def merge_lanes(m, z, look, other_m, other_z, other_look):
-    """One exchange for three values: each waits for all warps of the program."""
+    """Merges three values in one exchange between threads, for which all warps have to wait."""
     m, z = merge_sums(m, z, other_m, other_z)
     return m, z, look + other_look
 
@@ -128,7 +131,7 @@ def row_state(
     FRACTIONAL: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
     V: tl.constexpr,
 ):  # fmt: skip
-    """Returns m, Σ e, u, the largest class, whether there is any class, and NaN for a −inf."""
+    """Returns m, Σ e, u, the top, whether any logit is above −inf, and `look` of `sum_lanes`."""
     largest, top = 0.0, -1
     if FRACTIONAL:
         largest, top = find_top(x, stop, c, stride_c, UNIT, EVEN, LANES, V)
@@ -143,7 +146,7 @@ def count_terms(
     UNIT: tl.constexpr, EVEN: tl.constexpr, HAS_WEIGHT: tl.constexpr, LANES: tl.constexpr,
     V: tl.constexpr,
 ):  # fmt: skip
-    """Returns the weight of the classes that are not −inf."""
+    """Returns the summed weight of the classes whose logit is not −inf."""
     first = lane_columns(LANES, V)
     found = tl.zeros([LANES], tl.float32)
     for start in tl.range(0, stop, LANES * V, num_stages=1):
@@ -183,7 +186,7 @@ def softmax_example_long_forward_kernel(
     VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
     V: tl.constexpr, PAIRED: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """What `softmax_example_forward_kernel` does, for rows of any length."""
+    """Does what `softmax_example_forward_kernel` does, for rows of any length; no gradient."""
     c = units * VECTOR
     first = lane_columns(LANES, V)
     all_weights = c.to(tl.float32)
@@ -271,7 +274,7 @@ def softmax_batch_long_state_kernel(
     VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
     V: tl.constexpr,
 ):  # fmt: skip
-    """Softmax sums of each row, for the statistics at batch level to read."""
+    """Writes the softmax sums of each row, which the statistics at batch level read."""
     c = units * VECTOR
     for row in tl.range(tl.program_id(0), n, tl.num_programs(0), num_stages=1):
         _, wanted = load_row(target, mask, row, n, st_n, ignore, HAS_MASK)

@@ -1,7 +1,7 @@
 """The kernels with their derivatives: as operators for torch.compile, directly for everything else.
 
-Started from Python, an operator's dispatch takes five times as long as starting the kernels: there
-an autograd function calls them itself.
+In eager mode, dispatching an operator takes five times as long as launching the kernels, so an
+autograd function launches them itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def example(
     numbers: Numbers,
     reduction: Reduction,
 ) -> Tensor:
-    """Returns the loss of rows x (N, C): its sum or mean, or (N,); of `sums` (2, 1)."""
+    """Returns the loss of rows x (N, C): a scalar, (N,) for "none", or (2, 1) for "sums"."""
     value: Tensor
     if _wants_operator(x) and reduction != "sums":
         value, _ = example_forward(x, target, mask, weight, *numbers, reduction)
@@ -52,7 +52,7 @@ def batch(
     *,
     micro: bool,
 ) -> Tensor:
-    """Returns the loss of rows x (N, C) at batch level: one value, or (C,); of `sums` (2, C)."""
+    """Returns the batch-level loss of x (N, C): a scalar, (C,) for "none", (2, C) for "sums"."""
     value: Tensor
     if _wants_operator(x) and reduction != "sums":
         value, _ = batch_forward(x, target, mask, weight, *numbers, reduction, micro)
@@ -62,7 +62,7 @@ def batch(
 
 
 def _wants_operator(x: Tensor) -> bool:
-    """True under torch.compile, and for tensors that have no memory of their own."""
+    """True under torch.compile, and for tensor subclasses, which may have no memory to point to."""
     return torch.compiler.is_compiling() or type(x) not in (Tensor, Parameter)
 
 
@@ -73,7 +73,7 @@ def run(
     mask: Tensor | None,
     weight: Tensor | None,
 ) -> Tensor:
-    """Returns the loss of tensors that the kernels are laid out for."""
+    """Returns the loss of tensors of the kind that the kernels are laid out for."""
     value: Tensor
     if x.requires_grad and torch.is_grad_enabled():
         if not kernels.compiled:
@@ -94,9 +94,9 @@ def compile_both(
     mask: Tensor | None,
     weight: Tensor | None,
 ) -> None:
-    """Compiles forward and backward in parallel; otherwise backward would have to wait its turn.
+    """Compiles forward and backward in parallel; otherwise they would be compiled in turn.
 
-    Most shapes share their kernels with others, for which nothing is left to do.
+    Most shapes share their kernels with shapes seen before: then there is nothing to compile.
     """
     kernels.compiled = True
     plan = kernels.first
@@ -134,5 +134,5 @@ class _Loss(HandWritten):
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         dx = ctx.kernels.gradient(incoming, *saved, ctx.foreseen)
-        ctx.foreseen = None  # it belongs to who gets it; a second backward makes its own
+        ctx.foreseen = None  # autograd owns it now; a second backward computes its own
         return first_derivative(dx, saved[0]), None, None, None, None

@@ -1,6 +1,7 @@
 """Runs the kernels of batch level: sums of each class, the loss, and the gradient.
 
-All is laid out once for tensors of one kind, as at the example level.
+Launches are laid out once for all tensors of the same shape, strides, dtype and device (a "kind"),
+as at example level.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ if TYPE_CHECKING:
     from softf1.kernels._numbers import Numbers
     from softf1.losses._core import Reduction
 
-MOST_LINES = 64  # of partial sums that one program adds up
-MOST_PARTIAL = 2**14  # partial sums that one program finishes
-HELD = 2**12  # of which it holds so many at once, where it has made a line of them itself
+MOST_LINES = 64  # lines of partial sums that one program adds up
+MOST_PARTIAL = 2**14  # partial sums that one program turns into the loss
+HELD = 2**12  # partial sums that it reads at once if it is the last program of the statistics
 
 
 def batch_room(n: int, c: int, numbers: Numbers, *, softmax: bool) -> tuple[int, int]:
-    """Returns where the slopes are in the floats that forward writes for backward, and how many.
+    """Returns where the slopes start in the floats that forward writes, and how many floats it is.
 
-    First values of rows, then the derivatives of the loss by overlap and total (2, C), then the
-    lines of partial sums where they are few.
+    First come the rows' values, then the slopes, derivatives of the loss by overlap and total
+    (2, C), then the lines of partial sums if they are few.
     """
     at = (kept_values(numbers) * n + 3) // 4 * 4 if softmax else 0
     return at, at + 2 * c * (1 + _lines_at_once(c))
 
 
 class BatchLevel:
-    """A loss at batch level on tensors of one kind: its kernels, laid out."""
+    """The kernels of a loss at batch level, laid out for tensors of one kind."""
 
     __slots__ = (
         "at", "backward", "compiled", "few", "flags", "none", "room", "shape", "smooth", "sums",
@@ -72,7 +73,7 @@ class BatchLevel:
 
     @property
     def first(self) -> Plan:
-        """The kernel that a step starts first."""
+        """The kernel that a training step launches first."""
         return self.sums[0]
 
     def value(
@@ -96,7 +97,7 @@ class BatchLevel:
         return value, aux
 
     def value_and_gradient(self, *inputs: Any) -> tuple[Tensor, Tensor, None]:
-        """Returns the same, and None: the gradient needs the sums of all rows first."""
+        """Returns `value`, and None for the gradient, which needs the sums of all rows first."""
         return (*self.value(*inputs), None)
 
     def gradient(
@@ -105,7 +106,7 @@ class BatchLevel:
         x: Tensor,
         target: Tensor,
         mask: Tensor | None,
-        weight: Tensor | None,  # noqa: ARG002 — the slopes have it
+        weight: Tensor | None,  # noqa: ARG002 — the slopes include it
         aux: Tensor,
         foreseen: None = None,  # noqa: ARG002
         *,
@@ -148,7 +149,7 @@ class BatchLevel:
     def _plan_sums(
         self, strides: tuple[int, ...], numbers: Numbers, *, has_mask: bool
     ) -> list[Plan]:
-        """Where softmax rows are longer than a tile, their softmax sums come first."""
+        """Plans the statistics; before them, softmax sums if rows are longer than a tile."""
         shape = self.shape
         n, c, stride_n, stride_c, *_ = shape
         loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
@@ -211,7 +212,7 @@ class BatchLevel:
 
 
 class BatchSums(BatchLevel):
-    """The same with `reduction="sums"`: the slopes come from outside."""
+    """The same with `reduction="sums"`: the incoming gradient (2, C) is the slopes."""
 
     __slots__ = ()
     gives_sums: ClassVar = True
@@ -223,7 +224,7 @@ class BatchSums(BatchLevel):
         mask: Tensor | None,
         weight: Tensor | None,  # noqa: ARG002 — sums are not weighted
     ) -> tuple[Tensor, Tensor]:
-        """Returns (2, C), overlap and total of each class, and what backward needs of the rows."""
+        """Returns overlap and total of each class (2, C), and what backward needs of the rows."""
         aux = floats(x, self.room)
         partial = self._partial_sums(x, target, mask, aux)
         while len(partial) > 1:
@@ -256,7 +257,7 @@ def lay_out_batch(
 def _lay_out(
     kind: tuple[Any, ...],
     numbers: Numbers,
-    no_mask: bool,  # noqa: FBT001 — a key of the cache, which takes names at a cost
+    no_mask: bool,  # noqa: FBT001 — positional, because keywords make the cache's lookup slower
     no_weight: bool,  # noqa: FBT001
     reduction: Reduction,
     micro: bool,  # noqa: FBT001
@@ -269,12 +270,12 @@ def _lay_out(
 
 @lru_cache(maxsize=1024)
 def _lines_at_once(c: int) -> int:
-    """Returns how many lines of partial sums one program may finish: each launch costs the host."""
+    """Returns how many lines of partial sums one program may finish, to save launches."""
     return 1 if c > 1_024 else max(MOST_LINES, MOST_PARTIAL // triton.next_power_of_2(c))
 
 
 def _shorten(partial: Tensor) -> Tensor:
-    """Adds groups of lines up."""
+    """Adds up groups of lines."""
     lines, _, c = partial.shape
     plan = _plan_shorten(lines, c, partial.device)
     shorter = floats(partial, plan.grid[0], 2, c)
@@ -295,7 +296,7 @@ def _plan_finish(
     smooth: float,
     at: int,
     flags: tuple[bool, ...],
-    device: torch.device,  # noqa: ARG001 — a plan keeps what starts a kernel on one device
+    device: torch.device,  # noqa: ARG001 — a plan keeps a kernel compiled for one device
 ) -> Plan:
     block = min(triton.next_power_of_2(c), 4_096 if lines == 1 else 1_024)
     at_once = min(triton.next_power_of_2(lines), max(1, MOST_PARTIAL // block))
@@ -312,15 +313,15 @@ def _wide_lanes(shape: Shape, numbers: Numbers) -> Lanes | None:
 
 
 def _plan_wide(shape: Shape, stride: int, numbers: Numbers, *, has_mask: bool) -> list[Plan]:
-    """Totals of the classes, gold terms, and both together as (1, 2, C)."""
+    """Plans three kernels: totals of the classes, gold terms, and their sum (1, 2, C)."""
     n, c, stride_n, *_ = shape
     loss, power, decay, alpha, fp, fn, _, ignore = numbers
     layout = _wide_lanes(shape, numbers)
-    assert layout is not None  # noqa: S101 — asked before
+    assert layout is not None  # noqa: S101 — checked by the caller
     lanes, v, warps, programs = layout
     vector = shape.vector
     formula = (loss, power, decay, alpha == 1.0)
-    # Whole numbers of 1 / unit: n terms of at most 2 + fp + fn stay within 63 bits.
+    # Terms are integers in units of 1 / unit: n terms of at most 2 + fp + fn stay within 63 bits.
     unit = 2.0 ** (61 - n.bit_length() - int(3 + fp + fn).bit_length())
     return [
         Plan(

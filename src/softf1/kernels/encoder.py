@@ -1,18 +1,18 @@
 """Parts of an encoder layer, each a matrix product and the kernels around it, with derivatives.
 
-    linear_norm    LayerNorm(residual + dropout(linear(x)))
-    linear_gelu    gelu(linear(x))
-    linear_qkv     query, key and value of self-attention, one product
-    self_attention the same with the attention, for short texts
+    linear_norm     LayerNorm(residual + dropout(linear(x)))
+    linear_gelu     gelu(linear(x))
+    linear_qkv      query, key and value of self-attention in one product
+    self_attention  linear_qkv and the attention, for short texts
 
-As PyTorch's operators they are 4, 2 and 3 kernels forward and twice as many backward, and the sum
-over rows that makes the gradient of a bias is slower than the product beside it. Under autocast a
-norm's output is float32 and every product after it casts it again: `linear_norm` writes it in both
-precisions, so that nothing is cast and what is added up stays float32. Gradients are the same on
-every call: no kernel adds in an order that depends on timing.
+As PyTorch operators, the first three are 4, 2 and 3 kernels forward and twice as many backward, and
+the sum over rows that is the gradient of a bias is slower than the matrix product next to it. Under
+autocast a norm's output is float32, and every product after it casts it again: `linear_norm` writes
+it in both precisions, so that nothing is cast and residuals are added in float32. Gradients are the
+same on every call: no kernel adds in an order that depends on timing.
 
-Gradients of biases, and of a norm's scale and shift, are sums over rows. Each part can make its
-own, or leave them to `softf1.kernels.row_sums`.
+Gradients of biases, and of a norm's scale and shift, are sums over rows. Each part can compute its
+own, or leave them to `softf1.kernels.row_sums` (the argument `owed`).
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LONGEST_ROW = 8_192
-"""Width up to which a norm keeps a row in registers."""
+"""Largest width of a norm: a row stays in registers."""
 LONGEST_TEXT = 128
-"""Tokens up to which one program has all scores of a head."""
+"""Most tokens of a text for `self_attention`: one program holds all scores of a head."""
 LONGEST_WHOLE = 32
-"""The same in float32: no matrix units, so that larger tiles take minutes to compile."""
+"""The same in float32, which uses no tensor cores: larger tiles take minutes to compile."""
 TILE = 2_048  # entries of a tile: 16 for each of 128 threads
 COLUMNS = 128  # of a tile that is summed over rows
 
 
 class Dropout(NamedTuple):
-    """A probability, and which of the seeds on the device it draws from."""
+    """The probability p, and the seed to draw from: `seeds[call]`, on the device."""
 
     p: float = 0.0
     seeds: Tensor | None = None
@@ -79,7 +79,7 @@ def linear_norm(
         residual: (…, width) in float32.
         norm: The LayerNorm, float32.
         dropout: Dropout of the product.
-        owed: Who makes the gradients of scale, shift and bias; None is the part itself.
+        owed: Collects the gradients of scale, shift and bias; None: computed by this part.
     """
     out: tuple[Tensor, Tensor | None] = LinearNorm.apply(  # type: ignore[no-untyped-call]
         x, weight, bias, residual, norm.weight, norm.bias, *split(owed), norm.eps, dropout
@@ -96,13 +96,13 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor, *, owed: Owed | None = 
 def linear_qkv(
     x: Tensor, *layers: Tensor, owed: Owed | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns three products of one input, of views into one tensor.
+    """Returns query, key and value (…, width), computed in one product: views of one tensor.
 
     Args:
         x: Input, (…, inputs).
         layers: Three weights (width, inputs), then three biases. If they lie one after the other in
-            memory nothing is copied.
-        owed: Who makes the gradients of the biases; None is the part itself.
+            memory, nothing is copied.
+        owed: Collects the gradients of the biases; None: computed by this part.
     """
     out: tuple[Tensor, Tensor, Tensor] = LinearQKV.apply(x, *layers, *split(owed))  # type: ignore[no-untyped-call]
     return out
@@ -117,16 +117,16 @@ def self_attention(
     dropout: Dropout,
     owed: Owed | None = None,
 ) -> Tensor:
-    """Returns the attention of texts of up to `LONGEST_TEXT` tokens to themselves.
+    """Returns self-attention (texts, tokens, width) of texts of up to `LONGEST_TEXT` tokens.
 
     Args:
         x: Input, (texts, tokens, inputs).
         layers: Weights of query, key and value (width, inputs), then three biases.
         heads: Number of heads, which share the width.
-        scale: What scores are multiplied by.
-        allowed: Which token may look at which, boolean (texts, 1, tokens, tokens); None is all.
-        dropout: Dropout of the probabilities.
-        owed: Who makes the gradients of the biases; None is the part itself.
+        scale: Factor of the scores.
+        allowed: True where a token may attend to another, (texts, 1, tokens, tokens); None: all.
+        dropout: Dropout of the attention probabilities.
+        owed: Collects the gradients of the biases; None: computed by this part.
     """
     out: Tensor = SelfAttention.apply(  # type: ignore[no-untyped-call]
         x, *layers, *split(owed), heads, scale, allowed, dropout
@@ -291,7 +291,7 @@ class SelfAttention(torch.autograd.Function):
 def is_short(x: Tensor, size: int) -> bool:
     """Whether `self_attention` takes texts (texts, tokens, inputs) with heads of that size."""
     across, deep = attention_tile(x.shape[1], size)
-    # What the backward kernel shares: two matrices of scores, and up to four of a head's rows.
+    # Shared memory of the backward kernel: two matrices of scores, and up to four of a head.
     needed = x.element_size() * across * (2 * across + 4 * deep)
     longest = min(LONGEST_TEXT, LONGEST_WHOLE if x.element_size() > 2 else LONGEST_TEXT)
     return x.shape[1] <= longest and needed <= shared_memory(x.device)
@@ -299,9 +299,9 @@ def is_short(x: Tensor, size: int) -> bool:
 
 @lru_cache(maxsize=32)
 def shared_memory(device: torch.device) -> int:
-    """Bytes that the threads of a program share; the interpreter has no limit.
+    """Returns the bytes of shared memory that a program may use; no limit for the interpreter.
 
-    What is compiled without data is for the current GPU.
+    Tensors without data (device "meta") are for the current GPU.
     """
     if device.type == "meta" and torch.cuda.is_available():
         device = torch.device("cuda")
@@ -312,15 +312,15 @@ def shared_memory(device: torch.device) -> int:
 
 
 def attention_tile(steps: int, size: int) -> tuple[int, int]:
-    """Rows and columns of a head's tile: few sizes, as each is compiled."""
-    # Matrix units take 16 at least.
+    """Returns rows and columns of a head's tile: few sizes, because each is compiled."""
+    # Tensor cores need at least 16.
     return max(32, triton.next_power_of_2(steps)), max(16, triton.next_power_of_2(size))
 
 
 def attention_numbers(
     width: int, heads: int, scale: float, allowed: Tensor, dropout: Dropout
 ) -> dict[str, Any]:
-    """Sizes, strides and constants of the kernels of attention."""
+    """Returns sizes, strides and constants for the attention kernels."""
     steps, size = allowed.shape[-1], width // heads
     across, deep = attention_tile(steps, size)
     mask_batch, _, mask_row, mask_col = allowed.stride()
@@ -342,34 +342,34 @@ def attention_numbers(
 
 
 def norm_tile(width: int) -> dict[str, int]:
-    """The tile of a norm: whole rows, R of them."""
+    """Returns the tile of a norm: R whole rows."""
     across = max(4, triton.next_power_of_2(width))
     return {"R": max(1, TILE // across), "W": across, "num_warps": max(4, across // 512)}
 
 
 def count_lines(z: Tensor) -> int:
-    """How many programs share the rows: as many as keep the device busy."""
+    """Returns how many programs share the rows: enough to keep the device busy."""
     rows, width = z.shape
     most: int = max(1, 4 * processors(z.device) // triton.cdiv(width, COLUMNS))
     return min(-(-rows * COLUMNS // TILE), most)
 
 
 def thirds(gradient: Tensor | None) -> Sequence[Tensor | None]:
-    """The parts of query, key and value."""
+    """Splits a gradient into those of query, key and value."""
     return (None,) * 3 if gradient is None else gradient.chunk(3)
 
 
 def product_gradients(
     ctx: Any, dz: Tensor, x: Tensor, weight: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of x·weightᵀ by x and by the weight, if they are wanted."""
+    """Returns the gradients of x·weightᵀ by x and by the weight, each if it is needed."""
     dx = (dz @ weight).view_as(x) if ctx.needs_input_grad[0] else None
     dweight = dz.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None
     return dx, dweight
 
 
 def join_rows(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors one below the other; where they lie so in memory, a view.
+    """Concatenates tensors along their first axis; a view if they already lie so in memory.
 
     >>> first, second = torch.arange(4.0).view(2, 2).split(1)
     >>> joined = join_rows((first, second))
@@ -393,7 +393,7 @@ def join_rows(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def as_rows(gradient: Tensor | None, x: Tensor, width: int) -> Tensor:
-    """A gradient as rows whose entries lie side by side; None is 0."""
+    """Returns a gradient as (rows, width), each row contiguous; zeros for None."""
     if gradient is None:
         return x.new_zeros((x.numel() // x.shape[-1], width))
     rows = gradient.reshape(-1, width)
@@ -401,10 +401,10 @@ def as_rows(gradient: Tensor | None, x: Tensor, width: int) -> Tensor:
 
 
 def contiguous(gradient: Tensor | None) -> Tensor | None:
-    """The gradient in one piece."""
+    """Returns the gradient as a contiguous tensor."""
     return None if gradient is None else gradient.contiguous()
 
 
 def some(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """The tensor, or another that stands in for a pointer that is not read."""
+    """Returns the tensor, or for None `other`: a kernel needs a pointer even if it is not read."""
     return other if tensor is None else tensor

@@ -1,7 +1,7 @@
-"""Runs the kernels of ce, focal, and of the dice family at example level: plans, allocates, starts.
+"""Runs the kernels of ce, focal, and the dice family at example level: plans, allocates, launches.
 
-All that does not change from call to call is found by one look into a cache: called from Python,
-the host is slower than the kernels.
+In eager mode the host is slower than the kernels, so all that does not change from call to call is
+one cache lookup. Its key is the "kind" of the tensors: shape, strides, dtype and device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from softf1.kernels._numbers import Numbers
     from softf1.losses._core import Reduction
 
-PAIRABLE = (1e-6, 1e6)  # a product of two such numbers is far from the ends of float32
+PAIRABLE = (1e-6, 1e6)  # the product of two such numbers is well within float32
 
 
 def example_room(n: int, numbers: Numbers, *, softmax: bool) -> int:
@@ -32,7 +32,7 @@ def example_room(n: int, numbers: Numbers, *, softmax: bool) -> int:
 
 
 class ExampleLevel:
-    """A loss at example level on tensors of one kind: its kernels, laid out."""
+    """The kernels of a loss at example level, laid out for tensors of one kind."""
 
     __slots__ = ("backward", "both", "check", "compiled", "forward", "none", "room", "softmax")
     foresees: ClassVar = True
@@ -53,7 +53,7 @@ class ExampleLevel:
 
     @property
     def first(self) -> Plan:
-        """The kernel that a step starts first."""
+        """The kernel that a training step launches first."""
         return self.forward if self.both is None else self.both
 
     def value(
@@ -66,9 +66,9 @@ class ExampleLevel:
     def value_and_gradient(
         self, x: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Returns the same and, where it can be foreseen, the gradient (N, C) of the loss.
+        """Returns `value` and, if it can be foreseen, the gradient (N, C) of the loss.
 
-        It is foreseen for a loss that will not be scaled, of rows that all count.
+        It assumes that all rows count and that the loss is not scaled; `gradient` corrects it.
         """
         if self.both is None:
             return (*self.value(x, target, mask, weight), None)
@@ -105,7 +105,7 @@ class ExampleLevel:
         aux: Tensor,
         foreseen: Tensor | None = None,
     ) -> Tensor:
-        """Returns the gradient (N, C), in `foreseen` if given; `incoming` is (N,) or one number."""
+        """Returns the gradient (N, C), in `foreseen` if given; `incoming` is (N,) or a scalar."""
         plan, dx = self.check, foreseen
         if plan is None or dx is None:
             plan = self.backward
@@ -123,7 +123,7 @@ class ExampleLevel:
 
 
 class ExampleSums(ExampleLevel):
-    """The same with `reduction="sums"`: what divides the sum comes with the gradient of it."""
+    """The same with `reduction="sums"`: the incoming gradient already has the divisor."""
 
     __slots__ = ()
     foresees: ClassVar = False
@@ -156,7 +156,7 @@ def lay_out_example(
 def _lay_out(
     kind: tuple[Any, ...],
     numbers: Numbers,
-    no_mask: bool,  # noqa: FBT001 — a key of the cache, which takes names at a cost
+    no_mask: bool,  # noqa: FBT001 — positional, because keywords make the cache's lookup slower
     no_weight: bool,  # noqa: FBT001
     reduction: Reduction,
 ) -> ExampleLevel:
@@ -165,9 +165,9 @@ def _lay_out(
 
 
 def _is_foreseen(shape: Shape, numbers: Numbers, flags: tuple[bool, bool, bool, bool]) -> bool:
-    """True where the factor of the rows' gradients may be known before the rows are read.
+    """True if the factor of the rows' gradients may be known before the rows are read.
 
-    It is 1 for a sum, and 1 / n for the mean of rows that all count; not where they have weights.
+    It is 1 for a sum, and 1 / n for a mean of rows that all count; a mask or weights change it.
     """
     has_mask, has_weight, mean, none = flags
     weighted = has_mask or (has_weight and numbers.loss == 0)
@@ -175,7 +175,7 @@ def _is_foreseen(shape: Shape, numbers: Numbers, flags: tuple[bool, bool, bool, 
 
 
 def _is_pairable(numbers: Numbers) -> bool:
-    """True where one reciprocal may serve two entries, if a thread has two."""
+    """True if one reciprocal may serve two entries, where a thread has two."""
     low, high = PAIRABLE
     return low <= numbers.smooth <= high and numbers.fp <= high
 
@@ -246,7 +246,7 @@ def _plan_rows_backward(
         s, rows, w, triton.cdiv(c, s * w), ready,
     )  # fmt: skip
     numbers_ = (*places, alpha, fp, smooth, power * smooth)
-    if ready:  # most often it has nothing to do, and is to be over soon
+    if ready:  # it mostly finds nothing to do and should end soon
         programs = min(programs, 16 * shape.many)
     return Plan(
         _softmax_example.softmax_example_backward_kernel,

@@ -1,4 +1,4 @@
-"""From a loss's arguments to the operators: flat rows, one weight a class, numbers for options."""
+"""From a loss's arguments to those of the kernels: flat rows, class weights, numeric options."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ def entropy_loss(
 
 
 def kernels_of(value: Tensor, inputs: tuple[Tensor | None, ...]) -> Callable[..., Tensor] | None:
-    """Returns what made `value` of logits, target, mask and weight, to be called with others.
+    """Returns a function of logits, target, mask and weight that runs the kernels behind `value`.
 
-    None where it was made of other tensors than these: of adjusted logits, say.
+    None if `value` was not computed from exactly these inputs: from adjusted logits, say.
     """
     node: Any = value.grad_fn
     kernels = getattr(node, "kernels", None)
     if kernels is None:
         return None
-    given = zip(node.saved_tensors, inputs, strict=False)  # then comes what forward kept
+    given = zip(node.saved_tensors, inputs, strict=False)  # aux, which forward kept, comes last
     return partial(autograd.run, kernels) if all(a is b for a, b in given) else None
 
 

@@ -1,12 +1,12 @@
 """A linear layer and a loss in one: the logits of a large label set never exist as a whole.
 
-The rows are cut into chunks. Every loss is a function of sums over rows (`softf1.losses._sums`),
-so that the chunks' sums give the loss of all rows, and its derivative by the sums is all that a
-chunk needs to find its part of the gradients. Where the loss is a sum of the rows' losses divided
-by their count, that derivative is one number, which may come last: one pass over the chunks. At
-batch level it is two numbers a class, and a second pass makes the logits once more. It does not
-sum them up again where the first pass may keep its graphs: those of the kernels hold the logits and
-little else, and the logits are left out of them.
+The rows are cut into chunks. Every loss is a function of sums over rows (`softf1.losses._sums`), so
+the chunks' sums give the loss of all rows, and a chunk needs only the derivative of the loss by the
+sums to compute its part of the gradients. If the loss is the sum of the rows' losses divided by
+their count, that derivative is one number, which can be multiplied in at the end: one pass over the
+chunks. At batch level it is two numbers per class, and a second pass computes the logits again. It
+does not repeat the sums if the first pass could keep its autograd graphs: those of the kernels hold
+the logits and little else, and the logits are left out of them.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ def linear_loss(
 ) -> Tensor:
     """Returns `loss(hidden @ weight.T + bias, target, mask)` in chunks of rows.
 
-    The gradients of hidden, weight and bias are found along with the value. Value and gradients are
-    those of the unfused form up to rounding; in memory are one chunk of logits and its gradient
-    instead of all.
+    The gradients of hidden, weight and bias are computed along with the value. Both equal those of
+    the unfused form up to rounding. Memory holds the logits of one chunk and their gradient instead
+    of those of all rows.
 
     Args:
         hidden: (..., H).
         weight: (C, H), as in `torch.nn.Linear`.
         target: Class indices (...), or 0/1 (..., C) for sigmoid.
         loss: A loss of `softf1.losses` or a sum of such, `reduction` `mean` or `sum`. OHEM is
-            refused: the hardest of a batch are not known to a chunk. So are rankings.
+            refused, because a chunk does not know the batch's hardest negatives. So are ranking
+            losses.
         bias: (C,).
         mask: (...), True = counts.
-        chunk_rows: Rows of a chunk; by default 2**28 logits.
+        chunk_rows: Rows per chunk; by default as many as give 2**28 logits.
 
     Returns:
         A float32 scalar (float64 for float64 logits).
@@ -143,11 +144,11 @@ class _LinearLoss(torch.autograd.Function):
 
 
 class _Graph:
-    """The sums of a chunk with their graph, in which the logits are missing.
+    """The sums of a chunk with their autograd graph, which does not hold the logits.
 
     Attributes:
-        sums: One tensor a part of the loss.
-        other_bytes: What the graph holds beside them.
+        sums: One tensor per part of the loss.
+        other_bytes: Bytes that the graph holds besides the logits.
     """
 
     def __init__(self, loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None):
@@ -160,7 +161,7 @@ class _Graph:
         self._logits = None
 
     def gradient(self, logits: Tensor, slopes: tuple[Tensor, ...]) -> Tensor:
-        """Returns the gradient of slopes · sums by the logits, which were made again."""
+        """Returns the gradient of slopes · sums by the logits, which the caller computed again."""
         self._logits = logits
         (dx,) = torch.autograd.grad(self.sums, self._edge, slopes)
         self.sums, self._logits = (), None
@@ -177,13 +178,13 @@ class _Graph:
 
 
 def _is_same(first: Tensor, second: Tensor) -> bool:
-    """True for two names of one tensor."""
+    """True if both tensors view the same memory in the same way."""
     same = first.data_ptr() == second.data_ptr() and first.dtype == second.dtype
     return same and first.shape == second.shape and first.stride() == second.stride()
 
 
 class _Work:
-    """The chunks of one call, and the gradients as they add up."""
+    """The chunks of one call, and the gradients, added up over the chunks."""
 
     def __init__(
         self,
@@ -207,9 +208,9 @@ class _Work:
     def chunks(
         self, *, tracked: bool = False
     ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-        """Yields hidden, logits, target and mask of each chunk; one empty chunk without rows.
+        """Yields hidden, logits, target and mask of each chunk; without rows, one empty chunk.
 
-        `tracked` logits come from a node of the graph, which does not hold them.
+        `tracked` logits have a `grad_fn`: `_Graph` keeps an edge to it, and not the logits.
         """
         for start in range(0, max(1, len(self.hidden)), self.chunk_rows):
             rows = slice(start, start + self.chunk_rows)
@@ -225,7 +226,7 @@ class _Work:
             return reduce(join_sums, sums)
 
     def sums_with_graphs(self) -> tuple[Tensor, ...]:
-        """Returns the sums of all rows, and keeps their graphs if they are small."""
+        """Returns the sums of all rows, and keeps the chunks' graphs if they are small."""
         sums = []
         for _, logits, target, mask in self.chunks(tracked=True):
             graph = _Graph(self.loss, logits, target, mask)
@@ -246,7 +247,7 @@ class _Work:
     def sums_and_gradients(self, slopes: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
         """Returns the sums of all rows, and adds up the gradients of slopes · sums.
 
-        Without slopes, those of the sum of the rows' losses.
+        Without slopes, the gradients of the sum of the rows' losses.
         """
         collected = []
         for hidden, logits, target, mask in self.chunks():

@@ -1,6 +1,6 @@
-"""The kernels as operators of torch, which torch.compile sees as one node each."""
+"""The kernels as PyTorch operators, which torch.compile sees as one node each."""
 
-# torch.library reads annotations itself: they are not postponed here, and it knows no Literal.
+# No `from __future__ import annotations`: torch.library reads them. It does not know Literal.
 from typing import TYPE_CHECKING, Any, cast
 
 import torch

@@ -1,9 +1,9 @@
-"""Sums over rows, which the gradients of biases and of norms are: of all parts of a model together.
+"""Sums over rows, the gradients of biases and norms, computed together for all parts of a model.
 
-A kernel leaves its sums in lines, one for each of its programs; adding up the lines is a kernel
-more for each part. `Sums` keeps the lines of all parts side by side and adds them up when the
-backward pass has gone through the last part. Autograd says when: every part has the output of
-`AddUp` among its inputs, so that `AddUp` comes last.
+A kernel writes its sums as lines, one per program; to add up the lines, each part would need one
+more kernel. `Sums` keeps the lines of all parts side by side and adds them up once the backward
+pass is through with the last part. Autograd knows when: every part has the output of `AddUp` among
+its inputs, so the backward of `AddUp` comes last.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Sums:
     """Gradients of parameters that are sums over rows, for all parts of one forward pass.
 
     Args:
-        groups: Parameters of each part, in the order in which its kernel leaves their sums: bias;
+        groups: Parameters of each part, in the order in which its kernel writes their sums: bias;
             or scale, shift and bias; or biases of query, key and value.
     """
 
     def __init__(self, groups: Sequence[Sequence[Tensor]]) -> None:
         self.sizes = [[vector.numel() for vector in group] for group in groups]
-        self.columns: Counter[int] = Counter()  # for each number of lines
+        self.columns: Counter[int] = Counter()  # columns used so far, by number of lines
         self.places: dict[int, tuple[int, int]] = {}  # lines and first column of a group
         self.parts: dict[int, Tensor] = {}
         self.written: set[int] = set()
         self.task = -1
 
     def reserve(self, group: int, lines: int) -> bool:
-        """Keeps room for a group's sums; False if it has been called before."""
+        """Reserves columns for a group's sums; False if the group has them already."""
         if group in self.places:
             return False
         self.places[group] = lines, self.columns[lines]
@@ -49,9 +49,9 @@ class Sums:
         return True
 
     def open(self, group: int, device: torch.device) -> Tensor:
-        """Returns where the group's kernel leaves its lines."""
+        """Returns the tensor that the group's kernel writes its lines to."""
         task = torch._C._current_graph_task_id()  # noqa: SLF001
-        if task != self.task:  # another backward pass, which did not come to its end, left others
+        if task != self.task:  # drop what a backward pass that was broken off may have left
             self.parts, self.written, self.task = {}, set(), task
         lines, column = self.places[group]
         if lines not in self.parts:
@@ -61,8 +61,8 @@ class Sums:
         return self.parts[lines][:, column : column + sum(self.sizes[group])]
 
     def close(self) -> list[Tensor | None]:
-        """Returns the gradients of all parameters; None of parts that were not gone through."""
-        for group in self.places.keys() - self.written:  # nobody wrote there, and it is added up
+        """Returns the gradients of all parameters; None for parts that backward did not reach."""
+        for group in self.places.keys() - self.written:  # uninitialized, but it is added up too
             lines, column = self.places[group]
             if lines in self.parts:
                 self.parts[lines][:, column : column + sum(self.sizes[group])] = 0.0
@@ -82,7 +82,7 @@ class Sums:
 
 
 class AddUp(torch.autograd.Function):
-    """The start of a forward pass, and so the end of its backward pass."""
+    """An operation at the start of the forward pass, so that its backward comes at the end."""
 
     @staticmethod
     def forward(ctx: Any, sums: Sums, *vectors: Tensor) -> Tensor:  # noqa: D102
@@ -99,7 +99,7 @@ class AddUp(torch.autograd.Function):
 
 
 class Owed(NamedTuple):
-    """The sums of one part: whose they are, its number, and what puts it before `AddUp`."""
+    """Where a part leaves its sums: `Sums`, the part's number, and the output of `AddUp`."""
 
     sums: Sums
     group: int
@@ -107,17 +107,17 @@ class Owed(NamedTuple):
 
 
 def split(owed: Owed | None) -> tuple[Tensor | None, Owed | None]:
-    """What a part is given: the token is an input that autograd follows."""
+    """Returns the arguments for a part: the token on its own, because autograd must see it."""
     return (None, None) if owed is None else (owed.token, owed)
 
 
 def reserve(owed: Owed | None, lines: int) -> tuple[Sums, int] | None:
-    """Keeps room for a part's sums; None if it makes them itself."""
+    """Reserves columns for a part's sums; None if the part computes them itself."""
     return owed[:2] if owed is not None and owed.sums.reserve(owed.group, lines) else None
 
 
 def open_lines(ctx: Any, width: int, device: torch.device) -> Tensor:
-    """Where a part's kernel leaves its lines."""
+    """Returns the tensor that a part's kernel writes its lines to."""
     if ctx.owed is None:
         return torch.empty((ctx.lines, width), dtype=torch.float32, device=device)
     sums, group = ctx.owed
@@ -125,12 +125,12 @@ def open_lines(ctx: Any, width: int, device: torch.device) -> Tensor:
 
 
 def own_bias(ctx: Any, parts: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """The gradient of a bias, if the part makes it itself."""
+    """Returns the gradient of a bias if the part computes it itself."""
     return add_lines(parts, 0, dtype)[1] if ctx.owed is None else None
 
 
 def add_lines(parts: Tensor, split: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Sums the lines: the first `split` columns in float32, the others in the dtype given."""
+    """Adds up the lines: the first `split` columns in float32, the others in `dtype`."""
     lines, width = parts.shape
     wide = torch.empty(split, dtype=torch.float32, device=parts.device)
     narrow = torch.empty(width - split, dtype=dtype, device=parts.device)

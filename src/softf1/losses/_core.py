@@ -1,8 +1,9 @@
 """Prepare → formula → reduce: what every loss does before and after its formula.
 
 `prepare` turns any accepted shape into rows of classes and says which (row, class) terms count;
-a loss computes one value a row (or a class) from them; `reduce_rows` folds the values. At the end:
-derivatives that are written by hand, where what is not among them is refused in words.
+a loss computes one value per row (or class) from them; `reduce_rows` reduces these values. The file
+ends with the base of hand-written derivatives: what they do not have (second derivatives, forward
+mode, vmap) raises an error that says so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from torch.nn import Parameter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# sums: what adds up over batches, (2, K); of a ranking what stands side by side, (2, N, C)
+# sums: statistics that add up over batches, (2, K); for ranking losses, which need all rows, the
+# scores and labels, which are concatenated, (2, N, C)
 Reduction = Literal["mean", "sum", "none", "sums"]
 Over = Literal["example", "batch"]
 Average = Literal["macro", "micro"]
@@ -71,9 +73,9 @@ class Rows:
             the term does not count.
         wanted: Bool, what is neither ignored nor masked: (N, 1) rows for softmax; (N, C) terms for
             sigmoid, where logits of −inf are left out already.
-        shape: The leading shape, to give values back in.
-        complete: True where every term of softmax rows is known to count: nothing is ignored or
-            masked, every logit is finite. Asked on the CPU only, where the answer is at hand.
+        shape: The leading shape (...) of the logits, which values per row are returned in.
+        complete: True if every term of softmax rows is known to count: nothing is ignored or
+            masked, every logit is finite. Found out on the CPU only, where it takes no sync.
     """
 
     logits: Tensor
@@ -85,7 +87,7 @@ class Rows:
 
     @property
     def softmax(self) -> bool:
-        """True where the classes of a row exclude each other."""
+        """True if the classes of a row exclude each other."""
         return self.gold is not None
 
     def kept(self) -> Tensor:
@@ -140,7 +142,7 @@ def prepare(
 
 
 def _is_complete(x: Tensor, labels: Tensor, ignore_index: int) -> bool:
-    """True where Python may look and every row has a label in range and finite logits."""
+    """True if values can be read, and every row has a label in range and finite logits."""
     if not (can_read(x) and can_read(labels)) or labels.numel() == 0:
         return False
     lowest, highest = (bound.item() for bound in labels.aminmax())
@@ -157,7 +159,7 @@ def check_logits(logits: Tensor) -> None:
 
 
 def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
-    """Returns True for softmax, False for sigmoid; raises where neither fits."""
+    """Returns True for softmax, False for sigmoid; raises if the shapes fit neither."""
     check_logits(logits)
     if logits.dim() == 0 or (logits.dim() == 1 and target.shape == logits.shape != (1,)):
         raise ValueError(
@@ -189,14 +191,14 @@ def _sizes(logits: Tensor, target: Tensor) -> str:
 
 
 def plain_integers(labels: Tensor) -> Tensor:
-    """Returns labels of a type that torch and Triton compare: uint16 and uint32 become int64."""
+    """Returns labels of a dtype that torch and Triton can compare: uint16 and uint32 as int64."""
     return labels.to(torch.int64) if labels.dtype in (torch.uint16, torch.uint32) else labels
 
 
 def counted(labels: Tensor, ignore_index: int) -> Tensor:
     """Returns bool: which labels are not `ignore_index`.
 
-    Torch compares in the type of the labels, in which −100 may be another number (156 in uint8).
+    Torch compares in the dtype of the labels, in which −100 may be another number (156 in uint8).
     """
     if labels.dtype in INTEGERS:
         range_ = torch.iinfo(labels.dtype)
@@ -206,7 +208,7 @@ def counted(labels: Tensor, ignore_index: int) -> Tensor:
 
 
 def can_read(tensor: Tensor) -> bool:
-    """True where Python may look at values: no wait for a device, no break in a traced graph."""
+    """True if Python may read values: no wait for a device, no break in a traced graph."""
     return (
         tensor.device.type == "cpu"
         and type(tensor) in (Tensor, Parameter)
@@ -216,7 +218,7 @@ def can_read(tensor: Tensor) -> bool:
 
 
 def under_transform() -> bool:
-    """True inside of grad, vjp, jvp or vmap of torch.func; torch asks itself in the same way."""
+    """True inside grad, vjp, jvp or vmap of torch.func; torch itself checks it in this way."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._are_functorch_transforms_active()  # noqa: SLF001 — there is no public way
@@ -237,9 +239,9 @@ def check_range(labels: Tensor, highest: int, *, check: bool | None) -> None:
 
 
 def check_weight(weight: Tensor | Sequence[float] | None, like: Tensor) -> Tensor | None:
-    """Returns the class weights as a (C,) tensor beside `like` (N, C), or None.
+    """Returns the class weights (C,) with the dtype and device of `like` (N, C), or None.
 
-    Values are looked at where that waits for no device: on the CPU, and in what is no tensor yet.
+    Values are checked where that does not wait for a device: in lists and in tensors on the CPU.
     """
     if weight is None:
         return None
@@ -265,7 +267,7 @@ def check_weight_values(weight: Tensor) -> None:
 
 
 def refuse_gradient(name: str, tensor: Tensor | None) -> None:
-    """Raises where a gradient is expected of what has none, instead of leaving None there."""
+    """Raises if `tensor` requires a gradient, which a loss without one would leave None."""
     if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"this loss has no gradient with respect to {name}: pass {name}.detach()")
 
@@ -289,10 +291,10 @@ def reduce_rows(
     shape: torch.Size,
     reduction: Reduction,
 ) -> Tensor:
-    """Folds one value a row: as they are, summed, or divided by the sum of `counts`.
+    """Reduces the rows' values (N,): as they are, their sum, or that divided by Σ `counts`.
 
-    Without `counts` every row counts as one, and there is a row. `sums` gives (2, 1) instead: the
-    sum of the values, and that of the counts.
+    Without `counts` every row counts as one, and N must not be 0. `sums` gives (2, 1): the sum of
+    the values, and that of the counts.
     """
     if reduction == "none":
         return values.reshape(shape)
@@ -310,19 +312,20 @@ def reduce_rows(
 def mean(total: Tensor, count: Tensor) -> Tensor:
     """Returns total / count, and 0 where the count is 0.
 
-    The total need not be 0 there: label smoothing gives a row whose gold class weighs 0 a value.
+    The total need not be 0 there: with label smoothing, a row whose gold class has weight 0 still
+    has a value.
     """
     count = count.to(total.dtype)
     return total / count.masked_fill(count == 0, torch.inf)
 
 
 def sum_classes(values: Tensor) -> Tensor:
-    """Returns the sums over the last axis; rows of few classes by columns, three times as fast."""
+    """Returns the sums over the last axis; few classes by column, which is three times as fast."""
     return reduce(torch.add, values.unbind(-1)) if is_short(values) else values.sum(-1)
 
 
 def is_short(values: Tensor) -> bool:
-    """True on the CPU where a row is shorter than a vector register: columns are then faster."""
+    """True on the CPU if a row is shorter than a vector register: columns are then faster."""
     short = 1 < values.shape[-1] <= 4 and values.device.type == "cpu"
     return short and values.is_floating_point() and not torch.compiler.is_compiling()
 
@@ -333,7 +336,7 @@ def divide(top: Tensor, bottom: Tensor) -> Tensor:
 
 
 class HandWritten(torch.autograd.Function):
-    """An autograd function whose backward is the only derivative that it has."""
+    """An autograd function that has a backward and no other derivative."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> NoReturn:  # noqa: ARG004
@@ -349,9 +352,9 @@ class HandWritten(torch.autograd.Function):
 def apply_function(
     function: type[torch.autograd.Function], of_transforms: type[HandWritten], x: Tensor, *rest: Any
 ) -> Any:
-    """Applies the one of two functions that fits: `of_transforms` inside of torch.func.
+    """Applies `function`, or `of_transforms` inside torch.func.
 
-    Raises for a dual number; a `jvp` of the function's own would keep torch.compile out.
+    Forward mode is refused here: torch.compile does not take a function with a `jvp` of its own.
     """
     compiling = torch.compiler.is_compiling()
     if not compiling and forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
@@ -375,7 +378,7 @@ class _FirstDerivative(HandWritten):
 
 
 def first_derivative(dx: Tensor, x: Tensor) -> Tensor:
-    """Returns dx, which raises if a derivative of it is asked for, instead of giving a silent 0."""
+    """Returns dx in such a way that differentiating it raises, instead of silently giving 0."""
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return dx
     result: Tensor = _FirstDerivative.apply(dx, x)  # type: ignore[no-untyped-call]

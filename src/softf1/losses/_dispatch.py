@@ -27,7 +27,7 @@ def use_kernel(
     reduction: Reduction,
     obstacle: str | None = None,
 ) -> bool:
-    """Says whether the kernel is to run: by itself on CUDA, elsewhere only where forced.
+    """Returns whether the kernel should run: by default on CUDA, elsewhere only if forced.
 
     Args:
         logits: The loss's logits.
@@ -35,7 +35,7 @@ def use_kernel(
         weight: Its class weights.
         backend: None to choose; "torch" or "triton" to force.
         reduction: Its reduction.
-        obstacle: An option that the kernels do not have, in words.
+        obstacle: Why the kernels cannot run with these options, in words; None if they can.
 
     Raises:
         ValueError: The kernel is forced and cannot run; the message says why.
@@ -72,7 +72,7 @@ def _reason_against(
 
 
 def fused_family(*arguments: Any, **options: Any) -> Tensor:
-    """Runs the kernel of the dice family; imported here, as Triton is not everywhere."""
+    """Runs the kernel of the dice family; imported here, because Triton may not be installed."""
     from softf1.kernels.fused import family_loss
 
     return family_loss(*arguments, **options)
@@ -86,15 +86,15 @@ def fused_entropy(*arguments: Any, **options: Any) -> Tensor:
 
 
 class Shortcuts:
-    """Ways straight to the kernels, for a loss whose options stay the same.
+    """A cache of kernels, for a loss whose options stay the same.
 
-    What is checked and laid out in a call depends on the options and on the kind of the tensors:
-    their shapes, strides, types and device. Where a loss has been before with such tensors, and
-    gave them to its kernel as they are, the kernel is called at once. On a small batch the host
-    takes longer than the device: this is a third of what it does.
+    All that a call checks and lays out depends on the options and on the kind of the tensors: their
+    shapes, strides, dtypes and device. If a loss was called with tensors of this kind before, and
+    its kernel took them as they were, the kernel is called at once. That saves a third of the
+    host's work, which on a small batch takes longer than the device's.
     """
 
-    MOST = 1_024  # kinds; a loader with ever new shapes is not to fill the memory
+    MOST = 1_024  # kinds; a data loader with ever new shapes must not fill the memory
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.known: dict[tuple[Any, ...], Callable[..., Tensor]] = {}
@@ -102,7 +102,7 @@ class Shortcuts:
         self.forced = options.get("backend") == "triton"
 
     def may_take(self, logits: Tensor) -> bool:
-        """True where only the kind of the tensors matters, and none of their values."""
+        """True if a call depends on the kind of the tensors only, not on their values."""
         unseen = not self.looks_at_labels if logits.is_cuda else self.looks_at_labels is False
         return (
             unseen

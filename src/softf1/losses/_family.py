@@ -75,7 +75,7 @@ class DiceFamilyOptions(TypedDict, total=False):
 
 
 class Shared(NamedTuple):
-    """The same with a value for each."""
+    """The options of `DiceFamilyOptions` with their defaults."""
 
     smooth: float = 1.0
     weight: Tensor | Sequence[float] | None = None
@@ -102,7 +102,7 @@ class Shared(NamedTuple):
 
 
 def of_dice_family(loss: Callable[Given, Tensor]) -> Callable[Given, Tensor]:
-    """Writes the shared options into signature and docstring of `loss(…, **shared)`."""
+    """Writes the shared options into the signature and docstring of `loss(…, **shared)`."""
     own = inspect.signature(loss)
     shared = [
         one.replace(kind=one.KEYWORD_ONLY, annotation=one.annotation.__forward_arg__)
@@ -133,12 +133,12 @@ def family_loss(
     Args:
         logits: (..., C).
         target: (...) or (..., C).
-        formula: What overlap and total are.
-        options: Those that the family shares.
-        alpha: The exponent of the decay.
+        formula: Defines overlap and total.
+        options: Options that the family shares.
+        alpha: The exponent of the decay (1 − p)^alpha.
         paper: Differentiate through the decay.
-        kernel: The fused kernel that computes this very formula. None: there is none, and the
-            PyTorch form runs on every device.
+        kernel: The fused kernel that computes this formula. None: there is none, and the PyTorch
+            form runs on every device.
     """
     try:
         shared = Shared(**options)
@@ -180,7 +180,7 @@ def family_loss(
 
 
 def _obstacle(shared: Shared, formula: Formula, kernel: Kernel | None) -> str | None:
-    """Returns what the kernels do not have, in words."""
+    """Returns why the kernels cannot compute this loss, None if they can."""
     if kernel is None:
         return f"no kernel knows {type(formula).__name__}, it has the PyTorch form only"
     if shared.ohem_ratio is not None:
@@ -197,7 +197,7 @@ def fold_classes(sums: Tensor, shared: Shared) -> Tensor:
 def _reduce_classes(
     overlap: Tensor, total: Tensor, weight: Tensor | None, shared: Shared
 ) -> Tensor:
-    """Folds the statistics of the classes (C,) into the batch-level loss."""
+    """Returns the batch-level loss from the statistics of the classes (C,)."""
     if shared.average == "micro":
         if weight is not None:
             overlap, total = weight * overlap, weight * total
@@ -256,7 +256,7 @@ def _check(shared: Shared) -> None:
 
 
 def refuse_degenerate_micro(shared: Shared, *, softmax: bool) -> None:
-    """Raises where micro over all softmax classes would leave nothing to trade."""
+    """Raises for micro over all classes of a softmax, where precision always equals recall."""
     if softmax and shared.average == "micro" and not shared.exclude:
         raise ValueError(
             'softmax with average="micro" over all classes is refused: every false positive is '
@@ -270,13 +270,13 @@ def refuse_degenerate_micro(shared: Shared, *, softmax: bool) -> None:
 def easy_negatives(rows: Rows, link: Link, *, ratio: float, min_kept: int) -> Tensor:
     """Online hard example mining: (N, C) bool, the negatives that are too easy to be kept.
 
-    Per class, `min(available, max(min_kept, ceil(ratio · positives)))` negatives of the highest
-    probability stay; of equals the lower row. No host sync: how many stay is known on the device.
+    Per class, the `min(available, max(min_kept, ceil(ratio · positives)))` negatives of the highest
+    probability are kept; ties go to the lower row. Their number stays on the device: no host sync.
     """
     terms = rows.terms()
     positive = terms & rows.positives()
     negative = terms & ~positive
-    # In float64 the product is the one that a user computes in Python.
+    # In float64, the product is what Python's floats give.
     wanted = (ratio * positive.sum(0).to(torch.float64)).ceil().clamp_min(min_kept)
     hardness = link.probabilities(rows.logits).masked_fill(~negative, -1.0)
     order = hardness.sort(dim=0, descending=True, stable=True).indices

@@ -26,22 +26,23 @@ class LossModule(nn.Module):
 
     `weight` becomes a buffer, so it follows the module to its device.
 
-    A loss also says about itself what commands need to know; `registry.loss_facts` reads it.
+    The attributes below are facts that commands need to know; `registry.loss_facts` reads them.
 
     Attributes:
         function: The loss as a function.
         summary: What it is and its own options, in a line, for `softf1 list`.
-        needs_counts: True where `weight` must come from the counts of the classes. Such a loss has
-            no meaning for positions in a text, which have no class.
-        adds_prior: True where the loss adds the class prior to the logits, so that the bias of the
-            head must not start there.
-        compares_rows: True where rows are ranked among each other. What the loss of a window needs
-            of a micro-batch is then the score and label of each of its rows, `(2, N, C)`, instead
-            of sums `(2, K)`. Nor has such a loss a meaning for positions in a text.
-        compared: True where `softf1 compare` takes it if nothing is said.
-        tunes: What `softf1 compare` chooses from: keys of `[loss]` in a recipe, the usual first.
+        needs_counts: True if `weight` must come from the counts of the classes. Such a loss has no
+            meaning for positions in a text, which are not classes.
+        adds_prior: True if the loss adds the class prior to the logits, so that the bias of the
+            head must not start at the prior.
+        compares_rows: True if the loss ranks rows against each other. For the loss of a window, a
+            micro-batch then gives the scores and labels of its rows, `(2, N, C)`, instead of sums
+            `(2, K)`. Such a loss has no meaning for positions in a text either.
+        compared: True if `softf1 compare` runs it by default.
+        tunes: The settings that `softf1 compare` chooses from, as keys of `[loss]` in a recipe, the
+            usual one first.
         tunes_positions: The same for a softmax over the positions of a text, where nothing can be
-            summed over a batch; None where it is no different.
+            summed over a batch; None if they are no different.
     """
 
     __signature__: ClassVar[inspect.Signature]
@@ -56,7 +57,7 @@ class LossModule(nn.Module):
     weight: Tensor | None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Shows the function's options as the class's own."""
+        """Gives the class the signature of its function."""
         super().__init_subclass__(**options)
         signature = inspect.signature(cls.function)
         parameters = [p for p in signature.parameters.values() if p.name not in GIVEN_AT_CALL]
@@ -68,7 +69,7 @@ class LossModule(nn.Module):
         if weight is not None:
             weight = torch.as_tensor(weight)
             if weight.device.type != "meta" and not torch.compiler.is_compiling():
-                check_weight_values(weight)  # here a wait for the device costs nothing
+                check_weight_values(weight)  # once, so that waiting for the device does no harm
             weight = weight.to(torch.float32)
         self.register_buffer("weight", weight, persistent=False)
         self.options = options
@@ -76,13 +77,13 @@ class LossModule(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the loss of `logits (..., C)` against `target`."""
-        weight = self._buffers["weight"]  # without nn.Module's search for it
+        weight = self._buffers["weight"]  # faster than nn.Module's attribute lookup
         if mask is None and self._shortcuts.may_take(logits):
             return self._shortcuts.take(type(self).function, logits, target, weight, self.options)
         return type(self).function(logits, target, mask=mask, weight=weight, **self.options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves the shortcuts out: they hold kernels of this process."""
+        """Leaves out the shortcuts: they hold kernels of this process."""
         return self.__dict__ | {"_shortcuts": Shortcuts(self.options)}
 
     def extra_repr(self) -> str:

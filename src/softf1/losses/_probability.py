@@ -11,7 +11,7 @@ Backward starts from h = q · dL/dq, the derivative by log q, because
 
 With 0 < alpha < 1 the power of a rounded 1 − p is wrong near p = 1: (1e-9)^0.01 is 0.81, but
 0^0.01 is 0. Only the largest class of a row can come near 1. With u = logsumexp(others) − largest
-logit its 1 − p is sigmoid(u), known in log-space however small, and the derivative of log(1 − p) by
+logit its 1 − p is sigmoid(u), exact in log-space however small, and the derivative of log(1 − p) by
 the other logits is p · softmax(others), which is finite where p_j / (1 − p) is 0 / 0.
 """
 
@@ -37,12 +37,12 @@ class Link(NamedTuple):
 
     @property
     def fractional(self) -> bool:
-        """True where the largest class of a row needs its 1 − p from log-space."""
+        """True if the largest class of a row needs its 1 − p from log-space."""
         return self.softmax and 0.0 < self.alpha < 1.0
 
     @property
     def decay_from_logits(self) -> bool:
-        """True where q is not made of p alone, so that an entry of p at 0 may have a q above 0."""
+        """True if q is computed from the logits too, so that a p set to 0 may leave a q above 0."""
         return self.alpha > 0.0 and (self.fractional or not self.softmax)
 
     def probabilities(self, x: Tensor, *, finite: bool = False) -> Tensor:
@@ -62,7 +62,7 @@ class Link(NamedTuple):
         return _exact_at_the_top(q, x, self.alpha) if self.fractional else q
 
     def to_logits(self, h: Tensor, p: Tensor, x: Tensor) -> Tensor:
-        """Returns dL/dx from h = q · dL/dq, in the memory of h."""
+        """Returns dL/dx from h = q · dL/dq, overwriting h."""
         paper = self.paper and self.alpha > 0.0
         if not self.softmax:
             return h.mul_(1.0 - (1.0 + self.alpha if paper else 1.0) * p)
@@ -74,7 +74,7 @@ class Link(NamedTuple):
 
 
 def _softmax(x: Tensor) -> Tensor:
-    # Torch's CPU kernel goes element by element where a row is shorter than a vector register, and
+    # If a row is shorter than a vector register, torch's CPU kernel goes element by element and
     # takes two to five times as long as these five passes.
     if torch.compiler.is_compiling() or x.device.type != "cpu" or x.shape[-1] >= 16:
         return functional.softmax(x, dim=-1)
@@ -106,11 +106,11 @@ def _exact_at_the_top(q: Tensor, x: Tensor, alpha: float) -> Tensor:
 
 
 def _through_fractional_decay(h: Tensor, p: Tensor, x: Tensor, alpha: float) -> Tensor:
-    """Takes the decay of the largest class apart: by logit j it grows by p · softmax(others)_j."""
+    """Returns dL/dx; for the largest class, ∂ log(1 − p) / ∂x_j is p · softmax(others)_j."""
     top, others = _others(x)
     decay = alpha * h.gather(1, top) * p.gather(1, top)
     h = h.mul_(_decay_share(p, alpha).scatter_(1, top, 1.0))
     dx = _through_softmax(h, p)
-    # Alone in its row, the largest class has no others: softmax of nothing is NaN, its part 0.
+    # A class alone in its row has no others: their softmax is NaN, and their part is 0.
     dx.addcmul_(functional.softmax(others, dim=-1).nan_to_num_(0.0), decay)
     return dx.scatter_add_(1, top, -decay)

@@ -2,12 +2,12 @@
 
 Each class is ranked by its log-odds z, one against the rest: the logit itself for sigmoid, and
 z_c = x_c − logsumexp(the others) for softmax. So a softmax loss is the sigmoid loss of its
-log-odds, and log-odds and labels of all rows are all that the loss of a window needs
-(`reduction="sums"`): they stand side by side over micro-batches, where sums add up.
+log-odds, and the loss of a window needs just the log-odds and labels of all its rows
+(`reduction="sums"`). Over micro-batches these are concatenated, where other losses add up sums.
 
 A ranking compares every positive with every row. The pairs are made for a chunk of positives at a
-time, and give the values of the classes (C,) and their derivative by the scores (N, C) at once:
-nothing of the size of all pairs is ever there, nor kept for backward.
+time, and give the values of the classes (C,) and their derivative by the scores (N, C) at once: a
+tensor of all pairs never exists, and backward keeps no pairs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHUNK = 2**20
 """Pairs that are in memory at a time."""
 
 LEFT_OUT = -1
-"""Label of a term that does not count, in the statistics of a window."""
+"""Label of a term that does not count, in the result of `reduction="sums"`."""
 
 SCHEMA = "(Tensor scores, Tensor positive, Tensor negative, float option, SymInt most)"
 
@@ -54,9 +54,9 @@ def ranking_loss(
     Args:
         logits: (..., C).
         target: (...) or (..., C); a soft target from 0.5 up is a positive.
-        differentiate: What `ranking_operator` made.
-        option: Its option.
-        shared: Those that rankings share with the dice family; `reduction` is over the classes.
+        differentiate: An operator made by `ranking_operator`.
+        option: The operator's option, such as tau.
+        shared: Options that rankings share with the dice family; `reduction` is over the classes.
     """
     check_choice("reduction", shared.reduction)
     refuse_gradient("target", target)
@@ -83,8 +83,8 @@ def _scores(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     if rows.softmax:
         terms = terms & (
             terms.sum(-1, keepdim=True) > 1
-        )  # one class alone has nothing to win against
-        # 0 in the rows that do not count: they may hold NaN, or nothing but −inf.
+        )  # a class alone in its row has no odds against others
+        # 0 in the rows that do not count: they may hold NaN, or only −inf.
         x = _log_odds(torch.where(terms.any(-1, keepdim=True), x, 0.0))
     return torch.where(terms, x, 0.0), terms & rows.positives(), terms
 
@@ -105,12 +105,12 @@ def _log_odds(x: Tensor) -> Tensor:
 def ranking_operator(
     name: str,
 ) -> Callable[[Callable[..., tuple[Tensor, Tensor]]], Callable[..., tuple[Tensor, Tensor]]]:
-    """Makes an operator of torch of a function that compares rows.
+    """Decorates a function that compares rows: makes it a PyTorch operator.
 
-    The function takes scores, positives and negatives (N, C), an option, and how many positives
-    there are at most. It gives the values of the classes (C,), 0 where there is nothing to rank,
-    and their derivative by the scores (N, C). As an operator it is one node for torch.compile,
-    whatever the number of its chunks.
+    The function takes scores, positives and negatives (N, C), an option, and the largest possible
+    number of positives. It returns the values of the classes (C,), 0 where there is nothing to
+    rank, and their derivative by the scores (N, C). As an operator it is one node for
+    torch.compile, whatever the number of its chunks.
     """
 
     def decorate(
@@ -132,14 +132,14 @@ def ranking_operator(
 
 
 def chunk_positives(positive: Tensor, *, most: int, others: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields row and class of the positives, each of them once, some at a time.
+    """Yields rows and classes of the positives in chunks, each positive once.
 
-    Where only the device knows how many there are, `most` terms come, all positives among them.
+    If only the device knows how many there are, it yields `most` terms, all positives among them.
 
     Args:
         positive: (N, C) bool.
-        most: How many positives there are at most.
-        others: What each is compared with; a chunk has `CHUNK` such pairs.
+        most: The largest possible number of positives.
+        others: How many rows each positive is compared with; a chunk has `CHUNK` such pairs.
     """
     flat = positive.flatten()
     if can_read(flat):
@@ -151,9 +151,9 @@ def chunk_positives(positive: Tensor, *, most: int, others: int) -> Iterator[tup
 
 
 def sum_by_class(values: Tensor, classes: Tensor, count: int) -> Tensor:
-    """Returns (count, M): the sums of the rows of `values` (K, M) that are of each class.
+    """Returns (count, M): for each class, the sum of its rows of `values` (K, M).
 
-    A product of matrices: index_add would not be deterministic on the GPU.
+    A matrix product: index_add would not be deterministic on the GPU.
     """
     return functional.one_hot(classes, count).to(values.dtype).t() @ values
 
@@ -175,7 +175,7 @@ class _ClassLosses(torch.autograd.Function):
 
 
 class _ClassLossesOfTransforms(HandWritten, _ClassLosses):
-    """The same for torch.func, which wants what backward needs among the outputs."""
+    """The same for torch.func, which lets backward save only inputs and outputs."""
 
     @staticmethod
     def forward(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:  # type: ignore[override]

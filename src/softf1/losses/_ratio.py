@@ -4,9 +4,10 @@ A formula says what overlap and total are for one probability q and its target y
 q times their derivative by q. Example level takes the ratio of every (row, class) term, batch level
 sums both over the rows first: counts first, ratio last.
 
-Softmax targets are one class a row, so nothing one-hot is made. Negatives have overlap 0 and total
-n = false_positives · q^power, so their loss is l = n / (n + smooth), and
-q · dl/dq = power · smooth · l / (n + smooth); the gold entry of each row is written over them.
+Softmax targets are one class per row, so no one-hot tensor is made. First every class is taken as a
+negative, with overlap 0 and total n = false_positives · q^power, so that its loss is
+l = n / (n + smooth), and q · dl/dq = power · smooth · l / (n + smooth). Then the entry of each
+row's gold class is overwritten.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ class Formula(Protocol):
         """1 or 2."""
 
     def overlap(self, q: Tensor, y: Tensor) -> Tensor:
-        """Returns what prediction and target share, 0 where y is 0."""
+        """Returns the numerator without smooth, such as 2·q·y; 0 where y is 0."""
 
     def overlap_growth(self, q: Tensor, y: Tensor) -> Tensor:
         """Returns q times the derivative of the overlap by q."""
 
     def total(self, q: Tensor, y: Tensor) -> Tensor:
-        """Returns what prediction and target are together."""
+        """Returns the denominator without smooth, such as q + y."""
 
     def total_growth(self, q: Tensor, y: Tensor) -> Tensor:
         """Returns q times the derivative of the total by q."""
@@ -61,7 +62,7 @@ def row_losses(
 ) -> tuple[Tensor, Tensor | None]:
     """Returns (N,) the class-weighted mean of each row's term losses, and (N,) which rows count.
 
-    None in place of the second: all of them.
+    The second is None if all rows count.
     """
     wanted = None if rows.complete else rows.wanted
     inputs = rows.logits, rows.gold, rows.y, wanted, weight, link, formula, smooth
@@ -88,7 +89,7 @@ def statistics(
 def ratio_loss(overlap: Tensor, total: Tensor, smooth: float) -> Tensor:
     """Returns 1 − (overlap + smooth) / (total + smooth), and 0 where the denominator is 0."""
     below = total + smooth
-    # Denormal counts as 0: its reciprocal is infinite.
+    # A denormal denominator counts as 0: its reciprocal is infinite.
     return (total - overlap) / below.masked_fill(below < torch.finfo(below.dtype).tiny, 1.0)
 
 
@@ -104,10 +105,10 @@ def _differentiate_rows(
     *,
     wants_gradient: bool,
 ) -> tuple[Any, ...]:
-    """Returns the rows' losses and which count; then their derivative but for a factor, and that.
+    """Returns rows' losses (N,), which rows count, the unscaled derivative (N, C), and its factor.
 
-    The derivative comes with the values: one (N, C) buffer waits for backward, not two. Without
-    `wanted` everything counts and is finite: no marks, one factor for all rows.
+    The derivative is computed along with the values, so that one (N, C) buffer is kept for
+    backward, not two. Without `wanted` everything counts and is finite: one factor for all rows.
     """
     if wanted is None:
         assert gold is not None  # noqa: S101 — complete rows are softmax rows
@@ -118,7 +119,7 @@ def _differentiate_rows(
             return values.mul_(factor), None
         dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
         return values.mul_(factor), None, dx, factor
-    # As 0 and 1 in floats: to make bools and to sum them takes twice as long.
+    # As floats 0 and 1: making and summing bools takes twice as long.
     terms = wanted if gold is None else torch.ne(x, -torch.inf, out=torch.empty_like(x))
     kept, scale = _row_scales(terms, wanted, weight, x.dtype)
     p = link.probabilities(x)
@@ -131,8 +132,8 @@ def _differentiate_rows(
     if not wants_gradient:
         return values, kept
     dx = link.to_logits(h if weight is None else h.mul_(weight), p, x)
-    # Rows that do not count may hold NaN, which no factor of 0 removes; a NaN in a row that
-    # counts comes back with the factor.
+    # Rows that do not count may hold NaN, which a factor of 0 would not remove. For a NaN in a row
+    # that counts, the factor is NaN.
     return values, kept, dx.nan_to_num_(0.0), torch.add(scale, values, alpha=0.0)
 
 
@@ -156,9 +157,9 @@ class _RowLosses(torch.autograd.Function):
 
 
 class _RowLossesOfTransforms(HandWritten, _RowLosses):
-    """The same for torch.func, which wants what backward needs among the outputs.
+    """The same for torch.func, which lets backward save only inputs and outputs.
 
-    Not always, as `apply` then looks at the signature of `forward` in every call.
+    It is used there only: with `setup_context`, `apply` inspects the signature at every call.
     """
 
     @staticmethod
@@ -183,7 +184,7 @@ def _sum_terms(
 ) -> tuple[Tensor, ...]:
     """Returns overlap and total of each class (C,), then p and q (N, C).
 
-    Without `wanted` everything counts and is finite.
+    Without `wanted`, everything counts and is finite.
     """
     p = link.probabilities(x, finite=wanted is None)
     if wanted is None:
@@ -204,11 +205,11 @@ def _sum_terms(
 
 
 def _sum_by_class(values: Tensor, gold: Tensor, buffer: Tensor) -> Tensor:
-    """Returns the sums (C,) of each row's value at its gold class; `buffer` (N, C) may change."""
+    """Returns (C,): for each gold class, the sum of its rows' values; may overwrite `buffer`."""
     if buffer.device.type != "cpu" or is_short(buffer):
         # Column sums of a dense buffer: index_add would not be deterministic on the GPU.
         return buffer.zero_().scatter_(1, gold, values).sum(0)
-    # One value after the other, which wants more digits than a sum in blocks.
+    # index_add_ adds one value after the other, which needs more digits than a sum in blocks.
     sums = buffer.new_zeros(buffer.shape[1], dtype=torch.float64)
     return sums.index_add_(0, gold.squeeze(1), values.squeeze(1).double()).to(buffer.dtype)
 
@@ -280,11 +281,11 @@ def _one_gold_a_row(
     buffer: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns (N,) the sum of each row's losses, and q · dl/dq of its terms, in `buffer`."""
-    # The gold terms first: what they need is gone before the buffers of all terms are there.
+    # The gold terms first: their temporaries are freed before buffers of all terms are allocated.
     at_gold, h_at_gold = _term_losses(formula, _gold_decayed(link, p, x, gold), y, smooth)
     q = link.decayed(p, x)
     losses = _negative_totals(formula, q, out=q if buffer is None and q is not p else buffer)
-    del q  # its memory serves for `below`
+    del q  # its memory can be reused for `below`
     below = _denominator(losses, smooth)
     losses.div_(below).scatter_(1, gold, at_gold)
     del at_gold
@@ -303,15 +304,15 @@ def _gold_decayed(link: Link, p: Tensor, x: Tensor, gold: Tensor) -> Tensor:
 
 
 def _row_factors(picked: Tensor, y: Tensor, wanted: Tensor) -> Tensor:
-    """Returns (N, 1): 1 for rows that count, else 0; NaN to stay NaN where there is a gold class.
+    """Returns (N, 1): 1 for rows that count, else 0; NaN if p of a gold class is NaN.
 
-    A row of nothing but −inf has no probabilities, NaN, and no gold class.
+    In a row of only −inf, p is NaN too, but such a row has no gold class and gets 0.
     """
     return torch.where(y > 0, torch.add(y, picked, alpha=0.0), wanted & (picked == picked))
 
 
 def _decayed(link: Link, p: Tensor, x: Tensor, kept: Tensor) -> Tensor:
-    """Returns q, and zeroes it and p where a term or row does not count."""
+    """Returns q; sets it and p to 0 where a term or row does not count."""
     q = link.decayed(_drop(p, kept), x)
     return _drop(q, kept) if link.decay_from_logits else q
 
@@ -320,7 +321,7 @@ def _drop(values: Tensor, kept: Tensor) -> Tensor:
     """Zeroes in place what does not count: terms (N, C) bool, or rows by their factors (N, 1)."""
     if kept.dtype == torch.bool:
         return values.masked_fill_(~kept, 0.0)
-    # Two vectorised passes: masking whole rows takes as long as the softmax itself.
+    # Two vectorised passes, because masking whole rows takes as long as the softmax itself.
     return values.nan_to_num_(0.0).mul_(kept)
 
 
@@ -341,7 +342,7 @@ def _negative_totals(
 
 
 def _denominator(total: Tensor, smooth: float) -> Tensor:
-    """Returns total + smooth, kept off 0: there the numerator is 0 too, and so the loss."""
+    """Returns total + smooth, but never 0: where it would be, the numerator and the loss are 0."""
     below = total + smooth
     return below if smooth > 0.0 else below.clamp_min_(torch.finfo(total.dtype).tiny)
 

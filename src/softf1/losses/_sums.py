@@ -1,13 +1,13 @@
 """Every loss as a function of statistics of its rows, over batches and ranks.
 
     example level, ce, focal:  (2, 1)     Σ loss, Σ count     loss = Σ loss / Σ count
-    batch level:               (2, C)     overlap, total      loss = mean of the ratios, or one
+    batch level:               (2, C)     overlap, total      loss = mean of ratios (micro: one)
     rankings:                  (2, N, C)  scores, labels      loss = that of all rows
 
-The first two add up over batches; scores of rows stand side by side. `take_sums` gives those of
-some rows, `join_sums` puts two together, `fold_sums` gives the loss from those of all rows. There
-is one tensor for each part of a compound loss. A consistent loss has those of both halves, and then
-how far they are apart.
+The first two add up over batches; scores of rows are concatenated. `take_sums` returns the
+statistics of some rows, `join_sums` joins those of two sets of rows, `fold_sums` computes the loss
+from those of all rows. A compound loss has one tensor per part. A `ConsistentLoss` has the tensors
+of both halves, then one for the consistency term.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_sums(loss: nn.Module) -> None:
-    """Raises where the loss of the whole batch cannot be computed from statistics of its parts."""
+    """Raises if the loss of a whole batch cannot be computed from statistics of micro-batches."""
     for part in _parts(loss):
         options = _options(part)
         if options.get("ohem_ratio") is not None:
@@ -47,7 +47,7 @@ def check_sums(loss: nn.Module) -> None:
 
 
 def check_adds_up(loss: nn.Module, where: str) -> None:
-    """Raises where rows are ranked among each other, so that sums do not determine the loss."""
+    """Raises if the loss ranks rows against each other, so that sums do not determine it."""
     for part in _parts(loss):
         if part.compares_rows:
             raise ValueError(
@@ -57,7 +57,7 @@ def check_adds_up(loss: nn.Module, where: str) -> None:
 
 
 def has_batch_level(loss: nn.Module) -> bool:
-    """Says whether a loss, or any part of it, is no mean over rows; of other packages' too."""
+    """True if a loss, also of another package, or a part of it is not a mean over rows."""
     if isinstance(loss, ConsistentLoss):
         return has_batch_level(loss.loss)
     if isinstance(loss, CompoundLoss):
@@ -68,14 +68,14 @@ def has_batch_level(loss: nn.Module) -> bool:
 
 
 def is_sum_of_rows(loss: nn.Module) -> bool:
-    """True for a single loss that is Σ loss, divided by a count or not."""
+    """True for a single loss that is the sum of the rows' losses, divided by a count or not."""
     return isinstance(loss, LossModule) and not has_batch_level(loss)
 
 
 def take_sums(
     loss: nn.Module, logits: Tensor, target: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Returns the statistics of these rows, one tensor a part, differentiable."""
+    """Returns the statistics of these rows, differentiable, one tensor per part of the loss."""
     if isinstance(loss, ConsistentLoss):
         first, second = loss.split(logits, target)
         halves = [*take_sums(loss.loss, first, target, mask)]
@@ -89,7 +89,7 @@ def take_sums(
 def _take(part: LossModule, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     options = part.options | {"reduction": "sums"}
     sums = type(part).function(logits, target, mask=mask, weight=part.weight, **options)
-    if sums.dim() != (3 if part.compares_rows else 2):  # a scalar would pass without a word
+    if sums.dim() != (3 if part.compares_rows else 2):  # a scalar would go unnoticed
         wanted = "(2, N, C)" if part.compares_rows else "(2, K)"
         raise TypeError(
             f'{type(part).__name__} gave {tuple(sums.shape)} for reduction="sums", wanted {wanted}'
@@ -98,7 +98,7 @@ def _take(part: LossModule, logits: Tensor, target: Tensor, mask: Tensor | None)
 
 
 def join_sums(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Returns the statistics of the rows of both: sums added, scores of rows side by side."""
+    """Returns the statistics of the rows of both: adds up sums, concatenates scores of rows."""
     return tuple(
         torch.cat([a, b], dim=1) if has_rows(a) else a + b
         for a, b in zip(first, second, strict=True)
@@ -111,7 +111,7 @@ def has_rows(sums: Tensor) -> bool:
 
 
 def fold_sums(loss: nn.Module, sums: Sequence[Tensor]) -> Tensor:
-    """Returns the loss, a scalar, of all rows together, from their statistics."""
+    """Returns the loss of all rows together, a scalar, from their statistics."""
     if isinstance(loss, ConsistentLoss):
         half = len(sums) // 2
         first, second = fold_sums(loss.loss, sums[:half]), fold_sums(loss.loss, sums[half:-1])
@@ -143,7 +143,7 @@ def _parts(loss: nn.Module) -> list[LossModule]:
 
 
 def _options(part: LossModule) -> dict[str, Any]:
-    """Returns every option of a loss, those at their defaults too."""
+    """Returns all options of a loss, including those at their defaults."""
     parameters = inspect.signature(type(part).function).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     return defaults | part.options | {"weight": part.weight}

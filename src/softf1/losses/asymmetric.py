@@ -45,8 +45,8 @@ def asymmetric_loss(
 
     Args:
         logits: (..., C), classes last.
-        target: 0/1 (or in between) of the shape of `logits`; (...) where there is one class. Class
-            indices, a softmax, are refused.
+        target: 0/1 (or in between) of the shape of `logits`, or (...) if there is one class. Class
+            indices (softmax) are refused.
         gamma_positive: How fast easy positives fade, from 0 up.
         gamma_negative: How fast easy negatives fade, from 0 up; more than `gamma_positive` raises
             recall and lowers precision.
@@ -86,7 +86,7 @@ def asymmetric_loss(
 def sigmoid_losses(
     rows: Rows, weight: Tensor | None, gamma_positive: float, gamma_negative: float, clip: float
 ) -> Tensor:
-    """Returns the mean over the terms of each row (N,)."""
+    """Returns the mean loss of the terms of each row (N,)."""
     x = torch.where(rows.wanted, rows.logits, 0.0)
     log_p, log_not_p = functional.logsigmoid(x), functional.logsigmoid(-x)
     positive = rows.y * torch.exp(gamma_positive * log_not_p) * log_p
@@ -96,8 +96,8 @@ def sigmoid_losses(
     if clip == 0.0:  # from the logarithms, however small p is
         negative = negative * torch.exp(gamma_negative * log_p) * log_not_p
     else:
-        # The floor is the smallest normal number: its power is finite for every gamma, the power's
-        # derivative too, and log(1 − q) is 0 there, so neither value nor gradient notices it.
+        # The floor is the smallest normal number: its power and the power's derivative are finite
+        # for every gamma, and log(1 − q) is 0 there, so it changes neither value nor gradient.
         q = (torch.sigmoid(x) - clip).clamp_min(torch.finfo(x.dtype).tiny)
         not_q = (torch.sigmoid(-x) + clip).clamp_max(1.0)
         negative = negative * (q.pow(gamma_negative) * not_q.log())

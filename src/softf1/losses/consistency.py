@@ -17,10 +17,10 @@ from softf1.losses._core import (
 from softf1.losses.compound import CompoundLoss
 
 IGNORED = -100
-"""The `ignore_index` of losses that do not say another."""
+"""The `ignore_index` of losses that do not set another."""
 
 HIDDEN = -1e30
-"""Stands for a logit that does not count: probability 0, and two such logits differ by 0."""
+"""Replaces a logit that does not count: probability 0, and two such logits differ by 0."""
 
 
 def consistency_loss(
@@ -48,7 +48,7 @@ def consistency_loss(
         mask: `(...)`, True or 1 where a row counts.
         ignore_index: Marks what is left out.
         reduction: `mean` over the rows (sigmoid: the entries) that count; `sum`; or `sums`, the sum
-            and how many it is of, `(2, 1)`.
+            and the number that count, `(2, 1)`.
 
     Returns:
         A scalar, 0 where nothing counts.
@@ -72,7 +72,7 @@ def consistency_loss(
     if mask is not None:
         kept = kept & mask.to(torch.bool)[..., None]
     wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    # What does not count is the same in both, so that it adds 0 to the sum and to the gradient.
+    # Logits that do not count are made equal: they add 0 to the sum and to the gradient.
     a, b = (x.to(wide).masked_fill(~kept, HIDDEN) for x in (logits, other))
     if softmax:
         log_a, log_b = a.log_softmax(-1), b.log_softmax(-1)
@@ -117,11 +117,11 @@ class ConsistentLoss(nn.Module):
         return value
 
     def advance(self) -> None:
-        """Moves the schedule of the loss on, where it has one."""
+        """Moves the schedule of the loss on, if it has one."""
         getattr(self.loss, "advance", lambda: None)()
 
     def split(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits of either copy of the examples."""
+        """Returns the logits of the first and of the second copy of the examples."""
         if len(logits) != 2 * len(target):
             raise ValueError(
                 f"wanted the logits of every example twice, {2 * len(target)} rows for "

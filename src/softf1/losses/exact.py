@@ -6,12 +6,12 @@ micro-batches i of all ranks (`_sums.py`), so that
 
     dL(S) / dθ = Σ_i  ∂L/∂S · dS_i/dθ
 
-and ∂L/∂S, two numbers a class, is the same for all i. The first pass sums S without gradient; in
+and ∂L/∂S, two numbers per class, is the same for all i. The first pass sums S without gradient; in
 the second every micro-batch gives the gradient of the surrogate ∂L/∂S · S_i, linear in its
 statistics. These add up to the gradient of the whole, however the rows are cut.
 
-A ranking is a function of the scores of all rows. They stand side by side instead, S_i is in rows
-of its own, and the surrogate takes the part of ∂L/∂S that belongs to them.
+A ranking loss is a function of the scores of all rows. There S is the concatenation of the S_i
+instead of their sum, and the surrogate of S_i uses the rows of ∂L/∂S that belong to it.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class WindowLoss(nn.Module):
         if not 0.0 <= decay < 1.0:
             raise ValueError(f"wanted 0 <= decay < 1, got {decay!r}")
         self.loss, self.statistics, self.decay, self.group = loss, statistics, decay, group
-        # Σ decay^age · (S, 1) of past windows: the last column makes up for the short start.
+        # Σ decay^age · (S, 1) of past windows: divided by the last column, it is the average of S.
         self._average: Tensor | None = None
         # After finish(): how far apart the statistics of the two passes were, relative, this rank.
         self.mismatch: Tensor | None = None
         self.reset()
 
     def reset(self) -> None:
-        """Forgets the window, not the running average."""
+        """Forgets the window, but keeps the running average."""
         self._collected, self._seen = _Total(), _Total()
         self._random: deque[Callable[[], None]] = deque()
         self._solved: tuple[Tensor, Sums] | None = None
@@ -103,12 +103,12 @@ class WindowLoss(nn.Module):
 
     @property
     def needs_statistics(self) -> bool:
-        """True until `reduce`; with running statistics in the first window only."""
+        """True until `reduce` is called; with running statistics, in the first window only."""
         return self._solved is None and self._average is None
 
     @property
     def needs_logits(self) -> bool:
-        """False for a mean over rows: how many rows there are is known from the targets alone."""
+        """False for a mean over rows: the targets alone tell how many rows there are."""
         return has_batch_level(self.loss)
 
     @contextmanager
@@ -134,16 +134,16 @@ class WindowLoss(nn.Module):
         """First pass without a forward, for a loss that is a mean over rows.
 
         Args:
-            target: Of a micro-batch.
-            shape: Of the logits that will come. They count as finite: a model that takes targets
-                out by logits of −inf needs `collect`.
+            target: The targets of a micro-batch.
+            shape: The shape of its logits. They count as finite: a model that excludes targets by
+                logits of −inf needs `collect`.
         """
         if self.needs_logits:
             raise RuntimeError(
                 "wanted collect(logits, target): a ratio of sums, or a ranking, needs the logits"
             )
         logits = torch.zeros(*shape, device=target.device)
-        # Which precision the logits will have is not known yet, and counts are small.
+        # The dtype of the logits is not known yet, so counts are added up in float64.
         counts = take_sums(self.loss, logits, target, None)
         self._collected.add(tuple(own.double() for own in counts))
         self._counted = True
@@ -192,11 +192,11 @@ class WindowLoss(nn.Module):
         return value
 
     def get_extra_state(self) -> Tensor:
-        """Returns the running average for `state_dict()`, nothing where there is none."""
+        """Returns the running average for `state_dict()`, an empty tensor if there is none."""
         return torch.empty(0) if self._average is None else self._average
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Goes on with a saved running average, where one is used."""
+        """Restores a saved running average, if `statistics` is `running`."""
         self._average = state if state.numel() and self.statistics == "running" else None
 
     def _take_into_average(self, sums: Sums) -> Tensor:
@@ -268,7 +268,7 @@ class WindowLoss(nn.Module):
 
 
 class _Total:
-    """The statistics of some micro-batches together, and how many they are of."""
+    """The joined statistics of some micro-batches, and the number of these micro-batches."""
 
     def __init__(self) -> None:
         self.sums: Sums | None = None
@@ -280,14 +280,14 @@ class _Total:
 
 
 def _relative_distance(seen: Sums, wanted: Sums) -> Tensor:
-    """Returns how far apart two sets of statistics are, beside the largest of them."""
+    """Returns the largest difference of two sets of statistics, relative to the largest value."""
     largest = torch.stack([_largest(own) for own in wanted]).amax()
     pairs = zip(seen, wanted, strict=True)
     return divide(torch.stack([_largest(a - b) for a, b in pairs]).amax(), largest)
 
 
 def _largest(values: Tensor) -> Tensor:
-    return functional.pad(values.flatten(), (0, 1)).abs().amax()  # 0 where there are none
+    return functional.pad(values.flatten(), (0, 1)).abs().amax()  # 0 if there are no values
 
 
 def backward_exact(
@@ -325,7 +325,7 @@ def backward_exact(
 
 
 def keep_random_state() -> Callable[[], None]:
-    """Returns a function that sets torch's generators back, of the CPU and of the accelerator.
+    """Returns a function that restores torch's generators, of the CPU and of the accelerators.
 
     >>> replay = keep_random_state()
     >>> first = torch.rand(3)
@@ -337,7 +337,7 @@ def keep_random_state() -> Callable[[], None]:
     if not torch.accelerator.is_available():
         return partial(torch.set_rng_state, on_host)
     device = torch.get_device_module()
-    every = "_all" if hasattr(device, "get_rng_state_all") else ""  # a model may lie on several
+    every = "_all" if hasattr(device, "get_rng_state_all") else ""  # a model may use several
     on_device = getattr(device, f"get_rng_state{every}")()
 
     def replay() -> None:

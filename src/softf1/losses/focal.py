@@ -90,9 +90,9 @@ def _softmax(rows: Rows, weight: Tensor | None, gamma: float) -> tuple[Tensor, T
     if gamma > 0.0:
         missing = torch.expm1(picked)  # −(1 − p)
         if gamma % 2.0:
-            # The floor is the smallest normal number: its power is finite for every gamma, the
-            # power's derivative too, and log p is 0 there, so neither value nor gradient notices
-            # it. An even power has no need of it, nor of the sign, and keeps one tensor less.
+            # The floor is the smallest normal number: its power and the power's derivative are
+            # finite for every gamma, and log p is 0 there, so it changes neither value nor
+            # gradient. An even power needs neither floor nor sign, and keeps one tensor less.
             missing = -missing.clamp_max(-torch.finfo(picked.dtype).tiny)
         values = missing.pow(gamma) * values
     return -values if counts is None else -values * counts, counts

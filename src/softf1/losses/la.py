@@ -64,7 +64,7 @@ def logit_adjusted_loss(
     weights = check_weight(weight, logits.new_empty((0, *logits.shape[-1:]), dtype=exact))
     if weights is not None and tau:
         seen = torch.where(weights > 0, weights, weights.amax())
-        logits = logits - tau * seen.log()  # in the weights' type: no copy of the logits in it
+        logits = logits - tau * seen.log()  # in the weights' dtype, without casting logits first
     return cross_entropy_loss(
         logits,
         target,

@@ -88,10 +88,10 @@ def differentiate_pairs(
 ) -> tuple[Tensor, Tensor]:
     """Returns the mean over the pairs of each class (C,), and its derivative by the scores (N, C).
 
-    Of equal negatives the lower row is the harder.
+    Of negatives with the same score, the lower row counts as the harder one.
     """
     count, width = scores.shape[1], math.ceil(max_fpr * len(scores))
-    # In float64 the product is the one that a user computes in Python.
+    # In float64, the product is what Python's floats give.
     wanted = (max_fpr * negative.sum(0).to(torch.float64)).ceil().unsqueeze(1)
     table = scores.t().contiguous()
     ordered = table.masked_fill(~negative.t(), -torch.inf).sort(descending=True, stable=True)

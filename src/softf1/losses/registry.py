@@ -1,11 +1,10 @@
 """Losses by name: ours, and those of other packages under the entry point `softf1.losses`.
 
-A loss is one class in one file, and one line here. What else there is to know about it, the class
-says itself, as attributes: `summary`, `needs_counts`, `adds_prior`, `compares_rows`, `compared`,
-`tunes` and `tunes_positions` (`LossModule` explains them), and its options by its signature.
-`loss_facts` reads them for a name or a sum of names, `compared_losses` lists what is compared where
-nothing is said. Classes of other packages may leave them out; the defaults are those of
-`LossModule`.
+A loss is one class in one file, and one line here. The class declares everything else as
+attributes: `summary`, `needs_counts`, `adds_prior`, `compares_rows`, `compared`, `tunes` and
+`tunes_positions` (`LossModule` explains them), and its options by its signature. `loss_facts` reads
+them for a name or a sum of names, `compared_losses` lists what `softf1 compare` runs by default.
+Classes of other packages may leave attributes out; the defaults are those of `LossModule`.
 """
 
 from __future__ import annotations
@@ -168,7 +167,7 @@ def make_loss(name: str, **options: Any) -> nn.Module:
 
 @cache
 def _find_plugins(path: tuple[str, ...]) -> EntryPoints:  # noqa: ARG001 - for the cache
-    """The losses of other packages; looking takes long, so it is done once for each `sys.path`."""
+    """Returns the losses of other packages; the search is slow, so once for each `sys.path`."""
     return entry_points(group=ENTRY_POINTS)
 
 

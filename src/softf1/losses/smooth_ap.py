@@ -81,8 +81,9 @@ def differentiate_precision(
 ) -> tuple[Tensor, Tensor]:
     """Returns 1 − AP of each class (C,), and its derivative by the scores (N, C).
 
-    With a = 1 + Σ s of positives and b = Σ s of negatives above row i, it adds b / (a + b) to the
-    mean. By s of a negative that grows by a / (a + b)², by s of a positive by −b / (a + b)².
+    For a positive i, let a be 1 + Σ s_ji over the other positives j and b be Σ s_ji over the
+    negatives j. Then i adds b / (a + b) to the mean, with derivative a / (a + b)² by s_ji of a
+    negative and −b / (a + b)² by s_ji of a positive.
     """
     count = scores.shape[1]
     table = scores.t().contiguous() / tau

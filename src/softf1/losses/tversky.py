@@ -109,7 +109,7 @@ class TverskyLoss(LossModule):
     function = staticmethod(tversky_loss)
     summary = "Tversky: dice with weights of false positives and negatives; alpha, beta, …"
     compared = True
-    # The linear form falls into p = 0 everywhere on real data, whatever alpha is.
+    # On real data the linear form collapses to p = 0 everywhere, whatever alpha is.
     tunes_positions = (
         {"squared": True, "alpha": 0.5, "beta": 0.5},
         {"squared": True, "alpha": 0.3, "beta": 0.7},

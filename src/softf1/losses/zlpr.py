@@ -39,10 +39,10 @@ def zlpr_loss(
 
     `log(1 + Σ (1−y)·exp(margin + x)) + log(1 + Σ weight·y·exp(margin − x))`, both sums over the
     classes of a row.
-    It is softmax cross entropy with a class of logit 0 between the positives and the negatives,
-    from both sides; Zhou et al. (2021) learn that logit for each text. Of all negatives, the
-    highest ones have the gradient, so many easy ones do not outweigh a few positives. With one
-    class and `margin=0` it is `cross_entropy_loss`.
+    It is softmax cross entropy with an extra class of logit 0 as a threshold: positives must be
+    above it, negatives below. Zhou et al. (2021) learn that logit for each text. Most of the
+    gradient goes to the highest negatives, so that many easy ones do not outweigh a few positives.
+    With one class and `margin=0` it is `cross_entropy_loss`.
 
     Args:
         logits: (..., C), classes last.

@@ -40,7 +40,7 @@ class TunedBiases:
     """A bias for each class, and how every rule did on items it was not tuned on.
 
     Attributes:
-        rule: What was chosen: `none`, `background` or `per class`.
+        rule: The chosen rule: `none`, `background` or `per class`.
         biases: One per class, to be added to the logits.
         honest: The cross-fitted F-beta of each rule.
         counts: The cross-fitted counts of the chosen rule.
@@ -71,7 +71,7 @@ def tune_biases(
     seed: int = 0,
     candidates: int = 40,
 ) -> TunedBiases:
-    """The class biases with the best F-beta: none, one for the background, or one per class.
+    """Returns the biases with the best F-beta: none, one for the background, or one per class.
 
     Args:
         logits: `(tokens, classes)`, sentence after sentence.
@@ -85,7 +85,7 @@ def tune_biases(
         per_class: Whether to try a bias for each class as well, which takes much longer.
         curve: Whether to return the counts for every background bias that was tried, too.
         folds: The number of folds for cross-fitting.
-        seed: Of the cut.
+        seed: The seed of the split into folds.
         candidates: How many biases are tried for a class.
     """
     parts = _cut(logits, gold, lengths, folds=folds, seed=seed)
@@ -118,7 +118,7 @@ class _Part:
     lengths: Ints
 
     def error_margins(self, biases: Floats, index: int) -> Floats:
-        """How much the bias of a class would have to change to correct each error about it."""
+        """Returns how much the bias of a class must change to correct each error about it."""
         scores = self.logits + biases
         wrong = (np.argmax(scores, axis=1) == index) != (self.gold == index)
         others = np.delete(scores[wrong], index, axis=1).max(axis=1, initial=-np.inf)
@@ -146,7 +146,7 @@ class _Tuner:
         return self.value(self.count_folds(biases, folds))
 
     def trace(self, index: int, chosen: float) -> Iterator[tuple[float, Counts]]:
-        """Counts all items with each bias of a class that is tried, the largest first."""
+        """Yields each bias that is tried for a class, the largest first, with its counts."""
         none = np.zeros(self.parts[0].logits.shape[1])
         margins = np.concatenate([part.error_margins(none, index) for part in self.parts])
         for bias in np.unique([0.0, chosen, *_steps(margins, self.candidates)])[::-1].tolist():
@@ -155,7 +155,7 @@ class _Tuner:
             yield bias, self.count_folds(changed, range(len(self.parts)))
 
     def fit(self, classes: Sequence[int], folds: list[int]) -> Floats:
-        """Better biases class after class, twice over where there are several."""
+        """Returns biases, improved class by class, in two rounds if there are several classes."""
         biases = np.zeros(self.parts[0].logits.shape[1])
         best = self.score(biases, folds)
         for index in [*classes, *classes] if len(classes) > 1 else classes:
@@ -185,7 +185,7 @@ def _cut(
 
 
 def _steps(margins: Floats, most: int) -> Floats:
-    """Changes just large enough to mend an error; quantiles of them if there are many."""
+    """Returns changes just large enough to correct an error; quantiles if there are many."""
     unique = thin_out(margins[np.isfinite(margins)], most)
-    # Far more than float32 rounds: the biases may become part of a model.
+    # Well above the rounding of float32: the biases may become part of a model.
     return unique + np.copysign(1e-4 * (1 + np.abs(unique)), unique)

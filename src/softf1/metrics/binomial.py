@@ -1,4 +1,7 @@
-"""The binomial test of a share: its p-value, its one-sided bound, and how many right ones pass."""
+"""The one-sided binomial test of "the share is at least `least`": p-value, bound, sample sizes.
+
+A sample passes if its p-value is at most `level`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ CONFIDENCE = 0.95
 
 
 def binomial_tail(right: int, trials: int, share: float) -> float:
-    """The probability of `right` or more of `trials` where each has the probability `share`.
+    """Returns the probability of `right` or more of `trials`, each with probability `share`.
 
     >>> binomial_tail(2, 2, 0.5), binomial_tail(0, 3, 0.1)
     (0.25, 1.0)
@@ -23,7 +26,7 @@ def binomial_tail(right: int, trials: int, share: float) -> float:
         return 0.0
     if share >= 1:
         return 1.0
-    # Terms relative to the first, each from the one before, so that no factorial is needed.
+    # The logarithm of each term comes from the one before it, so that one factorial is enough.
     k = np.arange(right, trials)
     steps = np.log(trials - k) - np.log(k + 1) + math.log(share) - math.log1p(-share)
     first = (
@@ -39,7 +42,7 @@ def binomial_tail(right: int, trials: int, share: float) -> float:
 
 
 def lower_bound(right: int, trials: int) -> float:
-    """The one-sided Clopper-Pearson bound: the true share is above it with 95% confidence.
+    """Returns the one-sided Clopper-Pearson bound: the true share is above it, 95% confidence.
 
     >>> round(lower_bound(59, 59), 4)  # 0.05 ** (1 / 59)
     0.9505
@@ -55,15 +58,15 @@ def lower_bound(right: int, trials: int) -> float:
 
 
 def fewest_all_right(least: float, level: float) -> int:
-    """How many must be right out of as many to pass: `least` to that power is the p-value."""
+    """Returns the smallest sample that passes if all are right; its p-value is `least`^size."""
     return math.ceil(math.log(level) / math.log(least))
 
 
 def first_size(least: float, level: float) -> int:
-    """Where the walk for a precision starts: so many that a few errors do not end it at once.
+    """Returns how many predictions the first test of a precision takes: it can bear some errors.
 
-    The smallest number that passes with half of the errors that the target allows; the smallest
-    that passes at all wants every one to be right, and often stops a walk at its first step.
+    It is the smallest sample that passes with half of the errors that the target allows. The
+    smallest one that passes at all must be free of errors, and often fails the first test.
 
     >>> first_size(0.95, 0.05)  # with 3 errors
     153
@@ -78,7 +81,7 @@ def first_size(least: float, level: float) -> int:
 
 
 def fewest_with(errors: int, sizes: range, least: float, level: float) -> int:
-    """The smallest of some sizes that passes with so many errors; the end where none does."""
+    """Returns the smallest of `sizes` that passes with this many errors; their end if none does."""
 
     def passes(size: int) -> bool:
         return binomial_tail(size - errors, size, least) <= level
@@ -87,7 +90,7 @@ def fewest_with(errors: int, sizes: range, least: float, level: float) -> int:
 
 
 def fewest_right(trials: int, least: float, level: float) -> int:
-    """How many of `trials` must be right to pass; one more than all where none can."""
+    """Returns how many of `trials` must be right to pass; trials + 1 if all are too few."""
 
     def passes(right: int) -> bool:
         return binomial_tail(right, trials, least) <= level

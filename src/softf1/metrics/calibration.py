@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationBins:
-    """For each bin of confidence a row: items, sum of confidences, right items.
+    """One row per bin of confidence: number of items, sum of confidences, number of right items.
 
     Bin k of n holds the confidences in (k/n, (k+1)/n]; 0 is in the first. Bins of batches add up.
     """
@@ -35,7 +35,7 @@ class CalibrationBins:
 
     @property
     def gaps(self) -> Floats:
-        """Mean confidence minus share of right items, for each bin; 0 for an empty one."""
+        """Mean confidence minus share of right items, for each bin; 0 for an empty bin."""
         count, confidence, right = self.table.T
         return divide(confidence - right, count)
 
@@ -52,13 +52,13 @@ class CalibrationBins:
 
 
 def bin_confidence(confidence: ArrayLike, right: ArrayLike, *, bins: int = 15) -> CalibrationBins:
-    """The bins of predictions with their confidences in [0, 1] and whether they were right.
+    """Sorts predictions into bins by their confidence in [0, 1].
 
     Args:
-        confidence: Of each prediction: the largest probability (single-label), or the probability
-            of a label (multi-label, each item and label a prediction of its own).
+        confidence: The confidence of each prediction: the largest probability (single-label), or
+            the probability of a label (multi-label, where each item and label is a prediction).
         right: Whether the prediction was right (or whether the item has the label).
-        bins: Their number; 15 is usual.
+        bins: The number of bins; 15 is usual.
     """
     values = np.asarray(confidence, dtype=np.float64).ravel()
     correct = np.asarray(right, dtype=bool).ravel()
@@ -74,7 +74,7 @@ def bin_confidence(confidence: ArrayLike, right: ArrayLike, *, bins: int = 15) -
 def fit_temperature(
     logits: ArrayLike, gold: ArrayLike, *, lowest: float = 0.05, highest: float = 20.0
 ) -> float:
-    """The T for which softmax(logits / T) has the largest likelihood; 1 for no items.
+    """Returns the T for which softmax(logits / T) has the largest likelihood; 1 for no items.
 
     The likelihood is concave in b = 1/T; its slope, the sum of z[gold] − E[z] with z = logits, has
     one zero, found by Newton steps inside a bracket. Predictions do not change. For one logit per
@@ -83,8 +83,8 @@ def fit_temperature(
     Args:
         logits: `(items, classes)`.
         gold: The right class of each item, `(items,)`.
-        lowest: The smallest T, reached where all items are right.
-        highest: The largest T, reached where guessing would be better.
+        lowest: The smallest T, reached if all items are right.
+        highest: The largest T, reached if guessing would be better.
 
     >>> fit_temperature([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [0.0, 4.0]], [0, 0, 1, 0])
     3.64...
@@ -103,13 +103,13 @@ def fit_temperature(
         step = inverse + slope / variance if variance > 0 else inverse
         if abs(step - inverse) <= 1e-9 * inverse:
             break
-        # A bisection in log space where Newton would leave the bracket.
+        # Bisection in log space if the Newton step would leave the bracket.
         inverse = step if low < step < high else float(np.sqrt(low * high))
     return 1 / inverse
 
 
 def _moments(scores: Floats, inverse: float) -> tuple[float, float]:
-    """Sums over items of mean and variance of the logits under softmax(inverse · logits)."""
+    """Returns Σ over items of the mean and variance of logits under softmax(inverse · logits)."""
     shifted = scores * inverse
     shifted -= shifted.max(axis=1, keepdims=True, initial=-np.inf)
     weights = np.exp(shifted)

@@ -18,7 +18,7 @@ from softf1.metrics.squad import QAScores, score_each
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# The evaluator's list; its "……" of two characters never equals one, so that … stays.
+# The evaluator's list. It also has "……", which never equals a single character, so … is kept.
 PUNCTUATION = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）\uff0d\uff5e『』"
 _DROP = str.maketrans("", "", PUNCTUATION)
 _HAN = re.compile("([\u4e00-\u9fa5])")
@@ -46,7 +46,7 @@ def segment(text: str, *, words: Callable[[str], list[str]] = split_words) -> li
     ['红', '楼', '梦', 'by', 'cao', 'xueqin1791', '年']
     """
     parts = _HAN.split(text.lower().strip().translate(_DROP))
-    # Split with a group gives the characters of the group at the odd places.
+    # A split by a group puts what the group matched, the Chinese characters, at odd places.
     tokens = ([part] if place % 2 else words(part) for place, part in enumerate(parts) if part)
     return [token for group in tokens for token in group]
 
@@ -66,7 +66,7 @@ def score_cmrc(
     *,
     words: Callable[[str], list[str]] = split_words,
 ) -> QAScores:
-    """Scores of Chinese answers, the better of the gold answers for each question.
+    """Scores Chinese answers, each against the gold answer that fits best.
 
     Args:
         predicted: The answer to each question; the empty text for a missing one.

@@ -1,4 +1,4 @@
-"""Counts first, ratio last: what adds up over batches and processes, and the scores made from it.
+"""Counts first, ratio last: counts add up over batches and processes, scores come from the sums.
 
 >>> first = Counts.from_dict({"PER": (8, 2, 0), "LOC": (1, 0, 3)})
 >>> second = Counts.from_dict({"LOC": (0, 1, 0)})
@@ -84,7 +84,7 @@ class Counts(Mapping[str, Scores]):
     __slots__ = ("_index", "labels", "table")
 
     def __init__(self, labels: Iterable[str], table: Ints):
-        """Hold a `(labels, 3)` table with the columns tp, fp, fn."""
+        """Holds a `(labels, 3)` table with the columns tp, fp, fn."""
         self.labels = tuple(labels)
         self.table = np.asarray(table, dtype=np.int64).reshape(-1, 3)
         self._index = {label: row for row, label in enumerate(self.labels)}
@@ -124,7 +124,7 @@ class Counts(Mapping[str, Scores]):
         return f"Counts.from_dict({self.to_dict()})"
 
     def __add__(self, other: Counts) -> Counts:
-        """The counts over both sets of items; a label that one lacks has none there."""
+        """The counts over both sets of items; a label that is missing in one counts 0 there."""
         labels = tuple(dict.fromkeys(self.labels + other.labels))
         index = {label: row for row, label in enumerate(labels)}
         table = np.zeros((len(labels), 3), dtype=np.int64)
@@ -200,7 +200,7 @@ def check_numbers(values: Floats, name: str) -> None:
 
 
 def check_ids(ids: Ints, size: int) -> None:
-    """Raises if one of the ids is no index into a list of this size."""
+    """Raises if one of the ids is not an index into a list of this size."""
     if ids.size and not (ids.min() >= 0 and ids.max() < size):
         raise ValueError(f"wanted ids from 0 to {size - 1}, got {ids.min()} to {ids.max()}")
 

@@ -1,7 +1,7 @@
 """Choosing on some folds and judging on the others: the core of thresholds and biases.
 
-Counts add up, so that what was chosen on all folds but one can be judged on that one, and the sum
-over the folds is one honest count.
+What was chosen on all folds but one is judged on that one. Counts add up, and the sum over the
+folds is an honest count: no item was used for the choice that it judges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Choice = TypeVar("Choice")
 
 
 def assign_folds(items: int, *, folds: int, seed: int) -> Ints:
-    """The fold of each item: sizes differ by one at most, the same for the same seed.
+    """Returns the fold of each item, random but fixed by the seed; sizes differ by one at most.
 
     >>> np.bincount(assign_folds(11, folds=3, seed=0)).tolist()
     [4, 4, 3]
@@ -33,7 +33,7 @@ def assign_folds(items: int, *, folds: int, seed: int) -> Ints:
 
 
 def thin_out(values: Floats, most: int) -> Floats:
-    """The distinct values to try, in order: all of them, or this many quantiles."""
+    """Returns the distinct values in order: all of them, or `most` quantiles if there are more."""
     unique = np.unique(values)
     if len(unique) <= most:
         return unique
@@ -56,12 +56,12 @@ def average_f(table: Ints, *, average: Average, beta: float = 1.0) -> Floats:
 def crossfit(
     fit: Callable[[list[int]], Choice], count: Callable[[Choice, int], Counts], *, folds: int
 ) -> list[Counts]:
-    """The counts of each fold, with the choice made on the other folds; their sum is honest.
+    """Returns the counts of each fold, with the choice made on the other folds.
 
     Args:
-        fit: Takes the folds that may be used and gives a choice.
-        count: Takes a choice and a fold and gives the counts of that fold.
-        folds: Their number.
+        fit: Makes a choice from the folds that it may use.
+        count: Returns the counts of a fold for a choice.
+        folds: The number of folds.
     """
     every = range(folds)
     return [count(fit([other for other in every if other != fold]), fold) for fold in every]
@@ -70,10 +70,10 @@ def crossfit(
 def pick_rule(
     parts: Mapping[str, list[Counts]], *, score: Callable[[Counts], float]
 ) -> tuple[str, dict[str, float]]:
-    """The rule to use, and the honest score of each.
+    """Returns the rule to use, and the honest score of each.
 
     Rules come in order of simplicity. One replaces a simpler one if it is better by more than a
-    standard error of the difference: among several rules the best by chance is often not the best.
+    standard error of the difference: the best of several rules is often the best by chance only.
 
     Args:
         parts: For each rule the counts of the folds, from `crossfit`.

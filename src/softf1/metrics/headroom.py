@@ -2,7 +2,7 @@
 
 A sweep moves one number (a threshold, or the bias of one class) over all values at which any
 decision changes, and keeps the counts up to date, so that the best F1 is exact: no other value of
-that number gives more on these items. It is best in hindsight; `honest` says what is left of it
+that number gives more on these items. That is in hindsight; `Best.honest` is what is left of it
 when the number is chosen on other items.
 
     >>> scores, gold = [[0.9], [0.4], [0.3], [0.2]], [[True], [True], [True], [False]]
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     Pair = tuple[LabelledSpan, LabelledSpan]
 
 BLOCK = 1_000_000
-"""Events, and tokens, that are in memory at once."""
+"""The most events, or tokens, that are in memory at once."""
 DIGITS = 10
-"""Scores that differ by less are equal."""
+"""Scores that are the same to so many digits count as equal."""
 NOTHING = "there is nothing to find in these examples"
 LIMIT = 100.0
 """The largest bias that is tried for sequences; nobody wants odds of e^100."""
@@ -50,10 +50,10 @@ class Best(NamedTuple):
     """The most that moving one number (a threshold or bias) could gain.
 
     Attributes:
-        decided: The score as it was decided.
+        decided: The score of the decisions that were made.
         score: The best score over all values of the number, on these very items.
-        at: A value that reaches it; None where nothing is better than what was decided.
-        honest: The score where each fold takes the value that is best on the others.
+        at: A value that reaches it; None if nothing is better than what was decided.
+        honest: The score if each fold takes the value that is best on the others.
     """
 
     decided: float
@@ -63,14 +63,14 @@ class Best(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The changes as the number grows from below all values to above them.
+    """What changes in a table of counts while the number grows, from the lowest to the highest.
 
     Attributes:
-        start: The table below all values, `(folds, rows, columns)`.
-        at: The value beyond which each event has happened, `(events,)`.
-        fold: The fold of each, `(events,)`.
-        row: The rows that it changes, `(events, k)`.
-        change: What is added to them, `(events, k, columns)`.
+        start: The table before the first event, `(folds, rows, columns)`.
+        at: The value of the number above which each event has happened, `(events,)`.
+        fold: The fold of each event, `(events,)`.
+        row: The rows that each event changes, `(events, k)`.
+        change: What it adds to these rows, `(events, k, columns)`.
     """
 
     start: Floats
@@ -81,7 +81,7 @@ class Events(NamedTuple):
 
 
 Parts = Callable[[Floats], tuple[Floats, Floats]]
-"""From tables `(…, columns)` a numerator and a denominator: a score is the ratio of their sums."""
+"""Maps table rows `(…, columns)` to numerators and denominators; a score is the ratio of sums."""
 
 
 def micro_parts(tables: Floats) -> tuple[Floats, Floats]:
@@ -102,7 +102,7 @@ def mean_parts(tables: Floats) -> tuple[Floats, Floats]:
 
 
 def reduce_parts(tables: Floats, parts: Parts) -> Floats:
-    """The score `(…)` of tables `(…, rows, columns)`."""
+    """Returns the score `(…)` of tables `(…, rows, columns)`."""
     return divide(*(part.sum(axis=-1) for part in parts(tables)))
 
 
@@ -117,11 +117,11 @@ def macro_f(tables: Floats) -> Floats:
 
 
 def sweep_events(events: Events, decided: Floats, *, score: Parts) -> Best:
-    """The best value of the number, and the cross-fitted score.
+    """Finds the best value of the number, and the cross-fitted score.
 
     Args:
-        events: What happens on the way.
-        decided: The table as it was decided, `(folds, rows, columns)`; it wins ties.
+        events: What changes while the number grows.
+        decided: The table of the decisions that were made, `(folds, rows, columns)`; wins ties.
         score: The parts of the score, such as `micro_parts`.
     """
     order = np.argsort(events.at, kind="stable")
@@ -131,7 +131,7 @@ def sweep_events(events: Events, decided: Floats, *, score: Parts) -> Best:
     by_row = np.argsort(row, axis=None, kind="stable")
 
     def choose(out: int | None) -> int | None:
-        """How many events have happened where it is best without a fold; None is as decided."""
+        """Returns after how many events the score without fold `out` is best; None: as decided."""
         given = decided.sum(axis=0) - (0 if out is None else decided[out])
         now = float(reduce_parts(given, score))
         values = np.where(possible, _follow(ordered, by_row, out, score), -1).round(DIGITS)
@@ -153,11 +153,11 @@ def sweep_events(events: Events, decided: Floats, *, score: Parts) -> Best:
 
 
 def _list_numbers(at: Floats) -> tuple[Floats, Mask]:
-    """A number before all events and one after each, and whether there is one."""
+    """Returns a value of the number before all events and after each, and if there is one."""
     if not len(at):
         return np.zeros(1), np.ones(1, bool)
     before, after = np.append(at[0] - 2, at), np.append(at, at[-1] + 2)
-    # Equal values are decided together; nothing lies beyond infinity.
+    # Events at equal values happen together; no number lies beyond infinity.
     possible = (after > before) & (before < np.inf) & (after > -np.inf)
     with np.errstate(invalid="ignore"):
         numbers = np.where(np.isfinite(before), (before + after) / 2, after - 1)
@@ -166,13 +166,13 @@ def _list_numbers(at: Floats) -> tuple[Floats, Mask]:
 
 
 def _follow(events: Events, by_row: Ints, out: int | None, score: Parts) -> Floats:
-    """The score without a fold before all events, in order, and after each, `(1 + events,)`.
+    """Returns the score without fold `out` before all events and after each, `(1 + events,)`.
 
-    An event changes few rows, so that the parts of the score change by what those of these rows do.
+    An event changes few rows, so only their parts of the score are computed again.
 
     Args:
-        events: In the order of their values.
-        by_row: All places of `events.row`, flat, those of a row together and in order.
+        events: The events in the order of their values.
+        by_row: Flat indices into `events.row`, sorted by row, then by event.
         out: The fold that is left out; None for none.
         score: The parts of the score.
     """
@@ -201,14 +201,14 @@ def sweep_threshold(
     fold: ArrayLike,
     macro: bool = False,
 ) -> Best:
-    """One threshold for all labels: a label is given where its score is at least as high.
+    """Sweeps one threshold for all labels: a label is given if its score is at least as high.
 
     Args:
         scores: `(items, labels)`; −inf for a label that can never be given.
         gold: Whether an item has a label, `(items, labels)`.
-        decided: Whether it was given, `(items, labels)`.
+        decided: Whether the label was given, `(items, labels)`.
         fold: The fold of each item, `(items,)`.
-        macro: Whether the mean F1 of labels counts; else that of their sums.
+        macro: Whether to maximise macro F1; else micro F1.
     """
     values, right = check_scores(scores, gold)
     given, own = np.asarray(decided, bool), np.asarray(fold, np.int64)
@@ -223,7 +223,7 @@ def sweep_threshold(
 
 
 def _tabulate(right: Mask, given: Mask, fold: Ints, row: Ints, rows: int) -> Floats:
-    """Counts `(folds, rows, 3)` of yes-or-no decisions."""
+    """Returns tp, fp and fn `(folds, rows, 3)` of yes-or-no decisions."""
     table = np.zeros((int(fold.max(initial=0)) + 1, rows, 3))
     for column, which in enumerate((right & given, ~right & given, right & ~given)):
         np.add.at(table[..., column], (fold, row), which.ravel())
@@ -239,7 +239,7 @@ def sweep_bias(
     fold: ArrayLike,
     macro: bool = False,
 ) -> Best:
-    """One bias, added to the logit of class `index` before the best class is taken.
+    """Sweeps one bias, which is added to the logit of class `index` before the argmax.
 
     Args:
         logits: `(items, classes)`.
@@ -247,7 +247,7 @@ def sweep_bias(
         decided: The class that was given, `(items,)`; −1 for none.
         index: The class with the bias.
         fold: The fold of each item, `(items,)`.
-        macro: Whether the mean F1 of classes counts; else the share of right items.
+        macro: Whether to maximise macro F1; else micro F1, the share of right items.
     """
     values, margin, other = _against(logits, index)
     right, given = np.asarray(gold, np.int64), np.asarray(decided, np.int64)
@@ -265,7 +265,7 @@ def sweep_bias(
 
 
 def _against(logits: ArrayLike, index: int) -> tuple[Floats, Floats, Ints]:
-    """Logits, the bias beyond which a class wins, and the class that is best without it."""
+    """Returns the logits, the bias above which class `index` wins, and the best other class."""
     values = np.asarray(logits, float)
     check_numbers(values, "logits")
     rest = values.copy()
@@ -275,7 +275,7 @@ def _against(logits: ArrayLike, index: int) -> tuple[Floats, Floats, Ints]:
 
 
 def _count_given(right: Ints, fold: Ints, classes: int, given: Ints) -> Floats:
-    """Counts `(folds, classes, 3)` of one class an item; −1 is none."""
+    """Returns tp, fp and fn `(folds, classes, 3)` for one class per item; −1 is none."""
     table = np.zeros((int(fold.max(initial=0)) + 1, classes, 3))
     hit = right == given
     np.add.at(table, (fold, right, np.where(hit, 0, 2)), 1)
@@ -295,18 +295,18 @@ def sweep_outside(
     scheme: str,
     fold: ArrayLike,
 ) -> Best:
-    """One bias for O, judged by the spans that are exactly right.
+    """Sweeps one bias for O; a span counts if it is exactly right.
 
     As the bias grows, the words of a sentence become O one after the other; its spans are counted
-    after each. Sentences, and pieces of them whose spans do not depend on each other, do not touch,
-    so that the changes of all of them, in the order of the bias, give the counts at every value.
+    after each. Sentences, and pieces of sentences whose spans do not depend on each other, are
+    handled separately; all their changes, sorted by the bias, give the counts at every value.
 
     Args:
         logits: `(words, classes)`, sentence after sentence.
         gold: The right tag of each word, `(words,)`, an index into `tags`.
         decided: The tag that was given, `(words,)`.
-        lengths: Words of each sentence.
-        tags: The tag of each class, then tags of gold alone.
+        lengths: The number of words of each sentence.
+        tags: The tag of each class, then tags that occur in gold only.
         outside: The class O.
         scheme: The scheme of the tags.
         fold: The fold of each sentence.
@@ -322,7 +322,7 @@ def sweep_outside(
     end_at[wanted.start], label_at[wanted.start] = wanted.end, wanted.label
 
     def count(variants: Ints, words: Ints) -> Ints:
-        """Right and given spans `(pieces, variants, 2)` of tags `(pieces, variants, words)`."""
+        """Counts right and given spans `(pieces, variants, 2)` in `(pieces, variants, words)`."""
         rows, width = variants.size // max(1, variants.shape[-1]), variants.shape[-1]
         found = read.find(variants.ravel(), lengths=np.full(rows, width))
         row, column = np.divmod(found.start, width)
@@ -346,7 +346,7 @@ def sweep_outside(
             at.append(np.sort(margin[words], axis=1).ravel())
             part.append(np.repeat(part_of[some], width))
             blocks, step = [], max(1, BLOCK // (len(some) * width))
-            for low in range(0, width, step):  # from `low` words that are O to some more
+            for low in range(0, width, step):  # variants with `low` words or more as O
                 flipped = np.arange(low, min(low + step, width) + 1)[:, None]
                 counts = count(np.where(rank < flipped, outside, other[words][:, None]), words)
                 blocks.append(np.diff(counts, axis=1))
@@ -372,21 +372,22 @@ def sweep_sequences(
     scheme: str,
     fold: ArrayLike,
 ) -> Best:
-    """One bias for O before the best sequence of tags is taken, judged by its spans.
+    """Sweeps one bias for O, added before the best sequence of tags is decoded (CRF).
 
-    The score of a sequence is a line over the bias, its number of O the slope, so that the best
-    ones of a sentence are the upper envelope of lines. The sequences below and above all biases
-    are known; where the lines of two neighbours cross, another one is above both, or there is none
-    between them. This finds every bias from −`LIMIT` to `LIMIT` at which a sequence changes, in
-    two decodings for each; sentences of more than `LONG` words are decoded at fewer of them.
+    The score of a sequence is linear in the bias, with the number of its O tags as the slope, so
+    the best sequences of a sentence form the upper envelope of lines. Decoding at the lowest and
+    the highest bias gives its ends. Where the lines of two neighbours cross, decoding gives either
+    a line above both, or none: then they are neighbours for good. This finds every bias from
+    −`LIMIT` to `LIMIT` at which a sequence changes, in two decodings for each; sentences of more
+    than `LONG` words are decoded at fewer of them.
 
     Args:
-        decode: The best tags of sentences with a bias each, sentence after sentence, and the scores
-            `(sentences,)` of these without the bias.
+        decode: Takes indices of sentences and a bias for each; returns their best tags, sentence
+            after sentence, and the scores `(sentences,)` of these tags without the bias.
         gold: The right tag of each word, `(words,)`, an index into `tags`.
         decided: The tag that was given, `(words,)`.
-        lengths: Words of each sentence.
-        tags: The tag of each class, then tags of gold alone.
+        lengths: The number of words of each sentence.
+        tags: The tag of each class, then tags that occur in gold only.
         outside: The class O.
         scheme: The scheme of the tags.
         fold: The fold of each sentence.
@@ -396,7 +397,7 @@ def sweep_sequences(
     count = partial(count_each_strict_ids, tags=tags, scheme=scheme)
 
     def try_biases(sentences: Ints, biases: Floats) -> Floats:
-        """The score without the bias, the number of O and the counts of each best sequence."""
+        """Returns score without bias, number of O, tp, fp and fn of each best sequence."""
         rows = [np.zeros((0, 5))]
         for first, last in _chunks(sizes[sentences]):
             some = sentences[first:last]
@@ -442,7 +443,7 @@ def sweep_sequences(
 
 
 def _chunks(costs: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of items whose costs together stay below `BLOCK`, or of one dear item."""
+    """Yields ranges of items whose costs add up to at most `BLOCK`, or of one costlier item."""
     first, held = 0, 0
     for place, cost in enumerate(costs.tolist()):
         if place > first and held + cost > BLOCK:
@@ -456,17 +457,18 @@ def _chunks(costs: Ints) -> Iterator[tuple[int, int]]:
 def best_thresholds(
     scores: ArrayLike, gold: ArrayLike, *, macro: bool = False, never: ArrayLike = ()
 ) -> tuple[float, Floats]:
-    """The best F1 with a threshold for each label, exactly, and the thresholds.
+    """Returns the best F1 with a threshold for each label, exactly, and the thresholds.
 
-    It is what the ranking of the items by each label's score allows. The mean of F1 is best where
-    each is. F1 of sums, 2·Σtp / (Σgiven + Σgold), is found by Dinkelbach's method: for a guess x of
-    it each label takes the threshold with the largest 2·tp − x·given, which gives the next guess.
+    No decision that keeps the ranking by each label's score can do better. Macro F1 is best where
+    each label's F1 is. Micro F1, 2·Σtp / (Σgiven + Σgold), is found by Dinkelbach's method: for a
+    guess x of it, each label takes the threshold with the largest 2·tp − x·given, which gives the
+    next guess.
 
     Args:
         scores: `(items, labels)`.
         gold: `(items, labels)`.
-        macro: Whether the mean F1 of the labels that occur in gold counts; else that of the sums.
-        never: How often each gold label occurs that has no scores.
+        macro: Whether to maximise macro F1, over the labels that occur in gold; else micro F1.
+        never: For each gold label that has no scores, how often it occurs.
 
     >>> best_thresholds([[0.9, 0.2], [0.1, 0.3]], [[1, 0], [0, 1]])
     (1.0, array([0.9, 0.3]))
@@ -475,11 +477,12 @@ def best_thresholds(
     lost, wanted = np.asarray(never, np.int64), right.sum(axis=0)
     order = np.argsort(-values, axis=0, kind="stable")
     ranked = np.take_along_axis(values, order, axis=0)
-    # Counts for every number of items given, from none; labels without scores are the last one.
+    # Row k: the counts if the k items with the highest scores are given a label. The last column
+    # is for all labels without scores.
     table = np.zeros((len(values) + 1, len(wanted) + 1, 3), np.int64)
     table[1:, :-1, 0] = np.cumsum(np.take_along_axis(right, order, axis=0), axis=0)
     table[1:, :-1, 1] = np.arange(1, len(table))[:, None] - table[1:, :-1, 0]
-    # Equal scores are given together: all but the last of them count as giving nothing.
+    # Items with equal scores are given together: rows that split them count as giving nothing.
     table[1:-1, :-1][ranked[1:] == ranked[:-1]] = 0
     table[..., 2] = np.append(wanted, lost.sum()) - table[..., 0]
     ranked = np.concatenate([np.full((1, len(wanted)), np.inf), ranked])
@@ -496,7 +499,7 @@ def best_thresholds(
 
 
 def say_gains(gains: Sequence[tuple[str, float]], unknown: str = "") -> str:
-    """Says what each part wins in points of a hundred, and why that of the decision is not known.
+    """Says in points of 100 what each part wins, and why the decision's part is not known.
 
     >>> say_gains([("a better decision", 0.008), ("a better ranking", 0.142)])
     'a better decision wins at most 0.8, a better ranking 14.2'
@@ -515,13 +518,13 @@ def say_gains(gains: Sequence[tuple[str, float]], unknown: str = "") -> str:
 
 
 class SpanMatches(NamedTuple):
-    """Found spans of one sentence beside gold ones, each used once.
+    """Found spans of one sentence paired with gold ones, each span used once.
 
     Attributes:
-        right: Spans with the right start, end and label.
-        labels: (found, gold) pairs with the right limits, right ones included.
-        limits: (found, gold) pairs that overlap and have the right label, as many as there can be.
-        both: (found, gold) pairs that overlap, as many as there can be.
+        right: The number of spans with the right start, end and label.
+        labels: (found, gold) pairs with equal start and end; those with equal labels included.
+        limits: (found, gold) pairs that overlap and have equal labels, as many as possible.
+        both: (found, gold) pairs that overlap, as many as possible.
     """
 
     right: int
@@ -561,13 +564,13 @@ def match_spans(gold: Collection[LabelledSpan], found: Collection[LabelledSpan])
 def match_pairs(
     after: Sequence[Sequence[int]], *, first: Mapping[int, int]
 ) -> list[tuple[int, int]]:
-    """As many pairs (row, column) as there can be, each row and column once.
+    """Returns a maximum matching: as many pairs (row, column) as possible, each used once.
 
-    Augmenting paths, from pairs that are known.
+    Uses augmenting paths, starting from pairs that are known.
 
     Args:
-        after: The columns that each row may have.
-        first: The column that some rows have at first, none of them twice.
+        after: The columns that each row may be paired with.
+        first: The column of each row that is paired at the start; no column twice.
 
     >>> match_pairs([[0, 1], [0]], first={})
     [(0, 1), (1, 0)]
@@ -578,7 +581,7 @@ def match_pairs(
         if start in column_of:
             continue
         waiting, came = [start], {}
-        for row in waiting:  # grows on the way
+        for row in waiting:  # the list grows inside the loop
             for column in after[row]:
                 if column not in came:
                     came[column] = row

@@ -1,7 +1,7 @@
 """Operating points: where to put a threshold for a target such as `precision>=0.95`.
 
-A target with "≥" is a promise about texts to come, so it is tested: a threshold counts only where
-the binomial test rejects "the precision is below the target" at the level 1 − confidence, which
+A target with "≥" is a promise about texts to come, so it is tested: a threshold counts only if the
+binomial test rejects "the precision is below the target" at the level 1 − confidence, which
 means that the one-sided Clopper-Pearson bound reaches the target. Testing many thresholds would
 weaken that. So they are tested in a fixed order, the strictest first, each at the full level, and
 the first one that fails ends the walk (fixed-sequence testing, as in "learn then test"): for a
@@ -193,7 +193,7 @@ class Point(NamedTuple):
     Attributes:
         target: The target as written in the recipe.
         threshold: The lowest score that is predicted; with `NEVER`, nothing is.
-        reached: Whether the target is reached with confidence; None if it is no "≥" target.
+        reached: Whether the target is reached with confidence; None if it is not a "≥" target.
         bound: The one-sided confidence bound of the precision or recall.
         given: The number of candidates that reach the threshold.
         right: The number of these that are right.
@@ -241,7 +241,7 @@ class Point(NamedTuple):
         what = f"{self.label}: " if self.label else ""
         got = f"{self.right:,} of {self.given if name == 'precision' else self.gold:,}"
         bound = self.bound or 0.0
-        late = bound >= Target.parse(self.target).least  # would pass, had none before it failed
+        late = bound >= Target.parse(self.target).least  # it would pass, but one before it failed
         why = ": the strictest thresholds, which are tested first, fail"
         by = why if late else " by any threshold"
         alone = " if it were the only one tested" if late else ""
@@ -377,13 +377,13 @@ def best_threshold(pool: Pool, *, target: Target) -> float:
 
 
 def walk(pool: Pool, target: Target, confidence: float = CONFIDENCE) -> tuple[float, bool]:
-    """Returns the last threshold that passes its test; if none does, the one nearest to it."""
+    """Returns the last threshold that passes and True, or the closest to passing and False."""
     _, score, given, right = rank_steps(pool.score, pool.right)
     if not len(score):
         return 0.0, False
     level, least = 1 - confidence, target.least
     if target.kind == "recall":
-        # With every step down more is found, and so all passes from the first that does.
+        # A lower threshold finds more: all pass from the first on that does.
         wanted = fewest_right(int(pool.gold.sum()), least, level)
         place = int(np.searchsorted(right, wanted))
         return float(score[min(place, len(score) - 1)]), place < len(score)
@@ -391,7 +391,7 @@ def walk(pool: Pool, target: Target, confidence: float = CONFIDENCE) -> tuple[fl
     start = first if most >= first else min(most, fewest_all_right(least, level))
 
     def test(sizes: Floats) -> tuple[list[int], Floats]:
-        """Returns the thresholds that keep so many candidates, and their p-values."""
+        """Returns the thresholds that keep these numbers of candidates, and their p-values."""
         wanted = np.minimum(sizes.round().astype(np.int64), most)
         places = np.unique(np.searchsorted(given, wanted)).tolist()
         tails = [binomial_tail(int(right[one]), int(given[one]), least) for one in places]

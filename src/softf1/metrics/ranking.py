@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) -> float:
-    """The mean precision over the right items, at the threshold at which each is found.
+    """Returns the mean precision over the right items, at the threshold at which each is found.
 
-    Equal scores are decided together. Without a right item it is 0.
+    Items with equal scores are found together. Without a right item it is 0.
 
     Args:
         scores: `(items,)`, higher is more likely right.
@@ -34,7 +34,7 @@ def average_precision(scores: ArrayLike, gold: ArrayLike, *, missed: int = 0) ->
 
 
 def macro_average_precision(scores: ArrayLike, gold: ArrayLike) -> float:
-    """The mean over the labels that some item has; 0 where none has any.
+    """Returns the mean average precision of the labels that some item has; 0 without labels.
 
     Args:
         scores: (items, labels).
@@ -50,10 +50,10 @@ def macro_average_precision(scores: ArrayLike, gold: ArrayLike) -> float:
 
 
 def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> Floats:
-    """`macro_average_precision` of all items but one, for every item, `(items,)`.
+    """Returns `macro_average_precision` of all items but one, for every item, `(items,)`.
 
-    Without item i, the steps from its own on take one item less, and one hit less if it is right:
-    sums over the steps before and after it give all of them from one sort.
+    Without item i, its own and all later steps have one item less, and one hit less if i is right:
+    one sort, and sums over the steps before and after each item, give all values.
 
     Args:
         scores: (items, labels).
@@ -72,10 +72,10 @@ def leave_one_out(scores: ArrayLike, gold: ArrayLike) -> Floats:
 
 
 def _leave_one_out(values: Floats, right: Mask) -> Floats:
-    """Average precision of one label without each item; 0 without the only right one."""
+    """Returns average precision of one label without each item; 0 without the only right one."""
     step, _, taken, hits = rank_steps(values, right)
     new = np.diff(hits, prepend=0)
-    fewer = np.maximum(taken - 1, 1)  # the first step of one item alone: its terms are 0 anyway
+    fewer = np.maximum(taken - 1, 1)  # where taken is 1, the terms are 0 whatever the divisor
     before = np.cumsum(new * hits / taken) - new * hits / taken
     wrong_out = np.cumsum((new * hits / fewer)[::-1])[::-1]
     later = new * (hits - 1) / fewer
@@ -88,7 +88,8 @@ def rank_steps(values: Floats, right: Mask) -> tuple[Ints, Floats, Ints, Ints]:
     """Ranks items by score, the highest first; equal scores are one step.
 
     Returns:
-        The step of each item, the score of each step, and all items and right ones up to it.
+        The step of each item; for each step its score, and how many items, and right items, are
+        at or above it.
     """
     order = np.argsort(-values, kind="stable")
     last = np.append(values[order][1:] != values[order][:-1], True)[: len(values)]
@@ -99,7 +100,7 @@ def rank_steps(values: Floats, right: Mask) -> tuple[Ints, Floats, Ints, Ints]:
 
 
 def check_scores(scores: ArrayLike, gold: ArrayLike, *, axes: int = 2) -> tuple[Floats, Mask]:
-    """Scores of items, or of items and labels, and which are right; raises for other shapes."""
+    """Returns scores, and which are right, as arrays; raises if they are not `axes`-dimensional."""
     values, right = np.asarray(scores, np.float64), np.asarray(gold, bool)
     if values.ndim != axes or values.shape != right.shape:
         wanted = "(items,)" if axes == 1 else "(items, labels)"

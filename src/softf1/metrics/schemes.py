@@ -3,7 +3,7 @@
 A scheme is four letters, one for each role a token can have in a span: the first of several
 (begin), one between (inside), the last of several (end), the only one (single). `BIO` writes a
 single token as it writes a first one, `BIOES` has a letter for each role. IOB1 alone needs a fifth
-letter, `split`, for a span that touches one of its own label before it.
+letter, `split`, for a span right after another one of the same label.
 
     >>> tags = ["B-PER", "E-PER", "O", "S-LOC"]
     >>> scheme = detect_scheme([tags])
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 OUTSIDE = "O"
 
-# What can hold between a tag and the next one, as bits, so that it can be looked up.
+# What can hold between a tag and the next one, as bits of a table.
 CONTINUES, STARTS, ENDS, ALLOWED, UNKNOWN = 1, 2, 4, 8, 16
 
 
@@ -42,7 +42,7 @@ class Scheme:
         inside: Between first and last.
         end: Last token of a span of several.
         single: The only token of a span.
-        split: Replaces the first letter where the span touches one of the same label (IOB1).
+        split: Replaces the first letter if the span touches one of the same label (IOB1).
     """
 
     name: str
@@ -78,7 +78,7 @@ class Scheme:
         return len(prefix) == 1 and prefix in self.prefixes and not (prefix == OUTSIDE and label)
 
     def continues(self, previous: str, prefix: str, *, same: bool) -> bool:
-        """Whether a token goes on with the span of the token before (`same`: labels are equal)."""
+        """Whether a token continues the span of the token before (`same`: labels are equal)."""
         opened = self.begin + self.inside + self.split
         return same and previous in opened and prefix in self.inside + self.end
 
@@ -91,11 +91,11 @@ class Scheme:
     def ends(self, previous: str, prefix: str, *, same: bool) -> bool:
         """Whether a span that is not continued is complete."""
         if self.split and previous == prefix == self.split and not same:
-            return False  # seqeval's rule for IOB1: B-X before the misplaced B-Y is lost with it
+            return False  # seqeval's rule for IOB1: before a misplaced B-Y, B-X is no span either
         return previous in self.ending
 
     def allows(self, previous: str, prefix: str, *, same: bool) -> bool:
-        """Whether a correct sequence can have these two neighbours."""
+        """Whether a valid sequence can have these two neighbours."""
         if self.continues(previous, prefix, same=same):
             return True
         closed = previous == OUTSIDE or previous in self.ending
@@ -162,15 +162,15 @@ def join_tag(prefix: str, label: str) -> str:
 
 @cache
 def steps_of(scheme: Scheme) -> Callable[[tuple[str, str]], int]:
-    """A function that gives the bits of two tags that follow each other."""
+    """Returns a function that gives the bits of two neighbouring tags."""
 
-    @lru_cache(100_000)  # endless new tags are no tag set: do not keep them all
+    @lru_cache(100_000)  # a tag set is small; data with ever new tags must not fill the memory
     def step(pair: tuple[str, str]) -> int:
         before, after = pair
         if not scheme.has(after):
             return UNKNOWN
         if not scheme.has(before):
-            return UNKNOWN | ALLOWED  # reported where it stands
+            return UNKNOWN | ALLOWED  # `before` was reported already, at its own place
         (previous, label), (prefix, next_label) = split_tag(before), split_tag(after)
         return scheme.relate(previous, prefix, same=label == next_label)
 
@@ -178,7 +178,7 @@ def steps_of(scheme: Scheme) -> Callable[[tuple[str, str]], int]:
 
 
 ODD = 4
-"""Tags of a scheme for each one that is not: with fewer, it is no mistake."""
+"""Tags outside a scheme count as mistakes if at least this many times as many tags are in it."""
 
 LabelledSpan = tuple[int, int, str]
 """(start, end, label), end exclusive."""
@@ -209,8 +209,8 @@ def decode_strict(tags: Sequence[str], scheme: str | Scheme) -> list[LabelledSpa
 def decode_lenient(tags: Sequence[str]) -> list[LabelledSpan]:
     """The spans by conlleval's rules: every tag but `O` is in a span, whatever its prefix.
 
-    A span goes on from a first or inner letter (B, I, M) to an inner or last one (I, M, E, L) with
-    the same label, and breaks everywhere else. The letters of all schemes are understood.
+    A span continues from a first or inner letter (B, I, M) to an inner or last one (I, M, E, L) if
+    the labels are equal, and breaks everywhere else. The letters of all schemes are understood.
 
     >>> decode_lenient(["I-PER", "O", "B-LOC", "I-LOC", "I-ORG"])
     [(0, 1, 'PER'), (2, 4, 'LOC'), (4, 5, 'ORG')]
@@ -288,7 +288,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 
 def scheme_of(pairs: Counter[tuple[str, str]]) -> Scheme:
-    """The same, of how often each two tags are neighbours; `O` is before and after a sentence."""
+    """As `detect_scheme`, from counts of neighbouring tags, with `O` around each sentence."""
     tags = {tag for pair in pairs for tag in pair}
     known = [scheme for scheme in SCHEMES.values() if all(map(scheme.has, tags))]
     if not known:
@@ -299,9 +299,9 @@ def scheme_of(pairs: Counter[tuple[str, str]]) -> Scheme:
 
 
 def find_odd_tag(pairs: Counter[tuple[str, str]]) -> tuple[str, Scheme] | None:
-    """A tag of another scheme than nearly all others, and their scheme; None if there is none.
+    """Returns a tag that is not in the scheme of nearly all others, and that scheme, or None.
 
-    Takes what `scheme_of` takes. Where most tags are of no scheme, none is odd.
+    Takes what `scheme_of` takes. If most tags are of no scheme, none is odd.
 
     >>> names = [["B-PER", "O", "B-LOC"], ["B-PER", "I-PER", "O"], ["E-ORG", "O"]]
     >>> pairs = Counter(pair for tags in names for pair in pairwise(("O", *tags, "O")))
@@ -320,7 +320,9 @@ def find_odd_tag(pairs: Counter[tuple[str, str]]) -> tuple[str, Scheme] | None:
 
 
 def describe_odd_tag(sentences: Sequence[Sequence[str]]) -> tuple[int, str] | None:
-    """The first sentence with an odd tag, because of which none would have spans, and an error.
+    """Returns the first sentence with an odd tag, and an error message; None without odd tags.
+
+    Such a tag would otherwise make the tags of all sentences unreadable as spans.
 
     >>> names = [["B-PER", "I-PER", "O"], ["B-LOC", "O", "B-PER", "BLOC"]]
     >>> describe_odd_tag(names)

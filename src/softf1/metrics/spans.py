@@ -133,7 +133,7 @@ def count_span_sets(
 
 @dataclass(frozen=True, slots=True)
 class _TagSet:
-    """What numbered tags mean: the label of each, what holds between any two, and which is O."""
+    """A tag set by number: the label of each tag, the bits of any two neighbours, which is O."""
 
     labels: tuple[str, ...]
     label_of: Ints
@@ -142,7 +142,7 @@ class _TagSet:
 
 
 class SpanArrays(NamedTuple):
-    """Spans of a stream of tokens: the first, the one after the last, and the label's number."""
+    """Spans of a stream of tokens: first token, the one after the last, and index of the label."""
 
     start: Ints
     end: Ints
@@ -161,7 +161,7 @@ class SpanReader:
     """
 
     def __init__(self, tags: Sequence[str], scheme: str | Scheme):
-        """Takes the tag of each number, and their scheme."""
+        """Takes the tags in the order of their numbers, and their scheme."""
         self._tags = _read_tags(tags, get_scheme(scheme))
 
     def find(self, ids: ArrayLike, *, lengths: ArrayLike) -> SpanArrays:
@@ -169,9 +169,9 @@ class SpanReader:
         return _find_spans(np.asarray(ids, np.int64), np.asarray(lengths, np.int64), self._tags)
 
     def cut(self, ids: ArrayLike, *, lengths: ArrayLike) -> Ints:
-        """The lengths of pieces of sentences whose spans do not depend on each other.
+        """Returns the lengths of pieces of sentences whose spans do not depend on each other.
 
-        They are cut where an O in between, or in place of any token, would change no other span.
+        The cuts are where an O in between, or in place of any token, would change no other span.
         """
         given, table, outside = np.asarray(ids, np.int64), self._tags.neighbours, self._tags.outside
         bits = STARTS | ENDS | CONTINUES
@@ -193,7 +193,7 @@ def _read_tags(tags: Iterable[str], scheme: Scheme) -> _TagSet:
 
 
 def _letter_table(scheme: Scheme) -> NDArray[np.uint8]:
-    """The bits for (labels are equal, letter, next letter)."""
+    """Returns the bits `(2, letters, letters)` for (labels are equal, letter, next letter)."""
     letters = scheme.prefixes
     table = np.zeros((2, len(letters), len(letters)), dtype=np.uint8)
     for same, before, after in np.ndindex(*table.shape):
@@ -248,7 +248,7 @@ def _find_both(
 ) -> tuple[SpanArrays, SpanArrays, Mask]:
     """Predicted spans, gold spans, and which predicted ones are right."""
     gold, predicted = (_find_spans(ids, lengths, tag_set) for ids in streams)
-    # Spans of one stream do not overlap, so that a start has at most one end and label.
+    # Spans of one stream do not overlap, so each start has at most one end and one label.
     end_at, label_at = np.zeros((2, len(streams[0])), dtype=np.int64)
     end_at[gold.start], label_at[gold.start] = gold.end, gold.label
     equal = (end_at[predicted.start] == predicted.end) & (
@@ -268,8 +268,8 @@ def _find_spans(ids: Ints, lengths: Ints, tag_set: _TagSet) -> SpanArrays:
         table[before[limits], outside] & ENDS
     )
     continues, starts = (bits & CONTINUES).astype(bool), (bits & STARTS).astype(bool)
-    # A token that could do both starts a span only if the one before could not be in any:
-    # in IOB1 the I of `O B-X I-X`, where the misplaced B is in no span.
+    # A token that could both continue and start a span starts one only if the token before is in
+    # no span, such as the I of `O B-X I-X` in IOB1, where the B is misplaced.
     starts[1:] &= ~(continues[1:] & starts[:-1])
     first = np.flatnonzero(starts)
     breaks = ~continues

@@ -54,10 +54,10 @@ class BestThreshold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Squad2Scores:
-    """SQuAD 2.0: all questions, those with and those without an answer, and what tuning gives.
+    """SQuAD 2.0: all questions, those with and those without an answer, and the best thresholds.
 
-    The `best_*` are chosen on the very questions they are reported for, as the official evaluator
-    does: take the threshold from a dev set, never a score.
+    The `best_*` are chosen on the very questions they are reported for, as in the official
+    evaluator: use their threshold, found on a dev set, but do not report their score.
     """
 
     all: QAScores
@@ -82,7 +82,7 @@ def exact_match(predicted: str, answer: str) -> float:
 
 
 def token_f1(predicted: str, answer: str) -> float:
-    """F1 of the words as bags; 0 where none is common, as version 1.1 has it.
+    """Returns F1 of the bags of words; 0 if they share none, as in version 1.1.
 
     >>> token_f1("on 4 July 1776", "the 4 July")
     0.666...
@@ -97,14 +97,14 @@ def token_f1(predicted: str, answer: str) -> float:
 
 
 def token_f1_v2(predicted: str, answer: str) -> float:
-    """`token_f1`, but two texts without words are equal, as version 2.0 has it."""
+    """`token_f1`, but two texts without words are equal, as in version 2.0."""
     if not normalize_answer(predicted) or not normalize_answer(answer):
         return exact_match(predicted, answer)
     return token_f1(predicted, answer)
 
 
 def score_squad(predicted: Sequence[str], answers: Sequence[Sequence[str]]) -> QAScores:
-    """SQuAD 1.1: the better of the gold answers for each question."""
+    """Scores answers by SQuAD 1.1, each against the gold answer that fits best."""
     exact = score_each(exact_match, predicted, answers)
     return QAScores.from_arrays(exact, score_each(token_f1, predicted, answers))
 
@@ -116,7 +116,7 @@ def score_squad2(
     null_scores: ArrayLike | None = None,
     threshold: float = 1.0,
 ) -> Squad2Scores:
-    """SQuAD 2.0: no gold answer means that the right prediction is the empty text.
+    """Scores answers by SQuAD 2.0: without gold answers, the empty text is right.
 
     Args:
         predicted: The answer to each question; empty for none.
@@ -144,11 +144,11 @@ def score_squad2(
 def best_null_threshold(
     scores: Floats, null_scores: Floats, has_answer: Mask, answered: Mask
 ) -> BestThreshold:
-    """The no-answer threshold with the best mean score, by the official algorithm.
+    """Returns the no-answer threshold with the best mean score, by the official algorithm.
 
     Start with no question answered, which is right where there is no answer. Then answer one after
-    the other, most certain first: it gains its score, or loses 1 where nothing was to be answered.
-    The first best point wins; nothing better than answering none has the threshold 0.
+    the other, most certain first: each gains its score, or loses 1 if it has no answer. The first
+    best point wins; if nothing is better than answering none, the threshold is 0.
 
     >>> best_null_threshold(np.array([1., 1., 0.]), np.array([.1, .7, .4]),
     ...                np.array([True, True, False]), np.array([True, True, True]))
@@ -163,7 +163,7 @@ def best_null_threshold(
 
 
 def check_questions(predicted: Sequence[object], answers: Sequence[object]) -> None:
-    """Refuse lists of different lengths."""
+    """Raises if the lists have different lengths."""
     if len(predicted) != len(answers):
         raise ValueError(f"wanted a prediction for {len(answers)} questions, got {len(predicted)}")
 
@@ -171,7 +171,7 @@ def check_questions(predicted: Sequence[object], answers: Sequence[object]) -> N
 def score_each(
     score: Callable[[str, str], float], predicted: Sequence[str], answers: Sequence[Sequence[str]]
 ) -> Floats:
-    """For each question the score with the gold answer that fits best; 0 where there is none."""
+    """Returns for each question the score with the gold answer that fits best; 0 without one."""
     check_questions(predicted, answers)
     best = [
         max((score(text, answer) for answer in golds), default=0.0)

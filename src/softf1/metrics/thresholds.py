@@ -2,7 +2,7 @@
 
 A threshold that is tuned and judged on the same items looks better than it is, and per-label ones
 overfit rare labels. So each rule is judged on items it was not tuned on (`crossfit`), and a rule
-replaces a simpler one only where that honest score is clearly better. The rule that wins is then
+replaces a simpler one only if that honest score is clearly better. The rule that wins is then
 tuned on all items. The same input gives the same result.
 
     >>> scores = [[0.4], [0.3], [0.35], [0.1], [0.2], [0.1]] * 10
@@ -36,10 +36,10 @@ class TunedThresholds:
     """A threshold for each label, and how every rule did on items it was not tuned on.
 
     Attributes:
-        rule: What was chosen: `default`, `global` or `per label`.
-        thresholds: One a label; the label is predicted where its score is at least this.
+        rule: The chosen rule: `default`, `global` or `per label`.
+        thresholds: One per label; the label is predicted if its score is at least this.
         honest: The cross-fitted F-beta of each rule.
-        counts: The cross-fitted counts of the chosen rule, a row a label.
+        counts: The cross-fitted counts of the chosen rule, one row per label.
     """
 
     rule: str
@@ -59,16 +59,18 @@ def tune_thresholds(
     seed: int = 0,
     candidates: int = 200,
 ) -> TunedThresholds:
-    """The thresholds of binary (one column) or multi-label scores: none, one for all, or each.
+    """Tunes thresholds for binary (one column) or multi-label scores.
+
+    There are three rules: the default, one threshold for all labels, one for each label.
 
     Args:
         scores: `(items, labels)`, probabilities or logits.
         gold: True where an item has a label, `(items, labels)`.
-        average: The F that counts: `micro`, `macro` or `weighted`.
+        average: The average of F-beta to tune for: `micro`, `macro` or `weighted`.
         beta: Above 1 recall weighs more, below 1 precision.
         default: The threshold without tuning, 0.5 for probabilities, 0 for logits.
-        folds: How many parts the items are cut into.
-        seed: Of the cut.
+        folds: The number of folds for cross-fitting.
+        seed: The seed of the split into folds.
         candidates: The most thresholds that are tried for a label.
     """
     values, right = check_scores(scores, gold)
@@ -95,15 +97,15 @@ def tune_thresholds(
 
 
 def _candidates(positives: Floats, default: float, most: int) -> Floats:
-    """The thresholds to try: the default first, so that it wins a tie, then scores of positives.
+    """Returns the thresholds to try: the default first, so that it wins ties, then positives.
 
-    No other score can be best: between two positives a lower threshold adds false positives only.
+    No score between those of two positives can be better: it only adds false positives.
     """
     return np.concatenate([[default], thin_out(positives, most)])
 
 
 def _count(values: Floats, right: Mask, fold: Ints, folds: int, tried: list[Floats]) -> Ints:
-    """Counts `(candidates, folds, labels, 3)`; shorter lists of candidates repeat their first."""
+    """Returns tp, fp, fn `(candidates, folds, labels, 3)`; short lists repeat their first one."""
     table = np.zeros((max(map(len, tried), default=1), folds, len(tried), 3), dtype=np.int64)
     for label, part in np.ndindex(len(tried), folds):
         rows = fold == part
@@ -124,7 +126,7 @@ def _count_fold(table: Ints, choice: Ints, fold: int) -> Counts:
 
 
 def _choose(table: Ints, folds: list[int], *, each: bool, average: Average, beta: float) -> Ints:
-    """The candidate of each label with the best F on some folds; one for all unless `each`."""
+    """Returns each label's candidate with the best F on some folds; the same unless `each`."""
     counts = table[:, folds].sum(axis=1)
     if not each:
         best = np.argmax(average_f(counts, average=average, beta=beta))
@@ -136,7 +138,7 @@ def _choose(table: Ints, folds: list[int], *, each: bool, average: Average, beta
 
 
 def choose_micro(table: Ints, beta: float) -> Ints:
-    """The candidates with the best micro F-beta, exactly, by Dinkelbach's method.
+    """Returns the candidates with the best micro F-beta, exactly, by Dinkelbach's method.
 
     F = (1 + b²)·Σtp / (Σpredicted + b²·Σgold) is a ratio of sums over labels. For a guess x of its
     best value, each label takes the candidate with the largest (1 + b²)·tp − x·predicted; the F

@@ -53,12 +53,12 @@ class WordTokenizer(Vocabulary):
         return cls(words, count_vocabulary((c for w in everything for c in w), most=6000))
 
     def pieces(self, words: Sequence[str]) -> Pieces:
-        """One id per word."""
+        """Returns one id per word, and the number of pieces of each word: 1."""
         ids = [self.words.get(word, UNKNOWN) for word in words]
         return np.array(ids, np.int32), np.ones(len(words), np.int64)
 
     def spell(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """The ids of each word's characters (words, letters)."""
+        """Returns the ids of each word's characters, (words, letters), padded with 0."""
         out = np.zeros((len(words), self.letters), np.int32)
         for row, word in zip(out, words, strict=True):
             ids = [self.characters.get(c, UNKNOWN) for c in word[: self.letters]]
@@ -70,7 +70,7 @@ class WordTokenizer(Vocabulary):
         raise InputError(f"encoder bilstm takes words, this task gives running text: {texts[:1]}")
 
     def aligned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Span]]]:
-        """As `text_ids`."""
+        """Raises, as `text_ids` does."""
         return ((ids, []) for ids in self.text_ids(texts))
 
     def layout(self, *, pair: bool) -> Layout:  # noqa: ARG002 - the tokenizer protocol
@@ -101,10 +101,10 @@ class BiLstmConfig(ScratchConfig):
 
 
 class BiLstm(ScratchModel):
-    """Word embedding and a convolution over the spelling, one LSTM each way, a linear layer.
+    """Word embeddings and a convolution over characters, one LSTM per direction, a linear layer.
 
-    The backward LSTM reads each row turned round at its own length, so that padding changes
-    nothing and nothing needs packing: it compiles and exports like any other model.
+    The backward LSTM reads the words of each row in reverse order, with the padding still at the
+    end: nothing has to be packed, and the model compiles and exports like any other.
     """
 
     config_class = BiLstmConfig
@@ -154,12 +154,12 @@ class BiLstm(ScratchModel):
 
 
 def trim(char_ids: Tensor) -> Tensor:
-    """Leaves out columns of padding that all words share: they change nothing and cost time.
+    """Drops the columns that are padding in all words, except one: they only cost time.
 
-    One stays: the filter over the last letter sees it.
+    One is kept because the filter over the last letter sees it.
 
-    On a CPU only. A GPU would have to wait for the answer, and captured steps, compiled and
-    exported models want the same shapes each time.
+    On a CPU only: on a GPU, Python would have to wait for the result, and CUDA graphs, compiled and
+    exported models need the same shapes each time.
 
     >>> trim(torch.tensor([[5, 0, 0, 0], [5, 6, 0, 0]]))
     tensor([[5, 0, 0],
@@ -173,7 +173,7 @@ def trim(char_ids: Tensor) -> Tensor:
 
 
 def turned(lengths: Tensor, width: int) -> Tensor:
-    """Positions in reverse order for every row; padding stays in place.
+    """Returns the positions of each row's words in reverse order; padding stays in place.
 
     >>> turned(torch.tensor([2, 3]), 3)
     tensor([[1, 0, 2],

@@ -1,8 +1,8 @@
 """A linear-chain CRF over the logits of a tagger.
 
-The score of a sequence of tags is the sum of its logits and of a transition for every two tags in a
-row. Sums over all sequences run in float64: on a CPU word by word, on a GPU as products of small
-matrices, scaled so that long and sure sequences do not underflow.
+The score of a sequence of tags is the sum of its logits and of one transition score for every two
+neighbouring tags. Sums over all sequences run in float64: on a CPU word by word, on a GPU as
+products of small matrices, scaled so that long and confident sequences do not underflow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME = "crf.transitions"
 class CrfOutput(dict[str, Tensor]):
     """The output of a tagger with a CRF: logits (B, L, C) and transitions (1, C + 1, C + 1).
 
-    The first dimension of the transitions is there so that taking rows of a batch keeps them.
+    The transitions have a first dimension so that slicing a batch keeps them.
     """
 
     @property
@@ -39,9 +39,9 @@ class Crf(nn.Module):
     """The transitions between tags, a module inside a tagger.
 
     Attributes:
-        transitions: (C + 1, C + 1): from each tag to each tag. The last row is the start of a
-            sentence, the last column its end.
-        allowed: The same shape, False where a transition is `FORBIDDEN` for good.
+        transitions: (C + 1, C + 1): from each tag (row) to each tag (column). The last row is the
+            start of a sentence, the last column its end.
+        allowed: The same shape, False where training must not change a `FORBIDDEN` transition.
     """
 
     allowed: Tensor
@@ -62,12 +62,12 @@ def add_crf(model: Any, start: Tensor, *, saved: Path | str) -> None:
     Args:
         model: A tagger of transformers or of ours.
         start: Transitions to start from, `FORBIDDEN` where the tag scheme rules them out.
-        saved: Where the model came from; the transitions in its weights, if any, are taken instead.
+        saved: Where the model was loaded from; transitions in its weights, if any, replace `start`.
     """
     trained = start
     for weights in sorted(Path(saved).glob("model*.safetensors")):  # large models have several
         with safe_open(weights, "pt") as file:
-            if NAME in file.keys():  # noqa: SIM118 - no dict
+            if NAME in file.keys():  # noqa: SIM118 - it is not a dict
                 trained = file.get_tensor(NAME)
     if trained.shape != start.shape:
         shapes = f"{tuple(start.shape)}, got {tuple(trained.shape)}"
@@ -81,7 +81,7 @@ def _attach(model: Any, _: Any, output: Any) -> CrfOutput:
 
 
 def conditional_logits(emissions: Tensor, transitions: Tensor, target: Tensor) -> Tensor:
-    """Logits of every tag given the gold tags before it.
+    """Returns logits (B, L, C) of every tag given the gold tags before it.
 
     The probability of a sequence is the product of these, so their cross entropy, summed, is the
     negative log-likelihood of the CRF.
@@ -89,7 +89,7 @@ def conditional_logits(emissions: Tensor, transitions: Tensor, target: Tensor) -
     Args:
         emissions: (B, L, C), the logits of the tagger.
         transitions: (C + 1, C + 1), as `Crf` gives them.
-        target: (B, L); −100 stands between two words and leaves no trace.
+        target: (B, L), gold tags; positions with −100 are no words and are skipped.
     """
     inside = target >= 0
     after = _look_ahead(emissions, transitions, inside)
@@ -102,12 +102,12 @@ def conditional_logits(emissions: Tensor, transitions: Tensor, target: Tensor) -
 
 
 def marginal_logits(emissions: Tensor, transitions: Tensor, inside: Tensor) -> Tensor:
-    """Logits whose softmax is the probability of each tag over all sequences.
+    """Returns logits (B, L, C) whose softmax is the marginal probability of each tag.
 
     Args:
         emissions: (B, L, C), the logits of the tagger.
         transitions: (C + 1, C + 1), as `Crf` gives them.
-        inside: (B, L), where there is a word.
+        inside: (B, L), True where there is a word.
     """
     after = _look_ahead(emissions, transitions, inside)
     # The forward scores are the backward scores of the reversed sentence.
@@ -116,13 +116,13 @@ def marginal_logits(emissions: Tensor, transitions: Tensor, inside: Tensor) -> T
 
 
 def _look_ahead(emissions: Tensor, transitions: Tensor, inside: Tensor) -> Tensor:
-    """Backward scores (B, L, C): log-sum over all continuations of a tag to the end."""
+    """Returns backward scores (B, L, C): logsumexp over all continuations from a tag to the end."""
     scan = _scan_words if emissions.device.type == "cpu" else _scan_products
     return scan(emissions.double(), transitions.double(), inside)
 
 
 def _scan_words(emissions: Tensor, moves: Tensor, inside: Tensor) -> Tensor:
-    """Word by word from the end: least work, where starting an operation costs little."""
+    """Goes word by word from the end: the least work, where launching an operation is cheap."""
     size, length = emissions.shape[-1], emissions.shape[1]
     highest = moves.detach().amax()
     chances = (moves[:size, :size] - highest).exp().T
@@ -131,7 +131,7 @@ def _scan_words(emissions: Tensor, moves: Tensor, inside: Tensor) -> Tensor:
     for place in range(length - 1, 0, -1):
         ahead = emissions[:, place] + score
         top = ahead.detach().amax(-1, keepdim=True)
-        # A product in place of logsumexp, which wakes all threads for a few numbers.
+        # A product instead of logsumexp, which would wake all threads for a few numbers.
         ways = ((ahead - top).exp() @ chances).clamp(min=LEAST).log() + top + highest
         score = torch.where(inside[:, place, None], ways, score)
         scores.append(score)
@@ -139,9 +139,9 @@ def _scan_words(emissions: Tensor, moves: Tensor, inside: Tensor) -> Tensor:
 
 
 def _scan_products(emissions: Tensor, moves: Tensor, inside: Tensor) -> Tensor:
-    """Products of small matrices in log₂(length) rounds: fewest operations in a row."""
+    """Multiplies small matrices in log₂(length) rounds: the fewest launches, for a GPU."""
     size, length = emissions.shape[-1], emissions.shape[1]
-    # One transition matrix per word; the identity between words.
+    # One transition matrix per word; the identity where there is no word.
     steps = moves[:size, :size] + emissions.unsqueeze(2)
     top = steps.detach().amax((-2, -1), keepdim=True)
     same = torch.eye(size, dtype=steps.dtype, device=steps.device)
@@ -149,7 +149,7 @@ def _scan_products(emissions: Tensor, moves: Tensor, inside: Tensor) -> Tensor:
     product = torch.where(word, (steps - top).exp(), same)
     scale = torch.where(word, top, 0.0)
     reach = 1
-    while reach < length:  # each matrix becomes the product of itself and of `reach` behind it
+    while reach < length:  # each matrix is multiplied by the one `reach` places behind it
         joined = product[:, :-reach] @ product[:, reach:]
         top = joined.detach().amax((-2, -1), keepdim=True)
         scale = torch.cat(
@@ -168,7 +168,7 @@ def best_tags(emissions: Tensor, transitions: Tensor, lengths: Tensor) -> Tensor
     """Returns the best sequence of each sentence (Viterbi), (B, L); 0 beyond its end.
 
     Args:
-        emissions: (B, L, C), words from the left on.
+        emissions: (B, L, C), one row per word, padding on the right.
         transitions: (C + 1, C + 1), as `Crf` gives them.
         lengths: (B,), words in each sentence.
     """

@@ -1,6 +1,6 @@
 """Encoders by name: a Hub name, a folder, `minilm`, or one that is trained from scratch.
 
-And the parts of their models: the encoder, and the output layer, whatever its family calls it.
+Also finds the parts of a model, its encoder and its output layer, whatever its family calls them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Head(NamedTuple):
 
 
 def find_encoders(model: nn.Module) -> list[nn.Module]:
-    """The pretrained parts of a model; the rest is its head. Empty for a model from scratch.
+    """Returns the pretrained parts of a model; the rest is its head. Empty for one from scratch.
 
     >>> from torch import nn
     >>> find_encoders(nn.ModuleDict({"encoder": nn.Linear(4, 4), "head": nn.Linear(4, 3)}))
@@ -50,13 +50,13 @@ def find_encoders(model: nn.Module) -> list[nn.Module]:
     encoder: Any = getattr(model, "base_model", model)
     if encoder is not model:
         return [encoder]
-    # BERT-MRC has an encoder, T5 for questions encoder and decoder, beside their heads.
+    # Besides their heads, BERT-MRC has an encoder, and T5 for questions an encoder and a decoder.
     children = dict(model.named_children())
     return [children[name] for name in ("encoder", "decoder") if name in children]
 
 
 def list_frozen(model: nn.Module) -> set[str]:
-    """Names of the parameters that LoRA freezes; none in a model without LoRA."""
+    """Returns the names of the parameters that LoRA freezes; none in a model without LoRA."""
     if not hasattr(model, LORA):
         return set()
     inside = {p for part in find_encoders(model) for p in part.parameters()}
@@ -199,7 +199,7 @@ def make_tokenizer(encoder: str | Path, texts: Iterable[Sequence[str]] = ()) -> 
 
 
 def count_positions(config: Any) -> int:
-    """The maximum length of a row for an encoder.
+    """Returns the maximum length of a row, in tokens, for an encoder.
 
     RoBERTa and related models number positions after the padding id and have two more than a row
     can use, 514 for 512. XLNet has no limit and says −1.
@@ -224,7 +224,7 @@ def load_config(encoder: str, **options: Any) -> Any:
 
 
 def find_wrapper(folder: str | Path) -> str | None:
-    """The type of the model in a folder, if it is one of ours around an encoder (BERT-MRC, say)."""
+    """Returns the type of the model in a folder if it is a `Wrapper`, such as BERT-MRC."""
     found = _read_config(folder)
     kind = str(found.get("model_type"))
     return kind if kind.startswith("softf1-") and isinstance(found.get("encoder"), dict) else None
@@ -240,7 +240,7 @@ def find_auto(config: Any) -> Any:
     from transformers import AutoModel, AutoModelForTextEncoding
 
     alone = AutoModelForTextEncoding._model_mapping  # noqa: SLF001
-    # Ask the class: a separately saved encoder has a config without decoder.
+    # Ask a default config of the class: that of a separately saved encoder has no decoder.
     both = type(config)().is_encoder_decoder
     return AutoModelForTextEncoding if both and type(config) in alone else AutoModel
 
@@ -295,11 +295,11 @@ def is_causal(model: Any) -> bool:
     True
     """
     flags = [bool(module.is_causal) for module in model.modules() if hasattr(module, "is_causal")]
-    return bool(flags) and all(flags)  # T5 has both
+    return bool(flags) and all(flags)  # T5 has causal layers and others
 
 
 def _scratch(encoder: str | Path) -> str | None:
-    """The name of an encoder from scratch, from its name or a saved folder; None for others."""
+    """Returns the name of an encoder from scratch, given as name or folder; None for others."""
     if str(encoder) in list_encoders():
         return str(encoder)
     kind = _read_config(encoder).get("model_type")

@@ -48,9 +48,9 @@ def add_lora(
 
     Args:
         model: A pretrained encoder with a head; it is changed in place.
-        rank: Width of the two matrices.
-        alpha: Their product counts alpha / rank times; None is twice the rank.
-        dropout: Before the two matrices.
+        rank: Rank of the two matrices.
+        alpha: Their product is multiplied by alpha / rank; None means twice the rank.
+        dropout: Probability of dropout before the two matrices.
         targets: `all-linear`, or the last parts of names of layers, such as `q_proj`.
 
     Raises:
@@ -75,7 +75,7 @@ def add_lora(
 
 
 def list_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The linear layers of the encoder by name; none of the head.
+    """Returns the linear layers of the encoder by name; none of the head.
 
     Raises:
         InputError: The model has no encoder with such layers.

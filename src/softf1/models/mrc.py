@@ -14,18 +14,18 @@ from softf1.models.wrapper import Wrapper
 Match = Literal["none", "concat", "biaffine"]
 
 MOST_LIKELY = 40
-"""How many likely starts and ends are paired: more than a sentence has of one label."""
+"""At most so many starts and ends are paired: more than a sentence has spans of one label."""
 
 
 class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers has no types
     """The configuration of the encoder and of the heads.
 
     Attributes:
-        encoder: What `AutoConfig.for_model` takes.
-        match: How a start and an end are judged as a pair; "none" has no such head.
+        encoder: The arguments of `AutoConfig.for_model`.
+        match: How a start and an end are scored as a pair; "none" has no head for that.
         match_size: Width of the pair head.
-        answerable: Whether a head says if there is any span at all.
-        dropout: Before every head.
+        answerable: Whether there is a head that predicts if there is any span at all.
+        dropout: Probability of dropout before every head.
     """
 
     model_type = "softf1-mrc"
@@ -45,7 +45,7 @@ class MrcConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transform
 
 
 class MrcNer(Wrapper):
-    """Heads for starts, ends, pairs of both, and whether there is an answer."""
+    """An encoder with heads for starts, ends, pairs of both, and whether there is an answer."""
 
     config_class = MrcConfig
 
@@ -68,16 +68,16 @@ class MrcNer(Wrapper):
         token_type_ids: Tensor | None = None,
         pairs: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Logits of starts and ends (B, L, 1), of pairs (B, K, 1) and of an answer (B, 1).
+        """Returns logits of starts and ends (B, L, 1), of pairs (B, K, 1), of an answer (B, 1).
 
         Args:
             input_ids: (B, L).
             attention_mask: (B, L).
             context: (B, L), 1 where a span may start or end.
-            cls: (B,), where the classification token stands.
+            cls: (B,), position of the classification token.
             token_type_ids: (B, L).
-            pairs: (B, K, 2), which starts and ends to judge; the model's own proposals are added
-                in evaluation as `proposed`, judged in `match`.
+            pairs: (B, K, 2), the (start, end) pairs to score in `span`. In evaluation the model
+                also proposes pairs of its own, `proposed`, and scores them in `match`.
         """
         hidden = self.encode(input_ids, attention_mask, token_type_ids)
         out = {"start": self.start(hidden), "end": self.end(hidden)}
@@ -95,7 +95,7 @@ class MrcNer(Wrapper):
 
 
 class ConcatMatch(nn.Module):
-    """A pair as two vectors side by side, through one hidden layer."""
+    """Scores a pair by its two vectors, concatenated, through one hidden layer."""
 
     def __init__(self, size: int, inner: int):
         super().__init__()
@@ -109,7 +109,7 @@ class ConcatMatch(nn.Module):
 
 
 class BiaffineMatch(nn.Module):
-    """A pair as `s·U·e + w·[s, e] + b`, with s and e in a smaller space."""
+    """Scores a pair by `s·U·e + w·[s, e] + b`, with s and e projected to a smaller space."""
 
     def __init__(self, size: int, inner: int):
         super().__init__()
@@ -126,13 +126,15 @@ class BiaffineMatch(nn.Module):
 
 
 def take_pairs(hidden: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors at the start and at the end of each pair."""
+    """Returns the vectors at the start and at the end of each pair, (B, K, size) each."""
     row = torch.arange(len(hidden), device=hidden.device)[:, None]
     return hidden[row, pairs[..., 0]], hidden[row, pairs[..., 1]]
 
 
 def propose(start: Tensor, end: Tensor, context: Tensor) -> Tensor:
-    """Pairs every likely start with every likely end, (B, K, 2); short rows are filled up.
+    """Pairs every likely start with every likely end, (B, K, 2).
+
+    Rows with fewer likely positions are filled up with their next best ones.
 
     An untrained model finds half of all tokens likely, which gives too many pairs: only the
     `MOST_LIKELY` best starts and ends are used.

@@ -32,7 +32,7 @@ class Output(NamedTuple):
     logits: Tensor
 
     def __getitem__(self, key: Any) -> Any:
-        """A tensor by name or by position."""
+        """Returns a tensor by name or by position."""
         return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
 
     def values(self) -> ValuesView[Tensor]:
@@ -108,19 +108,19 @@ class ScratchModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: Path | str, *, dtype: torch.dtype = torch.float32) -> Self:
-        """Loads a folder; raises for missing or extra weights and other shapes."""
+        """Loads a folder; raises if weights are missing, unknown or of another shape."""
         config = cls.config_class.from_pretrained(folder)
         with _readable("the sizes of a network", Path(folder) / CONFIG):
             model = cls(config)
         path = Path(folder) / WEIGHTS
         with _readable(f"weights of {cls.__name__}", path):
             weights = load_file(path)
-            weights.pop(TRANSITIONS, None)  # of a CRF, which the task puts on top
+            weights.pop(TRANSITIONS, None)  # of a CRF, which the task adds on top
             model.load_state_dict(weights)
         return model.to(dtype)
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Writes configuration and weights; the folder is made where it is missing."""
+        """Writes configuration and weights; creates the folder if it is missing."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         self.config.save_pretrained(folder, architecture=type(self).__name__)
         # On a GPU the weights of an LSTM are views of one tensor, which safetensors refuses.

@@ -1,4 +1,4 @@
-"""A span classifier: judges every span of up to so many words, for every label."""
+"""A span classifier: scores every span of up to `max_span` words, for every label."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class SpanConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transfor
     """The configuration of the encoder and of the head.
 
     Attributes:
-        encoder: What `AutoConfig.for_model` takes.
-        classes: How many labels there are.
-        max_span: Words of a span at most.
-        span_size: Width of the layer between the words and the labels.
-        dropout: Before the head.
-        labels: Their names; None in models that were saved without.
+        encoder: The arguments of `AutoConfig.for_model`.
+        classes: The number of labels.
+        max_span: The most words that a span can have.
+        span_size: Width of the hidden layer between the words and the labels.
+        dropout: Probability of dropout before the head.
+        labels: The names of the labels; None in models that were saved without them.
     """
 
     model_type = "softf1-spans"
@@ -49,7 +49,7 @@ class SpanConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transfor
 
 
 class SpanNer(Wrapper):
-    """A span as its first word, its last word and its length, through one hidden layer."""
+    """Scores a span by its first word, its last word and its length, through one hidden layer."""
 
     config_class = SpanConfig
 
@@ -65,7 +65,7 @@ class SpanNer(Wrapper):
     def build(cls, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> Self:
         """Builds a new head on a pretrained encoder, or loads a saved model of the same sizes.
 
-        The last layer of a saved model is new where the labels have other names.
+        If the labels of a saved model have other names, its last layer is initialised anew.
         """
         model = super().build(encoder, tokenizer, **options)
         for name in options.keys() & {"classes", "max_span"}:
@@ -85,12 +85,12 @@ class SpanNer(Wrapper):
         words: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Logits (B, W, K, C) of the spans that start at each word and have 1 to K words.
+        """Returns logits (B, W, K, C) of the spans that start at each word and have 1 to K words.
 
         Args:
             input_ids: (B, L).
             attention_mask: (B, L).
-            words: (B, W), the column of the first piece of each word.
+            words: (B, W), the position of the first piece of each word.
             token_type_ids: (B, L).
         """
         hidden = self.encode(input_ids, attention_mask, token_type_ids)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CharacterTokenizer(Vocabulary):
-    """Maps characters to ids; reads `window` characters of a text by default."""
+    """Maps characters to ids; by default the first `window` characters of a text are read."""
 
     file = "characters.json"
     names = ("input_ids", "attention_mask")
@@ -74,8 +74,8 @@ class TextCnnConfig(ScratchConfig):
 class TextCnn(ScratchModel):
     """Embedding, convolutions of several widths, the maximum over time, one linear layer.
 
-    A filter counts where it starts on a character, never on padding, so that a text's logits do not
-    depend on the other texts of its batch.
+    The maximum is over places where a filter starts on a character, never on padding, so that a
+    text's logits do not depend on the other texts of its batch.
     """
 
     config_class = TextCnnConfig
@@ -102,7 +102,7 @@ class TextCnn(ScratchModel):
         return self.embedding
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Output:
-        """Logits (B, C) of texts (B, L)."""
+        """Returns logits (B, C) for texts (B, L)."""
         mask = input_ids != PAD if attention_mask is None else attention_mask.bool()
         embedded = self.embedding(input_ids).masked_fill(~mask[..., None], 0.0).transpose(1, 2)
         pooled = [self._pool(conv, embedded, mask) for conv in self.convolutions]

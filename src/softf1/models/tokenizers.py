@@ -28,7 +28,7 @@ class Layout:
         before: Ids that open the row, such as [CLS].
         between: Ids between the two texts; empty in a row of one text.
         after: Ids that close the row.
-        types: Type ids of the five parts, a tuple for each part that is special tokens.
+        types: Type ids of the five parts: one number for each text, a tuple for special tokens.
         cls: Position of the classification token, counted from the end when negative.
         pad_left: Padding stands before the row (XLNet), not behind it.
     """
@@ -50,7 +50,7 @@ USUAL = 512
 """The default maximum length of a row: the cost of attention is quadratic."""
 
 GROUP = 256
-"""Words that a fast tokenizer gets as one text: few objects for Python, work for every core."""
+"""How many words a fast tokenizer gets as one text: few Python objects, but work for every core."""
 
 Span = tuple[int, int]
 """(start, end), end exclusive."""
@@ -58,7 +58,7 @@ Pieces = tuple[NDArray[np.int32], NDArray[np.int64]]
 """The ids of all words, one after another, and how many each word has."""
 Size = Annotated[int, Range(least=1)]
 Sizes = Annotated[tuple[int, ...], Range(least=1)]
-"""The type of options of encoders from scratch."""
+"""`Size` and `Sizes` are the types of options of encoders from scratch."""
 UNLIMITED = 2**20
 
 
@@ -113,7 +113,7 @@ class FastTokenizer:
         self.backend.no_truncation()
         self.backend.no_padding()
         if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
-            tokenizer.pad_token = tokenizer.eos_token  # Llama, GPT-2: saved so, for pipelines too
+            tokenizer.pad_token = tokenizer.eos_token  # Llama, GPT-2; it is saved, for pipelines
         self.pad_id = int(tokenizer.pad_token_id or 0)
         self.pad_type = int(tokenizer.pad_token_type_id)
         self.unk_id = self.pad_id if tokenizer.unk_token_id is None else int(tokenizer.unk_token_id)
@@ -179,16 +179,16 @@ class FastTokenizer:
         )
 
     def save_pretrained(self, folder: Path | str) -> object:
-        """Write the tokenizer as transformers does."""
+        """Writes the tokenizer as transformers does."""
         return self.tokenizer.save_pretrained(folder)
 
 
 def _encode(encode: Callable[..., list[Any]], texts: Sequence[Any], **options: Any) -> list[Any]:
-    """Encodes without special tokens; what a tokenizer cannot encode is the fault of its file."""
+    """Encodes without special tokens; a failure is an input error: the tokenizer's file is bad."""
     try:
         return encode(texts, add_special_tokens=False, **options)
     except Exception as error:
-        if type(error) is not Exception:  # tokenizers raises nothing more exact
+        if type(error) is not Exception:  # the tokenizers package raises nothing more specific
             raise
         raise InputError(f"the tokenizer cannot encode a text: {error}") from error
 
@@ -201,7 +201,7 @@ def layout_of(
     cls: int,
     pad_left: bool,
 ) -> Layout:
-    """Splits an encoded probe at its texts.
+    """Returns the layout of an encoded probe: what stands before, between and after its texts.
 
     >>> layout_of([1, 7, 2, 7, 2], [0, 0, 0, 1, 1], [None, 0, None, 1, None],
     ...           cls=0, pad_left=False).types
@@ -225,7 +225,7 @@ def layout_of(
 
 
 PAD, UNKNOWN = 0, 1
-"""Padding and unknown have different ids: an unknown word is a word."""
+"""Ids of padding and of unknown items; they differ, because an unknown word is not padding."""
 
 
 def count_vocabulary(items: Iterable[str], *, most: int, at_least: int = 2) -> dict[str, int]:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]  # transformers has no types
-    """An encoder and dropout after it; a class of its own adds heads and the forward pass.
+    """An encoder with dropout after it; subclasses add heads and the forward pass.
 
-    Its configuration has `encoder`, what `AutoConfig.for_model` takes, and `dropout`.
+    The configuration has `encoder`, the arguments of `AutoConfig.for_model`, and `dropout`.
     """
 
     main_input_name = "input_ids"
@@ -52,7 +52,7 @@ class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]  # transformers
         return model
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, types: Tensor | None) -> Tensor:
-        """The last hidden state (B, L, size), after dropout."""
+        """Returns the last hidden state (B, L, size), after dropout."""
         more = {} if types is None else {"token_type_ids": types}
         output = self.encoder(input_ids, attention_mask=attention_mask, **more)
         hidden: Tensor = self.dropout(output.last_hidden_state)
