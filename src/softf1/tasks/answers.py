@@ -1,4 +1,4 @@
-"""From logits of windows to answers, their scores, and what better ones would gain."""
+"""Answers to questions, from the logits of windows: decoding, scores and headroom."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 ANSWER = "answer"
-"""The one label that an answer has."""
+"""The only label that bars and operating points of answers have."""
 
 BOTH_LIKELY = math.log(0.25)
-"""A further span is given where its start and its end are as likely as not, 0.5 · 0.5."""
+"""The least log probability of a further span: start and end as likely as not, 0.5 · 0.5."""
 
 
 class AnswerTask(TextTask):
@@ -70,17 +70,17 @@ class AnswerTask(TextTask):
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[QAExample]
     ) -> list[Prediction]:
-        """The best answer to every question, as it stands in its context."""
+        """Returns the best answer to every question; with `several`, all likely spans of it."""
         answers = self.find_answers(logits, features, examples, listed=self.listed)
         return [self._choose_spans(one) for one in answers] if self.several else answers
 
     def find_answers(
         self, logits: Logits, features: Features, examples: Sequence[QAExample], *, listed: int
     ) -> list[Prediction]:
-        """The best answer to every question, and how much better no answer would be."""
+        """Returns the best answer to every question, with the lead of no answer as `null_score`."""
         start, end, count = _matrices(logits, len(features))
         column = np.arange(start.shape[1])
-        # Several starts and ends have many pairings, most of them wrong ones.
+        # The starts and ends of several spans can be paired in many ways, most of them wrong.
         n_best = self.n_best * 5 if self.several else self.n_best
         spans = find_best_spans(
             start,
@@ -128,8 +128,9 @@ class AnswerTask(TextTask):
     def _confidence(self, candidates: list[Any], null: float, *, empty: bool) -> float:
         """Returns the probability of the answer.
 
-        Softmax over positions: among the n best spans, and no answer where that is allowed, with
-        the tuned threshold taken off its score. Sigmoid: of its start times that of its end.
+        With softmax over positions, it is a softmax over the scores of the n best spans and, if
+        questions may have no answer, of no answer less the tuned threshold. With sigmoid, it is
+        the probability of the start times that of the end.
         """
         if not candidates:
             return 1.0
@@ -142,7 +143,7 @@ class AnswerTask(TextTask):
         return float(shares[-1 if empty else 0] / shares.sum())
 
     def _choose_spans(self, item: Prediction) -> Prediction:
-        """The best span and every further likely one that does not overlap one taken before."""
+        """Adds `answers`: the best span, and further likely ones that overlap none before them."""
         taken: list[dict[str, Any]] = []
         for one in item["candidates"] if item["answer"] else []:
             apart = all(one["end"] <= t["start"] or one["start"] >= t["end"] for t in taken)
@@ -154,23 +155,23 @@ class AnswerTask(TextTask):
 
     @property
     def scored_by(self) -> str:
-        """The rules by which answers are scored."""
+        """The rules by which answers are scored, such as squad2."""
         return self.rules or ("squad2" if self.no_answer else "quoref" if self.several else "squad")
 
     def list_texts(self, line: Line) -> list[str]:
-        """The spans of the answer; one, unless several are scored."""
+        """The texts of the answer's spans; only one, unless the rules score several (quoref)."""
         several = "answers" in line and self.scored_by == "quoref"
         return list(line["answers"]) if several else [line["answer"]]
 
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[QAExample]
     ) -> dict[str, Any]:
-        """Exact match and F1 by the rules of the corpus."""
+        """Computes exact match and F1 by the rules of the corpus."""
         gold = [[answer.texts for answer in example.answers] for example in examples]
         counts = _count_answers([*map(self.list_texts, predictions)], gold, self.scored_by)
         scores = {name: mean.value for name, mean in counts.items()}
         if self.scored_by == "squad2":
-            # The best threshold is looked for among all answers, those held back too.
+            # The best threshold is searched over all answers, also over those held back.
             best = score_squad2(
                 [item["text"] for item in predictions],
                 [[*chain.from_iterable(answers)] for answers in gold],
@@ -180,7 +181,7 @@ class AnswerTask(TextTask):
         return scores
 
     def sweep_threshold(self, every: Sequence[Prediction], examples: Sequence[QAExample]) -> Best:
-        """The best no-answer threshold for predictions that answer every question they can."""
+        """Finds the best no-answer threshold; `every` has an answer wherever a span was found."""
         gold = [tuple(tuple(answer.texts) for answer in one.answers) for one in examples]
         texts = [tuple(self.list_texts(item)) for item in every]
         raw, empty = (
@@ -192,11 +193,11 @@ class AnswerTask(TextTask):
         return _sweep_null([one.context for one in examples], now, raw, empty, null)
 
     def count_line(self, line: Line) -> dict[str, Mean]:
-        """Exact match and F1 of an answer."""
+        """Returns exact match and F1 of one answer."""
         return _count_answer(tuple(self.list_texts(line)), _freeze(line), self.scored_by)
 
     def list_units(self, lines: Sequence[Line]) -> Units:
-        """The answers that were given, each exactly right or not; one context is one item."""
+        """Lists the given answers, each exactly right or not; a context is one item."""
         context = Numbering().numbers([line["context"] for line in lines]).tolist()
         units = Units([], [], [], [], [[] for _ in set(context)])
         for item, line in zip(context, lines, strict=True):
@@ -208,7 +209,7 @@ class AnswerTask(TextTask):
         return units
 
     def measure(self, lines: Sequence[Line], given: Any) -> Headroom:
-        """The no-answer threshold, a perfect choice of no answer, the n best, boundaries."""
+        """Measures the headroom: no-answer threshold and choice, the n best, boundaries."""
         listed = [[one["text"] for one in line.get("candidates") or ()] for line in lines]
         if given is not None and not self.several:
             answers = self.find_answers(*given, listed=self.n_best)
@@ -238,7 +239,7 @@ class AnswerTask(TextTask):
             return make_part(title, _mean(better), _mean(now), **more)
 
         if self.no_answer:
-            # Of an answer of several spans that was held back, only the best span is known.
+            # If an answer of several spans was held back, its line has only the best span.
             answered = np.array([bool(line["answer"]) for line in lines], bool)
             raw = np.where(answered, now, [score(line, line["text"]) for line in lines])
             empty = np.array([score(line, "") for line in lines])
@@ -274,7 +275,7 @@ class AnswerTask(TextTask):
 
 
 def _matrices(logits: Logits, windows: int) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Start and end logits (windows, 1 + tokens), that of no answer in column 0."""
+    """Returns start and end logits (windows, 1 + tokens), column 0 for no answer, and tokens."""
     check_items(logits["item"], windows)
     order = np.argsort(logits["item"])
     count = logits["count"][order]
@@ -285,7 +286,7 @@ def _matrices(logits: Logits, windows: int) -> tuple[Floats, Floats, NDArray[np.
 
 
 def _freeze(line: Line) -> tuple[tuple[str, ...], ...]:
-    """The gold answers of a line, as a cache takes them."""
+    """The gold answers of a line as tuples, which `lru_cache` can hash."""
     return tuple(map(tuple, line["gold"]))
 
 
@@ -299,7 +300,7 @@ def _count_answer(
 def _count_answers(
     given: Sequence[Sequence[str]], gold: Sequence[Sequence[Sequence[str]]], rules: str
 ) -> dict[str, Mean]:
-    """Exact match and F1 of answers, each of one span or several, by the rules of a corpus."""
+    """Scores answers of one span or several, exact match and F1, by the rules of a corpus."""
     if rules == "quoref":
         scores = score_quoref(given, gold)
         return {"exact": scores.exact, "f1": scores.f1}
@@ -318,14 +319,14 @@ def _mean(values: Floats) -> float:
 
 
 def _number(score: float | None) -> float:
-    """A score of no answer; a file has null for the one of a question without any candidate."""
+    """The null score from a file: null there means that no span was found, so it is infinite."""
     return math.inf if score is None else float(score)
 
 
 def _sweep_null(
     contexts: Sequence[str], now: Floats, raw: Floats, empty: Floats, null: Floats
 ) -> Best:
-    """A threshold up to which answers are given, over all values; contexts stay in one fold."""
+    """Tries all no-answer thresholds; questions about one context stay in one fold."""
     number = Numbering()
     context = number.numbers(contexts)
     fold = assign_folds(len(number), folds=FOLDS, seed=0)[context]
@@ -338,9 +339,9 @@ def _sweep_null(
 
 
 def answer_first_words(train: Sequence[QAExample], *, no_answer: bool) -> Predict:
-    """No answer where most questions have none; else the context's first words.
+    """Returns a baseline: no answer if most questions have none, else the context's first words.
 
-    As many words as the answer in the middle of the training data has.
+    It gives as many words as the median answer of the training data has.
     """
     answered = [one.answers[0] for one in train if one.answers]
     empty = no_answer and 2 * len(answered) < len(train)
@@ -355,7 +356,7 @@ def answer_first_words(train: Sequence[QAExample], *, no_answer: bool) -> Predic
 
 
 def _start(text: str, words: int) -> str:
-    """The first words of a text, as they stand in it.
+    """Returns the first `words` words of a text, with the spaces between them as they are.
 
     >>> _start("a  b c", 2)
     'a  b'

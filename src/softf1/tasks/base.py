@@ -15,23 +15,23 @@ A task never knows a loss. It gives training two dicts with the same keys, logit
     predictions = task.decode(whole, features, examples)      # JSON-able, in the file's order
     scores = task.score(predictions, examples)                # scores[task.primary_metric] decides
 
-Experiments ask a task eight things more, which one of another package may leave out:
-`headroom(lines, …)`, how much its score can win at most, and where;
-`count_line(line)`, what a line of predictions adds to the sums behind the scores;
+Experiments use eight more members, which a task of another package may leave out:
+`headroom(lines, …)`, how much its score could gain at most, and where;
+`count_line(line)`, the counts of one line of predictions, whose sums give the scores;
 `find_suspects(logits, features)`, labels of the data that the model finds unlikely;
-`rank_lines(lines)`, scores of items and which are right, behind `average_precision`;
-`line_group(line)`, what lines that are no independent examples have in common;
-`fit_majority(train)`, a function that gives every example the most frequent answer;
+`rank_lines(lines)`, the scores of items and which items are right, for `average_precision`;
+`line_group(line)`, a key that lines share if they are not independent, such as their context;
+`fit_majority(train)`, a baseline that gives every example the most frequent answer;
 `chooses_position`, whether an output is a softmax over the positions of a text; and
-`model_options`, names of its options that change the model but not what is scored: in these the
-rows of a comparison may differ. Prediction asks
-`starts_group(example, group)`, where examples are not decoded alone: whether a new group starts.
+`model_options`, the options that change the model but not what is scored, so that compared runs
+may differ in them. If several examples are decoded together, prediction also needs
+`starts_group(example, group)`, whether an example starts a new group.
 
-All that is learned outside the weights (labels, tag scheme, thresholds) is in the task itself,
-so saving a model is saving its weights and this value.
+Everything that is learned outside the weights (labels, tag scheme, thresholds) is in the task, so
+a saved model is its weights and its task.
 
-Our own tasks inherit what they do alike from `softf1.tasks.rows.TextTask`; a task of another
-package need not.
+Our own tasks inherit what they share from `softf1.tasks.rows.TextTask`; a task of another package
+need not.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from softf1.tasks.headroom import Headroom
 
 Logits = dict[str, NDArray[Any]]
-"""What evaluation keeps of a batch; the first axis of every array grows over batches."""
+"""What evaluation keeps of a batch; arrays of batches are joined along their first axis."""
 
 Prediction = dict[str, Any]
 
 LineCounts = Mapping[str, Counts | Mean]
-"""What one example adds to the sums behind the scores, by name of the sum."""
+"""The counts of one example by name; their sums over examples give the scores."""
 
 Ranked = tuple[NDArray[np.float64], NDArray[np.bool_]]
 """The scores of items, and which items are right."""
@@ -76,10 +76,10 @@ IGNORE = -100
 
 NOTHING, ONE_CLASS = "no label is predicted", "collapse to one class"
 DIGITS = 6
-"""Of the confidence of a prediction."""
+"""Decimal places to which the confidence of a prediction is rounded."""
 
 SCHEMA = 1
-"""Version of the lines of predictions, which docs/predict.md describes."""
+"""Version of the format of prediction lines, which docs/predict.md describes."""
 
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 
@@ -89,7 +89,7 @@ class Features:
     """Encoded examples: flat arrays, and the label names that occur in this file.
 
     Attributes:
-        arrays: `length` holds the ids in each item's row; the others are the task's own.
+        arrays: `length` is the number of ids in each item's row; the others are the task's own.
         names: Label names of the file by key, in order of appearance; the arrays hold indices.
     """
 
@@ -97,7 +97,7 @@ class Features:
     names: Mapping[str, tuple[str, ...]]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """One array."""
+        """Returns the array of that name."""
         return self.arrays[name]
 
     def __len__(self) -> int:
@@ -110,10 +110,10 @@ class Batch:
     """Tensors of some items.
 
     Attributes:
-        items: Which items of the features these are.
-        inputs: What the model's forward takes.
+        items: The indices of these items in the features.
+        inputs: Keyword arguments of the model's forward.
         targets: The same keys as the logits; ignored entries are −100.
-        places: What `gather` needs to find the rows that count.
+        places: Indices and masks of the logits that count, for `logits` and `gather`.
     """
 
     items: NDArray[np.int64]
@@ -122,12 +122,12 @@ class Batch:
     places: dict[str, Tensor]
 
     def apply(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """The same batch with every tensor changed."""
+        """Returns the same batch with `change` applied to every tensor."""
         parts = (self.inputs, self.targets, self.places)
         return Batch(self.items, *({k: change(v) for k, v in own.items()} for own in parts))
 
     def to(self, device: Any) -> Batch:
-        """The same batch on another device."""
+        """Returns the same batch on another device."""
         return self.apply(lambda tensor: tensor.to(device, non_blocking=True))
 
 
@@ -235,10 +235,10 @@ class Task(Protocol):
         """
 
     # The following methods are optional. So are `read_input`, which reads a file to predict on if
-    # `read` cannot; `reads_words`, whether a file may have the examples as one word per line;
-    # `tunes`, whether `tune` can change anything; `bars_for_f1`, whether the target f1 chooses bars
-    # where it cannot; `no_onnx`, why a model has no ONNX form; `bars`, the minimum confidence of
-    # each label, by which `abstain` leaves predictions out.
+    # `read` cannot; `reads_words`, whether a file may have one word per line; `tunes`, whether
+    # `tune` can change anything; `bars_for_f1`, whether the target f1 chooses bars if there is
+    # nothing to tune; `no_onnx`, why the model cannot be exported to ONNX; `bars`, the minimum
+    # confidence of each label, below which `abstain` leaves predictions out.
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
         """Raises InputError for an `eval.target` that makes no sense here."""
@@ -277,8 +277,8 @@ class Task(Protocol):
         Args:
             lines: Predictions with their examples, as `format_line` writes them.
             logits: The logits they were decoded from; None if there is only the predictions file.
-            features: Encoded examples; with `logits`.
-            examples: With `logits`.
+            features: The encoded examples; needed with `logits`.
+            examples: The examples; needed with `logits`.
         """
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:
@@ -303,7 +303,7 @@ def describe_unseen(names: Iterable[str], labels: Sequence[str]) -> list[str]:
 def describe_collapse(
     classes: set[str], *, outside: str | None = None, compete: bool = True
 ) -> str | None:
-    """Describes a collapse to these classes; None if it is none.
+    """Describes the collapse if only these classes are predicted; None if that is no collapse.
 
     Args:
         classes: The classes that are predicted.
@@ -320,7 +320,7 @@ def describe_collapse(
 
 
 def check_items(seen: NDArray[np.int64], items: int) -> None:
-    """Raises if what was predicted is not all items, each once.
+    """Raises unless `seen` has all item numbers, each once.
 
     >>> check_items(np.array([1, 0, 2]), 3)
     """
@@ -340,7 +340,7 @@ def by_item(logits: Logits, name: str, items: int) -> NDArray[Any]:
 
 
 def to_probabilities(logits: NDArray[Any], *, multi_label: bool) -> NDArray[Any]:
-    """Returns the sigmoid of each logit, or the softmax over them."""
+    """Returns the sigmoid of each logit (`multi_label`), or the softmax over the last axis."""
     if multi_label:
         out: NDArray[Any] = np.exp(-np.logaddexp(0, -logits))
         return out
@@ -350,7 +350,7 @@ def to_probabilities(logits: NDArray[Any], *, multi_label: bool) -> NDArray[Any]
 
 
 def join(logits: Iterable[Logits]) -> Logits:
-    """Joins the batches of an evaluation, in any order: every row has the number of its item.
+    """Joins the batches of an evaluation; they may come in any order, since rows are numbered.
 
     >>> join([{"item": np.array([2])}, {"item": np.array([0, 1])}])
     {'item': array([2, 0, 1])}

@@ -1,4 +1,4 @@
-"""What a task says on the model card: use in transformers, how it decides, its limits."""
+"""The task's part of a model card: use in transformers, how the task decides, its limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 DECISION = "softf1_decision"
-"""Where a config holds thresholds and biases that are not in the weights."""
+"""The key in `config.json` of thresholds and biases that are not in the weights."""
 
 NOT_TUNED = "No threshold or bias is used"
 SEEN_ONLY = "A label that is not in the training data is never predicted."
@@ -18,9 +18,9 @@ class CardText:
 
     Attributes:
         decision: Paragraphs on how logits become predictions, tuned thresholds and biases included.
-        pipeline: The task's name on the Hub; None where the Hub has none.
-        code: Python that uses the model in plain transformers, where that is possible.
-        limits: Sentences.
+        pipeline: The pipeline tag on the Hub; None if the Hub has none.
+        code: Python that uses the model in plain transformers; None if that is not possible.
+        limits: Sentences about what the model cannot do.
     """
 
     decision: Sequence[str]
@@ -32,7 +32,7 @@ class CardText:
 def describe_biases(
     labels: Sequence[str], biases: Sequence[float], *, folded: bool
 ) -> tuple[str, str]:
-    """Paragraphs about tuned biases of the labels, and about where the saved model has them."""
+    """Two paragraphs: the tuned biases of the labels, and where the saved model has them."""
     added = [pair for pair in zip(labels, biases, strict=True) if pair[1]]
     text = (
         "These biases, tuned on dev, are added to the logits before the best label is chosen (0 "
@@ -51,7 +51,7 @@ def describe_bars(bars: Mapping[str, float]) -> str:
 
 
 def describe_place(*, folded: bool, hint: str = "") -> str:
-    """A paragraph about where a saved model has what was tuned: in its weights, or its config."""
+    """A paragraph about where a saved model has its tuned values: in the weights or the config."""
     if folded:
         return (
             "The bias of the head includes it, so transformers pipelines give the tuned "
@@ -66,7 +66,7 @@ def describe_place(*, folded: bool, hint: str = "") -> str:
 
 
 def list_values(values: Iterable[tuple[str, float]]) -> str:
-    """Labels with their numbers.
+    """Lists labels with their values.
 
     >>> list_values([("PER", 0.25), ("LOC", -1)])
     '`PER` 0.25, `LOC` -1.'

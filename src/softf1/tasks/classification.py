@@ -1,4 +1,4 @@
-"""Classification of texts and of pairs of texts, with one label each or any number of them."""
+"""Classification of texts and of pairs of texts, with one label each or any number of labels."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Classification(LabelTask):
     Attributes:
         multi_label: Any number of labels per text (sigmoids); otherwise exactly one (softmax).
         positive: The label whose F1 is the primary metric if there are two; None is the last in
-            order ("1" of "0" and "1", "yes" of "no" and "yes").
+            sorted order ("1" of "0" and "1", "yes" of "no" and "yes").
         metric: The primary metric; None is F1 of the positive label with two labels, macro F1
             with more, micro F1 with several labels per text.
         format: Format of the files; None detects it.
@@ -103,11 +103,11 @@ class Classification(LabelTask):
             raise InputError(f"option metric of task {self.kind}: wanted {wanted} here")
 
     def texts(self, examples: Iterable[Example]) -> Iterator[Sequence[str]]:
-        """All texts."""
+        """Yields all texts."""
         return chain.from_iterable(example.texts for example in examples)
 
     def encode(self, examples: Iterable[Example], tokenizer: Tokenizer) -> Features:
-        """Texts as arrays, cut where they are too long."""
+        """Encodes texts as arrays, truncated if they are too long."""
         layout = tokenizer.layout(pair=self.reads is PairExample)
         capacity = room(tokenizer, layout, self.max_length)
         number, parts = Numbering(), []
@@ -138,19 +138,19 @@ class Classification(LabelTask):
         return Features(arrays, {"labels": tuple(number)})
 
     def _texts(self, examples: Sequence[Example], tokenizer: Tokenizer) -> tuple[Flat, Flat]:
-        """The first texts of some examples, and their second ones, empty where there are none."""
+        """The ids of the first texts and of the second ones, which are empty for single texts."""
         columns = zip(*(example.texts for example in examples), strict=True)
         first, *second = (encode_texts(texts, tokenizer) for texts in columns)
         return first, second[0] if second else (first[0][:0], np.zeros_like(first[1]))
 
     def fit(self, features: Features) -> Self:
-        """The labels of the training data, in order."""
+        """Returns the task with the labels of the training data, sorted."""
         labels = tuple(sorted(features.names["labels"]))
         self._check_labels(labels)
         return replace(self, labels=labels)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """The encoder with a linear layer over its summary of the text."""
+        """Builds the encoder with a linear layer over its vector for the whole text."""
         many = "multi" if self.multi_label else "single"
         problem = f"{many}_label_classification"
         return super().build_model(encoder, tokenizer, problem_type=problem, **options)
@@ -160,30 +160,30 @@ class Classification(LabelTask):
         return {"labels": Head(find_output(model, len(self.labels)), slice(None))}
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
-        """The text, or both."""
+        """Returns the ids of the text, or of both texts of a pair."""
         names = ("first", "second") if self.reads is PairExample else ("first",)
         return tuple(take(features, name, index) for name in names)
 
     def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
-        """The labels of texts."""
+        """Returns only targets: the labels of the texts."""
         return {}, {"labels": self.make_targets(features, index)}, {}
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
-        """`labels` (B, C)."""
+        """Returns `labels` (B, C)."""
         return {"labels": output.logits}
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
-        """The logits of every item; rows after these are padding."""
+        """Returns the logits of the items; the rows after them are padding."""
         chosen = logits["labels"][: len(batch.items)]
         return {"item": batch.items, "logits": chosen.detach().float().cpu().numpy()}
 
     @property
     def abstains(self) -> bool:
-        """Whether there is something that a label may not reach."""
+        """Whether a text can be left without a label, by a threshold or a bar."""
         return self.multi_label or bool(self.bars or self.thresholds)
 
     def abstain(self, prediction: Prediction) -> Prediction:
-        """No label where it does not reach its bar; of two, where the positive one does not."""
+        """Drops a label below its bar; without bars, of two labels the one that is not positive."""
         if self.multi_label:
             return prediction if prediction["labels"] else prediction | {"abstained": True}
         label = prediction["label"]
@@ -194,7 +194,7 @@ class Classification(LabelTask):
         return prediction if kept else prediction | {"label": None, "abstained": True}
 
     def _check_labels(self, labels: Sequence[str], path: Path | str | None = None) -> None:
-        """Raises if these labels are too few to learn, or do not suit the option positive."""
+        """Raises if there are too few labels to learn, or if `positive` does not fit them."""
         fewest, known = 1 if self.multi_label else 2, ", ".join(labels)
         if len(labels) < fewest:
             got = f"got {known or 'none'}"
@@ -208,7 +208,7 @@ class Classification(LabelTask):
             raise InputError(f"wanted two labels beside the option positive, got {got}", path=path)
 
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[Example]]]) -> None:
-        """Refuses texts without a label, where each must have one, and too few labels to learn."""
+        """Raises if a text lacks the one label that it must have, or if labels are too few."""
         for path, examples in parts.values():
             bare = next((one for one in examples if not one.labels), None)
             if bare is not None and not self.multi_label:
@@ -219,13 +219,13 @@ class Classification(LabelTask):
             self._check_labels(sorted({label for one in examples for label in one.labels}), path)
 
     def show(self, example: Example) -> dict[str, Any]:
-        """The text or texts with their labels."""
+        """Returns the text, or both texts of a pair, with the gold labels."""
         names = ("first", "second") if isinstance(example, PairExample) else ("text",)
         return {**dict(zip(names, example.texts, strict=True)), "gold": list(example.labels)}
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
-        """Whether all texts have the same label, or none has any."""
-        if self.multi_label:  # of several labels one may be all there is
+        """Describes a collapse: all texts get the same label, or none gets any."""
+        if self.multi_label:  # the same label for all texts may be right here
             given = {label for one in predictions for label in one["labels"]}
             return describe_collapse(given, compete=False)
         return describe_collapse({one["label"] for one in predictions})
@@ -270,24 +270,24 @@ class Classification(LabelTask):
             )
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
-        """Counts of the label or labels of a text."""
+        """Counts right, wrong and missed labels of one text."""
         given = line["labels"] if "labels" in line else [line["label"]]
-        given = [label for label in given if label is not None]  # left out below its bar
+        given = [label for label in given if label is not None]  # None: it was below its bar
         return count_labels(tuple(line["gold"]), tuple(given), multi_label=self.multi_label)
 
     def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:  # noqa: ARG002 - probabilities are in lines
-        """A threshold or a bias, a threshold a label, and the ranking."""
+        """Measures the headroom: one threshold or bias, a threshold per label, the ranking."""
         return measure_labels(lines, self)
 
     def find_suspects(self, logits: Logits, features: Features) -> Suspects:
-        """Texts whose given label or labels the model finds unlikely."""
+        """Finds texts with given labels that the model finds unlikely."""
         rows = by_item(logits, "logits", len(features))
         chance = to_probabilities(rows, multi_label=self.multi_label)
         find = find_suspect_label_sets if self.multi_label else find_suspect_labels
         return find(chance, self.make_targets(features), self.labels)
 
     def fit_majority(self, train: Sequence[Example]) -> Predict:
-        """The most frequent label for every text; of several, those that most texts have."""
+        """Returns a baseline: the most frequent label; with `multi_label`, those of most texts."""
         counts = Counter(chain.from_iterable(example.labels for example in train))
         share = np.array([counts[label] for label in self.labels]) / len(train)
         row = to_logits(share[None], multi_label=self.multi_label)
@@ -296,7 +296,7 @@ class Classification(LabelTask):
 
 @dataclass(frozen=True)
 class Pairs(Classification):
-    """The same for two texts: paraphrases, entailment, duplicate questions."""
+    """Classification of pairs of texts: paraphrases, entailment, duplicate questions."""
 
     kind = file_kind = "pairs"
     summary = "one label for two texts, such as paraphrase or not"

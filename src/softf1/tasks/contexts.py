@@ -1,4 +1,4 @@
-"""Questions and contexts as arrays: windows, targets and the places of answers."""
+"""Contexts of questions as arrays: tokens, windows, the tokens of answers, and targets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDArray[Any]]:
-    """The tokens of each context, and the characters that each token stands for."""
+    """Returns the tokens of all contexts, and the characters that each token stands for."""
     tokens, places = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int64)]
     for context, (ids, spans) in zip(contexts, tokenizer.aligned(contexts), strict=True):
         # Some tokenizers count the space before a word as part of it.
@@ -41,7 +41,13 @@ def encode_contexts(contexts: list[str], tokenizer: Tokenizer) -> dict[str, NDAr
 def slide_windows(
     start: Ints, stop: Ints, capacity: Ints, *, overlap: int
 ) -> tuple[Ints, Ints, Ints]:
-    """Windows of `capacity` tokens that share `overlap` (half at most); the last may be shorter."""
+    """Cuts the tokens from `start` to `stop` into windows of up to `capacity` tokens.
+
+    Two neighbours share `overlap` tokens, at most half a window.
+
+    Returns:
+        The source of each window (an index into `start`), its first token, and its end.
+    """
     length, step = stop - start, capacity - np.minimum(overlap, capacity // 2)
     count = 1 + np.maximum(0, -(-(length - capacity) // step))
     source = rows(count)
@@ -52,7 +58,7 @@ def slide_windows(
 def locate_answer(
     example: QAExample, arrays: dict[str, NDArray[Any]], context: int
 ) -> list[tuple[int, int]]:
-    """The spans of the first answer as tokens of all contexts."""
+    """Returns the token spans of the first answer, counted over all contexts."""
     if not example.answers:
         return []
     low, high = arrays["context_at"][context : context + 2]
@@ -65,13 +71,13 @@ def locate_answer(
 
 
 def one_position(row: Ints, column: Ints, *, cls: Ints, unknown: Mask) -> NDArray[Any]:
-    """The column of each row's first answer (B,), or of its classification token.
+    """Softmax targets (B,): the column of each row's first answer, or of its classification token.
 
     Args:
         row: The row of each answer.
-        column: Its column.
-        cls: (B,), where the classification token stands.
-        unknown: (B,), rows that cannot be learned from.
+        column: The column of each answer.
+        cls: (B,), the column of the classification token.
+        unknown: (B,), rows whose answer was not found in the context; they are ignored.
 
     >>> one_position(np.array([0, 0]), np.array([5, 7]), cls=np.array([1, 1]),
     ...              unknown=np.array([False, False]))
@@ -85,14 +91,14 @@ def one_position(row: Ints, column: Ints, *, cls: Ints, unknown: Mask) -> NDArra
 def every_position(
     row: Ints, column: Ints, *, cls: Ints, unknown: Mask, allowed: Mask
 ) -> NDArray[Any]:
-    """1 at every answer, or at the classification token of a row without one (B, L, 1).
+    """Sigmoid targets (B, L, 1): 1 at every answer, or at the classification token without one.
 
     Args:
         row: The row of each answer.
-        column: Its column.
-        cls: (B,), where the classification token stands.
-        unknown: (B,), rows that cannot be learned from.
-        allowed: (B, L), positions that count.
+        column: The column of each answer.
+        cls: (B,), the column of the classification token.
+        unknown: (B,), rows whose answer was not found in the context; they are ignored.
+        allowed: (B, L), positions that are in the loss.
     """
     target = np.where(allowed & ~unknown[:, None], 0.0, IGNORE).astype(np.float32)
     target[row, column] = 1

@@ -1,8 +1,8 @@
 """How much a score could gain at most, part by part: the result, and the parts that tasks share.
 
 A part says what the score would be if one thing were perfect: the threshold, the labels of found
-spans, their limits. All of it is computed on the set that it is about, in hindsight, so that it is
-a bound and no promise; the cross-fitted part says what a threshold chosen on other items gives.
+spans, their boundaries. It is computed in hindsight, on the very items that are scored, so it is an
+upper bound, not a promise; only the cross-fitted part takes a threshold chosen on other items.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 SCHEMA = 1
 FOLDS = 5
 SHOWN = 5
-"""Examples behind a part."""
+"""How many examples a part lists at most."""
 LONGEST = 160
-"""Characters of an example's text."""
+"""Characters of an example's text at most."""
 
 DECISION, RANKING = "a better decision", "a better ranking"
 LABELS, LIMITS = "right labels", "right boundaries"
@@ -58,11 +58,11 @@ class Gain:
 
     Attributes:
         title: What is perfect, or how the decision was made.
-        score: The score with it.
-        gain: What that is more than the score as decided, or for a ranking more than any decision.
-        wins: What wins the gain, in the summary; empty where the part is not in it.
-        counts: The numbers behind it.
-        examples: Some of the items behind it: id, text, found, gold.
+        score: The score in that case.
+        gain: How far that is above the score as decided; for a ranking, above the best decision.
+        wins: What wins the gain, for the summary; empty if the part is not in the summary.
+        counts: The numbers behind the score, such as items that become right.
+        examples: Some of the items that would change: id, text, found, gold.
     """
 
     title: str
@@ -85,13 +85,13 @@ class Headroom:
     """All parts of one set of predictions.
 
     Attributes:
-        metric: The score that they are about.
-        decided: The score as the model decides.
-        parts: Each alone.
-        steps: One on top of the other; the last reaches 1.
-        average_precision: How well items are ranked; None where nothing ranks them.
+        metric: The name of the score.
+        decided: The score of the model's own decisions.
+        parts: What each thing would gain alone.
+        steps: What they would reach one on top of the other; the last reaches 1.
+        average_precision: How well items are ranked; None if nothing ranks them.
         missing: What could not be computed, and why.
-        unknown: Why nobody knows what a better decision or ranking wins; empty where it is known.
+        unknown: Why it is not known what a better decision or ranking gains; empty if it is.
     """
 
     metric: str
@@ -103,7 +103,7 @@ class Headroom:
     unknown: str = ""
 
     def summary(self) -> str:
-        """One sentence in points of a hundred.
+        """Returns one sentence, with gains in percentage points.
 
         >>> parts = [Gain(title="One threshold", score=0.858, gain=0.008, wins=DECISION),
         ...          Gain(title="A perfect ranking", score=1.0, gain=0.142, wins=RANKING)]
@@ -113,7 +113,7 @@ class Headroom:
         return say_gains([(part.wins, part.gain) for part in self.parts if part.wins], self.unknown)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the content of `headroom.json`, without where it was measured."""
+        """Returns the content of `headroom.json`, except on which data it was measured."""
         steps = [step._asdict() for step in self.steps]
         return {"schema": SCHEMA, **asdict(self), "steps": steps, "summary": self.summary()}
 
@@ -121,21 +121,21 @@ class Headroom:
 def make_headroom(
     metric: str, decided: float, parts: Iterable[Gain], steps: Iterable[Stage], **more: Any
 ) -> Headroom:
-    """All parts and steps, after the score as decided."""
+    """Makes the headroom from parts and steps, with the score as decided before them."""
     first = Gain(title="As decided", score=decided, gain=0.0)
     way = [Stage(first.title, decided), *steps]
     return Headroom(metric=metric, decided=decided, parts=[first, *parts], steps=way, **more)
 
 
 def find_nothing(metric: str) -> Headroom:
-    """There is nothing to find, so that nothing can be gained."""
+    """The headroom of data without gold labels, where nothing can be gained."""
     return make_headroom(metric, 0.0, [], [])
 
 
 def name_example(
     line: Mapping[str, Any], *, found: Any, gold: Any, text: str | None = None
 ) -> dict[str, str]:
-    """An example behind a part, its text cut to length."""
+    """Describes an example of a part; long texts are shortened."""
     texts = {"text": line_text(line) if text is None else text, "found": _say(found)}
     cut = {
         key: one if len(one) <= LONGEST else one[: LONGEST - 1] + "…"
@@ -149,7 +149,7 @@ def _say(value: Any) -> str:
 
 
 def make_part(title: str, score: float, base: float, **more: Any) -> Gain:
-    """A part that gains what its score is above `base`."""
+    """Makes a part whose gain is its score minus `base`."""
     return Gain(title=title, score=score, gain=score - base, **more)
 
 
@@ -166,7 +166,7 @@ def sweep_parts(
 
 
 def allow_parts(decided: float, best: float, allowed: float) -> list[Gain]:
-    """Makes the part of a threshold for each label, and the better of that and the one number."""
+    """Makes the part of a threshold per label (`allowed`), and of the better of that and `best`."""
     better = "The better of the two: what the ranking allows"
     return [
         make_part("A threshold for each label, best in hindsight", allowed, decided),
@@ -175,14 +175,14 @@ def allow_parts(decided: float, best: float, allowed: float) -> list[Gain]:
 
 
 def rank_part(best: float) -> Gain:
-    """Makes the part of the ranking: what no decision can gain."""
+    """Makes the part of a perfect ranking: what even the best decision cannot gain."""
     return make_part("A perfect ranking, beyond the best decision", 1.0, best, wins=RANKING)
 
 
 def count_changes(
     gold: Sequence[Any], before: Sequence[Any], after: Sequence[Any]
 ) -> tuple[dict[str, float], list[int]]:
-    """How many items become right and wrong, and the places of those that become right."""
+    """Counts items that become right or wrong; also returns some indices of the right ones."""
     rows = list(zip(gold, before, after, strict=True))
     mended = [i for i, (g, b, a) in enumerate(rows) if g == a != b]
     broken = sum(g == b != a for g, b, a in rows)
@@ -190,7 +190,7 @@ def count_changes(
 
 
 def line_text(line: Mapping[str, Any]) -> str:
-    """The text of a line of any task."""
+    """The text of a prediction line of any task."""
     if "words" in line:
         return " ".join(line["words"])
     keys = ("question", "text", "first", "second")
@@ -198,10 +198,10 @@ def line_text(line: Mapping[str, Any]) -> str:
 
 
 def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
-    """Parts of labels of texts, from the probabilities of the lines."""
+    """Measures the headroom of text labels, from the probabilities in the prediction lines."""
     golds = [tuple(line["gold"]) for line in lines]
     given = [tuple(line["labels"]) if "labels" in line else (line["label"],) for line in lines]
-    given = [() if labels == (None,) else labels for labels in given]  # left out below its bar
+    given = [() if labels == (None,) else labels for labels in given]  # None: it was below its bar
     unseen = sorted({x for labels in golds for x in labels} - set(task.labels))
     place = {label: i for i, label in enumerate((*task.labels, *unseen))}
     scores = np.array(
@@ -212,7 +212,7 @@ def measure_labels(lines: Sequence[Mapping[str, Any]], task: Any) -> Headroom:
     metric, positive = task.primary_metric, task.positive_label
     if not task.multi_label and (positive is None or metric != "f1"):
         logits = np.log(np.maximum(scores, np.finfo(float).tiny))
-        # No label is no class at all, but a wrong one where right ones are counted of all items.
+        # No label is no class (−1) for F1, but for accuracy it must count as a wrong class.
         nothing = len(place) if metric == "accuracy" else -1
         ids = right.argmax(1), np.where(now.any(1), now.argmax(1), nothing)
         named = [*place, "–"]
@@ -248,7 +248,7 @@ def _up_to_ranking(
     scores: Floats,
     right: NDArray[np.bool_],
 ) -> Headroom:
-    """These parts and steps and then a perfect ranking, with the mean precision of the labels."""
+    """The headroom with a perfect ranking as last part and step, and macro average precision."""
     return make_headroom(
         metric,
         decided,
@@ -276,7 +276,11 @@ def _measure_classes(
     metric: str,
     lengths: Ints | None = None,
 ) -> Headroom:
-    """Parts of one class an item: a bias for the most frequent, and the two likeliest classes."""
+    """Measures items of one class each: a bias for the most frequent, the better of the best two.
+
+    `labels` are the class names, first those of the columns of `logits` (items, C), then those
+    that training never saw; `gold` and `now` are class ids.
+    """
     macro, classes = metric == "macro_f1", logits.shape[1]
     usual = int(np.bincount(gold[gold < classes], minlength=1).argmax())
     best = sweep_bias(logits, gold, now, index=usual, fold=fold, macro=macro)
@@ -322,7 +326,7 @@ def _score_classes(gold: Ints, given: Ints, classes: int, *, macro: bool) -> flo
 def _number_tags(
     lines: Sequence[Mapping[str, Any]], labels: Sequence[str]
 ) -> tuple[list[str], Ints, Ints, Ints]:
-    """All tags, those of gold alone last; the numbers of gold and given tags; words of lines."""
+    """Numbers the tags, those never seen in training last: names, gold, given, words per line."""
     golds, given = (
         list(chain.from_iterable(line[key] for line in lines)) for key in ("gold", "tags")
     )
@@ -335,7 +339,7 @@ def _number_tags(
 def measure_tags(
     lines: Sequence[Mapping[str, Any]], logits: Floats | None, *, labels: Sequence[str], metric: str
 ) -> Headroom:
-    """Parts of plain tags; `logits` (words, tags) have the biases of the task in them."""
+    """Measures the headroom of plain tags; `logits` (words, tags) include the task's biases."""
     every, gold, now, lengths = _number_tags(lines, labels)
     if logits is None:
         decided = _score_classes(gold, now, len(every), macro=metric == "macro_f1")
@@ -348,7 +352,7 @@ def measure_tags(
 
 
 class Sentence(NamedTuple):
-    """Spans of one sentence: gold, found, and how sure the model is of each found one."""
+    """The gold spans of one sentence, and the found ones with the confidence of each."""
 
     line: Mapping[str, Any]
     gold: set[LabelledSpan]
@@ -356,7 +360,7 @@ class Sentence(NamedTuple):
 
 
 def list_units(sentences: Iterable[Sentence]) -> Units:
-    """The spans that were given, each right or not, and the labels of those that should be."""
+    """Lists the found spans, each right or not, and the labels of the gold spans."""
     units = Units([], [], [], [], [])
     for item, one in enumerate(sentences):
         units.gold.append([label for _, _, label in one.gold])
@@ -373,7 +377,7 @@ PERFECT = {
 
 
 def perfect_spans(sentences: Sequence[Sentence]) -> tuple[dict[str, float], list[Gain]]:
-    """F1 as decided and with perfect labels, limits and both of the found spans, and the parts."""
+    """Returns F1 as decided and if found spans had right labels, boundaries, or both; and parts."""
     matches = [match_spans(one.gold, one.found) for one in sentences]
     found = sum(len(one.found) for one in sentences)
     gold = sum(len(one.gold) for one in sentences)
@@ -412,15 +416,15 @@ def measure_spans(
     missing: Sequence[str] = (),
     unknown: str = "",
 ) -> Headroom:
-    """Parts of spans: a bias or a threshold, labels, limits, and what is left.
+    """Measures the headroom of spans: a bias or a threshold, labels, boundaries, and the rest.
 
     Args:
-        sentences: As decided.
-        best: What moving one number gives; None where nothing can be moved.
-        what: The number.
-        then: The sentences with the best number; None are as decided.
+        sentences: The sentences as decided.
+        best: The result of moving one number; None if there is none to move.
+        what: The name of the number, such as "One bias".
+        then: The sentences with the best number; None if they are those as decided.
         missing: What could not be computed.
-        unknown: Why the number could not be moved to where it may be best.
+        unknown: Why some values of the number could not be tried; empty if all were.
     """
     if not any(one.gold for one in sentences):
         return find_nothing("f1")
@@ -471,16 +475,16 @@ def sweep_tags(
     scheme: str,
     decode: Callable[[Ints, Floats], tuple[Ints, Floats]] | None = None,
 ) -> tuple[Best, list[list[str]]]:
-    """One bias for O over all values, and the tags that the best one gives.
+    """Tries all biases of O; also returns the tags that the best one gives.
 
     Args:
-        lines: Of predictions.
+        lines: Lines of predictions.
         logits: (words, labels).
         labels: The tags of the model.
-        outside: The tag with the bias.
-        scheme: Of the tags.
-        decode: The best sequences of sentences with a bias each, and their scores without it; None
-            takes the best tag of each word.
+        outside: The tag that gets the bias, O.
+        scheme: The tag scheme.
+        decode: Takes sentences and a bias for each; returns their best sequences, and the scores of
+            these without the bias. None takes the best tag of each word.
     """
     every, gold, now, lengths = _number_tags(lines, labels)
     sweep = partial(sweep_outside, logits) if decode is None else partial(sweep_sequences, decode)
@@ -507,11 +511,11 @@ def sweep_tags(
 def sweep_confidence(
     sentences: Sequence[Sentence], tried: Sequence[Sentence] | None = None
 ) -> tuple[Best, list[Sentence]]:
-    """A threshold from which spans are given, over all values, and what the best one gives.
+    """Tries all confidence thresholds of spans; also returns what the best one keeps.
 
     Args:
-        sentences: As decided.
-        tried: With all spans that could be given; None are those as decided.
+        sentences: The sentences as decided.
+        tried: The sentences with all candidate spans; None if only the decided ones are known.
     """
     every = sentences if tried is None else tried
     rows = [

@@ -1,4 +1,4 @@
-"""Labels of texts: targets, probabilities, decisions, biases tuned on dev, and scores."""
+"""Labels of texts: targets, probabilities, thresholds and biases tuned on dev, and scores."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
 
 MOST_LABELS = 32
-"""Up to so many labels a bias for each is tried too; its time grows with their square."""
+"""Up to this many labels, one bias per label is tried too; its time grows with their square."""
 
 FARTHEST = 700.0
-"""A logit that no other outweighs, and that a bias in float32 can hold."""
+"""The logit of probability 1: no other logit outweighs it, and a float32 bias can hold it."""
 
 MARGIN = 1e-4
-"""How far below a score its threshold is, in logits: far more than float32 rounds."""
+"""How far a threshold is put below the score it was tuned to, in logits; far above rounding."""
 
 
 class LabelTask(TextTask):
@@ -66,25 +66,25 @@ class LabelTask(TextTask):
 
     @property
     def softmax(self) -> bool:
-        """Whether each text has one label."""
+        """Whether each text has exactly one label."""
         return not self.multi_label
 
     @property
     def primary_metric(self) -> str:
-        """The primary metric."""
+        """The option `metric`, or its default for these labels."""
         several = self.multi_label or len(self.labels) == 2
         return self.metric or ("f1" if several else "macro_f1")
 
     @property
     def positive_label(self) -> str | None:
-        """The label whose F1 counts, where there are two."""
+        """The label whose F1 is the metric if each text has one of two; otherwise None."""
         binary = len(self.labels) == 2 and not self.multi_label
         return (self.positive or self.labels[-1]) if binary else None
 
     def make_targets(self, features: Features, index: Ints | None = None) -> NDArray[Any]:
-        """Targets of all texts, or of some: (B,) label ids, or (B, C) of 0 and 1.
+        """Returns targets of all texts, or of some: (B,) label ids, or (B, C) of 0 and 1.
 
-        A label that training never saw is no target: −100 alone, nothing among several.
+        A label that training never saw is −100 in (B,), and left out of (B, C).
         """
         index = np.arange(len(features)) if index is None else index
         flat, count = take(features, "label", index)
@@ -98,7 +98,7 @@ class LabelTask(TextTask):
         return several
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
-        """How many texts have each label; (without, with) for every label of several."""
+        """Counts the texts of each label: (C,), or (C, 2) texts without and with it."""
         target = self.make_targets(features)
         if not self.multi_label:
             return {"labels": np.bincount(target[target >= 0], minlength=len(self.labels))}
@@ -106,9 +106,9 @@ class LabelTask(TextTask):
         return {"labels": np.stack([len(target) - positive, positive], axis=1)}
 
     def strata(self, features: Features) -> NDArray[np.int64]:
-        """The label of each text, −1 where training never saw it; of several the rarest one.
+        """Returns the label of each text, −1 if training never saw it; of several, the rarest.
 
-        Texts without any of several labels are one stratum more.
+        With `multi_label`, texts without any label form one more stratum.
         """
         target = self.make_targets(features)
         if not self.multi_label:
@@ -134,7 +134,7 @@ class LabelTask(TextTask):
         return shift
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """The biases, or the thresholds as biases: from t on is from 0 on after −logit(t)."""
+        """Returns the biases, or thresholds t as biases −logit(t): the shifted logit is ≥ 0."""
         shift = self.shift_logits()
         return {"labels": shift} if shift.any() else {}
 
@@ -144,15 +144,15 @@ class LabelTask(TextTask):
         features: Features,
         examples: Sequence[Any],  # noqa: ARG002 - protocol
     ) -> Self:
-        """Thresholds or biases, by cross-fitting on the dev set.
+        """Returns the task with thresholds or biases, tuned on dev by cross-fitting.
 
-        Several labels have thresholds, and so has the positive one of two; any other choice of one
-        label gets biases. A text without a label says nothing about where one label each is wanted.
+        Any number of labels per text is decided by thresholds, and so is the positive label of two;
+        otherwise labels get biases. If each text needs one label, texts without one are left out.
         """
         return self._tune(logits, features, F1)[0]
 
     def _tune(self, logits: Logits, features: Features, target: Target) -> tuple[Self, list[Point]]:
-        """The same for any F-beta, with the points of thresholds."""
+        """Tunes for any F-beta; also returns the operating points of thresholds."""
         index, rows, scores, gold = self._read_labelled(logits, features)
         labels, beta = self.labels, target.beta
         if self.multi_label:
@@ -172,7 +172,7 @@ class LabelTask(TextTask):
     def _read_labelled(
         self, logits: Logits, features: Features
     ) -> tuple[Ints, Floats, Floats, NDArray[np.bool_]]:
-        """Returns the texts that have labels, their logits, probabilities, and right labels."""
+        """Returns the indices of labelled texts, and (texts, C) logits, probabilities, gold."""
         index = np.arange(len(features))
         if not self.multi_label:
             index = np.flatnonzero(np.diff(features["label_at"]))
@@ -183,7 +183,7 @@ class LabelTask(TextTask):
         return index, rows, scores, right
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Refuses F-beta where accuracy decides, and labels that are not there."""
+        """Raises for F-beta if accuracy is the primary metric, and for unknown labels."""
         super().check_target(target)
         accuracy = self.primary_metric == "accuracy"
         if isinstance(target, Target) and target.kind == "f" and accuracy:
@@ -196,11 +196,11 @@ class LabelTask(TextTask):
         examples: Sequence[Any],  # noqa: ARG002 - protocol
         target: Target | Mapping[str, Target],
     ) -> tuple[Self, list[Point]]:
-        """Thresholds, biases or bars for a target, and the points they come from.
+        """Returns the task with thresholds, biases or bars for a target, and their points on dev.
 
-        Where labels are given or not, each by itself (several labels, the positive one of two), a
-        target is a threshold. Where one label of many is given, it is a bar: the label with the
-        largest logit stays the best one, and `--abstain` leaves it out below.
+        If each label is decided by itself (several labels, or the positive one of two), a target
+        sets thresholds. If one label of many is chosen, it sets bars: the label with the largest
+        logit is still predicted, and `--abstain` leaves it out below its bar.
         """
         if isinstance(target, Target) and target.kind == "f":
             return self._tune(logits, features, target)
@@ -237,7 +237,7 @@ class LabelTask(TextTask):
                 thresholds.append(0.5)
                 continue
             own, column = wanted[label], self.labels.index(label)
-            # What costs least where probabilities are what they say.
+            # The threshold that costs least if the probabilities are calibrated.
             usual = own.fp / (own.fp + own.fn) if own.kind == "cost" else 0.5
             pool = pool_labels(scores[:, [column]], gold[:, [column]])
             points.append(choose_point(pool, own, default=usual)._replace(label=label))
@@ -251,14 +251,14 @@ class LabelTask(TextTask):
         features: Features,
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
-        """The label or labels of every text."""
+        """Returns the label or labels of every text."""
         return self.decide(by_item(logits, "logits", len(features)))
 
     def decide(self, logits: Floats) -> list[Prediction]:
         """Returns the labels with their confidence, and the probabilities of all labels.
 
-        The decision is taken on shifted logits, as by whoever loads the model with the shift in it,
-        and the confidence is the probability there. What was tuned does not change `probabilities`.
+        Decision and confidence come from the shifted logits, as in a saved model, which has the
+        shift in its bias. `probabilities` come from the model's own logits, without the shift.
         """
         scores = to_probabilities(logits, multi_label=self.multi_label)
         given = [dict(zip(self.labels, row, strict=True)) for row in scores.tolist()]
@@ -278,9 +278,9 @@ class LabelTask(TextTask):
         ]
 
     def score(self, predictions: Sequence[Prediction], examples: Iterable[Any]) -> dict[str, Any]:
-        """Accuracy, F1 of each label, micro and macro, and average precision.
+        """Computes accuracy, F1 of each label, micro and macro, and average precision.
 
-        It is that of the positive label of two, else the mean over the labels of the gold.
+        Average precision is that of the positive label of two, else the mean over the gold labels.
         """
         asked = list(examples)
         gold = [example.labels for example in asked]
@@ -309,16 +309,16 @@ class LabelTask(TextTask):
         return scores
 
     def rank_lines(self, lines: Sequence[Mapping[str, Any]]) -> Ranked | None:
-        """Probabilities of the labels of each text, and which of them are right."""
+        """Returns probabilities (texts, labels), and which labels are right; None if not finite."""
         ranked = self._rank(lines, [line["gold"] for line in lines])
         return ranked if ranked is not None and np.isfinite(ranked[0]).all() else None
 
     def _rank(
         self, predictions: Sequence[Mapping[str, Any]], gold: Sequence[Sequence[str]]
     ) -> Ranked | None:
-        """Probabilities of the labels that are ranked, and which are right, (texts, labels).
+        """Returns the probabilities (texts, labels) to rank, and which labels are right.
 
-        None where predictions have no probabilities. A label that training never saw has 0.
+        None if predictions have no probabilities. A label that training never saw has 0.
         """
         given = [item.get("probabilities") for item in predictions]
         labels = [self.positive_label] if self.positive_label else sorted(set().union(*gold))
@@ -331,7 +331,7 @@ class LabelTask(TextTask):
 
 
 def pool_labels(scores: Floats, gold: NDArray[np.bool_]) -> Pool:
-    """The labels (texts, C) of texts as candidates."""
+    """Pools all labels of all texts as candidates; both arguments are (texts, C)."""
     item = np.repeat(np.arange(len(scores)), scores.shape[1])
     return Pool.of(scores.ravel(), gold.ravel(), item, gold.sum(1))
 
@@ -344,7 +344,7 @@ def list_points(
     labels: Sequence[str],
     target: Target,
 ) -> list[Point]:
-    """The point of the threshold that all labels share, or one for each label."""
+    """Returns the operating point of the threshold that all labels share, or one per label."""
     if len(labels) > 1 and tuned.rule != "per label":
         return [make_point(pool_labels(scores, gold), target, tuned.thresholds[0], tuned.counts)]
     points = []
@@ -364,14 +364,14 @@ def tune_classes(
     lengths: NDArray[Any] | None = None,
     beta: float = 1.0,
 ) -> tuple[float, ...]:
-    """A bias for the most frequent class, or for each, where it is clearly better than none.
+    """Tunes a bias for the most frequent class, or for each; no bias unless it is clearly better.
 
     Args:
         logits: (items, C).
         gold: (items,), −100 for a label that training never saw.
-        metric: "macro_f1" is tuned for; any other by the share of right items.
-        lengths: Items of each text, where they come in texts that stay whole.
-        beta: Of the F, above 1 for recall.
+        metric: What to tune for: "macro_f1"; anything else means accuracy.
+        lengths: Items per text, if the items of a text must stay in one fold.
+        beta: The beta of F-beta; above 1 favours recall.
 
     >>> logits = np.log([[0.5, 0.2, 0.3], [0.8, 0.1, 0.1], [0.4, 0.5, 0.1]] * 20)
     >>> biases = tune_classes(logits, np.array([2, 0, 1] * 20), metric="macro_f1")
@@ -381,7 +381,7 @@ def tune_classes(
     classes = logits.shape[1]
     if classes < 2 or not (gold >= 0).any():
         return ()
-    names = [str(number) for number in range(classes + 1)]  # the last is all that are unseen
+    names = [str(number) for number in range(classes + 1)]  # the last stands for unseen ones
     known = np.where(gold < 0, classes, gold)
     tuned = tune_biases(
         logits,
@@ -397,7 +397,7 @@ def tune_classes(
 
 
 def log_odds(share: Floats) -> Floats:
-    """The logit of a probability; of 0 and 1, which no model reaches or all do, a number too.
+    """The logit of a probability; that of 0 and 1 is finite too, ∓`FARTHEST`.
 
     >>> log_odds(np.array([0.5, 0.0, 1.0]))
     array([   0., -700.,  700.])
@@ -409,14 +409,14 @@ def log_odds(share: Floats) -> Floats:
 
 
 def _lower(thresholds: Sequence[float]) -> tuple[float, ...]:
-    """Thresholds a little below the score that each was tuned to, which rounding may not lose."""
+    """Lowers thresholds a little, so that rounding does not lose the score each was tuned to."""
     lower = log_odds(np.array(thresholds)) - MARGIN
     return tuple(to_probabilities(lower, multi_label=True).tolist())
 
 
 @lru_cache(maxsize=100_000)  # most predictions are the same from run to run
 def count_labels(gold: tuple[str, ...], given: tuple[str, ...], *, multi_label: bool) -> LineCounts:
-    """The counts behind the scores of one text."""
+    """Counts right, wrong and missed labels of one text."""
     if not multi_label:
         return {"counts": count_label_sets([gold[:1]], [given])}
     right = subset_accuracy([gold], [given])
@@ -424,7 +424,7 @@ def count_labels(gold: tuple[str, ...], given: tuple[str, ...], *, multi_label: 
 
 
 def to_logits(share: NDArray[Any], *, multi_label: bool) -> NDArray[np.float64]:
-    """Logits whose softmax, or sigmoid, are these probabilities.
+    """Returns logits whose softmax, or sigmoid, gives these probabilities.
 
     >>> to_logits(np.array([0.5, 0.5]), multi_label=True)
     array([0., 0.])

@@ -70,7 +70,7 @@ class MrcNer(SpanTask):
         seed: The seed of random candidates, which are drawn anew in every epoch.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: The maximum ids per row; None is the encoder's maximum.
+        max_length: The maximum ids per row; None is the encoder's default length.
         overlap: Pieces that two windows of a long context share; None is a quarter.
         labels: Labels of the training data.
         bars: The minimum confidence of the spans of each label, chosen on dev; `abstain` leaves out
@@ -110,16 +110,16 @@ class MrcNer(SpanTask):
 
     @property
     def file_kind(self) -> str:
-        """With queries it reads files of tags."""
+        """The kind of files to read: tagging files if the task has queries."""
         return Tagging.kind if isinstance(self.queries, dict) else self.kind
 
     @property
     def reads(self) -> type:
-        """With queries it reads tagged sentences."""
+        """The type of examples in the files: tagged sentences if the task has queries."""
         return TaggedSentence if isinstance(self.queries, dict) else MrcExample
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[MrcExample]:
-        """The items of a file, or one for each sentence and label of a tagging file."""
+        """Reads the items of a file; a tagging file has one for each sentence and label."""
         found = super().read(path, problems)
         if not isinstance(self.queries, dict):
             return found
@@ -128,12 +128,12 @@ class MrcNer(SpanTask):
     def read_input(
         self, path: Path | str, problems: Problems | None = None
     ) -> Iterator[MrcExample]:
-        """The same to predict on: sentences may have no tags, and every query is asked."""
+        """Reads a file to predict on: sentences need no tags, and every query is asked."""
         found = super().read(path, problems)
         return ask(found, self.queries) if isinstance(self.queries, dict) else found
 
     def encode(self, examples: Iterable[MrcExample], tokenizer: Tokenizer) -> Features:
-        """Contexts as arrays, one item per window, with each distinct query and the gold spans."""
+        """Encodes contexts, one item per window, with each distinct query and the gold spans."""
         asked = list(examples)
         number = Numbering()
         query_of = number.numbers([example.query for example in asked])
@@ -162,7 +162,7 @@ class MrcNer(SpanTask):
         return self.describe_nested(int(features["nested"].sum()))
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """The encoder with heads for starts, ends, pairs and answers."""
+        """Builds the encoder with heads for starts, ends, pairs, and whether there is a span."""
         from softf1.models.mrc import MrcNer as Model
 
         return Model.build(
@@ -177,12 +177,12 @@ class MrcNer(SpanTask):
         return {key: Head(layer, slice(None)) for key, layer in layers.items()}
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
-        """Queries, and windows of their contexts."""
+        """Returns the ids of queries, and of windows of their contexts."""
         query = features["query_of"][features["source"][index]]
         return take(features, "query", query), window_tokens(features, index)
 
     def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:
-        """A word's place is its first piece; all other pieces are in no loss."""
+        """Makes inputs and targets of windows; only the first piece of a word is in the loss."""
         _, row, column = word_places(features, index, laid.second, owned=False)
         words = features["end"][index] - features["first"][index]
         columns = np.split(column, np.cumsum(words)[:-1])
@@ -211,7 +211,7 @@ class MrcNer(SpanTask):
         ]
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
-        """The spans of every window: (item, start, end, score, confidence) by word."""
+        """Finds the spans of every window: item, first word, end, score and confidence."""
         flat = {key: x.detach().float().cpu().numpy()[..., 0] for key, x in logits.items()}
         if "proposed" in logits:
             flat["proposed"] = logits["proposed"].cpu().numpy()
@@ -229,15 +229,15 @@ class MrcNer(SpanTask):
         }
 
     def starts_group(self, example: MrcExample, group: Sequence[MrcExample]) -> bool:
-        """Whether a query is about another sentence: queries about one are decoded together."""
+        """Whether the query is about another sentence; those about one are decoded together."""
         return len(group_queries((one.words, one.label) for one in (*group, example))) > 1
 
     def list_spans(self, line: Line, key: str) -> list[LabelledSpan]:
-        """The spans of a query, whose label is that of the query."""
+        """The spans of a query, with the label of the query."""
         return [(start, end, line["label"]) for start, end in line[key]]
 
     def list_sentences(self, lines: Iterable[Line]) -> list[Sentence]:
-        """Queries about one sentence, as one sentence."""
+        """Merges the queries about one sentence into one sentence."""
         queries = super().list_sentences(lines)
         groups = group_queries((one.line["words"], one.line["label"]) for one in queries)
         for first, *others in groups:
@@ -253,7 +253,7 @@ class MrcNer(SpanTask):
     def decode(
         self, logits: Logits, features: Features, examples: Sequence[MrcExample]
     ) -> list[Prediction]:
-        """The spans of every item, those of its windows put together."""
+        """Returns the spans of every query, merged over the windows of its context."""
         check_items(logits["seen"], len(features))
         source = features["source"][logits["item"]]
         columns = (logits["score"], source, logits["start"], logits["end"], logits["confidence"])
@@ -265,12 +265,12 @@ class MrcNer(SpanTask):
         ]
 
     def show(self, example: MrcExample) -> dict[str, Any]:
-        """The words and the query with the spans."""
+        """Returns the words, the query and the gold spans."""
         asked = {"query": example.query, "label": example.label}
         return {"words": list(example.words), **asked, "gold": [list(s) for s in example.spans]}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
-        """(negative, positive) words, windows and candidates."""
+        """Counts (negative, positive) words, windows and candidate pairs."""
         windows = [window_golds(features, item) for item in range(len(features))]
         words = features["end"] - features["first"]
         inside = np.arange(words.max(initial=0)) < words[:, None]
@@ -285,28 +285,28 @@ class MrcNer(SpanTask):
         return counts
 
     def strata(self, features: Features) -> NDArray[np.int64]:
-        """1 where the window holds a span, else 0."""
+        """Returns 1 for windows with a span, 0 for others."""
         out = np.zeros(len(features), np.int64)
         out[golds_inside(features, np.arange(len(features)))[0]] = 1
         return out
 
     def line_group(self, line: Mapping[str, Any]) -> Any:
-        """Queries over one sentence are no independent examples."""
+        """Returns the sentence: queries about one sentence are not independent examples."""
         return tuple(line["words"])
 
     def fit_majority(self, train: Sequence[MrcExample]) -> Predict:  # noqa: ARG002 - protocol
-        """Nothing for any query: most of them find nothing in a sentence."""
+        """Returns a baseline that finds no span: most queries have none in a sentence."""
         nothing: Prediction = {"spans": [], "confidence": []}
         return lambda examples: [{"id": x.id, "label": x.label, **nothing} for x in examples]
 
 
 def _count(target: NDArray[Any]) -> NDArray[np.int64]:
-    """(negative, positive) entries."""
+    """Counts 0 and 1 in a target, (1, 2); −100 is ignored."""
     return np.array([[(target == 0).sum(), (target == 1).sum()]])
 
 
 def count_overlaps(asked: Sequence[MrcExample]) -> int:
-    """How many gold spans overlap another one of their sentence, of any label."""
+    """Counts gold spans that overlap another one of their sentence, of any label."""
     return sum(
         count_nested((*span, asked[one].label) for one in group for span in asked[one].spans)
         for group in group_queries((example.words, example.label) for example in asked)
@@ -314,7 +314,7 @@ def count_overlaps(asked: Sequence[MrcExample]) -> int:
 
 
 def mark_unsound(logits: Tensor, items: int) -> NDArray[Any]:
-    """0 for each item, NaN where a logit is not finite, which no span that is kept would show.
+    """Returns 0 for each item, NaN if one of its logits is not finite; no kept span shows that.
 
     >>> import torch
     >>> mark_unsound(torch.tensor([[1.0, -2.0], [float("nan"), 0.0]]), 2)

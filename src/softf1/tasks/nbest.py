@@ -1,8 +1,8 @@
 """Answers from start and end scores: the n best spans of every window, then of every question.
 
-The constraints are the official ones. Of the positions inside the context the `n_best` with the
-best start logits and the `n_best` with the best end logits are paired; a pair is an answer if it
-does not end before it starts and is not too long. Its score is the sum of its two scores. Equal
+The constraints are those of the official scripts. Inside the context, the `n_best` positions with
+the best start logits are paired with the `n_best` with the best end logits; a pair is an answer if
+it does not end before it starts and is not too long. Its score is the sum of its two scores. Equal
 scores go to the earlier window, then the earlier start, then the earlier end. Everything is done
 for all windows at once; `offsets` turn positions into characters, so that an answer is always an
 exact part of its context.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Positions = Literal["softmax", "sigmoid"]
 
-# Windows at a time, so that their scores stay in the cache.
+# Windows per pass: few enough that their scores stay in the CPU cache.
 _CHUNK = 256
 
 
@@ -69,14 +69,14 @@ def find_best_spans(
     max_length: int = 30,
     positions: Positions = "softmax",
 ) -> WindowSpans:
-    """The `n_best` best spans of each window.
+    """Finds the `n_best` best spans of each window.
 
     Args:
         start_logits: `(windows, length)`.
         end_logits: `(windows, length)`.
         inside: True where a position is a token of the context, `(windows, length)`.
         n_best: How many starts, ends and spans are kept.
-        max_length: The most tokens of an answer.
+        max_length: The maximum tokens of an answer.
         positions: What the logits are. `softmax` over positions: the score of a span is the sum of
             its logits. `sigmoid` per position: the sum of the logarithms of its probabilities.
     """
@@ -99,7 +99,7 @@ def list_answers(
     contexts: Sequence[str],
     n_best: int = 20,
 ) -> Iterator[list[Candidate]]:
-    """Yields the n-best list of each question, without the same span twice (windows overlap).
+    """Yields the n-best list of each question; a span of several windows is listed once.
 
     Args:
         spans: From `find_best_spans`.
@@ -107,7 +107,7 @@ def list_answers(
             `(windows, length, 2)`.
         question: The number of the question of each window, `(windows,)`.
         contexts: The context of each question.
-        n_best: The most answers of a question.
+        n_best: The maximum answers of a question.
     """
     owner = np.asarray(question, dtype=np.int64)
     window, rank = np.nonzero(np.isfinite(spans.score))
@@ -133,14 +133,14 @@ def null_scores(
     question: ArrayLike,
     positions: Positions = "softmax",
 ) -> Floats:
-    """The score of no answer for each question: the lowest over its windows, as officially.
+    """Returns the score of no answer for each question: as officially, the lowest of its windows.
 
     Subtract the score of the best answer and compare with a threshold tuned on dev.
 
     Args:
         start_logits: `(windows, length)`.
         end_logits: `(windows, length)`.
-        null_position: The position that means no answer (`[CLS]`), one for all or one a window.
+        null_position: The position that means no answer (`[CLS]`), one for all or one per window.
         question: The number of the question of each window, `(windows,)`.
         positions: As in `find_best_spans`.
     """
@@ -161,10 +161,10 @@ def _find_chunk(
     ends, end_score = _best_positions(end, inside, n, kind)
     beyond = (ends[:, None, :] - starts[:, :, None]).view(np.uint32)
     score = start_score[:, :, None] + end_score[:, None, :]
-    # Without a sign, an end before its start is far beyond as well.
+    # As unsigned integers, negative lengths are huge, so ends before starts are excluded too.
     np.copyto(score, -np.inf, where=beyond >= max_length)
     score = score.reshape(len(score), starts.shape[1] * ends.shape[1])
-    # Positions ascend, so that the earlier of two pairs here is the earlier start, then end.
+    # Positions ascend, so of equal pairs the one with the earlier start, then end, comes first.
     pair = _largest(score, n)
     rows = np.arange(len(score))[:, None]
     pair = pair[rows, np.argsort(-score[rows, pair], axis=1, kind="stable")]

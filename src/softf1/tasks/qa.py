@@ -1,4 +1,4 @@
-"""Question answering: the start and the end of an answer in a context longer than a window."""
+"""Question answering: the start and end of an answer, in contexts that may need several windows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")"""
 class QA(AnswerTask):
     """Question answering as in SQuAD 1.1 and 2.0, QuoRef and CMRC.
 
-    A window without the answer points at the classification token, in both modes.
+    In a window without the answer, the classification token is the target, in both modes.
 
     Attributes:
         positions: "softmax" chooses one start among all positions (logits (B, L), target (B,));
@@ -58,7 +58,7 @@ class QA(AnswerTask):
             squad otherwise.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: The maximum ids per row; None is the encoder's maximum.
+        max_length: The maximum ids per row; None is the encoder's default length.
         max_question: The maximum tokens of a question.
         overlap: Tokens that two windows share.
         n_best: The number of best starts, ends and spans of a window to consider.
@@ -66,7 +66,7 @@ class QA(AnswerTask):
             enough for 99% of the training answers if that is more (in Chinese a token is a
             character).
         listed: The number of candidates in a prediction.
-        longest: The maximum that `max_answer=None` led to.
+        longest: The maximum in use: `max_answer`, or what None led to.
         null_threshold: Predict no answer if its score is higher by more than this; tuned on dev.
         bars: The minimum confidence of an answer, chosen on dev; `abstain` leaves out answers
             below it.
@@ -97,28 +97,28 @@ class QA(AnswerTask):
     model_options = ("positions", "max_length", "max_question", "overlap", "n_best", "max_answer")
 
     def __post_init__(self) -> None:
-        """Checks that several spans come with sigmoids: a softmax has one answer."""
+        """Checks that several spans come with sigmoids: a softmax can choose only one."""
         if self.several and self.positions != "sigmoid":
             raise InputError('option several of task qa: wanted positions = "sigmoid" with it')
 
     @property
     def softmax(self) -> bool:
-        """Whether one position is chosen among all."""
+        """Whether a softmax over all positions chooses one."""
         return self.positions == "softmax"
 
     chooses_position = softmax
 
     @property
     def tunes(self) -> bool:
-        """Whether there is a threshold of "no answer" to tune."""
+        """Whether there is a no-answer threshold to tune."""
         return self.no_answer
 
     def texts(self, examples: Iterable[QAExample]) -> Iterator[Sequence[str]]:
-        """All questions and contexts."""
+        """Yields all questions and contexts."""
         return (text for example in examples for text in (example.question, example.context))
 
     def encode(self, examples: Iterable[QAExample], tokenizer: Tokenizer) -> Features:
-        """Questions as arrays, one item per window.
+        """Encodes questions and contexts as arrays, one item per window.
 
         `tokens` holds each distinct context once, with the characters (`char_start`, `char_end`)
         that each token stands for; `question` and `gold` (token spans, end exclusive) are flat with
@@ -144,7 +144,7 @@ class QA(AnswerTask):
             "question_at": offsets(count),
             "gold": np.array([span for spans in gold for span in spans], np.int64).reshape(-1, 2),
             "gold_at": offsets([len(spans) for spans in gold]),
-            # Answers whose place is not known can be scored, not learned.
+            # Answers that were not found in their context can be scored, not learned.
             "unknown": np.array(
                 [bool(e.answers) and not g for e, g in zip(asked, gold, strict=True)]
             ),
@@ -162,7 +162,7 @@ class QA(AnswerTask):
         return replace(self, longest=self.max_answer or max(30, usual))
 
     def notes(self, features: Features) -> list[str]:
-        """Answers that are too long to be found, or not where they should be."""
+        """Returns notes about answers that are too long to be found, or not in their context."""
         start, end = features["gold"].T
         long, unplaced = int((end - start > self.longest).sum()), int(features["unknown"].sum())
         limit, all_asked = f"more than max_answer = {self.longest} tokens", len(features["unknown"])
@@ -178,14 +178,14 @@ class QA(AnswerTask):
         return {key: Head(layer, slice(i, i + 1)) for i, key in enumerate(KEYS)}
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
-        """Questions, and windows of their contexts."""
+        """Returns the ids of questions, and of windows of their contexts."""
         first = features["first"][index]
         count = features["end"][index] - first
         window = features["tokens"][ranges(first, count)]
         return take(features, "question", features["source"][index]), (window, count)
 
     def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
-        """Starts and ends are positions in the context, or [CLS] where there is no answer."""
+        """Makes targets: start and end of the answer, or [CLS] for both if there is none."""
         source, first = features["source"][index], features["first"][index]
         count = features["end"][index] - first
         row, column = rows(count), ranges(laid.second, count)
@@ -205,7 +205,7 @@ class QA(AnswerTask):
         return {}, targets, places
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
-        """`start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""
+        """Returns `start` and `end`: (B, L) with −inf outside the context, or (B, L, 1)."""
         sides = {"start": output.start_logits, "end": output.end_logits}
         if self.positions == "sigmoid":
             return {key: logits[..., None] for key, logits in sides.items()}
@@ -213,7 +213,7 @@ class QA(AnswerTask):
         return {key: x.masked_fill(outside, float("-inf")) for key, x in sides.items()}
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
-        """The logits of context tokens, flat, and of [CLS], for each window."""
+        """Returns the logits of context tokens, flat, and of [CLS], for each window."""
         place = batch.places
         kept = {"item": batch.items, "count": place["count"].cpu().numpy()}
         line = torch.arange(len(batch.items), device=place["cls"].device)
@@ -224,7 +224,7 @@ class QA(AnswerTask):
         return kept
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[QAExample]) -> Self:
-        """The no-answer threshold with the best F1 on dev, if cross-fitting shows a gain."""
+        """Tunes the no-answer threshold for F1 on dev; kept only if cross-fitting shows a gain."""
         if not self.tunes:
             return self
         every = replace(self, null_threshold=math.inf).decode(logits, features, examples)
@@ -234,7 +234,7 @@ class QA(AnswerTask):
         return replace(self, null_threshold=best.at)
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Refuses labels, which answers have none of, and F-beta, which is not of counts here."""
+        """Raises for targets per label, as answers have no labels, and for F-beta."""
         if not isinstance(target, Target):
             raise InputError("wanted one target: answers have no labels")
         if target.kind == "f":
@@ -248,26 +248,26 @@ class QA(AnswerTask):
         examples: Sequence[QAExample],
         target: Target | Mapping[str, Target],
     ) -> tuple[Self, list[Point]]:
-        """The no-answer threshold for F1; else a bar for all answers."""
+        """Tunes the no-answer threshold for F1; for other targets, one bar for all answers."""
         if isinstance(target, Target) and target.kind == "f":
             return self.tune(logits, features, examples), []
         operated: tuple[Self, list[Point]] = super().operate(logits, features, examples, target)
         return operated
 
     def abstain(self, prediction: Prediction) -> Prediction:
-        """No answer where its confidence does not reach the bar."""
+        """Leaves out an answer whose confidence is below the bar."""
         if not prediction["answer"] or prediction["confidence"] >= self.bars.get(ANSWER, 0.0):
             return prediction
         several: dict[str, Any] = {"answers": []} if "answers" in prediction else {}
         return prediction | {"answer": "", "abstained": True} | several
 
     def show(self, example: QAExample) -> dict[str, Any]:
-        """Question and context with the answers, each of one span or several."""
+        """Returns question, context and gold answers, each of one span or several."""
         gold = [list(answer.texts) for answer in example.answers]
         return {"question": example.question, "context": example.context, "gold": gold}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
-        """(negative, positive) positions for sigmoid; softmax over positions has no classes."""
+        """Counts (negative, positive) positions; a softmax over positions has no classes."""
         if self.positions == "softmax":
             return {}
         known = np.flatnonzero(~features["unknown"][features["source"]])
@@ -281,14 +281,14 @@ class QA(AnswerTask):
         return counts
 
     def strata(self, features: Features) -> NDArray[np.int64]:
-        """1 where the window holds the answer, else 0."""
+        """Returns 1 for windows with the answer, 0 for others, −1 if the answer was not found."""
         row, _, _ = golds_inside(features, np.arange(len(features)))
         out = np.where(features["unknown"][features["source"]], -1, 0)
         out[row] = 1
         return out
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
-        """Whether no question has an answer."""
+        """Describes a collapse: no question gets an answer."""
         return describe_collapse({"answer" for one in predictions if one["answer"]}, compete=False)
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
@@ -308,9 +308,9 @@ class QA(AnswerTask):
         return CardText(decision, pipeline="question-answering", code=CODE)
 
     def line_group(self, line: Mapping[str, Any]) -> Any:
-        """Questions over one context are no independent examples."""
+        """Returns the context: questions about one context are not independent examples."""
         return line["context"]
 
     def fit_majority(self, train: Sequence[QAExample]) -> Predict:
-        """No answer where most questions have none; else the context's first words."""
+        """Returns a baseline: no answer if most questions have none, else the first words."""
         return answer_first_words(train, no_answer=self.no_answer)

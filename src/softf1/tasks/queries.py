@@ -1,4 +1,4 @@
-"""Items of BERT-MRC: gold spans of a window, candidate pairs, and the spans of a row."""
+"""Windows of BERT-MRC: gold spans, targets, candidate pairs, and decoding to spans."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SIDES = ("start", "end")
 
 
 def window_golds(features: Features, item: int) -> Golds:
-    """Gold (first word, last word) of a window, and the starts and ends of spans that it cuts.
+    """Returns the gold (first word, last word) of a window, and starts and ends of cut spans.
 
-    Both count words from the first of the window. A span that is only partly in the window is
-    no negative there: its start or end is left out of the loss.
+    Words are counted from the start of the window. A span that is only partly in the window is not
+    a negative there: the start or end that is inside is left out of the loss.
     """
     gold, _ = take(features, "gold", features["source"][[item]])
     spans = (gold - features["first"][item]).tolist()
@@ -45,7 +45,7 @@ def window_golds(features: Features, item: int) -> Golds:
 def side_targets(
     windows: Sequence[Golds], columns: Sequence[NDArray[Any]], context: NDArray[Any]
 ) -> dict[str, NDArray[Any]]:
-    """Start and end targets (B, L, 1): −100 wherever no word of the context begins."""
+    """Makes start and end targets (B, L, 1): −100 wherever no word of the context begins."""
     targets = {}
     for side, key in enumerate(SIDES):
         target = np.where(context == 1, 0, IGNORE).astype(np.float32)
@@ -57,7 +57,7 @@ def side_targets(
 
 
 def answer_targets(windows: Sequence[Golds]) -> NDArray[np.float32]:
-    """Whether each window has a span (B, 1); −100 where there is only a part of one.
+    """Returns whether each window has a span (B, 1); −100 if it has only a part of one.
 
     >>> answer_targets([([(0, 1)], ([], [])), ([], ([], [])), ([], ([3], []))]).tolist()
     [[1.0], [0.0], [-100.0]]
@@ -77,7 +77,7 @@ def choose_pairs(
     max_span: int,
     seed: Sequence[int],
 ) -> list[Pair]:
-    """Pairs (first word, last word) for one window: gold ones first.
+    """Chooses candidate pairs (first word, last word) for one window, gold ones first.
 
     "gold" has no negatives. "gold_random" adds the wrong pairings of gold starts and ends, and as
     many random pairs as there are gold ones (at least one). "all" adds every pair of at most
@@ -107,9 +107,9 @@ def pair_tensors(
     golds: Sequence[Sequence[Pair]],
     columns: Sequence[NDArray[Any]],
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Pairs as columns (B, K, 2) and their targets (B, K, 1); missing ones are ignored.
+    """Returns pairs as columns (B, K, 2) and their targets (B, K, 1), −100 for padding.
 
-    K is a power of 2: training compiles for few shapes.
+    K is a power of 2, so that training compiles for few shapes.
     """
     most = 1 << (max(1, *map(len, chosen)) - 1).bit_length()
     pairs = np.zeros((len(chosen), most, 2), np.int64)
@@ -123,9 +123,9 @@ def pair_tensors(
 
 
 def pair_nearest(start: Floats, end: Floats, *, nested: bool) -> Iterator[ScoredSpan]:
-    """Spans of likely starts and ends alone: each start goes to the nearest end.
+    """Pairs each likely start with the nearest likely end, without a head for pairs.
 
-    Nothing is made of a start without an end. Flat spans end before the next start.
+    A start without an end gives no span. Unless `nested`, spans end before the next start.
 
     >>> list(pair_nearest(np.array([2., 1., -1.]), np.array([-1., -1., 3.]), nested=False))
     [(1, 2, 4.0)]
@@ -141,7 +141,7 @@ def pair_nearest(start: Floats, end: Floats, *, nested: bool) -> Iterator[Scored
 
 
 def judge_pairs(start: Floats, end: Floats, match: Floats, pairs: Ints) -> Iterator[ScoredSpan]:
-    """The proposed pairs whose start, end and match are all likely.
+    """Yields the proposed pairs whose start, end and match are all likely (logits above 0).
 
     >>> likely = np.array([1., -1., 2.])
     >>> list(judge_pairs(likely, likely, np.array([3., 3.]), np.array([[0, 2], [2, 0]])))
@@ -157,15 +157,15 @@ def judge_pairs(start: Floats, end: Floats, match: Floats, pairs: Ints) -> Itera
 def find_spans_of_rows(
     logits: Mapping[str, NDArray[Any]], word: Ints, *, nested: bool
 ) -> Iterator[tuple[int, int, int, float, float]]:
-    """The spans of each row: (row, start, end, score, confidence) by word, end exclusive.
+    """Yields the spans of all rows: (row, first word, end, score, confidence), end exclusive.
 
     The confidence is the product of the probabilities that the heads give.
 
     Args:
-        logits: `start`, `end` (B, L), and where they are there, `answerable` (B,), `match` (B, K)
-            of `proposed` (B, K, 2).
-        word: (B, L), the word that begins at each column, −1 for none.
-        nested: Flat spans of starts and ends alone end before the next start.
+        logits: `start` and `end` (B, L); if the model has such heads, `answerable` (B,), and
+            `match` (B, K) for the pairs `proposed` (B, K, 2).
+        word: (B, L), the number of the word that begins at each column, −1 for none.
+        nested: Whether spans may overlap; matters only without `match`, see `pair_nearest`.
     """
     for row, places in enumerate(word):
         if "answerable" in logits and logits["answerable"][row] <= 0:
@@ -190,9 +190,9 @@ def find_spans_of_rows(
 def merge_windows(
     spans: Iterable[Scored], examples: Sequence[MrcExample], *, nested: bool
 ) -> list[list[tuple[list[int], float]]]:
-    """The spans of each example over its windows, each with its confidence.
+    """Merges the spans of windows to those of each example, each with its confidence.
 
-    Flat ones do not overlap in their sentence.
+    Unless `nested`, the spans of all queries about a sentence do not overlap.
     """
     best: list[dict[tuple[int, int], Scored]] = [{} for _ in examples]
     for span in spans:
@@ -208,10 +208,13 @@ def merge_windows(
 
 
 def group_queries(asked: Iterable[tuple[Sequence[str], str]]) -> list[list[int]]:
-    """Queries about one sentence, which stand one after another and ask different labels.
+    """Groups queries about one sentence: they follow each other and ask for different labels.
 
     Args:
         asked: The words of the sentence and the label, for each query.
+
+    Returns:
+        The indices of the queries of each group.
 
     >>> ann, bob = ["Ann"], ["Bob"]
     >>> group_queries([(ann, "PER"), (ann, "LOC"), (bob, "PER"), (bob, "PER")])

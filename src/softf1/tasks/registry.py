@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from softf1.tasks.base import Task
 
 FILE = "softf1.json"
-"""Holds the task, with its labels and thresholds, in a model folder."""
+"""The file of a model folder that holds the task, with its labels and thresholds."""
 
 TASKS = {
     "tagging": "softf1.tasks.tagging:Tagging",
@@ -35,7 +35,7 @@ TASKS = {
 
 
 def list_tasks() -> dict[str, str]:
-    """Where each kind of task is, installed packages included.
+    """Returns the module and class of each kind of task, plugins included.
 
     >>> list_tasks()["tagging"]
     'softf1.tasks.tagging:Tagging'
@@ -44,12 +44,12 @@ def list_tasks() -> dict[str, str]:
 
 
 def make_task(kind: str, **options: Any) -> Task:
-    """The task of that kind.
+    """Makes a task of that kind.
 
     >>> make_task("tagging", unit="joint").unit
     'joint'
     """
-    if "encoding" in options:  # of the files, for all readers
+    if "encoding" in options:  # the text encoding of files: an option of every reader
         options["reader"] = {**options.get("reader", {}), "encoding": options.pop("encoding")}
     cls = find_task(kind)
     types = option_types(cls)
@@ -65,7 +65,7 @@ def make_task(kind: str, **options: Any) -> Task:
 
 
 def find_task(kind: str) -> Any:
-    """The class of a kind of task.
+    """Returns the class of a kind of task.
 
     >>> find_task("qa").head
     'span'
@@ -79,8 +79,8 @@ def choose_file_kind(
 ) -> str:
     """Chooses the kind of task whose readers read a file for this kind of task.
 
-    Where a task reads files of several kinds, the format decides, or else the lines of the file:
-    BERT-MRC reads its own files, and those of tags with a query for each label.
+    If a task reads files of several kinds, the format decides, or else the content of the file:
+    BERT-MRC reads its own files, and tagging files with a query for each label.
 
     Args:
         kind: The task.
@@ -111,12 +111,12 @@ def save_task(
     plain_bias: Mapping[str, list[float]] | None = None,
     files: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the task beside its model.
+    """Writes the task beside its model.
 
     Args:
-        task: With its labels and thresholds.
-        folder: Of the model.
-        plain_bias: The bias of each head as it was trained, where the saved one has more in it.
+        task: The task, with its labels and thresholds.
+        folder: The model folder.
+        plain_bias: The trained bias of each head whose saved bias includes tuned shifts, by key.
         files: Size and checksum of the model's files.
     """
     fields = dataclasses.fields(task)  # type: ignore[arg-type]  # every task is a dataclass
@@ -128,12 +128,12 @@ def save_task(
 
 
 def load_plain_bias(folder: Path | str) -> dict[str, list[float]]:
-    """The bias of each head as it was trained, by key; only of those that were saved with more."""
+    """Reads the trained bias of each head whose saved bias includes tuned shifts, by key."""
     return dict(_read_file(folder).get("plain_bias", {}))
 
 
 def load_task(folder: Path | str) -> Task:
-    """The task of a model folder, with its labels and thresholds."""
+    """Loads the task of a model folder, with its labels and thresholds."""
     options = _read_file(folder)
     for name in ("files", "plain_bias"):
         options.pop(name, None)
@@ -142,7 +142,7 @@ def load_task(folder: Path | str) -> Task:
 
 
 def read_files(folder: Path | str) -> dict[str, dict[str, Any]]:
-    """Size and checksum by name of the model's files; none in a folder of an older version."""
+    """Reads size and checksum of the model's files; empty if an older version wrote the folder."""
     files = _read_file(folder).get("files", {})
     entries = files.items() if isinstance(files, dict) else [("files", files)]
     for name, known in entries:

@@ -1,6 +1,6 @@
-"""Rows of ids: ragged arrays, texts cut to length, special tokens, padding, model inputs.
+"""Rows of ids: ragged arrays, truncation, special tokens, padding, model inputs.
 
-And the base class of our tasks, which lays out rows of one or two texts.
+Also `TextTask`, the base class of our tasks, which lays out rows of one or two texts.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Flat = tuple[NDArray[Any], Ints]
-"""Entries of all rows, and how many each row has."""
+"""A ragged array: the entries of all rows one after another, and the length of each row."""
 Parts = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
 """Inputs, targets and places of a batch."""
 
 Size = Annotated[int, Range(least=1)]
 Amount = Annotated[int, Range(least=0)]
-"""The types of options of tasks."""
+"""Types of task options: whole numbers from 1, and from 0."""
 
 
 def offsets(lengths: ArrayLike) -> Ints:
-    """Where each row starts, and last where all end.
+    """Where each row starts in the flat array, and where the last one ends.
 
     >>> offsets([2, 0, 3])
     array([0, 2, 2, 5])
@@ -67,7 +67,7 @@ def ranges(starts: ArrayLike, lengths: ArrayLike) -> Ints:
 
 
 def rows(lengths: ArrayLike) -> Ints:
-    """The row of every entry.
+    """The row number of every entry.
 
     >>> rows([2, 0, 3])
     array([0, 0, 2, 2, 2])
@@ -84,7 +84,7 @@ def pad(
     width: int | None = None,
     shift: ArrayLike = 0,
 ) -> NDArray[Any]:
-    """The rows as a matrix, `shift` columns from the left, the rest filled.
+    """The rows as a matrix; each row starts at column `shift`, and the rest is `fill`.
 
     >>> pad(np.array([1, 2, 3]), [1, 2], fill=0, shift=[1, 0])
     array([[0, 1],
@@ -108,13 +108,13 @@ def encode_texts(texts: Sequence[str], tokenizer: Tokenizer) -> Flat:
 
 
 def keep(text: Flat, kept: Ints) -> Flat:
-    """The first ids of every text."""
+    """The first `kept` ids of every text."""
     flat, lengths = text
     return flat[ranges(np.cumsum(lengths) - lengths, kept)], kept
 
 
 def share_room(first: Ints, second: Ints, *, capacity: int) -> tuple[Ints, Ints]:
-    """How many ids of each of two texts a row keeps: the longer one is cut first.
+    """How many ids of each of two texts a row keeps; the longer text is truncated first.
 
     >>> share_room(np.array([2, 9, 9]), np.array([9, 2, 9]), capacity=8)
     (array([2, 6, 4]), array([6, 2, 4]))
@@ -124,7 +124,7 @@ def share_room(first: Ints, second: Ints, *, capacity: int) -> tuple[Ints, Ints]
 
 
 def take(features: Features, name: str, index: Ints) -> Flat:
-    """Some rows of an array that has its offsets in `…_at`: flat, and how many entries each has."""
+    """Some rows of a ragged array whose offsets are in `…_at`: flat entries, and lengths."""
     at = features[f"{name}_at"]
     length = at[index + 1] - at[index]
     return features[name][ranges(at[index], length)], length
@@ -132,7 +132,7 @@ def take(features: Features, name: str, index: Ints) -> Flat:
 
 @dataclass(frozen=True, slots=True)
 class PaddedRows:
-    """Padded rows, and where their texts stand.
+    """Padded rows, and the columns where their texts start.
 
     Attributes:
         ids: (B, L) token ids.
@@ -152,7 +152,7 @@ class PaddedRows:
 
 
 def room(tokenizer: Tokenizer, layout: Layout, max_length: int | None) -> int:
-    """Ids of text in a row: as asked for where the encoder can, else what its window leaves."""
+    """How many ids of text fit into a row beside the special tokens; None is the default length."""
     length = tokenizer.window if max_length is None else min(max_length, tokenizer.limit)
     if length < layout.specials + 2:
         what = "rows" if max_length is None else "task.max_length"
@@ -161,7 +161,7 @@ def room(tokenizer: Tokenizer, layout: Layout, max_length: int | None) -> int:
 
 
 def text_lengths(first: Ints, second: Ints | None, layout: Layout) -> Ints:
-    """The ids in each row, special tokens included."""
+    """The number of ids in each row, special tokens included."""
     return first + (0 if second is None else second) + layout.specials
 
 
@@ -173,11 +173,11 @@ def assemble(
     *,
     width: int | None = None,
 ) -> PaddedRows:
-    """Lay out rows of one or two texts, each given as flat ids and lengths."""
+    """Lays out rows of one or two texts, each given as flat ids and lengths."""
     ids, a = first
     other, b = second if second is not None else (np.zeros(0, np.int64), np.zeros_like(a))
     lengths = text_lengths(a, b, layout)
-    # No model takes rows without a column, which a batch of empty texts would be.
+    # At least one column, even for empty texts: no model takes rows without any.
     width = max(int(lengths.max(initial=1)), width or 1)
     shift = width - lengths if layout.pad_left else np.zeros_like(lengths)
     at_first = shift + len(layout.before)
@@ -202,7 +202,7 @@ def assemble(
 def model_inputs(
     tokenizer: Tokenizer, laid: PaddedRows, features: Features
 ) -> dict[str, NDArray[Any]]:
-    """What the model's forward takes of any task."""
+    """The inputs that the model's forward takes for any task."""
     arrays = {"input_ids": laid.ids, "attention_mask": laid.mask, "token_type_ids": laid.types}
     arrays = {name: array for name, array in arrays.items() if name in tokenizer.names}
     if "char_ids" in tokenizer.names:  # ids are rows of the file's own word list
@@ -247,25 +247,25 @@ class TextTask:
             yield example
 
     def fit(self, features: Features) -> Self:
-        """The labels of the training data, in order."""
+        """Returns the task with the labels of the training data, sorted."""
         return self.changed(labels=tuple(sorted(features.names["labels"])))
 
     def changed(self, **values: Any) -> Self:
-        """The task with other values of some fields."""
+        """Returns the task with new values for some fields."""
         return replace(self, **values)  # type: ignore[type-var]  # every task is a dataclass
 
     def label_ids(self, features: Features) -> NDArray[np.int64]:
-        """The label of each name of a file; −100 for a name that training never saw."""
+        """The label id of each name of a file; −100 for a name that training never saw."""
         (names,) = features.names.values()
         ids = {label: i for i, label in enumerate(self.labels)}
         return np.array([ids.get(name, IGNORE) for name in names], np.int64)
 
     def notes(self, features: Features) -> list[str]:
-        """Labels that training never saw."""
+        """Returns a note about labels that training never saw."""
         return describe_unseen(features.names["labels"], self.labels)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """The encoder with a head of transformers, for the labels if there are any."""
+        """Builds the encoder with a head of transformers, for the labels if there are any."""
         labels = getattr(self, "labels", ())
         model: nn.Module = encoders.build_model(
             encoder, head=self.head, labels=labels, tokenizer=tokenizer, **options
@@ -281,7 +281,7 @@ class TextTask:
         width: int | None = None,
         epoch: int = 0,
     ) -> Batch:
-        """Items as tensors, with rows padded to `width` (default: the longest row)."""
+        """Collates items to tensors, with rows padded to `width` (default: the longest row)."""
         index = np.asarray(items, np.int64)
         texts = self.take_texts(features, index)
         layout = tokenizer.layout(pair=len(texts) == 2)
@@ -291,15 +291,15 @@ class TextTask:
         return Batch(index, *({k: torch.from_numpy(v) for k, v in own.items()} for own in parts))
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
-        """The one or two texts of some rows, each as flat ids and lengths."""
+        """Returns the one or two texts of some items, each as flat ids and lengths."""
         raise NotImplementedError
 
     def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:
-        """The inputs that only this task has, the targets, and the places, of some rows."""
+        """Returns the inputs that only this task has, the targets and the places of some items."""
         raise NotImplementedError
 
     def tune(self, logits: Logits, features: Features, examples: Sequence[Any]) -> Self:  # noqa: ARG002
-        """Itself: nothing is tuned."""
+        """Returns the task itself: nothing is tuned."""
         return self
 
     @property
@@ -322,14 +322,14 @@ class TextTask:
         examples: Sequence[Any],
         target: Target | Mapping[str, Target],
     ) -> tuple[Any, list[Point]]:
-        """Bars for what is given with each label."""
+        """Chooses bars for the predictions of each label."""
         given = zip(examples, self.decode(logits, features, examples), strict=True)
         units = self.list_units([self.show(example) | found for example, found in given])
         bars, points = choose_bars(units, target, self.bar_labels)
         return self.changed(bars=bars), points
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """Nothing is added to the logits."""
+        """Returns no shifts: nothing is added to the logits."""
         return {}
 
     def headroom(
@@ -344,7 +344,7 @@ class TextTask:
         return self.measure(lines, (logits, features, examples) if known else None)
 
     def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:
-        """The headroom of predictions; `given` are logits, features and examples, if known."""
+        """Measures the headroom; `given` is (logits, features, examples), or None if not known."""
         raise NotImplementedError
 
     @property

@@ -1,4 +1,4 @@
-"""Words as ids, and long sentences as windows."""
+"""Words as ids, and long sentences cut into windows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 MOST_WORDS = 2**20
-"""Distinct words that a table keeps; past that it starts anew, so that memory has a bound."""
+"""Distinct words that a table keeps at most; then it starts anew, so that memory is bounded."""
 
 
 class Numbering(dict[str, int]):
@@ -37,7 +37,7 @@ class Numbering(dict[str, int]):
         self.new: list[str] = []
 
     def __missing__(self, key: str) -> int:
-        """The next number for a new string, which is also put on the list of new ones."""
+        """Gives a new string the next number, and appends it to `new`."""
         self[key] = number = len(self)
         self.new.append(key)
         return number
@@ -59,7 +59,7 @@ class WordTable:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all words."""
+        """Forgets all words."""
         self.number = Numbering()
         self.pieces = np.zeros(0, np.int32)
         self.counts = np.zeros(0, np.int64)
@@ -75,7 +75,7 @@ class WordTable:
         return self.pieces[ranges(self.starts[index], counts)], counts
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What collating needs beside the pieces: nothing."""
+        """Returns no arrays: collating needs nothing beside the pieces."""
         return {}
 
     def _learn(self) -> None:
@@ -93,8 +93,8 @@ class WordTable:
 class SpellingTable:
     """The words of a file, for an encoder that reads words by their characters.
 
-    A word's only piece is its row in the file's own list of words (0 is padding), which says how
-    the word is spelt even where the vocabulary does not have it.
+    A word's only piece is its row in the file's own list of words (0 is padding). That list has the
+    characters of every word, also of words that the vocabulary does not have.
     """
 
     def __init__(self, tokenizer: WordTokenizer):
@@ -102,25 +102,25 @@ class SpellingTable:
         self.number = Numbering()
 
     def encode(self, words: Sequence[str]) -> Flat:
-        """The row of every word, and 1 for each."""
+        """Returns the row number of every word, and one piece for each."""
         index = self.number.numbers(words) + 1
         return index.astype(np.int32), np.ones(len(words), np.int64)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The rows: id and characters of each distinct word."""
+        """Returns the list of words: id and characters of each distinct word."""
         ids, _ = self.tokenizer.pieces(self.number.new)
         spelt = self.tokenizer.spell(["", *self.number.new])
         return {"word_ids": np.insert(ids, 0, self.tokenizer.pad_id), "char_ids": spelt}
 
 
 def cut_windows(counts: Ints, *, capacity: int, overlap: int) -> Ints:
-    """Cut a sentence into windows of whole words that hold at most `capacity` pieces.
+    """Cuts a sentence into windows of whole words that hold at most `capacity` pieces.
 
-    Neighbours share about `overlap` pieces. Every word is owned by exactly one window: the shared
-    words are divided in the middle, so that each keeps the most context on its nearer side.
+    Neighbours share about `overlap` pieces. Every word is owned by exactly one window, which
+    predicts it: shared words are divided in the middle, so that each has context on both sides.
 
     Returns:
-        (windows, 4): first word, end, first owned word, end of the owned ones.
+        (windows, 4): first word, end, first owned word, end of the owned words.
 
     >>> cut_windows(np.ones(10, int), capacity=6, overlap=2)
     array([[ 0,  6,  0,  5],
@@ -141,12 +141,12 @@ def cut_windows(counts: Ints, *, capacity: int, overlap: int) -> Ints:
 
 
 def _fit(at: Ints, first: int, capacity: int) -> int:
-    """The end of the longest run of words from `first` that fits."""
+    """The end of the longest run of words from `first` that fits into `capacity` pieces."""
     return int(np.searchsorted(at, at[first] + capacity, side="right")) - 1
 
 
 def windows(counts: Ints, lengths: Ints, *, capacity: int, overlap: int) -> tuple[Ints, Ints]:
-    """The windows of many sentences, as positions in all their words, and each one's sentence.
+    """Cuts many sentences into windows; returns them over all words, and each one's sentence.
 
     Args:
         counts: Pieces of every word, at most `capacity` each.
@@ -177,7 +177,7 @@ CHUNK = 8192
 
 
 def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
-    """Lists of up to `size` items, so that a stream is never held as a whole.
+    """Yields lists of up to `size` items, so that a stream is never in memory as a whole.
 
     >>> list(chunks("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
@@ -188,7 +188,7 @@ def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
 
 
 class SentenceEncoder:
-    """Grows the arrays of sentences chunk by chunk.
+    """Encodes sentences as arrays, chunk by chunk.
 
     The arrays: `tokens` holds the pieces of all words, `word` where each word's pieces start,
     `sentence` where each sentence's words start; for every window (item) `first`, `end`,
@@ -197,9 +197,9 @@ class SentenceEncoder:
 
     Args:
         tokenizer: Cuts words into pieces.
-        max_length: The maximum ids per row, with special tokens; None is the encoder's maximum.
+        max_length: The maximum ids per row, with special tokens; None is the encoder's default.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
-        query: Ids of another text in each row at most; None if there is no other text.
+        query: The maximum ids of a query in each row; None if rows have no query.
     """
 
     def __init__(
@@ -224,14 +224,14 @@ class SentenceEncoder:
         self.lengths = [np.zeros(0, np.int32)]
 
     def add(self, sentences: Sequence[Sequence[str]]) -> None:
-        """Encode some more sentences."""
+        """Encodes some more sentences."""
         tokens, counts = self.table.encode(list(chain.from_iterable(sentences)))
         self.tokens.append(tokens)
         self.counts.append(counts.astype(np.int16))
         self.lengths.append(np.fromiter(map(len, sentences), np.int32, len(sentences)))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays of all sentences."""
+        """Returns the arrays of all sentences."""
         counts = np.concatenate(self.counts).astype(np.int64)
         lengths = np.concatenate(self.lengths).astype(np.int64)
         spans, source = windows(counts, lengths, capacity=self.capacity, overlap=self.overlap)
@@ -259,7 +259,7 @@ def window_tokens(features: Features, items: Ints) -> Flat:
 
 
 def golds_inside(features: Features, items: Ints) -> tuple[Ints, ...]:
-    """The gold spans that lie wholly in their window: row, start, end, and the label if it has one.
+    """The gold spans that lie wholly in a window: row, start, end, and the label if they have one.
 
     Starts and ends count from the first word (or token) of the file, as those of windows do.
     """
@@ -273,7 +273,7 @@ def golds_inside(features: Features, items: Ints) -> tuple[Ints, ...]:
 def word_places(
     features: Features, items: Ints, column: Ints, *, owned: bool
 ) -> tuple[Ints, Ints, Ints]:
-    """Where the words of some windows stand: (word, row, column of its first piece).
+    """Where the words of some windows are: (word, row, column of its first piece).
 
     Args:
         features: Features with the arrays of `SentenceEncoder`.

@@ -1,4 +1,4 @@
-"""Names as spans: every span of up to so many words is judged, for every label."""
+"""Named entities as spans: every span of up to `max_span` words is judged, for every label."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ if TYPE_CHECKING:
 
 
 WINDOW = ("first", "end", "before")
-"""The words of a window, and where the window before it ends."""
+"""The arrays of a window: its first word, its end, and the end of the window before it."""
 
 
 @dataclass(frozen=True)
 class SpanNer(SpanTask):
-    """Nested or flat names, all labels in one pass.
+    """Named entities, flat or nested, all labels in one pass.
 
     Attributes:
-        nested: Spans may overlap; otherwise the best ones of a sentence are kept.
-        max_span: Words of a span at most; longer ones are scored, never predicted.
-        repair: Tags of a tagging file that their scheme does not allow become the spans that
-            conlleval sees in them; otherwise they are an error.
+        nested: Spans may overlap; otherwise the best non-overlapping spans of a sentence are kept.
+        max_span: The maximum words of a span; longer ones are scored, never predicted.
+        repair: Repair tags of a tagging file that their scheme does not allow, by conlleval's
+            rules; otherwise they are an error.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: Ids in a row at most; None is the encoder's window.
+        max_length: The maximum ids per row; None is the encoder's default length.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
         labels: Labels of the training data.
         bars: The minimum confidence of the spans of each label, chosen on dev; `abstain` leaves out
-            what is below.
+            predictions below it.
     """
 
     nested: bool = False
@@ -90,7 +90,7 @@ class SpanNer(SpanTask):
     no_onnx = "its model needs to know where words begin, which an ONNX input does not say"
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[SpanSentence]:
-        """The sentences of a file of spans or of tags that make up spans."""
+        """Reads the sentences of a file with spans, or with tags that mark spans."""
         sentences = super().read(path, problems)
         found = find_spans(sentences, None, repair=self.repair, path=path, problems=problems)
         for one, spans in found:
@@ -102,12 +102,12 @@ class SpanNer(SpanTask):
     def read_input(
         self, path: Path | str, problems: Problems | None = None
     ) -> Iterator[SpanSentence]:
-        """The same to predict on: sentences may have no labels, and none are used."""
+        """Reads sentences to predict on; they need no labels, and none are used."""
         for one in super().read(path, problems):
             yield SpanSentence(one.words, (), one.line, one.id)
 
     def encode(self, examples: Iterable[SpanSentence], tokenizer: Tokenizer) -> Features:
-        """Sentences as arrays, cut into windows where they are too long, and their spans."""
+        """Encodes sentences, cut into windows if they are too long, and their gold spans."""
         encoder = SentenceEncoder(tokenizer, max_length=self.max_length, overlap=self.overlap)
         number = Numbering()
         gold: list[tuple[int, int, int]] = []
@@ -124,7 +124,7 @@ class SpanNer(SpanTask):
         return Features(arrays, {"labels": tuple(number)})
 
     def notes(self, features: Features) -> list[str]:
-        """Labels that training never saw, spans that are too long, and spans in no window."""
+        """Returns notes about labels that training never saw, and spans that cannot be found."""
         start, end, label = features["gold"].T
         short = end - start <= self.max_span
         long = int((~short).sum())
@@ -138,7 +138,7 @@ class SpanNer(SpanTask):
         return notes + self.describe_nested(count_nested(map(tuple, features["gold"].tolist())))
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """The encoder with a head that judges spans."""
+        """Builds the encoder with a head that judges spans."""
         from softf1.models.spans import SpanNer as Model
 
         sizes = {"classes": len(self.labels), "max_span": self.max_span}
@@ -146,21 +146,21 @@ class SpanNer(SpanTask):
         return Model.build(encoder, tokenizer, **options)
 
     def heads(self, model: Any) -> dict[str, Head]:
-        """Where the logits come from."""
+        """Returns the layer that computes the logits of each key."""
         return {"spans": Head(model.out, slice(None))}
 
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[SpanSentence]]]) -> None:
-        """Refuses training data without spans."""
+        """Raises if the training data have no spans."""
         path, examples = parts.get("train", (None, ()))
         if "train" in parts and not any(one.spans for one in examples):
             raise InputError("wanted spans to learn from, got sentences without any", path=path)
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
-        """The pieces of windows."""
+        """Returns the pieces of windows."""
         return (window_tokens(features, index),)
 
     def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
-        """A span is judged in the first window that holds all of it."""
+        """Makes targets (B, L, max_span, C); the first window that holds a span judges it."""
         _, row, column = word_places(features, index, laid.first, owned=False)
         count = features["end"][index] - features["first"][index]
         words = np.zeros(laid.ids.shape, np.int64)
@@ -173,14 +173,14 @@ class SpanNer(SpanTask):
         return {"words": words}, {"spans": target}, {"first": first}
 
     def _list_spans(self, features: Features, items: Ints, width: int) -> NDArray[np.bool_]:
-        """Which spans windows have, (B, width, K), by first word and length."""
+        """Which spans each window judges, (B, width, max_span), by first word and length."""
         first, end, before = (features[key][items, None, None] for key in WINDOW)
         stop = first + np.arange(width)[:, None] + 1 + np.arange(self.max_span)
         mine: NDArray[np.bool_] = (stop > before) & (stop <= end)
         return mine
 
     def _find_golds(self, features: Features, items: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """The gold spans of windows: row, first word in the window, words less one, and label."""
+        """The gold spans of windows: row, first word in the window, length − 1, and label."""
         row, start, end, label = golds_inside(features, items)
         label = self.label_ids(features)[label]
         first, before = (features[key][items][row] for key in ("first", "before"))
@@ -188,16 +188,16 @@ class SpanNer(SpanTask):
         return row[kept], (start - first)[kept], (end - start - 1)[kept], label[kept]
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
-        """The spans that are likelier than not, and the likeliest others: item, place and logit.
+        """Returns the spans above probability 0.5, and likely others: item, place and logit.
 
-        Of each window as many spans as it has words are kept, and the gold ones, so that
-        `headroom` can lower the threshold.
+        The others are the best of each window, as many as it has words, and the gold spans:
+        `headroom` needs them to try lower thresholds.
         """
         found, target = logits["spans"].detach(), batch.targets["spans"]
         judged = target != IGNORE
         flat = found.masked_fill(~judged, -torch.inf).flatten(1)
         best = flat.topk(min(found.shape[1], flat.shape[1])).indices
-        words = judged.any(-1).any(-1).sum(1, keepdim=True)  # columns would depend on the batch
+        words = judged.any(-1).any(-1).sum(1, keepdim=True)  # not columns: batches differ in width
         room = torch.arange(best.shape[1], device=best.device) < words
         near = torch.zeros_like(judged).flatten(1).scatter_(1, best, room).view_as(judged)
         kept = judged & ((found > 0) | near | (target == 1))
@@ -218,7 +218,7 @@ class SpanNer(SpanTask):
         features: Features,
         examples: Sequence[SpanSentence] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
-        """The spans of every sentence, each with its label."""
+        """Returns the spans of every sentence, each with its label."""
         check_items(logits["seen"], len(features))
         likely = logits["score"] > 0
         columns = ("item", "score", "label", "start", "end")
@@ -226,9 +226,10 @@ class SpanNer(SpanTask):
         return [predict_spans((span, round(s, DIGITS)) for span, s in own) for own in found]
 
     def list_candidates(self, logits: Logits, features: Features) -> Candidates:
-        """The spans of every sentence down to the least likely, with their probabilities.
+        """Lists the spans of every sentence with their probabilities, unlikely ones too.
 
-        A span is dropped for a better one only, so that those above any threshold are the first.
+        A span is only dropped for a better one, so spans above a threshold do not depend on those
+        below it.
         """
         source = features["source"][logits["item"]].tolist()
         sure = to_probabilities(logits["score"].astype(np.float64), multi_label=True)
@@ -241,10 +242,10 @@ class SpanNer(SpanTask):
         return [[((a, b, self.labels[c]), s) for _, c, a, b, s in own] for own in kept]
 
     def find_suspects(self, logits: Logits, features: Features) -> Suspects:
-        """Given spans that the model finds unlikely, and likely ones that are not given.
+        """Finds given spans that the model finds unlikely, and likely ones that are not given.
 
-        A given span that has no probability is no suspect: its label is not in the training data,
-        it is too long, or in no window.
+        A given span without a probability is no suspect: its label is not in the training data,
+        or the span is too long, or in no window.
         """
         found = [dict(own) for own in replace(self, nested=True).list_candidates(logits, features)]
         given: list[dict[LabelledSpan, float]] = [{} for _ in found]
@@ -270,11 +271,11 @@ class SpanNer(SpanTask):
         return f"of up to {self.max_span} words is predicted if its probability is above 0.5."
 
     def show(self, example: SpanSentence) -> dict[str, Any]:
-        """The words with the spans."""
+        """Returns the words and the gold spans."""
         return {"words": list(example.words), "gold": [list(span) for span in example.spans]}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
-        """(negative, positive) spans of each label."""
+        """Counts (negative, positive) spans of each label."""
         first, end, before = (features[key] for key in WINDOW)
         spans = count_spans(end - first, self.max_span) - count_spans(before - first, self.max_span)
         label = self._find_golds(features, np.arange(len(features)))[3]
@@ -282,18 +283,18 @@ class SpanNer(SpanTask):
         return {"spans": np.stack([spans - positive, positive], axis=1)}
 
     def strata(self, features: Features) -> NDArray[np.int64]:
-        """1 where the window holds a span, else 0."""
+        """Returns 1 for windows with a span, 0 for others."""
         out = np.zeros(len(features), np.int64)
         out[self._find_golds(features, np.arange(len(features)))[0]] = 1
         return out
 
     def fit_majority(self, train: Sequence[SpanSentence]) -> Predict:  # noqa: ARG002 - protocol
-        """No span in any sentence."""
+        """Returns a baseline that finds no span."""
         return lambda examples: [{"spans": [], "confidence": []} for _ in examples]
 
 
 def find_before(source: Ints, first: Ints, end: Ints) -> Ints:
-    """The end of the window before each one, its own start for the first of a sentence.
+    """The end of the window before each one; for the first of a sentence, its own start.
 
     >>> find_before(np.array([0, 0, 1]), np.array([0, 4, 9]), np.array([6, 9, 12])).tolist()
     [0, 6, 9]
@@ -305,10 +306,10 @@ def find_before(source: Ints, first: Ints, end: Ints) -> Ints:
 
 
 def count_spans(words: Ints, most: int) -> int:
-    """How many spans of up to `most` words there are in texts of so many words.
+    """Counts the spans of up to `most` words in texts of `words` words each.
 
     >>> count_spans(np.array([3, 1]), 2)  # 3 of one word and 2 of two, and 1
     6
     """
-    lengths = np.minimum(words, most)  # of a text of n words, n − k + 1 spans have k
+    lengths = np.minimum(words, most)  # n words have n − k + 1 spans of k words
     return int((lengths * (words + 1) - lengths * (lengths + 1) // 2).sum())

@@ -1,4 +1,4 @@
-"""Names as labelled spans of words, each with a confidence: what tasks that give them do alike."""
+"""What tasks that predict labelled spans of words share: scores, bars and headroom."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 Line = Mapping[str, Any]
 Candidates = list[list[tuple[LabelledSpan, float]]]
-"""The spans of each sentence, with their probabilities."""
+"""The candidate spans of each sentence, with their probabilities."""
 Scored = tuple[float, int, int, int, float]
 """(score, example or label, start, end, confidence)."""
 
 
 class SpanTask(TextTask):
-    """Spans of words that a model finds likelier than not; they may overlap.
+    """The base class of tasks that predict labelled spans of words, each with a confidence.
 
     Attributes:
         nested: Whether spans may overlap.
-        not_kept: Which spans a looser threshold would need, and are not there.
-        limits: Sentences of the model card.
+        not_kept: The end of "spans that …": which ones a lower threshold would need and lacks.
+        limits: Sentences for the model card.
     """
 
     nested: bool
@@ -48,7 +48,7 @@ class SpanTask(TextTask):
         raise NotImplementedError
 
     def list_spans(self, line: Line, key: str) -> list[LabelledSpan]:
-        """The spans of a line of predictions with their labels: key `gold` or `spans`."""
+        """The spans of a prediction line with their labels: key `gold` or `spans`."""
         return [(start, end, label) for start, end, label in line[key]]
 
     def list_sentences(self, lines: Iterable[Line]) -> list[Sentence]:
@@ -61,24 +61,24 @@ class SpanTask(TextTask):
         return sentences
 
     def list_units(self, lines: Iterable[Line]) -> Units:
-        """The spans that were given, each right or not."""
+        """Lists the found spans, each right or not, and the gold labels."""
         return list_units(self.list_sentences(lines))
 
     def texts(self, examples: Iterable[Any]) -> Iterator[Sequence[str]]:
-        """The words of each example."""
+        """Yields the words of each example."""
         return (example.words for example in examples)
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002 - protocol
-        """What the model returns: logits by key."""
+        """Returns what the model returns: logits by key."""
         return dict(output)
 
     def describe_nested(self, count: int) -> list[str]:
-        """A note about gold spans that overlap, if only flat ones are predicted."""
+        """Returns a note about gold spans that overlap, if only flat ones are predicted."""
         said = f"{count:,} spans overlap another one; predictions never do: set task.nested = true"
         return [said] if count and not self.nested else []
 
     def abstain(self, prediction: Prediction) -> Prediction:
-        """Only the spans that reach the bar of their label."""
+        """Keeps only the spans that reach the bar of their label."""
         labels = (label for _, _, label in self.list_spans(prediction, "spans"))
         given = zip(labels, prediction["spans"], prediction["confidence"], strict=True)
         kept = [(span, sure) for label, span, sure in given if sure >= self.bars.get(label, 0.0)]
@@ -87,13 +87,13 @@ class SpanTask(TextTask):
     def score(
         self: Any, predictions: Sequence[Prediction], examples: Iterable[Any]
     ) -> dict[str, Any]:
-        """Span scores over all labels."""
+        """Computes span scores over all labels, and of each label."""
         gold = [self.list_spans(self.show(example), "gold") for example in examples]
         found = [self.list_spans(prediction, "spans") for prediction in predictions]
         return describe_counts(count_span_sets(gold, found))
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
-        """Whether no example has a span."""
+        """Describes a collapse: no example gets a span."""
         return describe_collapse({"span" for one in predictions if one["spans"]}, compete=False)
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:  # noqa: ARG002 - protocol
@@ -103,16 +103,16 @@ class SpanTask(TextTask):
         return CardText(decision, pipeline="token-classification", limits=self.limits)
 
     def count_line(self, line: Line) -> LineCounts:
-        """Counts of the spans of one line of predictions."""
+        """Counts right, wrong and missed spans of one prediction line."""
         gold, found = (self.list_spans(line, key) for key in ("gold", "spans"))
         return {"counts": count_span_sets([gold], [found])}
 
     def list_candidates(self, logits: Any, features: Any) -> Candidates | None:  # noqa: ARG002
-        """All spans of every sentence and their probabilities; None where only found ones are."""
+        """Lists all candidate spans with their probabilities; None if only found ones are kept."""
         return None
 
     def measure(self, lines: Sequence[Line], given: Any) -> Headroom:
-        """A threshold for spans, a stricter one where no others are known; labels, boundaries."""
+        """Measures the headroom: a threshold (without candidates only a stricter one), and more."""
         sentences = self.list_sentences(lines)
         candidates = None if given is None else self.list_candidates(*given[:2])
         if candidates is None:
@@ -127,7 +127,7 @@ class SpanTask(TextTask):
 
 
 def predict_spans(found: Iterable[tuple[Any, float]]) -> Prediction:
-    """The spans of a prediction in order, and their confidence.
+    """Makes a prediction: the spans in order, and their confidence.
 
     >>> predict_spans([((2, 3, "LOC"), 0.7), ((0, 1, "PER"), 0.9)])
     {'spans': [[0, 1, 'PER'], [2, 3, 'LOC']], 'confidence': [0.9, 0.7]}
@@ -137,7 +137,7 @@ def predict_spans(found: Iterable[tuple[Any, float]]) -> Prediction:
 
 
 def keep_flat(spans: Iterable[Scored]) -> list[Scored]:
-    """The best spans that do not overlap a better one.
+    """Keeps the best spans, without those that overlap a better one that is kept.
 
     >>> keep_flat([(1.0, 0, 0, 2, 0.6), (3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)])
     [(3.0, 1, 1, 4, 0.9), (0.5, 0, 4, 5, 0.5)]

@@ -1,4 +1,4 @@
-"""Labels that a model finds unlikely: what may be wrong in the data, and how likely it is.
+"""Suspects: labels that may be wrong in the data because a model finds them unlikely.
 
 A model that was not trained on an example predicts its labels. Where the prediction differs from
 the given label, the label is a suspect, with the score
@@ -6,9 +6,9 @@ the given label, the label is a suspect, with the score
     score = 1 − p(given)
 
 For a span it is the mean over the words whose tag would change from the given to the predicted
-spans. A model is often sure of another tag at one word of a span and not at the others; where all
+spans. A model is often sure of another tag at one word of a span and not at the others; if all
 words speak against the given tags, the span is far more often wrong. For a text and for a single
-word this is cleanlab's self-confidence, listed only where the model disagrees.
+word, p(given) is cleanlab's self-confidence; only disagreements of the model are listed.
 benchmarks/suspects.py compares the two.
 """
 
@@ -132,7 +132,7 @@ def find_suspect_tags(
     *,
     spans: bool,
 ) -> Suspects:
-    """Finds spans whose given tags differ from the predicted ones; words where tags form no spans.
+    """Finds spans whose given and predicted tags differ; single words if tags form no spans.
 
     Args:
         chance: Probabilities (words, C).

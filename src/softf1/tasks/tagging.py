@@ -1,4 +1,4 @@
-"""Tagging: one tag for every word or character, read off its first piece."""
+"""Tagging: one tag for every word or character, predicted at its first piece."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Tagging(TextTask):
             for characters.
         format: Format of the files; None detects it.
         reader: Options of the reader.
-        max_length: The maximum ids per row, with special tokens; None is the encoder's maximum.
+        max_length: The maximum ids per row, with special tokens; None is the encoder's default.
         overlap: Pieces that two windows of a long sentence share; None is a quarter.
         decoder: How tags are chosen: "argmax" takes the best tag of each word. "crf" takes the
             best sequence, with a score for each pair of adjacent tags, and learns by the
@@ -156,7 +156,7 @@ class Tagging(TextTask):
         if self.scheme is not None and self.scheme not in SCHEMES:
             known = ", ".join(SCHEMES)
             raise InputError(f"option scheme of task tagging: wanted {known}, got {self.scheme}")
-        if self.spans is not None:  # a saved one may have been changed
+        if self.spans is not None:  # a saved task may have been edited by hand
             scheme = look_up(self.spans, SCHEMES, "tag scheme")
             for label in self.labels:
                 if not scheme.has(label):
@@ -165,16 +165,16 @@ class Tagging(TextTask):
 
     @property
     def tunes(self) -> bool:
-        """Whether there are biases to tune: not with a CRF."""
+        """Whether there are biases to tune; a CRF has none."""
         return self.decoder == "argmax"
 
     @property
     def target_scheme(self) -> str | None:
-        """The scheme that tags are converted to, if they are."""
+        """The scheme that tags are converted to; None keeps them as they are."""
         return self.scheme or (None if self.unit == "word" else "BMES")
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[TaggedSentence]:
-        """The sentences of a file; tags that are converted must have the prefix of some scheme."""
+        """Reads the sentences of a file; tags to convert must have the prefixes of a scheme."""
         problems, known = problems or Problems(), set[str]()
         converts = self.target_scheme is not None and self.unit != "joint"
         for sentence in super().read(path, problems):
@@ -204,11 +204,11 @@ class Tagging(TextTask):
         return split.words, split.tags
 
     def texts(self, examples: Iterable[TaggedSentence]) -> Iterator[Sequence[str]]:
-        """The words of each sentence, of which an encoder from scratch makes its vocabulary."""
+        """Yields the words of each sentence, for the vocabulary of an encoder from scratch."""
         return (self.units(example)[0] for example in examples)
 
     def encode(self, examples: Iterable[TaggedSentence], tokenizer: Tokenizer) -> Features:
-        """Sentences as arrays, cut into windows where they are too long."""
+        """Encodes sentences as arrays, cut into windows if they are too long."""
         encoder = SentenceEncoder(tokenizer, max_length=self.max_length, overlap=self.overlap)
         number, tags = Numbering(), [np.zeros(0, np.int32)]
         for chunk in chunks(map(self.units, examples)):
@@ -219,7 +219,7 @@ class Tagging(TextTask):
         return Features(arrays | {"tag": np.concatenate(tags)}, {"tags": tuple(number)})
 
     def fit(self, features: Features) -> Self:
-        """The tags of the training data, O first, and their scheme if they are spans."""
+        """Returns the task with the tags of the training data, O first, and their scheme."""
         names = set(features.names["tags"]) - {NO_TAG}
         labels = tuple(sorted(names, key=lambda tag: (tag != OUTSIDE, tag)))
         task = replace(self, labels=labels, spans=self.target_scheme or find_tag_scheme(features))
@@ -230,7 +230,7 @@ class Tagging(TextTask):
         return replace(task, transitions=made)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
-        """The encoder with a linear layer over every token."""
+        """Builds the encoder with a linear layer over every token, and perhaps a CRF."""
         model = super().build_model(encoder, tokenizer, **options)
         if self.decoder != "argmax":
             size = len(self.labels) + 1
@@ -254,7 +254,7 @@ class Tagging(TextTask):
         return {"tags": Head(find_output(model, len(self.labels)), slice(None))}
 
     def check_gold(self, parts: Mapping[str, tuple[Any, Sequence[TaggedSentence]]]) -> None:
-        """Refuses sentences without tags, and tags of another scheme than the others."""
+        """Raises for sentences without tags, and for tags of another scheme than the others."""
         scheme = self.spans
         if not self.labels:  # not fitted yet
             with suppress(ValueError):  # plain tags
@@ -276,18 +276,18 @@ class Tagging(TextTask):
                 raise InputError(message, path=path, line=examples[number].line)
 
     def take_texts(self, features: Features, index: Ints) -> tuple[Flat, ...]:
-        """The pieces of windows."""
+        """Returns the pieces of windows."""
         return (window_tokens(features, index),)
 
     def fill(self, features: Features, index: Ints, laid: PaddedRows, epoch: int) -> Parts:  # noqa: ARG002
-        """A target stands at the first piece of each owned word."""
+        """Makes targets (B, L): the tag at the first piece of each owned word, −100 elsewhere."""
         word, row, column = word_places(features, index, laid.first, owned=True)
         target = np.full(laid.ids.shape, IGNORE, np.int64)
         target[row, column] = self.label_ids(features)[features["tag"][word]]
         return {}, {"tags": target}, {"word": word, "row": row, "column": column}
 
     def logits(self, output: Any, batch: Batch) -> dict[str, Tensor]:
-        """`tags` (B, L, C), which losses take; a CRF decodes by what it is made of."""
+        """Returns `tags` (B, L, C) for the loss; a CRF also returns what it decodes from."""
         if self.decoder == "argmax":
             return {"tags": output.logits}
         emissions, (transitions,) = output["logits"], output["transitions"]
@@ -301,7 +301,7 @@ class Tagging(TextTask):
         return {"tags": tags, "emissions": emissions, "transitions": transitions}
 
     def gather(self, logits: Mapping[str, Tensor], batch: Batch) -> Logits:
-        """The logits of the owned words."""
+        """Returns the logits of the owned words; of a CRF its emissions and transitions."""
         own = logits.get("emissions", logits["tags"])
         chosen = own[batch.places["row"], batch.places["column"]]
         gathered = {
@@ -324,7 +324,7 @@ class Tagging(TextTask):
     def _tune(
         self, logits: Logits, features: Features, target: Target = F1, *, curve: bool = False
     ) -> tuple[Self, list[Point]]:
-        """The same for another target, with the point that the bias of O is."""
+        """Tunes for any target; with `curve`, also returns the bias of O as operating point."""
         if not self.tunes:
             return self, []
         rows = by_word(logits["logits"], logits, features)
@@ -339,13 +339,13 @@ class Tagging(TextTask):
 
     @property
     def span_labels(self) -> list[str]:
-        """The labels of the spans that the tags make up, if they do."""
+        """The labels of the spans that the tags mark; empty if they mark none."""
         return [] if self.spans is None else span_labels(self.labels)
 
     bar_labels = span_labels
 
     def check_target(self, target: Target | Mapping[str, Target]) -> None:
-        """Refuses tags that make up no spans, labels that are not there, and a bias for a CRF."""
+        """Raises if tags mark no spans, for unknown labels, and for targets that tune a CRF."""
         if self.labels and self.spans is None:
             given = (target,) if isinstance(target, Target) else target.values()
             wanted = "wanted f1 where every word has a tag and none can be left out"
@@ -364,13 +364,13 @@ class Tagging(TextTask):
         examples: Sequence[TaggedSentence],
         target: Target | Mapping[str, Target],
     ) -> tuple[Self, list[Point]]:
-        """A bias of O for F-beta and cost; else bars for the spans of each label."""
+        """Tunes the bias of O for F-beta and cost; otherwise chooses bars for span labels."""
         if isinstance(target, Target) and not target.guarantees:
             return self._tune(logits, features, target, curve=True)
         return super().operate(logits, features, examples, target)
 
     def list_units(self, lines: Sequence[Mapping[str, Any]]) -> Units:
-        """The spans that were given, each right or not."""
+        """Lists the found spans, each right or not, and the gold labels."""
         return list_units(read_sentence(line, line["tags"], str(self.spans)) for line in lines)
 
     def abstain(self, prediction: Prediction) -> Prediction:
@@ -381,12 +381,12 @@ class Tagging(TextTask):
             size = end - start
             if sure < self.bars.get(label, 0.0):
                 tags[start:end] = [OUTSIDE] * size
-            elif OUTSIDE in tags[start - 1 : start]:  # B- of IOB1 is only for touching spans
+            elif OUTSIDE in tags[start - 1 : start]:  # IOB1 has B- only right after a span
                 tags[start:end] = encode_spans([(0, size, label)], length=size, scheme=scheme)
         return prediction | {"tags": tags}
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """The biases."""
+        """Returns the biases."""
         return {"tags": np.array(self.biases)} if self.biases else {}
 
     def decode(
@@ -395,7 +395,7 @@ class Tagging(TextTask):
         features: Features,
         examples: Sequence[Any] = (),  # noqa: ARG002 - the arrays have all that is needed
     ) -> list[Prediction]:
-        """The best tag of every word, or the best tags of every sentence, with probabilities."""
+        """Returns the best tag of every word, or by a CRF the best sequence, and probabilities."""
         if self.decoder == "argmax":
             scores = logits["logits"] + np.array(self.biases or 0.0)
             chance = to_probabilities(scores, multi_label=False).max(-1, initial=0)
@@ -409,12 +409,12 @@ class Tagging(TextTask):
         return [{"tags": tags[a:b], "confidence": sure[a:b]} for a, b in at]
 
     def _decode_sequences(self, logits: Logits, features: Features) -> tuple[Ints, NDArray[Any]]:
-        """The best tags by the CRF, and logits over all sequences."""
+        """Returns the best tags by the CRF, and logits whose softmax is their marginals."""
         rows = by_word(logits["logits"], logits, features)
         return decode_sequences(rows, logits["transitions"][0], features["sentence"])
 
     def details(self, prediction: Prediction) -> dict[str, Any]:
-        """The spans of the tags, as a line of predictions has them."""
+        """Returns the spans of the tags, as a prediction line shows them."""
         if self.spans is None:
             return {}
         found = find_entities(prediction["tags"], prediction["confidence"], scheme=self.spans)
@@ -427,7 +427,7 @@ class Tagging(TextTask):
     def score(
         self, predictions: Sequence[Prediction], examples: Iterable[TaggedSentence]
     ) -> dict[str, Any]:
-        """Span scores where tags make up spans, else scores of the tags themselves."""
+        """Computes span scores if tags mark spans, else scores of the tags themselves."""
         gold = [list(self.units(example)[1]) for example in examples]
         if any(not tags and item["tags"] for tags, item in zip(gold, predictions, strict=True)):
             raise InputError("wanted tags to score against, got sentences without")
@@ -438,17 +438,17 @@ class Tagging(TextTask):
         return describe_counts(counts) | {"conlleval_f1": found["lenient"].micro().f}
 
     def show(self, example: TaggedSentence) -> dict[str, Any]:
-        """The words or characters with their tags."""
+        """Returns the words or characters with their gold tags."""
         words, tags = self.units(example)
         return {"words": list(words), "gold": list(tags)}
 
     def class_counts(self, features: Features) -> dict[str, NDArray[np.int64]]:
-        """How many words have each label."""
+        """Counts the words of each label."""
         ids = self.label_ids(features)[features["tag"]]
         return {"tags": np.bincount(ids[ids >= 0], minlength=len(self.labels))}
 
     def strata(self, features: Features) -> NDArray[np.int64]:
-        """1 where a word has another label than the most frequent one (O, in names), else 0."""
+        """Returns 1 for windows with other tags than the most frequent, else 0; −1 without tags."""
         ids = self.label_ids(features)[features["tag"]]
         usual = self.class_counts(features)["tags"].argmax()
         first, end = features["own_first"], features["own_end"]
@@ -457,7 +457,7 @@ class Tagging(TextTask):
         return np.where(tagged[end] > tagged[first], holds, -1)
 
     def find_collapse(self, predictions: Sequence[Prediction]) -> str | None:
-        """Whether all words have the same tag."""
+        """Describes a collapse: all words get the same tag."""
         return describe_collapse({tag for one in predictions for tag in one["tags"]}, outside="O")
 
     def card(self, *, pieces: bool, folded: bool) -> CardText:
@@ -478,11 +478,11 @@ class Tagging(TextTask):
         return CardText(decision, pipeline="token-classification", code=CODE, limits=[SEEN_ONLY])
 
     def count_line(self, line: Mapping[str, Any]) -> LineCounts:
-        """Counts of the spans of a sentence, or of its tags."""
+        """Counts right, wrong and missed spans of a sentence, or tags."""
         return count_sentence(tuple(line["gold"]), tuple(line["tags"]), scheme=self.spans)
 
     def measure(self, lines: Sequence[Mapping[str, Any]], given: Any) -> Headroom:
-        """A bias, the ranking, and for spans labels and boundaries."""
+        """Measures the headroom: one bias, the ranking, and for spans labels and boundaries."""
         rows = decode = None
         crf = given is not None and self.decoder != "argmax"
         if given is not None:
@@ -514,7 +514,7 @@ class Tagging(TextTask):
         return measure_spans(sentences, best, what=what, then=then, missing=missing)
 
     def find_suspects(self, logits: Logits, features: Features) -> Suspects:
-        """Spans, or words where tags make up none, whose given tags the model finds unlikely."""
+        """Finds spans, or words if tags mark no spans, with tags that the model finds unlikely."""
         if self.decoder == "argmax":
             rows = by_word(logits["logits"], logits, features)
         else:
@@ -525,7 +525,7 @@ class Tagging(TextTask):
         return find_suspect_tags(chance, gold, features["sentence"], self.labels, spans=whole)
 
     def fit_majority(self, train: Sequence[TaggedSentence]) -> Predict:
-        """Every word gets the most frequent tag of the training data."""
+        """Returns a baseline: every word gets the most frequent tag of the training data."""
         counts = Counter(chain.from_iterable(self.units(one)[1] for one in train))
         ((tag, count),) = counts.most_common(1)
         share = count / counts.total()

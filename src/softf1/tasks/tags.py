@@ -1,4 +1,4 @@
-"""Tags of words and of characters: checked, put in order, listed as entities, scored, tuned."""
+"""Tags of words and characters: schemes, entities, counts, tuned biases, CRF decoding."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
     Sentences = Sequence[Sequence[str]]
 
 CHUNK = 256
-"""Sentences that a CRF decodes at once, those of about one length together."""
+"""Sentences of similar length that a CRF decodes at once."""
 MOST_WORDS = 100_000
-"""Words that it decodes at once, unless one sentence has more."""
+"""Words, padding included, that a CRF decodes at once, unless one sentence has more."""
 
 
 def find_tag_scheme(features: Features) -> str | None:
-    """The scheme of the tags of a file; None where they are plain tags.
+    """Finds the scheme of the tags of a file; None if they are plain tags.
 
-    One sentence for every pair of neighbouring tags that occurs shows all that a scheme can be
-    judged by, so that this takes no time on a large file.
+    Only pairs of adjacent tags matter for that, so one sentence for each pair that occurs is
+    enough, and a large file takes no time.
     """
     names, tag = features.names["tags"], features["tag"]
     edge = len(names)
@@ -73,7 +73,7 @@ def find_tag_scheme(features: Features) -> str | None:
 
 
 def _look_back(tag: Ints, at: Ints, edge: int) -> tuple[Ints, Ints, Ints]:
-    """The tag before each word, `edge` for the first of a sentence; where sentences start and end.
+    """Returns the tag before each word, `edge` at a sentence's start; and sentence starts and ends.
 
     Sentences without a word are left out.
     """
@@ -86,11 +86,11 @@ def _look_back(tag: Ints, at: Ints, edge: int) -> tuple[Ints, Ints, Ints]:
 def check_tags(
     tagged: Iterable[tuple[int, Sequence[str]]], scheme: str | None, path: Path | str | None
 ) -> None:
-    """Refuses gold tags that no score could read.
+    """Raises for gold tags that cannot be scored.
 
     Args:
-        tagged: Line and tags of each sentence.
-        scheme: Of the training data; None where its tags are plain ones.
+        tagged: Line number and tags of each sentence.
+        scheme: The scheme of the training data; None if its tags are plain.
         path: The file, for the error.
     """
     known: set[str] = set()
@@ -108,7 +108,7 @@ def check_tags(
 
 
 def describe_invalid(features: Features, scheme: str) -> list[str]:
-    """A note about tags that their scheme does not allow where they stand, such as a lone I-PER."""
+    """Returns a note about tags that may not follow the tag before, such as I-PER after O."""
     names, tag = (*features.names["tags"], OUTSIDE), features["tag"].astype(np.int64)
     edge = len(names) - 1
     before, _, ends = _look_back(tag, features["sentence"], edge)
@@ -128,7 +128,7 @@ def describe_invalid(features: Features, scheme: str) -> list[str]:
 
 
 def by_word(values: NDArray[Any], logits: Logits, features: Features) -> NDArray[Any]:
-    """Values of words in the order of the file, whatever order the batches came in."""
+    """Puts values of words into the order of the file, whatever order the batches came in."""
     words = len(features["tag"])
     seen = np.bincount(logits["word"], minlength=words)
     if (seen != 1).any():
@@ -144,7 +144,7 @@ def by_word(values: NDArray[Any], logits: Logits, features: Features) -> NDArray
 def find_entities(
     tags: Sequence[str], confidence: Sequence[float], *, scheme: str
 ) -> dict[LabelledSpan, float]:
-    """The spans that tags make up, each with the product of the probabilities of its tags.
+    """Returns the spans that tags mark, each with the product of the probabilities of its tags.
 
     Tags are chosen word by word, so the product is the model's own probability of all of them.
 
@@ -158,14 +158,14 @@ def find_entities(
 
 
 def read_sentence(line: Mapping[str, Any], tags: Sequence[str], scheme: str) -> Sentence:
-    """The gold spans of a line and those of some tags, as sure as the tags that were given."""
+    """Makes a sentence of the gold spans of a line and the spans of `tags`, with confidences."""
     sure = line.get("confidence") or [1.0] * len(tags)
     gold = set(decode_strict(line["gold"], scheme))
     return Sentence(line, gold, find_entities(tags, sure, scheme=scheme))
 
 
 def span_labels(tags: Iterable[str]) -> list[str]:
-    """The labels of the spans that tags make up.
+    """The labels of the spans that tags mark.
 
     >>> span_labels(["O", "B-PER", "I-PER", "B-LOC"])
     ['LOC', 'PER']
@@ -174,7 +174,7 @@ def span_labels(tags: Iterable[str]) -> list[str]:
 
 
 def count_tags(gold: Sentences, predicted: Sentences, *, scheme: str | None) -> dict[str, Counts]:
-    """The counts behind scores: of spans (strict, and by conlleval's rules), or of plain tags."""
+    """Counts spans, strictly and by conlleval's rules (`lenient`), or plain tags."""
     if scheme is None:
         return {"counts": count_classes([*chain(*gold)], [*chain(*predicted)])}
     strict = count_strict(gold, predicted, scheme=scheme)
@@ -198,15 +198,15 @@ def tune_spans(
     target: Target = F1,
     curve: bool = False,
 ) -> tuple[tuple[float, ...], list[Point]]:
-    """One bias for O with the best span F1; one for each tag overfits small dev sets.
+    """Tunes one bias, for O, to the best span F1; a bias per tag overfits small dev sets.
 
     Args:
         logits: (words, C).
         gold: (words,), −100 for a tag that training never saw.
         lengths: Words of each sentence.
         labels: The tags.
-        target: Another F, or a cost.
-        curve: Whether to describe the bias as an operating point, too.
+        target: F-beta or a cost to tune for.
+        curve: Whether to return the bias as an operating point too.
     """
     if OUTSIDE not in labels:
         return (), []
@@ -228,7 +228,7 @@ def tune_spans(
 
 
 def describe_bias(tuned: TunedBiases, outside: int, target: Target) -> Point:
-    """The bias of O as an operating point; spans are counted as for the tuning, leniently."""
+    """Describes the bias of O as an operating point; spans are counted leniently, as in tuning."""
     chosen, honest = tuned.biases[outside], tuned.counts.micro()
     right, wrong, missed = dict(tuned.curve)[chosen].table.sum(axis=0).tolist()
     rows = [(bias, counts.micro()) for bias, counts in tuned.curve]
@@ -247,7 +247,7 @@ def describe_bias(tuned: TunedBiases, outside: int, target: Target) -> Point:
 
 
 def split_characters(sentence: TaggedSentence, scheme: str, *, joint: bool) -> TaggedSentence:
-    """The characters of a sentence, with the tags of its spans.
+    """Splits a sentence into characters, with the tags of its spans.
 
     Args:
         sentence: Words, tagged in any scheme or not at all.
@@ -273,10 +273,10 @@ def split_characters(sentence: TaggedSentence, scheme: str, *, joint: bool) -> T
 def count_transitions(
     ids: NDArray[np.int64], at: NDArray[Any], labels: Sequence[str], scheme: str | None
 ) -> tuple[tuple[float, ...], ...]:
-    """How much more often than by chance one tag follows another, in logs: where a CRF starts.
+    """Initial transitions of a CRF: log of how much more often than by chance tags are adjacent.
 
-    One is added to each count. What the tag scheme rules out, and the data does not have all the
-    same, is `FORBIDDEN`. The last row and column are the edge of a sentence.
+    One is added to each count. A pair that the tag scheme rules out is `FORBIDDEN`, unless the data
+    have it. The last row and column are for the start and end of a sentence.
 
     >>> at, ids = np.array([0, 3]), np.array([0, 1, 0])
     >>> made = count_transitions(ids, at, ["O", "B-PER", "I-PER"], "BIO")
@@ -303,12 +303,12 @@ def count_transitions(
 def decode_sequences(
     emissions: NDArray[Any], transitions: NDArray[Any], at: Ints
 ) -> tuple[Ints, NDArray[Any]]:
-    """The tag of each word in the best sequence of its sentence, and logits over all sequences.
+    """Returns the tags of the best sequence of each sentence, and logits of tag marginals.
 
     Args:
         emissions: (words, C), sentence after sentence.
         transitions: (C + 1, C + 1).
-        at: Where sentences begin; one more for the end.
+        at: The first word of each sentence, and the end of the last.
 
     Returns:
         (words,), and (words, C) whose softmax is the probability of a tag over all sequences.
@@ -325,7 +325,7 @@ def decode_sequences(
 
 
 def _group_lengths(sizes: Ints) -> Iterator[tuple[Ints, Tensor, Tensor]]:
-    """Sentences of about one length: their numbers, where they have words, and how many."""
+    """Groups sentences of similar length: indices, mask of words, and lengths of each group."""
     order = np.argsort(sizes, kind="stable")[(sizes == 0).sum() :]
     first = 0
     while first < len(order):
@@ -344,15 +344,15 @@ def decode_biased(
     sentences: Ints,
     biases: NDArray[np.float64],
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """The best sequences of some sentences where O has a bias, and their scores without it.
+    """Returns the best sequences of some sentences if O has a bias, and their scores without it.
 
     Args:
         emissions: (words, C), of all sentences.
         transitions: (C + 1, C + 1).
-        at: Where sentences begin; one more for the end.
-        outside: The class O.
-        sentences: Which sentences, (N,).
-        biases: The bias of each, (N,).
+        at: The first word of each sentence, and the end of the last.
+        outside: The class of O.
+        sentences: (N,), the sentences to decode.
+        biases: (N,), the bias of O in each of them.
     """
     sizes = np.diff(at)[sentences]
     begins = offsets(sizes)
