@@ -5,8 +5,8 @@ the backward pass, with g the gradient of the word-embedding matrix E,
 
     r = ε · g / ‖g‖        one norm over the whole matrix
 
-is added to E, the loss is computed and differentiated once more, its gradients add to those that
-are there, and E is put back from a copy. In a loop of your own:
+is added to E, the loss is computed and differentiated once more, its gradients add to the first
+ones, and E is restored from a copy. In a loop of your own:
 
     loss(model(**batch).logits, labels).backward()
     with perturb_embeddings(model, 0.5):
@@ -59,22 +59,22 @@ def perturb_embeddings(
     direction: Direction = "gradient",
     gradient: Tensor | None = None,
 ) -> Iterator[None]:
-    """Moves the word embeddings by a step of size ε along their gradient while it is open.
+    """Context in which the word embeddings are moved by a step of size ε along their gradient.
 
     Enter it after the backward pass of the whole optimizer step (all micro-batches), repeat forward
-    and backward inside, then clip and step. On leaving, the matrix is restored bit for bit. Where
-    the gradient is 0 or not finite, nothing is moved.
+    and backward inside, then clip and step. On leaving, the matrix is restored bit for bit. If the
+    gradient is 0 or not finite, nothing is moved.
 
     Args:
         model: A model of transformers, one with `get_input_embeddings()`, or an `nn.Embedding`.
         epsilon: Length of the step ε, as a norm over the whole matrix. For the encoders of the BERT
             family 0.2 to 1 works, above that the step can do harm.
-        relative: ε counts in root-mean-square norms of the matrix's rows, so that one value serves
-            encoders whose embeddings differ in scale (0.5 is then about 0.5 for BERT, and 5 for
-            embeddings that start from a standard normal distribution).
-        direction: `gradient`; or `random`, a control: as long, over the same rows, but pointing
-            anywhere, and on all processes to the same place.
-        gradient: The gradient to follow; by default the one that the matrix has.
+        relative: Multiply ε by the root-mean-square norm of the matrix's rows, so that one value
+            suits encoders whose embeddings differ in scale (0.5 is then about 0.5 for BERT, and 5
+            for embeddings that start from a standard normal distribution).
+        direction: `gradient`; or `random`, a control: a step of the same length over the same rows
+            in a random direction, the same on all processes.
+        gradient: The gradient to follow; by default the `.grad` of the matrix.
 
     Raises:
         InputError: A value is not one of those above, or the model has no word embeddings.
@@ -118,15 +118,15 @@ def find_step(
     if direction == "random":
         own, sharded = local(gradient), hasattr(gradient, "full_tensor")
         step = torch.randn_like(own) * own.any(-1, keepdim=True)
-        if count_ranks() > 1 and not sharded:  # each draws other numbers, and all hold one matrix
+        if count_ranks() > 1 and not sharded:  # all hold the same matrix, but draw other numbers
             distributed.broadcast(step, 0)
         squares = step.square().sum()
         if sharded:  # other processes hold the rest of the matrix
             distributed.all_reduce(squares)
         length = squares.sqrt()
     else:
-        # Divided by a power of two near the largest entry, which changes no digit: the square of a
-        # tiny gradient would be 0, that of a huge one infinite.
+        # Divided by a power of two near the largest entry, which is exact: otherwise the square of
+        # a tiny gradient would be 0, and that of a huge one infinite.
         scaled = gradient / largest.log2().floor().exp2()
         step, length = local(scaled), total_norm(scaled)
     if relative:

@@ -1,10 +1,10 @@
 """Batch sampling: which items form each optimizer step, micro-batch and rank.
 
-The items of an epoch are drawn, cut into large pools, each sorted by length and cut into steps, and
-the steps are shuffled: rows of a step are about equally long, steps come in any order. All of it
-follows from the seed and the number of the epoch, so a resumed run needs to know nothing but its
-epoch and step, and from the whole step a rank takes its share: which items make up a step depends
-neither on the number of ranks nor on accumulation.
+The items of an epoch are drawn and cut into large pools. Each pool is sorted by length and cut into
+steps, and the steps are shuffled: the rows of a step are about equally long, and steps come in
+random order. All of this follows from the seed and the epoch, so a resumed run needs only its epoch
+and step. A rank takes its share of the whole step, so which items are in a step depends neither on
+the number of ranks nor on accumulation.
 
 | sampler | an epoch holds |
 |---|---|
@@ -13,10 +13,10 @@ neither on the number of ranks nor on accumulation.
 | undersample | the smallest stratum once, the others thinned to its size, anew each epoch |
 | balanced | as many items as there are, equally many of each stratum |
 
-A task says which stratum an item is in. Of two strata the first three are the paper's original set,
-+positive and −negative; where `softf1.data.rebalance` edits the copies, these repeat them.
+A task says which stratum an item is in. With two strata, the first three are the paper's original
+set, +positive and −negative; they repeat items, while `softf1.data.rebalance` edits the copies.
 
-Rows are padded to one of a few widths, the buckets: every shape costs a compilation or a CUDA
+Rows are padded to one of a few widths, the buckets, since every shape costs a compilation or a CUDA
 graph. `collate_rows` makes tensors of them, with a constant number of rows; `prefetch` makes them
 ahead of time.
 """
@@ -74,20 +74,20 @@ class BatchSampler:
     """Samples the optimizer steps of every epoch.
 
     Args:
-        lengths: Ids in each item's row.
+        lengths: The number of ids in each item's row.
         batch_size: Items of one optimizer step, over all ranks and micro-batches.
-        batch_tokens: Padded ids of one optimizer step instead, where it is not 0.
+        batch_tokens: Padded ids of one optimizer step; replaces `batch_size` unless it is 0.
         accumulate: Micro-batches into which a rank cuts its share.
-        micro_tokens: Padded ids of one forward pass at most, where it is not 0: a rank cuts its
-            share of a step that has more into as many micro-batches as it takes. A longer
-            row gets its own pass.
+        micro_tokens: Padded ids of one forward pass at most, unless it is 0: a rank cuts its
+            share of a larger step into as many micro-batches as it takes. A longer row gets its
+            own pass.
         sampler: Which items an epoch holds, as in the table above.
         strata: A number for each item, for samplers other than "shuffle".
         seed: The same seed gives the same steps.
-        world: How many ranks there are.
-        rank: Which of them this is.
-        max_buckets: How many widths there are at most; 0 pads no further than to the longest row,
-            which is best where a new shape costs nothing (on the CPU, not compiled).
+        world: The number of ranks.
+        rank: The number of this rank.
+        max_buckets: The maximum number of widths; 0 pads only to the longest row of a micro-batch,
+            which is best if a new shape costs nothing (on the CPU, not compiled).
 
     >>> batches = BatchSampler([3, 9, 4, 8, 2], batch_size=2)
     >>> [[micro.items.tolist() for micro in step] for step in batches.epoch(0)]
@@ -117,7 +117,7 @@ class BatchSampler:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """Every width that a micro-batch may have and its rows at most, narrow ones first."""
+        """The largest (rows, width) of a micro-batch for each width, narrow ones first."""
         return [(self._most_rows(width), width) for width in self.buckets.tolist()]
 
     @property
@@ -126,9 +126,10 @@ class BatchSampler:
         return any(self._rows(width) > rows for rows, width in self.shapes)
 
     def epoch(self, n: int) -> list[list[MicroBatch]]:
-        """Yields this rank's micro-batches of each step; all ranks have equally many of both.
+        """Returns this rank's micro-batches for each step of epoch `n`.
 
-        Every step has at least one micro-batch; on a rank without data it has no items.
+        All ranks have equally many steps, and in each step equally many micro-batches, at least
+        one; on a rank without data it has no items.
         """
         random = np.random.default_rng([self.seed, n])
         order = draw_items(self.sampler, len(self.lengths), self.strata, random)
@@ -203,10 +204,10 @@ def eval_batches(
 ) -> list[MicroBatch]:
     """Batches for evaluation: every item once over all ranks, longest first.
 
-    A micro-batch has up to `batch_tokens` padded ids. Every rank has the same number of them, as
-    sharded models need; the last may have no items. Rows are padded to one of a few widths, or,
-    with `max_padding`, to the longest row of their batch, which ends before its padding exceeds
-    that many ids: more batches, but fewer ids.
+    A micro-batch has up to `batch_tokens` padded ids. Every rank has as many micro-batches as the
+    others, as sharded models need; the last may have no items. Rows are padded to one of a few
+    widths. With `max_padding`, they are padded to the longest row of their batch, which ends before
+    it has more padding ids than that: more batches, but fewer ids.
 
     >>> [batch.items.tolist() for batch in eval_batches([3, 9, 4, 8, 2], batch_tokens=18)]
     [[1, 3], [2, 0], [4]]
@@ -282,10 +283,10 @@ def _place(value: Tensor, more: int, *, empty: bool) -> Tensor:
 
 
 def prefetch(make: Callable[[T], U], work: Iterable[T], *, depth: int = 2) -> Iterator[U]:
-    """Like `map(make, work)`, with `depth` results and one in progress ahead, made in a thread.
+    """Like `map(make, work)`, but a thread makes `depth` results, and one in progress, ahead.
 
-    An exception is raised after the results before it. Closing the iterator, or
-    dropping it, ends the thread as soon as the `make` in progress returns.
+    An exception is raised after the results before it. Closing or dropping the iterator ends the
+    thread as soon as the `make` in progress returns.
 
     >>> list(prefetch(lambda x: x * x, range(4)))
     [0, 1, 4, 9]
@@ -306,7 +307,7 @@ def prefetch(make: Callable[[T], U], work: Iterable[T], *, depth: int = 2) -> It
 
 
 def draw_items(sampler: str, items: int, strata: Ints | None, random: np.random.Generator) -> Ints:
-    """The items of one epoch in random order; those of a negative stratum are in no stratum.
+    """Draws the items of one epoch in random order; balancing leaves out negative strata.
 
     >>> strata = np.array([0, 0, 0, 1, -1])
     >>> drawn = draw_items("oversample", 5, strata, np.random.default_rng(0))
@@ -381,7 +382,7 @@ def _choose_widths(widths: Ints, lengths: Ints, most: int) -> list[int]:
     """
     upto = np.cumsum(np.bincount(np.searchsorted(widths, lengths), minlength=len(widths)))
     cost = (upto - upto[:, None]) * widths.astype(np.float64)
-    cost[np.tri(len(widths), k=-1, dtype=bool)] = np.inf  # j below i; i itself is no new width
+    cost[np.tri(len(widths), k=-1, dtype=bool)] = np.inf  # not j < i; j = i adds no width
     total = cost[0]
     below = []
     for _ in range(most - 1):
@@ -403,7 +404,7 @@ def _cut(
 ) -> Iterator[Ints]:
     """Splits sorted items; `size` gives the number of items for the width of the first one.
 
-    With `max_padding` a part is shorter where it would have more padding than that.
+    With `max_padding` a part ends before it has more padding ids than that.
     """
     start, widths = 0, width[items]
     while start < len(items):

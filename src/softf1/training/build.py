@@ -58,8 +58,8 @@ def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, 
     """Resolves `loss.name = "auto"` for these data.
 
     Returns:
-        The recipe with the choice, the datasets with a task fitted by it, and lines for the user:
-        the choice, and a note on a learning rate that does not suit the encoder.
+        The recipe with the choice, the datasets with a task that has its options, and lines for
+        the user: the choice, and a note on a learning rate that does not suit the encoder.
     """
     notes = _note_rate(recipe)
     if recipe.loss.name != AUTO:
@@ -94,7 +94,7 @@ def _note_rate(recipe: Recipe) -> list[str]:
 
 
 def untunable(recipe: Recipe, task: Task) -> bool:
-    """Whether decisions should be tuned for F1, and the task has none to tune."""
+    """Whether the recipe tunes decisions for F1, but the task has none to tune."""
     barred = recipe.eval.target is not None and getattr(task, "bars_for_f1", False)
     return recipe.eval.tunes_f1 and not barred and not getattr(task, "tunes", True)
 
@@ -330,8 +330,8 @@ def quiet_transformers(encoder: str | Path | None = None) -> Iterator[None]:
     """Silences the progress bars and reports of transformers.
 
     Args:
-        encoder: What is loaded inside. Encoders from scratch do without transformers, and it
-            takes seconds to import; None where all that is used has been imported.
+        encoder: The encoder that is loaded inside. One from scratch does not need transformers,
+            which takes seconds to import. None if transformers is imported already.
     """
     if encoder is not None:
         import_encoder(encoder)

@@ -27,7 +27,7 @@ METRICS = {
 def write_card(
     folder: Path, *, task: Task, model: Any, recipe: Recipe | str, result: Mapping[str, Any]
 ) -> None:
-    """Write README.md beside the weights."""
+    """Writes the model card, README.md, beside the weights."""
     own = str(model.config.model_type).startswith("softf1-")
     folded = all(head.layer.bias is not None for head in task.heads(model).values())
     text = _task_text(task, pieces=not own, folded=folded)
@@ -124,7 +124,7 @@ def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def table(heads: list[str], rows: list[list[Any]]) -> str:
-    """A table in Markdown.
+    """Formats a Markdown table.
 
     >>> print(table(["a"], [["x"]]))
     | a |
@@ -212,7 +212,7 @@ def recipe_text(recipe: Recipe | str) -> str:
 
 
 def bare(name: str) -> str:
-    """A Hub name as it is, a folder without the folders that it was in.
+    """Returns a Hub name as it is, and of a local path only the last part.
 
     >>> bare("google-bert/bert-base-cased"), bare("/home/somebody/bert")
     ('google-bert/bert-base-cased', 'bert')

@@ -4,14 +4,14 @@
       step-00000120/  model.safetensors  optimizer.safetensors  random.safetensors  state.json
 
 A checkpoint is written in a hidden folder beside the others, forced to the disk and then renamed
-(`softf1.files`), so that a process killed at any moment leaves whole ones only. `state.json` has
-the sizes and the checksums of all files and its own; what is damaged later is noticed when it is
-loaded. Nothing is pickled. Tensors are written one after another, so that nothing is copied: the
-library's writer gives neither a checksum nor an error of the operating system when the disk is
-full; its reader is used as it is.
+(`softf1.files`), so that a process killed at any moment leaves only whole ones. `state.json` has
+the sizes and checksums of all files, and its own checksum, so that later damage is noticed on
+loading. Nothing is pickled. Tensors are written one by one, so they are not all copied, and not
+by the writer of safetensors: it gives no checksum, and no error of the operating system when the
+disk is full. Its reader is used.
 
 Every rank must call `save_checkpoint` and `load_checkpoint`: rank 0 writes and reads, the others
-are given its state, and `softf1.training.state_dict` gives them their part of the tensors.
+receive its state, and `softf1.training.state_dict` gives them their part of the tensors.
 """
 
 from __future__ import annotations
@@ -88,20 +88,20 @@ def save_checkpoint(
     tensors: Mapping[str, Mapping[str, Tensor]],
     state: Mapping[str, Any],
 ) -> Path:
-    """Save a checkpoint and remove all but this one and the one before it.
+    """Saves a checkpoint and removes all but this one and the one before it.
 
     Args:
-        folder: Where checkpoints are.
-        step: Names the checkpoint. One of the same step is replaced; those of later steps are stale
-            and removed.
+        folder: The folder of all checkpoints.
+        step: Optimizer steps done, the name of the checkpoint. One of the same step is replaced;
+            those of later steps are stale and removed.
         tensors: One safetensors file per entry; the tensors may be on any device.
         state: What JSON can hold; tuples come back as lists.
 
     Returns:
-        Its folder.
+        The folder of this checkpoint.
 
     Raises:
-        OSError: It could not be written, for example on a full disk; other checkpoints are intact.
+        OSError: Writing failed, for example on a full disk; other checkpoints are intact.
     """
     final = folder / f"step-{step:08d}"
     on_rank_0(lambda: _save(final, tensors, state))
@@ -192,14 +192,14 @@ def _step(path: Path) -> int:
 
 
 def _tidy(folder: Path) -> None:
-    """Removes unfinished checkpoints of killed processes."""
+    """Removes unfinished checkpoints of killed processes, and restores those being replaced."""
     remove_unfinished(folder)
     for path in folder.glob(f"{PREFIX}step-*{REPLACED}"):
         restore(folder / path.name.removeprefix(PREFIX).removesuffix(REPLACED))
 
 
 def _prune(folder: Path, *, newest: int) -> None:
-    """Removes all but two; each folder is renamed first, so that it never looks damaged."""
+    """Removes all but two checkpoints; each is renamed first, so that it never looks damaged."""
     kept = [path for path in _list(folder) if _step(path) <= newest][:2]
     for path in {*_list(folder), *folder.glob(f"{_DAMAGED}*")} - {*kept}:
         remove_folder(path)
@@ -302,7 +302,7 @@ def _make_header(order: Iterable[str], tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def view_bytes(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, on the host; a copy only where it is elsewhere or not contiguous."""
+    """The bytes of a tensor in host memory; copied only if it is on a GPU or not contiguous."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 

@@ -51,8 +51,8 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     """Reads and encodes the files of a recipe, or given examples.
 
     Args:
-        recipe: Names files, task and encoder.
-        given: Examples of `train`, and `dev` and `test` where there are any, instead of files.
+        recipe: The recipe, with files, task and encoder.
+        given: Examples to use instead of files: `train`, and perhaps `dev` and `test`.
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _given(given, task) if given is not None else _read(recipe, task)
@@ -190,5 +190,5 @@ def take_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: flo
             + ("1" if len(train) == 1 else f"{len(train)} times the same text"),
             path=sources["train"]["path"],
         )
-    sources.setdefault("dev", {**sources["train"], "share": share})  # of folds it is a file too
+    sources.setdefault("dev", {**sources["train"], "share": share})  # with folds it may be a file
     examples |= {"dev": [*compress(train, aside)], "train": [*compress(train, ~aside)]}

@@ -33,7 +33,7 @@ BYTES_FROZEN = 4
 """Bytes per frozen parameter: the weight only."""
 
 COPIES_A_LAYER = 17
-"""Numbers of the size of the hidden state that a transformer layer keeps for its backward pass."""
+"""Tensors of the hidden state's size that a transformer layer keeps for its backward pass."""
 
 OUTLIER = 4.0
 """A row is an outlier if it is this many times as long as 99% of the rows."""
@@ -51,8 +51,8 @@ READ, SAMPLE = 20_000, 500
 """Examples that an estimate reads at most, and how many of these, evenly spread, it encodes."""
 
 QUICK_WORK, QUICK_TOKENS = 10_000_000_000, 256
-"""Weights times tokens of the small step that an estimate times, a second or so of a core, and
-tokens at least."""
+"""The size of the small step that an estimate times: weights times tokens (about a second on one
+core), and the least number of tokens."""
 
 
 def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: bool = False) -> str:
@@ -159,7 +159,7 @@ def estimate_seconds(trainer: Trainer, *, most_tokens: int | None = None) -> flo
 
     Args:
         trainer: What would be trained.
-        most_tokens: A longer step is shortened to this, to save time.
+        most_tokens: Shorten the timed step to this many tokens, to save time; None keeps it whole.
     """
     epoch = trainer.batch_sampler.epoch(0)
     sizes = np.array([_padded(step) for step in epoch])

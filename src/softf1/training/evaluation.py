@@ -34,7 +34,7 @@ QUEUED = 2
 """Batches in flight before the host waits for the first result."""
 
 CPU_PADDING = 32
-"""Padding ids of a batch on a CPU, where they cost as much as others and a batch costs little."""
+"""Padding ids of a batch at most on a CPU: there padding costs as much as text, a batch little."""
 
 TRIED = 200
 """How many dev examples `check_metric` scores, spread over the whole file."""
@@ -65,9 +65,9 @@ def predict_logits(
         model: A model of the task, plain or wrapped by DDP or FSDP; its mode is restored.
         task: The task, which collates batches and gathers logits.
         features: Encoded examples.
-        tokenizer: The encoder's own.
+        tokenizer: The tokenizer of the encoder.
         device: Where the model is.
-        batch_tokens: Padded tokens of a batch.
+        batch_tokens: Padded tokens of a batch at most.
         autocast: Returns the autocast context of a forward pass.
         world: Number of processes that share the items.
         rank: Number of this process.
@@ -172,12 +172,12 @@ def measure_headroom(
     """Measures the headroom of a model on some examples; its task must have `headroom`.
 
     Args:
-        task: The task, with what was learned.
-        logits: Of the examples.
+        task: The task, with labels and tuned thresholds.
+        logits: The logits of the examples.
         features: The encoded examples.
         examples: The examples.
-        split: Where they are from; None for another file.
-        primary: The primary metric of the run, which may be another one than that of the headroom.
+        split: The split that they are from; None for another file.
+        primary: The primary metric of the run, which may differ from that of the headroom.
     """
     predictions = task.decode(logits, features, examples)
     lines = [
@@ -190,7 +190,7 @@ def measure_headroom(
 
 
 def write_headroom(folder: Path, content: dict[str, Any]) -> None:
-    """Writes the file, completely or not at all."""
+    """Writes `headroom.json`, completely or not at all."""
     write_json(folder / HEADROOM, finite(content))
 
 

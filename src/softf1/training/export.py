@@ -41,9 +41,9 @@ class Exported(NamedTuple):
 
     Attributes:
         path: The ONNX file.
-        inputs: Names of its inputs, (batch, sequence) and perhaps more.
+        inputs: Names of its inputs, whose first dimensions are (batch, sequence).
         outputs: Names of its outputs.
-        difference: The largest difference between torch and onnxruntime.
+        difference: The largest absolute difference between outputs of torch and onnxruntime.
     """
 
     path: Path
@@ -95,27 +95,27 @@ def _write(loaded: Loaded, run: Path, out: Path | None, *, int8: bool) -> Export
         if int8:
             quantize(made)
             difference = compare_outputs(loaded, made, float("inf"))
-        for part in sorted(folder.iterdir(), reverse=True):  # the file that names others last
+        for part in sorted(folder.iterdir(), reverse=True):  # last the file that names the others
             part.replace(path.with_name(part.name))
         sync_folder(path.parent)
     return Exported(path, list(inputs), outputs, difference)
 
 
 def quantize(path: Path) -> None:
-    """Makes the weights of matrix products in a file 8-bit."""
-    # By name, since both are optional and have no types.
+    """Quantizes the weights of matrix products in a file to 8 bits."""
+    # Imported by name, since both are optional and have no types.
     names = ("onnx", "onnxruntime.quantization")
     with quiet():
         onnx, quantization = map(importlib.import_module, names)
         model = onnx.load(path)
-        # onnxruntime infers some shapes otherwise than torch's exporter and would refuse them.
+        # onnxruntime infers some shapes differently from torch's exporter, and would refuse these.
         del model.graph.value_info[:]
         quantization.quantize_dynamic(
             model,
             path,
             weight_type=quantization.QuantType.QInt8,
             op_types_to_quantize=["MatMul", "Gemm", "LSTM"],
-            per_channel=True,  # a scale for each column: one for all would cost F1
+            per_channel=True,  # one scale for a whole matrix would cost F1
         )
 
 
@@ -124,7 +124,7 @@ def check_target(path: Path) -> None:
     parts = [part for part in (path, path.with_name(f"{path.name}.data")) if part.exists()]
     if not parts:
         return
-    # By name, since both are optional and one comes without types.
+    # Imported by name, since both are optional and one has no types.
     onnx, protobuf = map(importlib.import_module, ("onnx", "google.protobuf.message"))
     try:
         old = onnx.load(path, format="protobuf", load_external_data=False)
@@ -135,7 +135,7 @@ def check_target(path: Path) -> None:
 
 
 def sample(loaded: Loaded, rows: int, width: int) -> dict[str, Tensor]:
-    """Random inputs of this shape; the last row is half as long as the others."""
+    """Makes random inputs of this shape; the last row is half as long as the others."""
     model, _, tokenizer = loaded
     config: Any = model.config
     random = torch.Generator().manual_seed(rows * 1000 + width)
@@ -195,19 +195,19 @@ def compare_outputs(loaded: Loaded, path: Path, close: float) -> float:
             mask, found = inputs["attention_mask"].bool(), exported(**inputs)
             for name, wanted in _run(loaded.model, inputs).items():
                 apart = (found[name] - wanted).abs()
-                # Kernels may differ in padding.
+                # Outputs at padding may differ between kernels, and do not matter.
                 inside = apart[mask] if apart.shape[:2] == mask.shape else apart
                 differences.append(inside.max())
     except Exception as error:
         raise InputError(f"onnxruntime cannot run the export: {reason(error)}") from error
     largest = torch.stack(differences).max().item()
-    if not largest <= close:  # nor if it is no number
+    if not largest <= close:  # true for NaN, too
         raise InputError(f"wanted outputs within {close} of torch's, got {largest:.2g} apart")
     return largest
 
 
 class OnnxModel(nn.Module):
-    """An exported file in place of the model that it was made from, with as many threads."""
+    """Runs an exported file in place of its model, with as many threads as torch."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class OnnxModel(nn.Module):
             self.session = onnxruntime.InferenceSession(Path(path), options, providers=here)
         except ImportError:
             raise InputError("--onnx needs the packages of softf1[onnx]") from None
-        except Exception as error:  # onnxruntime has a class for each of many things
+        except Exception as error:  # onnxruntime has many classes of errors
             raise InputError(f"wanted an ONNX file: {reason(error)}", path=path) from error
         self.inputs = [one.name for one in self.session.get_inputs()]
         self.outputs = [one.name for one in self.session.get_outputs()]
@@ -236,7 +236,7 @@ class OnnxModel(nn.Module):
         return OnnxOutput(zip(self.outputs, tensors, strict=True))
 
     def check(self, loaded: Loaded) -> None:
-        """Raises where the file is of another task, or has other labels."""
+        """Raises if the file was exported from another task, or has other labels."""
         task, labels = self.about["task"], json.loads(self.about["labels"])
         wanted = list(getattr(loaded.task, "labels", ()))
         if (task, labels) != (loaded.task.kind, wanted):
@@ -244,7 +244,7 @@ class OnnxModel(nn.Module):
             raise InputError(f"wanted an export of this run, {loaded.task.kind} {wanted}; {got}")
 
     def untuned(self, task: Task) -> Task:
-        """The task without the thresholds and biases that are in the logits of the file already."""
+        """Returns the task without the thresholds and biases that the file's logits include."""
         left = json.loads(self.about.get(DECISION, "{}"))
         tuned = [n for n in ("thresholds", "biases") if hasattr(task, n) and n not in left]
         plain: Task = replace(task, **dict.fromkeys(tuned, ()))  # type: ignore[type-var]
@@ -278,7 +278,7 @@ class Tensors(nn.Module):
 def replace_lstms(model: nn.Module) -> nn.Module:
     """Copies the model with ONNX LSTMs in place of torch's; returns it as is if it has none.
 
-    torch's exporter would unroll every step of a fixed length.
+    torch's exporter would unroll an LSTM for one fixed length.
     """
     names = [name for name, module in model.named_modules() if isinstance(module, nn.LSTM)]
     if not names:
@@ -294,7 +294,7 @@ def replace_lstms(model: nn.Module) -> nn.Module:
 class OnnxLstm(nn.Module):
     """An LSTM of one layer and direction, batch first; used in an export only.
 
-    torch keeps the gates as input, forget, cell, output, ONNX as input, output, forget, cell.
+    torch orders the gates as input, forget, cell, output; ONNX as input, output, forget, cell.
     """
 
     w: Tensor
@@ -312,7 +312,7 @@ class OnnxLstm(nn.Module):
         self.register_buffer("b", biases[None])
 
     def forward(self, x: Tensor) -> tuple[Tensor]:
-        """Hidden states (B, L, size) of (B, L, in), alone in a tuple."""
+        """Returns the hidden states (B, L, size) for x (B, L, in), in a tuple of one."""
         steps = x.transpose(0, 1)
         y = torch.onnx.ops.symbolic(
             "::LSTM",

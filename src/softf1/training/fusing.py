@@ -1,19 +1,19 @@
-"""Encoder layers run by fused kernels while a step runs; the model itself stays as it is.
+"""Runs encoder layers with fused kernels during a training step; the model itself stays as it is.
 
-What transformers calls BERT's layers, and RoBERTa's, ELECTRA's and many more copy, is three parts:
+The layers of BERT in transformers, which RoBERTa, ELECTRA and many others copy, have three parts:
 
     output         LayerNorm(dropout(dense(x)) + residual)     twice a layer
     intermediate   gelu(dense(x))
     self           query(x), key(x), value(x), attention
 
-`FusedLayers` finds them by what they hold and by what they compute (each is tried on a few numbers
-before it is trusted), and puts another `forward` into each for the time of a call. A part that is
-anything else keeps its own: another norm, activation or attention, LoRA, hooks, weights of another
-dtype, a part in eval mode. Dropout draws its numbers from seeds that torch's generator on the
-device gives for each call, so that whatever stores and restores that generator covers them.
+`FusedLayers` finds these parts by their children and by what they compute (each is tried on a few
+numbers before it is trusted), and replaces the `forward` of each for the time of a call. A part
+that differs keeps its own: another norm, activation or attention, LoRA, hooks, weights of another
+dtype, a part in eval mode. Dropout gets its seeds for each call from torch's generator on the
+device, so saving and restoring that generator is enough to repeat it.
 
-Triton compiles a kernel when it is called for the first time. `compile_ahead` compiles those of a
-training together before it starts, in threads, which are the same kernels only sooner.
+Triton compiles a kernel when it is called for the first time. `compile_ahead` compiles all kernels
+of a training together in threads, before it starts; they are the same kernels, only sooner.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ NOWHERE = torch.device("meta")
 """The device of tensors without data."""
 
 REHEARSED = 16
-"""Texts of a batch without data; a multiple of 16, as nearly every size in a step is."""
+"""Texts in the batch that `compile_ahead` uses; a multiple of 16, as are most sizes in a step."""
 
 HARMLESS = ("attention_mask", "cache_position")
-"""Options of attention that it knows, or that mean nothing without a cache."""
+"""Options of attention that our forward handles, or that mean nothing without a cache."""
 
 
 class FusedLayers:
@@ -61,14 +61,14 @@ class FusedLayers:
 
     Args:
         model: The model that holds the layers.
-        run: What to call: the model, or what calls it with other weights.
-        dtype: Of the linear layers' weights during a call.
+        run: What to call: the model, or a wrapper that calls it with other weights.
+        dtype: The dtype of the linear layers' weights during a call.
     """
 
     def __init__(self, model: nn.Module, run: Forward, dtype: torch.dtype) -> None:
         self.run, self.dtype = run, dtype
         self.parts: list[Part] = []
-        # Layers that are computed again in the backward pass would run without us.
+        # Gradient checkpointing runs layers again in the backward pass, when nothing is fused.
         again = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
         for module in () if again else model.modules():
             kind = find_kind(module)
@@ -77,22 +77,22 @@ class FusedLayers:
         self._forget()
 
     def compile_ahead(self, widths: Iterable[int], device: torch.device) -> None:
-        """Compiles the kernels of training steps together; otherwise one waits for the other.
+        """Compiles the kernels of training steps all at once, instead of each at its first call.
 
         One part of each size runs forward and backward on tensors without data.
 
         Args:
-            widths: Ids in the rows of batches.
+            widths: The widths of batches, in ids.
             device: The GPU.
         """
         parts = list({part.sizes: part for part in self.parts if part.trains}.values())
         if not parts:
             return
-        # Widths of one tile share their kernels; large tiles take longest.
+        # Widths with the same tile share kernels; large tiles come first, as they take longest.
         tiles = {attention_tile(width, 1)[0]: width for width in widths}
         with compiling(device):
             for _, width in sorted(tiles.items(), reverse=True):
-                for both in (True, False):  # nobody reads the half precision of the last norm
+                for both in (True, False):  # the last norm's half precision is never read
                     self._rehearse(parts, width, both=both)
 
     def _rehearse(self, parts: Sequence[Part], width: int, *, both: bool) -> None:
@@ -135,17 +135,17 @@ class FusedLayers:
             sums = Sums(groups)
             token = AddUp.apply(sums, *chain(*groups))  # type: ignore[no-untyped-call]
             for number, (part, train) in enumerate(zip(self.parts, trained, strict=True)):
-                # Nothing has to go back through a part that is frozen.
+                # A frozen part has no gradients to sum.
                 part.owed = Owed(sums, number, token) if train else None
 
     def cast(self, x: Tensor) -> Tensor:
-        """The input in the dtype of the weights; the last norm has written its output in both."""
+        """Casts an input to the dtype of the weights; the last norm's output is there in both."""
         if self.last is not None and self.last[0] is x and x._version == 0:  # noqa: SLF001
             return self.last[1]
         return x.to(self.dtype)
 
     def draw(self, p: float, device: torch.device) -> Dropout:
-        """Dropout with a seed of its own; all seeds of a call are drawn together."""
+        """Makes a dropout with its own seed; all seeds of a call are drawn together."""
         if p == 0.0:
             return Dropout()
         if self.seeds is None or self.call == len(self.seeds):
@@ -154,7 +154,7 @@ class FusedLayers:
         return Dropout(p, self.seeds, self.call - 1)
 
     def additive(self, mask: Tensor) -> Tensor:
-        """A boolean mask as what is added to the scores; PyTorch would make it in every layer."""
+        """Turns a boolean mask into 0 and −inf, once; PyTorch would do that in every layer."""
         if self.mask is None or self.mask[0] is not mask:
             made = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device)
             self.mask = mask, made.masked_fill_(~mask, -torch.inf)
@@ -162,13 +162,13 @@ class FusedLayers:
 
 
 class Part:
-    """A part of an encoder layer, and what runs in its place."""
+    """A part of an encoder layer, with the fused forward that replaces its own."""
 
     linear: tuple[str, ...] = ("dense",)
     """Names of its linear layers."""
 
     owed: Owed | None = None
-    """Where its sums over rows are made; None is the part itself."""
+    """Where the sums over rows for its gradients are made; None makes them in the part itself."""
 
     def __init__(self, layers: FusedLayers, module: Any) -> None:
         self.layers, self.module = layers, module
@@ -194,13 +194,13 @@ class Part:
 
     @property
     def p(self) -> float:
-        """Dropout; that of attention only asks whether the attention trains."""
+        """The dropout probability; in attention, the mode of the dropout module does not matter."""
         dropout: Any = getattr(self.module, "dropout", None)
         drops = isinstance(dropout, nn.Dropout) and (dropout.training or type(self) is Attention)
         return float(dropout.p) if drops else 0.0
 
     def fits(self, x: Tensor) -> bool:
-        """Whether the part trains, as it was found, with weights of the right dtype."""
+        """Whether to run fused: in training mode, without hooks, weights of the right dtype."""
         return (
             self.module.training
             and self.p < 1.0
@@ -218,12 +218,12 @@ class Part:
 
     @property
     def trains(self) -> bool:
-        """Whether training steps run the part with kernels that have sums to make."""
+        """Whether training steps run the part fused, and train a vector of it."""
         return any(one.requires_grad for one in self.vectors) and self.trained_p < 1.0
 
     @property
     def trained_p(self) -> float:
-        """Dropout in training, whatever the mode is now."""
+        """The dropout probability in training, whatever the mode is now."""
         return float(getattr(getattr(self.module, "dropout", None), "p", 0.0))
 
     @property
@@ -253,7 +253,7 @@ class OutputPart(Part):
         return [norm.weight, norm.bias, *super().vectors]
 
     def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Any:
-        """The norm, in half precision too for the part that follows."""
+        """Returns the norm; keeps it in half precision too, for the part that follows."""
         norm, layers = self.module.LayerNorm, self.layers
         shape = (*hidden_states.shape[:-1], *norm.normalized_shape)
         residual = input_tensor.dtype == torch.float32 and input_tensor.shape == shape
@@ -291,7 +291,7 @@ class Intermediate(Part):
 
 
 class Attention(Part):
-    """Query, key and value of one input in one product, and the attention.
+    """Query, key and value of one input in one matrix product, and the attention.
 
     Long texts are left to PyTorch's attention, with a mask that is made once for all layers.
     """
@@ -332,12 +332,12 @@ class Attention(Part):
 
 
 class Encoder(Part):
-    """All layers: the mask of padding as it is, which transformers makes in a dozen kernels."""
+    """The whole encoder: only its attention mask, which costs transformers a dozen kernels."""
 
     linear = ()
 
     def forward(self, input_ids: Tensor | None = None, *args: Any, **options: Any) -> Any:
-        """The encoder, with the mask in the form in which transformers leaves it alone."""
+        """Runs the encoder with a mask of four dimensions, which transformers takes as it is."""
         mask = options.get("attention_mask")
         if isinstance(mask, Tensor) and mask.ndim == 2 and self.fits(mask):
             options["attention_mask"] = lay_out_mask(mask) if uses_sdpa(self.module) else mask
@@ -345,7 +345,7 @@ class Encoder(Part):
 
 
 def find_kind(module: nn.Module) -> type[Part] | None:
-    """Which part a module is; None if it is no part, or if somebody has replaced its forward."""
+    """Returns which part a module is; None if it is none, or if its forward was replaced."""
     if any("forward" in vars(one) for one in (module, *module.children())):
         return None
     tests = (is_output, is_intermediate, is_self_attention, is_encoder)
@@ -354,7 +354,7 @@ def find_kind(module: nn.Module) -> type[Part] | None:
 
 
 def passes(test: Callable[[nn.Module], bool], module: nn.Module) -> bool:
-    """Whether a module passes a test; one that cannot even be called like a part is none."""
+    """Whether a module passes a test; False if the test raises, as in calls that do not fit."""
     modes = [(one, one.training, getattr(one, "p", None)) for one in module.modules()]
     try:
         with torch.no_grad():
@@ -395,7 +395,7 @@ def is_intermediate(module: Any) -> bool:
     if not (callable(act) and holds(module, kinds) and takes(module, "hidden_states")):
         return False
     x = numbers(2, module.dense.in_features, module.dense)
-    some = torch.linspace(-6, 6, 49, device=x.device) ** 3  # small ones, and some that are clipped
+    some = torch.linspace(-6, 6, 49, device=x.device) ** 3  # large ones show a clipped gelu
     module.train()
     exact = torch.allclose(act(some), nn.functional.gelu(some), rtol=1e-5, atol=1e-6)
     return exact and torch.allclose(module(x), act(module.dense(x)), atol=1e-5)
@@ -410,7 +410,7 @@ def is_self_attention(module: Any) -> bool:
     three, heads = (module.query, module.key, module.value), module.num_attention_heads
     if {one.out_features for one in three} != {heads * module.attention_head_size}:
         return False
-    tokens = 128  # enough to see a window; numbers large enough to see a bound of scores
+    tokens = 128  # enough to notice windows; numbers so large that capped scores show
     x = 10 * numbers(tokens, module.query.in_features, module.query)
     mask = torch.arange(tokens**2, device=x.device).view(1, 1, tokens, tokens) % 5 > 1
     module.eval()
@@ -433,7 +433,7 @@ def attend_heads(three: Sequence[Tensor], heads: int, mask: Tensor | None, p: fl
 
 
 def is_encoder(module: Any) -> bool:
-    """Whether a model of transformers makes nothing of its mask but that of attention.
+    """Whether a model of transformers uses its mask for attention only, by trying it.
 
     `create_bidirectional_mask` leaves a mask of four dimensions as it is.
     """
@@ -460,7 +460,7 @@ def is_encoder(module: Any) -> bool:
 
 
 def lay_out_mask(mask: Tensor) -> Tensor:
-    """A mask of padding (texts, tokens) as which token may look at which, without a copy for each.
+    """Makes (texts, 1, tokens, tokens) of a padding mask (texts, tokens), without copying it.
 
     >>> lay_out_mask(torch.tensor([[1, 0]])).tolist()
     [[[[True, False], [True, False]]]]
@@ -469,7 +469,7 @@ def lay_out_mask(mask: Tensor) -> Tensor:
 
 
 def blank(*shape: int, dtype: torch.dtype) -> Tensor:
-    """A tensor without data that autograd follows."""
+    """A tensor without data that requires a gradient."""
     return torch.empty(shape, dtype=dtype, device=NOWHERE, requires_grad=True)
 
 
@@ -480,7 +480,7 @@ def uses_sdpa(module: Any) -> bool:
 
 
 def holds(module: nn.Module, kinds: Mapping[str, type[nn.Module]]) -> bool:
-    """Whether a module has these children, with biases, in float32, and no numbers of its own."""
+    """Whether a module has these children, with biases, in float32, and no other parameters."""
     layers = [one for one in module.children() if isinstance(one, nn.Linear | nn.LayerNorm)]
     theirs = {one.weight for one in layers} | {one.bias for one in layers}
     return (
@@ -491,7 +491,7 @@ def holds(module: nn.Module, kinds: Mapping[str, type[nn.Module]]) -> bool:
 
 
 def takes(module: nn.Module, *names: str, more: bool = False) -> bool:
-    """Whether a forward has these arguments; with `more`, and others that it can do without."""
+    """Whether a forward takes these arguments only; with `more`, also others that are optional."""
     given = list(inspect.signature(type(module).forward).parameters.values())[1:]
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     others = given[len(names) :]
@@ -500,12 +500,12 @@ def takes(module: nn.Module, *names: str, more: bool = False) -> bool:
 
 
 def numbers(rows: int, width: int, like: nn.Linear) -> Tensor:
-    """Rows of numbers to try a module on; no random generator is asked."""
+    """Makes (1, rows, width) numbers to try a module on, without a random generator."""
     where = like.weight.device
     return torch.arange(float(rows * width), device=where).mul_(0.7).sin_().view(1, rows, width)
 
 
 def is_changed(module: nn.Module) -> bool:
-    """Whether something else than its forward is called with a module, or in its place."""
+    """Whether a module has hooks, or a forward that is not that of its class."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return "forward" in vars(module) or any(getattr(module, kind) for kind in kinds)

@@ -1,12 +1,12 @@
-"""Training steps as CUDA graphs: small encoders are bound by kernel launches, a graph is one.
+"""Training steps as CUDA graphs: kernel launches limit small encoders, and a graph is one launch.
 
 A step, from the forward pass to the update of the weights, is captured once for each shape of batch
 and replayed from then on. A shape is captured when it comes for the third time: before that it runs
-as it is, which also warms up what must not happen for the first time inside a capture. Shapes past
-`MOST` always run as they are, so that data without recurring shapes costs nothing. The kernels are
-the same in both ways. They are fewer than those of a plain step: all weights of linear layers are
-turned to half precision together, and what stands between the matrix products of an encoder layer
-is fused (`softf1.training.fusing`).
+without a graph, which also warms up what must not happen for the first time inside a capture.
+Shapes past `MOST` never get a graph, so that data without recurring shapes costs nothing. The
+kernels are the same with and without a graph, and fewer than those of a plain step: all weights of
+linear layers are cast to half precision together, and the operations between the matrix products
+of an encoder layer are fused (`softf1.training.fusing`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FUSE = find_spec("triton") is not None
 """Whether encoder layers are fused; benchmarks turn it off to compare."""
 
 AHEAD = True
-"""Whether their kernels are compiled together before the first step; benchmarks turn it off to
-compare."""
+"""Whether the kernels of fused layers are compiled together before the first step; benchmarks turn
+it off to compare."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class GraphStepper(Stepper):
 
     Args:
         args: As `Stepper` takes them.
-        widths: Ids in the rows of the batches to come, whose kernels may be compiled at once.
+        widths: The widths of the batches to come, in ids, to compile their kernels ahead.
         options: As `Stepper` takes them.
 
     Attributes:
@@ -89,7 +89,7 @@ class GraphStepper(Stepper):
         self.objective.advance()
 
     def _clip(self) -> Tensor:
-        """Lets a fused AdamW divide the gradients, which it reads anyway."""
+        """Clips by letting a fused AdamW divide the gradients, which it reads anyway."""
         if not (self.divide and self.clip > 0):
             return super()._clip()
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])

@@ -27,7 +27,7 @@ SHAPE: dict[str, Any] = {
     "summary": str,
     "missing": Sequence[str],
 }
-"""What is read of the file, and of each part in it."""
+"""Types of the values that are read from the file; `PART` has those of each part."""
 PART: dict[str, Any] = {
     "title": str,
     "score": float,
@@ -38,7 +38,7 @@ PART: dict[str, Any] = {
 
 
 def read_headroom(folder: Path) -> dict[str, Any] | None:
-    """Reads the file; None if there is none."""
+    """Reads `headroom.json` of a run; None if there is none."""
     path = folder / HEADROOM
     if not path.is_file():
         return None
@@ -55,7 +55,7 @@ def read_headroom(folder: Path) -> dict[str, Any] | None:
 
 
 def _check(content: dict[str, Any], shape: dict[str, Any]) -> None:
-    """Refuses a value of another type than `softf1 headroom` shows."""
+    """Raises for a value of another type than `softf1 headroom` can show."""
     for key, hint in shape.items():
         convert_value(content.get(key), hint, key=key)
 
@@ -78,7 +78,7 @@ def find_headroom(
         data: Another labelled file than the recipe's.
         split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
         format: Another format than that of training.
-        options: Of the reader.
+        options: Options of the reader.
         how: The device and other arguments of `predict_logits`.
 
     Raises:
@@ -99,7 +99,7 @@ def find_headroom(
             raise
         return _from_predictions(folder, task, split, error)
     judged = own and measured["split"] == _judged(folder) and (folder / RESULT).is_file()
-    if judged and os.access(folder, os.W_OK):  # you may look at a run that you may not change
+    if judged and os.access(folder, os.W_OK):  # the run may be read-only
         write_headroom(folder, measured)
     return measured
 

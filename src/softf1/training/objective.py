@@ -34,15 +34,15 @@ Counts = dict[str, "NDArray[np.int64]"]
 class Objective(nn.Module):
     """Σ weight · loss over the target keys of a task.
 
-    If a step is one micro-batch on one rank, call `whole`. Otherwise `count` all micro-batches,
-    `collect` (or `collect_counts`) each where `needs_statistics`, `reduce`, call `part` with each,
-    `finish`.
+    If a step is one micro-batch on one rank, call `whole`. Otherwise call `count` with all
+    micro-batches; if `needs_statistics`, `collect` or `collect_counts` with each, then `reduce`;
+    then `part` with each, and `finish`.
 
     Rows of a step are about equally long, so steps differ in their number of targets. With
-    `expected`, the gradient of a step counts by its share of that: a target then weighs the same
-    wherever it stands, as it does in steps of random rows.
+    `expected`, the gradient of a step is multiplied by its number of targets over `expected`: then
+    every target weighs the same, as it does in steps of random rows.
 
-    With `consistency`, the model sees every example twice, with other dropout (`prepare`).
+    With `consistency`, the model sees every example twice, with different dropout (`prepare`).
 
     Attributes:
         windows: One `WindowLoss` per key, exact over micro-batches and ranks.
@@ -155,7 +155,7 @@ class Objective(nn.Module):
 
     def restore_statistics(self, running: Mapping[str, list[list[float]]]) -> None:
         """Restores the running statistics of a checkpoint."""
-        for key in running.keys() & self.windows.keys():  # there are none in one piece
+        for key in running.keys() & self.windows.keys():  # whole steps have no windows
             self.windows[key].set_extra_state(torch.tensor(running[key]))
 
     def advance(self) -> None:
@@ -192,7 +192,7 @@ def count_targets(targets: Mapping[str, Tensor]) -> Tensor:
 
 
 def add_all(values: Iterable[Tensor]) -> Tensor:
-    """Adds tensors; one alone is itself, without a kernel."""
+    """Adds tensors; a single one is returned as it is, without a kernel."""
     return reduce(torch.add, values)
 
 
@@ -213,8 +213,8 @@ def make_objective(
         keys: The keys of the task's logits.
         counts: The task's class counts.
         labels: Names of the classes, for `exclude`.
-        steps: Steps of the training, over which a schedule runs unless it says otherwise.
-        expected: Targets of an average step, by which steps are weighed.
+        steps: Steps of the training, the default length of a loss schedule.
+        expected: Targets of an average step, to weight steps by their targets.
         consistency: The factor of the consistency term.
     """
     options = replace_excluded(section.options, partial(_indices, labels=labels))

@@ -90,10 +90,10 @@ def cut(
     """Yields lists of `size` examples, or more where a group that is decoded together ends later.
 
     Args:
-        examples: In the order of the file.
-        size: The least number of examples in a list, but for the last.
+        examples: The examples in the order of the file.
+        size: The least number of examples in a list; the last may have fewer.
         starts_group: Whether an example starts a new group after the examples of this one; None
-            where each is decoded alone.
+            if each is decoded alone.
 
     >>> list(cut("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
@@ -128,7 +128,7 @@ def read_input(
         task: The task; it reads as in training unless `format` or `options` are given.
         path: A file, or `-` for the standard input, whose format must be known.
         format: Another format than that of training.
-        options: Of the reader; where they or `format` are given, those of training are not used.
+        options: Options of the reader; added to those of training, unless `format` is given.
         problems: Decides about bad records.
     """
     problems = problems or Problems(unique=False)
@@ -253,7 +253,7 @@ def rescore(
         data: The file; None is the recipe's.
         split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
         format: Another format than that of training.
-        options: Of the reader.
+        options: Options of the reader.
         abstain: Leave out predictions below their threshold or minimum confidence.
         onnx: An export of the run, to evaluate in place of its model; on the CPU.
         device: Where to compute.

@@ -154,7 +154,7 @@ def deterministic(*, on: bool) -> Iterator[None]:
 class EmbeddingsInOrder(TorchFunctionMode):
     """Context in which the gradient of an embedding is added up in a fixed order.
 
-    On a GPU torch's own adds in any order if a step has more than 3,072 ids, and does not say so.
+    On a GPU, torch adds it up in any order if a step has more than 3,072 ids, without a warning.
     """
 
     def __torch_function__(
@@ -185,7 +185,7 @@ FEW_ROWS = 512
 
 
 class _Embed(torch.autograd.Function):
-    """Rows of a matrix, whose gradient is a product with the ids as ones where rows are few.
+    """Embeddings; if rows are few, their gradient is a matrix product with one-hot ids.
 
     With more rows, the backward pass sorts the ids and keeps equal ones in their order.
     """
@@ -202,7 +202,7 @@ class _Embed(torch.autograd.Function):
         if ctx.padding_idx is not None:
             gradient = gradient.masked_fill((ids == ctx.padding_idx).unsqueeze(-1), 0.0)
         rows = ctx.shape[0]
-        if rows <= FEW_ROWS:  # many ids share a row, whose sum would be one thread's
+        if rows <= FEW_ROWS:  # many ids share a row: one thread would sum them all
             same = torch.arange(rows, device=ids.device).unsqueeze(1) == ids.flatten()
             return None, same.to(gradient.dtype) @ gradient.flatten(0, -2), None
         total = gradient.new_zeros(ctx.shape)
@@ -341,7 +341,7 @@ def freeze_unused(model: nn.Module, loss: torch.Tensor) -> None:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model inside DDP."""
+    """The model inside DDP; any other model as it is."""
     ddp = isinstance(model, nn.parallel.DistributedDataParallel)
     return cast("nn.Module", model.module) if ddp else model
 

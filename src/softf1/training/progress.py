@@ -224,8 +224,8 @@ class Monitor:
 
         Args:
             skipped: Steps since the last call whose gradient was not finite.
-            run: How many of them in a row, up to the last step.
-            loss: Mean loss of the others.
+            run: How many steps in a row were skipped, up to the last step.
+            loss: Mean loss of the steps that were not skipped.
         """
         if run >= MOST_SKIPPED:
             raise RunError(
@@ -311,7 +311,7 @@ def advise(loss: LossSection, *, outside: bool, classes: bool = True) -> str:
         if own["over"] == "batch":
             tips.append("a larger train.batch_size")
             tips += ['exclude=["O"]'] if outside and not own.get("exclude") else []
-        tips += ["a lower alpha"] if "decay" in own else []  # which alpha strengthens
+        tips += ["a lower alpha"] if "decay" in own else []  # alpha strengthens the decay
         tips += ["squared=true"] if own.get("squared") is False else []
     if not ratios:
         tips += ['class weights (loss.name="wce")'] if names == ["ce"] and classes else []

@@ -62,7 +62,7 @@ def publish_model(
         model: The model from `task.build_model`, not wrapped.
         task: The task, with labels, thresholds and biases.
         tokenizer: The tokenizer or vocabulary.
-        recipe: For the model card, as a value or as TOML.
+        recipe: The recipe for the model card, or its TOML text.
         result: The content of `result.json`, for the model card.
     """
     with new_folder(Path(folder)) as made:
@@ -70,7 +70,7 @@ def publish_model(
             with quiet_transformers(), fold_decision(model, task) as plain_bias:
                 model.save_pretrained(made)
                 tokenizer.save_pretrained(made)
-        except SafetensorError as error:  # a full disk, too
+        except SafetensorError as error:  # on a full disk, too
             raise RunError(f"{folder}: the model could not be written: {error}") from error
         described = sorted([*made.glob("*.safetensors"), *made.glob(TOKENIZER)])
         files = {path.name: describe_file(path) for path in described}

@@ -229,7 +229,7 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
     )
     try:
         _write_headroom(trainer, task, logits)
-    except MemoryError:  # the model is worth more
+    except MemoryError:  # keep the model nevertheless
         trainer.monitor.warnings.append(
             "there was not enough memory to measure the headroom; softf1 headroom tries again"
         )
@@ -311,7 +311,7 @@ def describe_result(
 def _score(trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = "") -> Evaluated:
     examples = trainer.datasets.examples[name]
     predictions = task.decode(logits, trainer.datasets.features[name], examples)
-    # Without bars it is a threshold or a bias that decides, and every text keeps its label.
+    # Without bars, thresholds and biases have decided already, and every text keeps its label.
     if getattr(task, "bars", {}):
         predictions = [task.abstain(one) for one in predictions]
     path = trainer.folder / f"predictions.{name}{kind}.jsonl"
@@ -320,7 +320,7 @@ def _score(trainer: Trainer, task: Task, name: str, logits: Logits, kind: str = 
 
 
 def name_counts(counts: NDArray[Any], labels: tuple[str, ...]) -> dict[str, int]:
-    """Counts by class name; for several sigmoid outputs the positive targets, for one both.
+    """Names the counts of classes; of several sigmoid outputs only the positive ones, of one both.
 
     >>> import numpy as np
     >>> name_counts(np.array([[9, 1]]), ())

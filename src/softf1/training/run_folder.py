@@ -117,7 +117,7 @@ def claim(
 ) -> dict[str, Any] | None:
     """Locks the folder for this run while `held` is open, and checks it again.
 
-    The second check is needed because another process may have changed it since `find_finished`.
+    The second check is needed because another process may have worked in it since `find_finished`.
 
     Returns:
         The result if another process has finished the same run; None if it must be trained.

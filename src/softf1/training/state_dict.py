@@ -1,12 +1,12 @@
 """State of model, optimizer and random generators as named tensors: saving and loading.
 
-Models may be plain, in DistributedDataParallel or sharded with `fully_shard` (FSDP of version 2):
-names and tensors are those of the plain model, so that a run goes on with another
-number of processes. Every rank must call these functions; the tensors are on rank 0, other ranks
-are given none and need to give none.
+Models may be plain, in DistributedDataParallel or sharded with `fully_shard` (FSDP2): names and
+tensors are those of the plain model, so that a run can continue with another number of processes.
+Every rank must call these functions; rank 0 gets all tensors when saving and passes all when
+loading, other ranks get and pass none.
 
-Tensors are the live ones wherever that can be, not copies: write them before the next step.
-Loading copies into the tensors that are there, so that CUDA graphs keep their addresses.
+Where possible, tensors are the live ones, not copies: write them before the next step. Loading
+copies into the existing tensors, so that CUDA graphs keep their addresses.
 `torch.distributed.checkpoint.state_dict` is not used: it refuses the state of an optimizer in which
 some parameter (of a pooler, say) never had a gradient.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _OWN = {"params", "fused", "capturable", "foreach", "differentiable"}
-"""Optimizer options of this process, which may run on another device than the one that saved."""
+"""Options that an optimizer keeps on loading, as it may be on another device than when saved."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -89,7 +89,7 @@ def load_optimizer_tensors(
     tensors: Mapping[str, Tensor],
     groups: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Copy the tensors into the optimizer, and set the options of its groups."""
+    """Copies the tensors into the optimizer, and sets the options of its groups."""
     names, spread = _parameters(model), _Spread(model, tensors)
     own = [sorted(names[id(p)] for p in group["params"]) for group in optimizer.param_groups]
     if own != [sorted(group["params"]) for group in groups]:

@@ -1,10 +1,10 @@
 """One optimizer step: gradients of all micro-batches, clipping, update; no waiting for the GPU.
 
-The methods of `Stepper` stand in the order in which a step calls them. A step that is one
-micro-batch on one rank takes one forward and one backward pass. Over several, losses of the whole
-batch need its statistics first: one pass collects them, a second one makes the gradient of each
-part, and the sum is that of the whole batch exactly. Adversarial training does it all once more
-with other word embeddings.
+The methods of `Stepper` are in the order in which a step calls them. A step that is one micro-batch
+on one rank takes one forward and one backward pass. With several, a loss over the whole batch needs
+the batch's statistics first: one pass collects them, a second computes the gradient of each part,
+and these add up to exactly that of the whole batch. Adversarial training does all of this once more
+with moved word embeddings.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Stepper:
     """Runs optimizer steps and counts them in a meter on the device.
 
     Attributes:
-        meter: Sum of the losses, steps, the largest gradient norm and steps left out because their
-            gradient was not finite, since the last reading; then how many steps were left out in a
-            row up to now.
+        meter: Since the last reading: sum of the losses, steps, the largest gradient norm, and
+            steps skipped because their gradient was not finite. Then the number of steps skipped
+            in a row up to now.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Stepper:
         self.objective.advance()
 
     def gradient(self, batches: Sequence[Batch]) -> Tensor:
-        """Adds the gradient of the step; returns its loss."""
+        """Adds the gradient of the step to the parameters' `.grad`; returns its loss."""
         moved = [batch.to(self.device) for batch in batches]
         run = self._whole if self.alone and len(moved) == 1 else self._parts
         if self.attack is None:
@@ -85,7 +85,7 @@ class Stepper:
         how: Any = {"relative": relative, "direction": direction}
         if traced:
             how["gradient"] = traced[0]
-        # The direction follows the gradient of the whole step; so do the statistics inside.
+        # Direction and loss statistics are those of the whole step, not of a micro-batch.
         with perturb_embeddings(self.model, epsilon, **how):
             run(moved)
         return loss

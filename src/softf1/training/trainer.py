@@ -58,7 +58,7 @@ LINES, LEAST = 200, 10
 """About how many step lines `metrics.jsonl` gets, and the least number of steps between two."""
 
 ASK_EVERY = 10
-"""Several processes agree on saving and stopping every so many steps."""
+"""Steps after which several processes agree again on saving and stopping."""
 
 
 class InterruptedRunError(RunError):
@@ -77,9 +77,9 @@ class TrainState:
         stale: Evaluations since the best one.
         score: The last dev score.
         stopped: Whether early stopping has ended the training.
-        train_cpu_seconds: CPU time of the training, which other programs on the machine do not
-            lengthen as they do its seconds.
-        journal: Bytes of `metrics.jsonl`.
+        train_cpu_seconds: CPU time of the training; unlike `train_seconds`, other programs on the
+            machine do not lengthen it.
+        journal: Bytes of `metrics.jsonl` at the last checkpoint.
     """
 
     step: int = 0
@@ -334,7 +334,7 @@ class Trainer:
         if self.processes.world > 1 and self.state.step % ASK_EVERY and not last:
             return
         stop = self.processes.any(self.stop.asked)
-        # No checkpoint at the very end: it would save less than one checkpoint interval.
+        # The last step alone is no reason to save: resuming repeats one interval at most.
         due = self.processes.any(monotonic() - self.saved >= self.recipe.train.checkpoint_seconds)
         if stop or due or last:
             self._count_seen()
