@@ -134,7 +134,7 @@ class LabelTask(TextTask):
         return shift
 
     def shifts(self) -> dict[str, NDArray[np.float64]]:
-        """Returns the biases, or thresholds t as biases −logit(t): the shifted logit is ≥ 0."""
+        """Returns the biases, or thresholds t as biases −logit(t): p ≥ t is a shifted logit ≥ 0."""
         shift = self.shift_logits()
         return {"labels": shift} if shift.any() else {}
 
@@ -309,7 +309,7 @@ class LabelTask(TextTask):
         return scores
 
     def rank_lines(self, lines: Sequence[Mapping[str, Any]]) -> Ranked | None:
-        """Returns probabilities (texts, labels), and which labels are right; None if not finite."""
+        """Returns probabilities (texts, labels) and which are right; None without finite ones."""
         ranked = self._rank(lines, [line["gold"] for line in lines])
         return ranked if ranked is not None and np.isfinite(ranked[0]).all() else None
 

@@ -242,7 +242,7 @@ class Tagging(TextTask):
         return model
 
     def notes(self, features: Features) -> list[str]:
-        """Returns notes about tags that are new to the model, or not allowed where they stand."""
+        """Returns notes about tags that training never saw, or that their scheme does not allow."""
         names = set(features.names["tags"])
         unseen = describe_unseen(names - {NO_TAG}, self.labels)
         if self.spans is None or NO_TAG in names:

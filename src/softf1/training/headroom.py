@@ -76,7 +76,7 @@ def find_headroom(
     Args:
         run: A run folder; a model folder needs `data`.
         data: Another labelled file than the recipe's.
-        split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
+        split: "test" or "dev" of the recipe; None is test, or dev if there is no test.
         format: Another format than that of training.
         options: Options of the reader.
         how: The device and other arguments of `predict_logits`.

@@ -251,7 +251,7 @@ def rescore(
     Args:
         run: A run folder; a model folder needs `data`.
         data: The file; None is the recipe's.
-        split: "test" or "dev" of the recipe; None is test, or dev where there is no test.
+        split: "test" or "dev" of the recipe; None is test, or dev if there is no test.
         format: Another format than that of training.
         options: Options of the reader.
         abstain: Leave out predictions below their threshold or minimum confidence.
