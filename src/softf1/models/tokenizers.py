@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeAlias
 
 from softf1.errors import InputError
 from softf1.files import read_json
 from softf1.options import Range
+
+if TYPE_CHECKING:  # numpy is imported when it is needed: recipes are read without it
+    import numpy as np
+    from numpy.typing import NDArray
 
 Ids = tuple[int, ...]
 
@@ -54,7 +55,7 @@ GROUP = 256
 
 Span = tuple[int, int]
 """(start, end), end exclusive."""
-Pieces = tuple[NDArray[np.int32], NDArray[np.int64]]
+Pieces: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int64]]"
 """The ids of all words, one after another, and how many each word has."""
 Size = Annotated[int, Range(least=1)]
 Sizes = Annotated[tuple[int, ...], Range(least=1)]
@@ -132,6 +133,8 @@ class FastTokenizer:
         Byte-level BPE (RoBERTa, ModernBERT, Qwen2) writes the space into the first piece. Where
         the space is a piece of its own, as before a Chinese character, it is left out.
         """
+        import numpy as np
+
         spaced = [self.space + word for word in words] if self.space else words
         groups = [spaced[start : start + GROUP] for start in range(0, len(words), GROUP)]
         # encode_batch_fast does not say which word an id belongs to.
@@ -146,6 +149,8 @@ class FastTokenizer:
 
     def _without_spaces(self, ids: NDArray[np.int32], counts: NDArray[np.int64]) -> Pieces:
         """Leaves out the pieces that only stand for the space before a word."""
+        import numpy as np
+
         (lone,) = self.text_ids([self.space])
         long = np.flatnonzero(counts >= len(lone))
         start = (np.cumsum(counts) - counts)[long]
