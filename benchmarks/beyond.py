@@ -298,7 +298,7 @@ def pair(own: dict[str, float], base: dict[str, float]) -> list[float]:
 
 def write_table(options: argparse.Namespace) -> None:
     """Put the table into its page."""
-    put(PAGE, MARKS, make_table(*(options.out, *FILES[1:])))
+    put(PAGE, MARKS, make_table(options.out, *FILES[1:]))
 
 
 def put(page: Path, marks: tuple[str, str], table: str) -> None:

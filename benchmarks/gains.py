@@ -6,9 +6,9 @@
     python benchmarks/gains.py
 
 `auto` and cross entropy each train for the epochs of the grid and for twice as many; where `auto`
-does both, cross entropy also trains four times as long. It still gets less compute, since a step of
-`auto` costs two to three of its own; the page says how much less. The mean score on dev chooses
-which run of each counts. The interval is over seeds and test examples, as in `softf1 compare`.
+does both, cross entropy also trains four times as long. A step of `auto` costs two to three of
+cross entropy; the page says how much compute each got. The mean score on dev chooses which run of
+each counts. The interval is over seeds and test examples, as in `softf1 compare`.
 Where a run kept no examples, and for folds, each of which has other test examples, it is over seeds
 alone. Writes
 results/gains.csv, results/gains-held-out.csv (data that took no part in making the rules),
@@ -163,8 +163,8 @@ def say_compute(rows: list[dict[str, Any]]) -> str:
             doubts.append(f"{row['data']} ({points(last[row['data']])})")
     return (
         f"The longest cross entropy trains for {min(shares):.1f} to {max(shares):.1f} times the "
-        f"seconds of `auto` (median {median(shares):.1f}), so it gets less compute. The last "
-        "doubling of its epochs changed the test score by "
+        f"seconds of `auto` (median {median(shares):.1f}). Its last step to more epochs changed "
+        "the test score by "
         f"{points(min(last.values()))} to {points(max(last.values()))} points, by more than half "
         f"of the gain of `auto` on {'; '.join(doubts) or 'no task'}.\n"
     )

@@ -119,3 +119,40 @@ def test_gains_are_paired_by_seed_and_bold_where_sure(beyond):
 def test_no_run_is_there_twice(beyond):
     rows = [(r["grid"], r["variant"], r["seed"]) for r in beyond.read_csv(beyond.RESULTS)]
     assert len(rows) == len(set(rows)) > 300
+
+
+def test_what_the_page_reads_from_the_table_is_there(beyond):
+    """Means over the tasks, and on how many a row is ahead."""
+    page, found = beyond.PAGE.read_text("utf-8"), beyond.read_rows(*beyond.FILES)
+    grids = beyond.read_plan()["order"]
+
+    def gains(variant):
+        return [fmean(beyond.find_gains(found[grid], variant, "test")) for grid in grids]
+
+    both, dice, longer = map(gains, (f"ce, {BOTH}", f"ce+dice, {BOTH}", "ce, twice the epochs"))
+    noise, step = gains("ce, noise .5"), gains("ce, adv .5")
+    ahead = sum(gain > 0 for gain in both)
+    assert (
+        f"gain on {ahead} of {len(grids)} tasks** by point estimate, {fmean(both):.1f} on" in page
+    )
+    assert f"twice the epochs gains {fmean(longer):.1f} on average" in page
+    assert f"adds little**, {fmean(dice) - fmean(both):.1f} on average" in page
+    more = sum(own > other for own, other in zip(step, noise, strict=True))
+    assert f"gains {fmean(noise):.1f} on average over the tasks, the adversarial one" in page
+    assert f"{fmean(step):.1f}, and more on {more} of {len(grids)}" in page
+
+
+@pytest.mark.parametrize(
+    ("grid", "test", "dev"), [("conll03-mrc", 2.3, 2.4), ("msra-mrc", 3.8, 5.2)]
+)
+def test_the_authors_loss_with_both_leads_in_bert_mrc(beyond, grid, test, dev):
+    rows = beyond.read_rows(*beyond.FILES)[grid]
+    page = beyond.PAGE.read_text("utf-8")
+    for split, shown in (("test", test), ("dev", dev)):
+        own, other = (
+            fmean(beyond.find_gains(rows, f"{loss}, {BOTH}", split))
+            for loss in ("dsc authors", "ce+dice")
+        )
+        assert f"{own:.1f}" == f"{shown:.1f}"
+        assert f"+{own:.1f}" in page
+        assert own > other
