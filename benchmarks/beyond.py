@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 BASELINE = "ce"
-LONGER = {"twice": 2, "three times": 3, "four times": 4, "six times": 6}
+LONGER = {"twice": 2, "four times": 4, "five times": 5, "eight times": 8, "twelve times": 12}
 """How many times the epochs of the grid, by what a plan calls it."""
 FILES = RESULTS, AUTO, LEADS = [
     HERE / "results" / f"{name}.csv" for name in ("beyond", "auto", "leads")

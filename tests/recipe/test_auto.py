@@ -19,7 +19,7 @@ SEVERAL = {"labels": np.array([50, 40, 30])}
     ("kind", "metric", "counts", "loss", "consistency"),
     [
         ("tagging", "f1", {"tags": np.array([9_000, 500, 500])}, "ce+dice", 1.0),
-        ("mrc_ner", "f1", {"start": np.array([[99, 1]])}, "ce+dice", 1.0),
+        ("mrc_ner", "f1", {"start": np.array([[99, 1]])}, "dsc", 1.0),
         ("qa", "f1", {}, "ce+dice", 1.0),
         ("pairs", "f1", BINARY, "ce", 1.0),
         ("pairs", "f1", RARE, "wce", None),
@@ -65,12 +65,14 @@ def test_spans_of_a_few_kinds_get_a_crf(how, decoder):
 
 
 def test_every_rule_says_why_and_on_what_evidence():
-    rules = read_rules()
+    rules, recipe = read_rules(), read_recipe("conll03-tagger")
     assert rules[-1].when == {}
     for rule in rules:
         assert set(rule.values["loss.name"].split("+")) <= set(loss_names())
+        options = {key for key in rule.values if key.startswith("loss.")}
         sizes = {f"train.{key}" for key in HARDENING}
-        assert set(rule.values) <= {"loss.name", "loss.dice.over", "task.decoder"} | sizes
+        assert rule.values.keys() - options <= {"task.decoder"} | sizes
+        check_recipe(with_values(recipe, {key: rule.values[key] for key in options}))
         assert rule.why
         assert any(character.isdigit() for character in rule.evidence)
 
