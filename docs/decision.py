@@ -68,8 +68,8 @@ STEPS = (
     ),
 )
 LAST = (
-    ("CE + dice, an adversarial", "step and consistency"),
-    "ce+dice, adversarial, consistency",
+    ("CE + dice (BERT-MRC: DSC),", "adversarial step, consistency"),
+    "ce+dice or dsc, adv., consistency",
 )
 END = (
     "loss.name = auto makes these choices for you, except the second.",
