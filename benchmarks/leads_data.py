@@ -1,12 +1,12 @@
 """Data for benchmarks/leads.toml, made of the files that corpora_data.py wrote.
 
-    python benchmarks/corpora_data.py ../shared work --only en
+    python benchmarks/corpora_data.py ../shared work
     python benchmarks/leads_data.py work
 
 Smaller training sets of CoNLL-2003 (each holds the smaller ones), QQP with fewer positives, and the
-names of CoNLL-2003 as sets of labels: which types a sentence has, of one word, two or more. Takes
-seconds, so that a machine that gets `work` need not get these files too. What it is made of may be
-missing; then it is left out.
+names of CoNLL-2003, MSRA and ResumeNER as sets of labels: which types a sentence has, of one word
+(in Chinese one character), two or more. Takes seconds, so that a machine that gets `work` need not
+get these files too. What it is made of may be missing; then it is left out.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ SHARES = (2, 5, 20)
 LONG = 3
 """Words from which names are of one kind."""
 PARTS = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}
+CHARACTERS = {
+    "msra": {"train": "msra_train_bio", "test": "msra_test_bio"},
+    "resume": {part: f"{part}.char.bmes" for part in ("train", "dev", "test")},
+}
+"""Files with a character in each line."""
 
 
 def sample_sentences(source: Path, out: Path) -> None:
@@ -50,7 +55,7 @@ def thin_positives(source: Path, out: Path) -> None:
             write(out / f"qqp{share}" / path.name, "\n".join([head, *kept]) + "\n")
 
 
-def list_types(source: Path, target: Path) -> None:
+def list_types(source: Path, target: Path, *, space: str = " ") -> None:
     """Writes each sentence with the kinds of names that it has, such as PER-2; none or several."""
     lines = []
     for block in read_blocks(source):
@@ -59,8 +64,9 @@ def list_types(source: Path, target: Path) -> None:
             continue
         spans = decode_lenient([row[-1] for row in rows])
         kinds = {f"{label}-{min(LONG, end - start)}" for start, end, label in spans}
-        text = " ".join(row[0] for row in rows)
-        lines.append(json.dumps({"text": text, "labels": sorted(kinds)}) + "\n")
+        text = space.join(row[0] for row in rows)
+        row = {"text": text, "labels": sorted(kinds)}
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     write(target, "".join(lines))
 
 
@@ -83,6 +89,11 @@ def make(data: Path) -> None:
     for part, name in PARTS.items():
         if (names / name).is_file():
             list_types(names / name, data / "conll03-types" / f"{part}.jsonl")
+    for corpus, parts in CHARACTERS.items():
+        for part, name in parts.items():
+            if (data / corpus / name).is_file():
+                target = data / f"{corpus}-types" / f"{part}.jsonl"
+                list_types(data / corpus / name, target, space="")
     thin_positives(data / "qqp37", data)
 
 

@@ -117,6 +117,13 @@ def test_kinds_of_names_are_labels(tmp_path):
     assert [json.loads(row)["labels"] for row in rows] == [["LOC-1", "ORG-3", "PER-2"], []]
 
 
+def test_kinds_of_names_in_files_of_characters_have_text_without_spaces(tmp_path):
+    leads_data.write(tmp_path / "resume/dev.char.bmes", "a B-ORG\nb E-ORG\nc O\nd S-LOC\n\n")
+    leads_data.make(tmp_path)
+    row = json.loads((tmp_path / "resume-types/dev.jsonl").read_text())
+    assert row == {"text": "abcd", "labels": ["LOC-1", "ORG-2"]}
+
+
 def test_pieces_are_masked_as_often_as_they_should():
     draw = torch.Generator().manual_seed(0)
     ids = torch.arange(1000, 1200).repeat(500, 1)
@@ -190,10 +197,9 @@ def test_only_the_head_learns_at_first(recipe, tmp_path):
 
 
 def test_grids_of_the_plan_have_titles():
-    grids = corpora.read_grids()
     plan = beyond.read_plan(PLAN)
-    assert all("short" in (grids | plan["held"])[name] for name in plan["order"])
-    assert not grids.keys() & plan["held"].keys()
+    assert all("short" in beyond.read_all(plan)[name] for name in plan["order"])
+    assert not corpora.read_grids().keys() & plan["held"].keys()
 
 
 def test_points_of_curves_are_those_of_the_runs():

@@ -39,11 +39,21 @@ class Choice(NamedTuple):
     @property
     def line(self) -> str:
         """Values and reason in one line, for the user."""
-        shown, kept = (
-            ", ".join(f"{key}={value}" for key, value in values.items())
-            for values in (self.values, self.kept)
-        )
+        shown, kept = map(show_values, (self.values, self.kept))
         return f"auto: {shown} ({self.why}{'; you set ' if kept else ''}{kept})"
+
+
+def show_values(values: Mapping[str, Any], *, equals: str = "=") -> str:
+    """Lists values of a recipe as they can be written after a command.
+
+    >>> show_values({"loss.name": "dsc", "loss.squared": True})
+    'loss.name=dsc, loss.squared=true'
+    """
+    words = (
+        (key, str(value).lower() if isinstance(value, bool) else value)
+        for key, value in values.items()
+    )
+    return ", ".join(f"{key}{equals}{value}" for key, value in words)
 
 
 def read_rules() -> list[Rule]:

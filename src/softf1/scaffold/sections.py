@@ -13,7 +13,7 @@ from softf1.data.examples import MrcExample, QAExample, TaggedSentence
 from softf1.errors import InputError, printable
 from softf1.metrics.schemes import OUTSIDE
 from softf1.recipe import LossSection
-from softf1.recipe.auto import AUTO, choose_values
+from softf1.recipe.auto import AUTO, choose_values, show_values
 from softf1.recipe.loading import format_toml
 from softf1.tasks.registry import find_task
 
@@ -110,7 +110,7 @@ def propose_loss(survey: Survey) -> Section:
     metric = "macro_f1" if weighs_classes_alike(survey) else "f1"
     spans = len(stats.labels) if survey.corpus.counts.scheme is not None else None
     choice = choose_values(survey.task, metric=metric, counts=counts, given={}, spans=spans)
-    values = ", ".join(f"{key} = {value}" for key, value in choice.values.items())
+    values = show_values(choice.values, equals=" = ")
     remarks = [remark.format(values=values, why=choice.why) for remark in REMARKS]
     usual = LossSection().name
     baseline = Line("name", usual, "cross entropy alone, the baseline", used=False)
