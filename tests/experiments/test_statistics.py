@@ -42,6 +42,14 @@ def test_no_more_false_alarms_than_promised_over_2000_grids(regime):
 
 
 @every_regime
+@pytest.mark.parametrize(("seeds", "least"), [(2, 0.95), (3, 0.91), (4, 0.93)])
+def test_few_seeds_raise_few_false_alarms(regime, seeds, least):
+    covered, alarms = simulate(regime, grids=500, qualities=(1.0, 1.0), seed=3, seeds=seeds)
+    assert covered >= least
+    assert alarms <= 1 - least + 0.01
+
+
+@every_regime
 def test_interval_has_a_true_gain(regime):
     covered, found = simulate(regime, grids=400, qualities=(0.8, 1.2), seed=1)
     assert covered >= 0.93

@@ -20,7 +20,8 @@ A, examples B and the rest E of the jackknife's pseudo-values:
     sd_seeds² = max(A, E) / N          sd_examples² = max(B − E, 0) / (S·N)
 
 The interval is `mean ± t · se` with Student's t and Satterthwaite's degrees of freedom. With 5
-seeds and no variance from examples these are 4; where the examples dominate, they are about N.
+seeds and no variance from examples these are 4; where the examples dominate, they are about N. With
+2 seeds it is always 1: one difference between two seeds says too little about their variance.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def estimate_difference(differences: ArrayLike, pseudo: ArrayLike | None = None)
     parts = [(over_seeds if over_seeds > rest else 0.0, seeds - 1)]
     parts += [(over_examples, examples - 1), (rest, (seeds - 1) * (examples - 1))]
     spread = math.fsum(part**2 / df for part, df in parts if part)
-    df = min(variance**2 / spread, 1e9) if spread else float(seeds - 1)
+    df = min(variance**2 / spread, 1e9) if spread and seeds > 2 else float(seeds - 1)
     size = seeds * max(examples, 1)
     se = math.sqrt(variance / size)
     half = t_quantile((1 + LEVEL) / 2, df) * se
