@@ -69,3 +69,21 @@ def test_an_encoder_from_scratch_takes_its_first_step_without_transformers(encod
     loaded = set(json.loads((tmp_path / "modules.json").read_text("utf-8")))
     assert loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
     assert {"torch", "numpy", "softf1.training.step"} <= loaded
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(given, kept, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    program = """
+import os, sys
+from softf1.cli.main import main
+
+main(["list", "formats"])
+print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-2:] == [kept, "False"]  # in time: torch reads it when imported

@@ -125,12 +125,23 @@ def prepare_streams() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns 0 for done, 1 for failed, 2 for bad input or usage."""
     prepare_streams()
+    prepare_threads()
     options = parse_arguments(arguments)
     with ExitStack() as held:
         if options.verb in WORKING:
             held.enter_context(redirect_stdout(cast("TextIO", Unread(sys.stdout))))
             held.enter_context(redirect_stderr(cast("TextIO", Unread(sys.stderr))))
         return run(options)
+
+
+def prepare_threads() -> None:
+    """Lets idle threads of OpenMP sleep, unless `OMP_WAIT_POLICY` says otherwise.
+
+    By default they spin, waiting for the next operation. If other programs want the same cores, the
+    operation waits for the spinning threads, and small models train many times as long.
+    torch reads the variable when it is imported, later than this.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def run(options: argparse.Namespace) -> int:
