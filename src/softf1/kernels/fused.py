@@ -86,10 +86,10 @@ def entropy_loss(
     weights = None
     if weight is not None:
         weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
-    if tau == 0.0:
+    if tau == 0.0:  # no adjustment, whatever the weights
         weights = None
-    adjusted = 0.0 if tau is None or weights is None else float(tau)
-    numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), adjusted, 1.0, 0.0, ignore_index)
+    tau = 0.0 if tau is None or weights is None else float(tau)
+    numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), tau, 1.0, 0.0, ignore_index)
     value = autograd.example(x, labels, flat_mask, weights, numbers, reduction)
     return value.reshape(logits.shape[:-1]) if reduction == "none" else value
 
