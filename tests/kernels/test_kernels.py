@@ -102,6 +102,7 @@ def test_every_loss_equals_its_pytorch_form(name, options, mode):
     ("name", "options"),
     [
         ("ce", {}),
+        ("la", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("focal", {}),
         ("dsc", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("dice", {"over": "batch", "exclude": [0]}),
@@ -153,6 +154,7 @@ def test_forward_mode_is_refused():
     ("name", "options"),
     [
         ("focal", {"gamma": 0.5}),
+        ("la", {"weight": []}),
         ("dice", {"over": "batch"}),
         ("dsc", {"alpha": 0.3, "decay": "paper"}),
         ("tversky", {"over": "batch", "alpha": 0.2, "squared": True}),
@@ -161,15 +163,16 @@ def test_forward_mode_is_refused():
 @every_mode
 def test_odd_shapes_and_types(name, options, n, c, dtype, mode):
     logits, target, mask = inputs(mode, n, c, dtype=dtype)
+    options = fit(options, c)
     compare(name, options, logits, target)
     compare(name, options, logits, target, mask)
 
 
-@pytest.mark.parametrize("name", ["ce", "focal", "dice", "tversky", "dsc"])
+@pytest.mark.parametrize("name", ["ce", "la", "focal", "dice", "tversky", "dsc"])
 def test_one_logit(name):
     logits, target, mask = inputs("sigmoid", 37, 1)
-    compare(name, {}, logits, target.squeeze(1), mask)
-    if name not in {"ce", "focal"}:
+    compare(name, {"weight": [9.0]} if name == "la" else {}, logits, target.squeeze(1), mask)
+    if name not in {"ce", "la", "focal"}:
         compare(name, {"over": "batch"}, logits, target.squeeze(1), mask)
 
 
@@ -179,6 +182,7 @@ def test_one_logit(name):
     ("name", "options"),
     [
         ("ce", {}),
+        ("la", {"weight": [0.5, 1.0, 0.0, 1e-3, 100.0], "tau": 2.0}),
         ("focal", {"gamma": 0.3}),
         ("dsc", {"alpha": 0.01, "decay": "paper"}),
         ("dsc", {"alpha": 0.01, "over": "batch"}),
@@ -193,15 +197,35 @@ def test_extreme_logits(name, options, scale, mode):
 
 
 @every_mode
-@pytest.mark.parametrize("over", ["example", "batch"])
-def test_strides_are_respected(over, mode):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("dsc", {"over": "example"}), ("dsc", {"over": "batch"}), ("la", {"weight": []})],
+)
+def test_strides_are_respected(name, options, mode):
     logits, target, _ = inputs(mode, 12, 6)
+    options = fit(options, 6)
     strided = logits.t().contiguous().t()
     assert not strided.is_contiguous()
-    compare("dsc", {"over": over}, strided, target)
-    compare("dsc", {"over": over}, logits.repeat(1, 2)[:, :6], target)
+    compare(name, options, strided, target)
+    compare(name, options, logits.repeat(1, 2)[:, :6], target)
     if mode == "softmax":
-        compare("dsc", {"over": over}, logits, target.repeat_interleave(2)[::2])
+        compare(name, options, logits, target.repeat_interleave(2)[::2])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_soft_targets_of_adjusted_logits(dtype):
+    logits, _, mask = inputs("sigmoid", 9, 5, dtype=dtype)
+    target = torch.rand(9, 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    compare("la", fit({"weight": []}, 5), logits, target, mask)
+
+
+def test_adjusted_logits_are_not_rounded_to_half_precision():
+    # 100 + 0.01 is 100 in bfloat16, whose neighbours are 99.5 and 100.5; log 2 = 0.6931
+    logits = torch.full((1, 2), 100.0, dtype=torch.bfloat16, device=DEVICE)
+    weight = torch.tensor([0.01, 0.0]).exp().tolist()
+    loss = make_loss("la", weight=weight, backend="triton").to(DEVICE)
+    value = loss(logits, torch.tensor([0], device=DEVICE)).item()
+    assert value == pytest.approx(0.6931 + 0.005, abs=1e-4)
 
 
 def forget_plans():
@@ -247,6 +271,18 @@ def test_rows_longer_than_a_tile(name, options, c, over):
     compare("ce", {}, *inputs("softmax", 5, c))
 
 
+@every_mode
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("c", [24, 21])
+@pytest.mark.usefixtures("short_tiles")
+def test_adjusted_rows_longer_than_a_tile(c, dtype, mode):
+    logits, target, mask = inputs(mode, 5, c, dtype=dtype)
+    options = fit({"weight": []}, c)
+    options["weight"][4] = 0.0
+    compare("la", options, logits, target)
+    compare("la", options | {"reduction": "none"}, logits, target, mask)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "c"),
     [
@@ -288,6 +324,7 @@ def test_a_second_derivative_is_refused():
 
 FORESEEN = [
     ("ce", {}),
+    ("la", {"weight": [0.5, 1.0, 0.0, 0.25, 1.0]}),
     ("focal", {"reduction": "sum"}),
     ("tversky", {"alpha": 0.2, "weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
     ("dsc", {"alpha": 0.3, "decay": "paper"}),
@@ -355,8 +392,8 @@ def test_a_scaled_loss_keeps_gradients_that_float16_could_not_hold():
 def test_long_rows_are_read_once_where_the_gradient_is_foreseen(c):
     logits, target, _ = inputs("softmax", 3, c)
     one = torch.tensor(1.0, device=DEVICE)
-    for name in ("ce", "dsc"):
-        compare(name, {}, logits, target, gradient_of=one)
+    for name, options in (("ce", {}), ("la", fit({"weight": []}, c)), ("dsc", {})):
+        compare(name, options, logits, target, gradient_of=one)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +420,10 @@ KERNELS = {
 @every_mode
 @pytest.mark.parametrize(
     ("name", "over"),
-    [("ce", None), ("focal", None), *product(("dice", "tversky", "dsc"), ("example", "batch"))],
+    [
+        *product(("ce", "la", "focal"), [None]),
+        *product(("dice", "tversky", "dsc"), ("example", "batch")),
+    ],
 )
 def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
     from softf1.kernels import batch_level, example_level
@@ -400,7 +440,13 @@ def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
         monkeypatch.setattr(module, "launch", recorded)
     logits, target, _ = inputs(mode, 5, 4)
     options = {} if over is None else {"over": over}
-    make_loss(name, backend="triton", **options)(logits.requires_grad_(), target).backward()
+    if name == "la":
+        options["weight"] = [1.0, 2.0, 3.0, 4.0]
+    loss = make_loss(name, backend="triton", **options).to(DEVICE)
+    value = loss(logits.requires_grad_(), target)
+    ((before, _), *_) = value.grad_fn.next_functions
+    assert before.variable is logits  # the kernels read the logits themselves
+    value.backward()
     assert len(started) == 2  # one for the value, one for the gradient
     assert set(started) == KERNELS[mode, over or "example"]
 
@@ -411,6 +457,7 @@ def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
     [
         ("ce", {}),
         ("wce", {"weight": [1.0, 2.0, 3.0]}),
+        ("la", {"weight": [1.0, 2.0, 3.0]}),
         ("focal", {"reduction": "none"}),
         ("dsc", {}),
         ("dsc", {"over": "batch"}),
@@ -558,6 +605,7 @@ def calls_of(loss, monkeypatch):
     ("name", "options"),
     [
         ("ce", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
+        ("la", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("focal", {"reduction": "sum"}),
         ("dsc", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0], "exclude": []}),
         ("dice", {"over": "batch", "reduction": "none"}),
@@ -586,12 +634,24 @@ def test_a_loss_goes_straight_to_its_kernels_where_it_has_been_before(
         assert ours == len(kinds) + (again + 1) * len(kinds)  # the reference has no shortcut
 
 
-def test_no_shortcut_where_values_matter_or_logits_are_changed_first(monkeypatch):
+@every_mode
+@pytest.mark.parametrize("name", ["wce", "la"])
+def test_weights_that_change_count_from_the_next_call_on(name, mode):
+    logits, target, _ = inputs(mode, 9, 5)
+    loss = make_loss(name, weight=[1.0] * 5, backend="triton", check_labels=False).to(DEVICE)
+    x = logits.requires_grad_()
+    for change in (lambda w: w[1].mul_(4.0), lambda w: w.data.mul_(w.data), lambda w: w[0].zero_()):
+        loss(x, target)
+        change(loss.weight)
+        reference = make_loss(name, weight=loss.weight, backend="torch").to(DEVICE)
+        torch.testing.assert_close(loss(x, target), reference(x, target), rtol=2e-5, atol=2e-6)
+
+
+def test_no_shortcut_where_values_matter(monkeypatch):
     logits, target, mask = inputs("softmax", 9, 5)
     target[3] = 0
     cases = [
         ("ce", {"check_labels": True}, target, None),
-        ("la", {"check_labels": False, "weight": [1.0, 2.0, 3.0, 4.0, 5.0]}, target, None),
         ("dice", {"check_labels": False}, target, mask),
         ("dice", {"check_labels": False, "reduction": "none"}, target, None),
     ]
@@ -789,6 +849,15 @@ compile_for_h100(example.both, HALF, WHOLE, HALF, HALF, FLOAT, COUNT, FLOAT, HAL
 compile_for_h100(example.check, HALF, WHOLE, HALF, FLOAT, FLOAT, HALF)
 compile_for_h100(batch.sums[0], HALF, WHOLE, HALF, HALF, FLOAT, FLOAT, COUNT, FLOAT)
 compile_for_h100(batch.backward, HALF, WHOLE, FLOAT, FLOAT, FLOAT, HALF)
+
+ADJUSTED = Numbers(0, 1, 0, 0.0, 1.0, 1.0, 0.0, -100)
+for c, labels in ((20, y), (9_000, y), (20, x)):
+    x, weight = x.new_empty(64, c), torch.empty(c, device="meta")
+    adjusted = lay_out_example(x, labels, None, weight, ADJUSTED, "none" if c > 20 else "mean")
+    kind = HALF if labels.dim() == 2 else WHOLE
+    compile_for_h100(adjusted.first, HALF, kind, HALF, FLOAT, FLOAT, COUNT, FLOAT, HALF)
+    mask = (HALF,) * (labels.dim() - 1)
+    compile_for_h100(adjusted.backward, HALF, kind, *mask, FLOAT, FLOAT, FLOAT, HALF)
 """
 
 
@@ -804,6 +873,12 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here():
         "softmax_example_backward_kernel",
         "softmax_batch_statistics_kernel",
         "softmax_batch_backward_kernel",
+        "softmax_example_forward_kernel",
+        "softmax_example_backward_kernel",
+        "softmax_example_long_forward_kernel",
+        "softmax_example_backward_kernel",
+        "sigmoid_example_forward_kernel",
+        "sigmoid_example_backward_kernel",
     ]
 
 
@@ -880,6 +955,28 @@ def test_compiled_captured_and_under_autocast(over):
         assert loss(logits, target).dtype == torch.float32
 
 
+@every_mode
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("la", {"weight": [0.5, 1.0, 0.0, 0.25, 1.0]}),
+        ("dsc", {}),
+        ("dsc", {"over": "batch"}),
+    ],
+)
+def test_operators_of_a_compiled_loss(name, options, mode):
+    torch._dynamo.reset()
+    loss = make_loss(name, backend="triton", **options).to(DEVICE)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for n in (9, 12, 7):
+        logits, target, _ = inputs(mode, n, 5, seed=n)
+        x = logits.clone().requires_grad_()
+        (3 * compiled(x, target)).backward()
+        expected = compare(name, options, logits, target, gradient_of=torch.tensor(3.0))
+        torch.testing.assert_close(x.grad, expected, rtol=1e-4, atol=1e-6)
+
+
 @on_gpu
 def test_two_runs_are_equal_to_the_bit():
     logits, target, _ = inputs("softmax", 5_000, 33)
@@ -895,9 +992,10 @@ def test_no_temporary_of_rows_by_classes():
     n, c = 4_096, 4_096
     logits = torch.randn(n, c, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
     target = torch.randint(0, c, (n,), device=DEVICE)
-    for name, options in (("ce", {}), ("dsc", {}), ("dsc", {"over": "batch"})):
+    losses = [("ce", {}), ("la", fit({"weight": []}, c)), ("dsc", {}), ("dsc", {"over": "batch"})]
+    for name, options in losses:
         logits.grad = None
-        loss = make_loss(name, **options)
+        loss = make_loss(name, **options).to(DEVICE)
         loss(logits, target).backward()
         logits.grad = None
         torch.cuda.synchronize()

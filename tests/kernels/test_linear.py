@@ -11,6 +11,7 @@ CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 LOSSES = [
     ("ce", {}),
+    ("la", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
     ("focal", {"reduction": "sum"}),
     ("dsc", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
     ("dice", {"over": "batch"}),

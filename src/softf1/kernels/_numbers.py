@@ -15,7 +15,10 @@ AFTER_ROWS = 2 + 2 * MOST_PROGRAMS  # floats after the rows' values: factor, cou
 
 
 class Numbers(NamedTuple):
-    """A loss and its options as the kernels take them; for ce and focal, `alpha` is gamma."""
+    """A loss and its options as the kernels take them.
+
+    For ce and focal, `alpha` is gamma, and `fp` is tau, or 0 if logits are not adjusted.
+    """
 
     loss: int
     power: int
@@ -35,6 +38,11 @@ class Numbers(NamedTuple):
     def focal(self) -> bool:
         """True for a cross entropy with gamma above 0."""
         return self.loss == 0 and self.alpha > 0.0
+
+    @property
+    def adjusted(self) -> bool:
+        """True for a cross entropy of `logits − tau · log weight`."""
+        return self.loss == 0 and self.fp > 0.0
 
     @property
     def formula(self) -> tuple[int | bool, ...]:

@@ -67,11 +67,23 @@ def sum_rows(tile):
 
 
 @triton.jit
+def load_offsets(offsets, cols, tile, inside):
+    """Returns the offset of each logit of a tile.
+
+    They are loaded for every row anew, so that a thread gets those of its own logits.
+    """
+    return tl.load(offsets + tl.broadcast_to(cols, tile.shape), mask=inside, other=0.0)
+
+
+@triton.jit
 def load_tile(
     x, rows, cols, wanted, c, stride_n, stride_c,
-    VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr = False,
+    VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr = False, offsets=None,
 ):  # fmt: skip
-    """Returns logits as float32, LOW where there is none; EVEN: all columns are below c."""
+    """Returns logits as float32, LOW where there is none; EVEN: all columns are below c.
+
+    `offsets`, one per class or None, are added to the logits.
+    """
     inside = spread(wanted)
     if not EVEN:
         inside = inside & (cols < c)
@@ -80,9 +92,11 @@ def load_tile(
     pointers = x + spread(start) + place
     if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
         found = tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
-        return tl.where(inside, found, LOW)
-    found = tl.load(pointers, mask=inside, other=LOW)
-    return found.to(tl.float32) if VECTOR == 1 else widen(found)
+        found = tl.where(inside, found, LOW)
+    else:
+        found = tl.load(pointers, mask=inside, other=LOW)
+        found = found.to(tl.float32) if VECTOR == 1 else widen(found)
+    return found if offsets is None else found + load_offsets(offsets, cols, found, inside)
 
 
 @triton.jit
@@ -114,13 +128,15 @@ def load_gold(x, rows, label, wanted, stride_n, stride_c, VECTOR: tl.constexpr):
 @triton.jit
 def load_terms(
     x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore,
-    HAS_MASK: tl.constexpr, VECTOR: tl.constexpr,
+    HAS_MASK: tl.constexpr, VECTOR: tl.constexpr, offsets=None,
 ):  # fmt: skip
     """Returns logits and targets of sigmoid, 0 where a term does not count, and which count."""
     inside = spread(rows < n) & (cols < c)
     start, column = rows.to(tl.int64), cols.to(tl.int64)
     place = spread(start * (sx_n.to(tl.int64) * VECTOR)) + column * sx_c
     value = tl.load(x + place, mask=inside, other=-float("inf")).to(tl.float32)
+    if offsets is not None:
+        value += load_offsets(offsets, cols, value, inside)
     place = spread(start * st_n) + column * st_c
     y = tl.load(target + place, mask=inside, other=0).to(tl.float32)
     terms = (value != -float("inf")) & (y != ignore)
@@ -134,6 +150,37 @@ def load_weight(weight, cols, c, HAS_WEIGHT: tl.constexpr):
     if HAS_WEIGHT:
         return tl.load(weight + cols, mask=cols < c, other=0.0)
     return tl.where(cols < c, 1.0, 0.0)
+
+
+@triton.jit
+def split_offsets(aux, c):
+    """Returns the addresses of the classes' offsets and, behind them, of the rows' values.
+
+    The rows' values start at a multiple of 16 bytes. The offsets end there, so that all that Triton
+    knows of their address is that it is a multiple of VECTOR, as for logits: it then gives a thread
+    the same classes of both. With other classes, threads would have to exchange them.
+    """
+    rows = aux + (c + 3) // 4 * 4
+    return rows - c, rows
+
+
+@triton.jit
+def keep_offsets(offsets, weight, c, tau, BLOCK: tl.constexpr = 1024):
+    """Writes −tau · log weight of each class; a class of weight 0, never seen, is as the rarest.
+
+    Every program writes all of them, the same numbers, so that none has to wait for another.
+    """
+    largest = tl.zeros([BLOCK], tl.float32)
+    for start in tl.range(0, c, BLOCK, num_stages=1):
+        cols = start + tl.arange(0, BLOCK)
+        largest = tl.maximum(largest, load_weight(weight, cols, c, True))
+    rarest = tl.max(largest, axis=0)
+    for start in tl.range(0, c, BLOCK, num_stages=1):
+        cols = start + tl.arange(0, BLOCK)
+        found = load_weight(weight, cols, c, True)
+        offset = -tau * tl.log(tl.where(found > 0.0, found, rarest))
+        tl.store(offsets + cols, offset, mask=cols < c)
+    tl.debug_barrier()
 
 
 @triton.jit

@@ -19,8 +19,10 @@ from softf1.kernels._read import (
     NUMBERS,
     add_up,
     empty_tile,
+    keep_offsets,
     load_terms,
     load_weight,
+    split_offsets,
     spread,
     store_tile,
     sum_row,
@@ -35,12 +37,17 @@ def sigmoid_example_forward_kernel(
     x, target, mask, weight, aux, counter, value, dx,
     n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
+    ADJUSTED: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
     PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """Writes the rows' losses, or their sum or mean; for ce and focal, alpha is gamma."""
+    """Writes the rows' losses, or their sum or mean; for ce and focal, alpha is gamma, fp tau."""
     c = units * VECTOR
+    offsets = None
+    if ADJUSTED:
+        offsets, aux = split_offsets(aux, c)
+        keep_offsets(offsets, weight, c, fp)
     first = tile_columns(0, S, W)
     value_sum = tl.zeros([N], tl.float32)
     count_sum = tl.zeros([N], tl.float32)
@@ -53,8 +60,9 @@ def sigmoid_example_forward_kernel(
         for start in tl.range(0, c, S * W, num_stages=1):
             cols = start + first
             logit, y, terms = load_terms(
-                x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK, VECTOR
-            )
+                x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK, VECTOR,
+                offsets,
+            )  # fmt: skip
             share = load_weight(weight, cols, c, HAS_WEIGHT)
             if LOSS == ENTROPY:
                 loss, _ = sigmoid_entropy(logit, y, share, alpha, FOCAL)
@@ -83,11 +91,14 @@ def sigmoid_example_backward_kernel(
     x, target, mask, weight, aux, incoming, dx,
     n, units, sx_n, sx_c, st_n, st_c, ignore, alpha, fp, fn, smooth,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FOCAL: tl.constexpr,
-    HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, NONE: tl.constexpr,
+    ADJUSTED: tl.constexpr, HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, S: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     """Writes the gradient; `incoming` is one number per row, or one for all."""
     c = units * VECTOR
+    offsets = None
+    if ADJUSTED:
+        offsets, aux = split_offsets(aux, c)
     norm = 1.0
     if not NONE:
         norm = tl.load(aux + n) * tl.load(incoming)
@@ -101,8 +112,9 @@ def sigmoid_example_backward_kernel(
         if NONE:
             scale *= tl.load(incoming + rows, mask=rows < n, other=0.0)
         logit, y, terms = load_terms(
-            x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK, VECTOR
-        )
+            x, target, mask, rows, cols, n, c, sx_n, sx_c, st_n, st_c, ignore, HAS_MASK, VECTOR,
+            offsets,
+        )  # fmt: skip
         share = load_weight(weight, cols, c, HAS_WEIGHT)
         if LOSS == ENTROPY:
             _, slope = sigmoid_entropy(logit, y, share, alpha, FOCAL)

@@ -10,6 +10,8 @@ to its derivative without another sum over the row:
     U, TOP, DECAYED_TOP    fractional alpha only: u, the largest class, and alpha · h · p there;
                    see softf1.kernels._formulas
 
+For `la`, the offsets that it adds to the logits of each class come before them.
+
 The last program to finish adds up the sums of all programs in their order, so that the result does
 not depend on scheduling.
 """
@@ -43,6 +45,7 @@ from softf1.kernels._read import (
     M,
     U,
     add_up,
+    keep_offsets,
     keep_rows,
     load_gold,
     load_kept,
@@ -52,6 +55,7 @@ from softf1.kernels._read import (
     max_row,
     min_row,
     norm_place,
+    split_offsets,
     spread,
     store_tile,
     sum_row,
@@ -168,8 +172,8 @@ def softmax_example_forward_kernel(
     x, target, mask, weight, aux, counter, value, dx,
     n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor, one,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
-    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, ADJUSTED: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, PROGRAMS: tl.constexpr,
     GRADIENT: tl.constexpr, AGAIN: tl.constexpr, PAIRED: tl.constexpr, EVEN: tl.constexpr,
@@ -177,12 +181,17 @@ def softmax_example_forward_kernel(
 ):  # fmt: skip
     """Rows that fit into one tile; for ce and focal alpha is gamma; factor is power · smooth.
 
+    ADJUSTED: the loss of `x − tau · log weight`, as they are read; fp is tau.
     GRADIENT: also writes the gradient, which is right if all rows count and the loss is not scaled.
     AGAIN: computes h for it a second time, so that registers hold one number per entry, not two.
     `one` is 1, but the compiler does not know: it would otherwise keep the first h in registers.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = units * VECTOR
+    offsets = None
+    if ADJUSTED:
+        offsets, aux = split_offsets(aux, c)
+        keep_offsets(offsets, weight, c, fp)
     cols = tile_columns(0, S, W)
     weights = load_weight(weight, cols, c, HAS_WEIGHT)
     all_weights = c.to(tl.float32)
@@ -194,8 +203,10 @@ def softmax_example_forward_kernel(
     for block in tl.range(program, tl.cdiv(n, N), programs, num_stages=STAGES):
         rows = block * N + tl.arange(0, N)
         label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
-        tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT, EVEN)
+        tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT, EVEN, offsets)
         gold_x = load_gold(x, rows, label, wanted, sx_n, sx_c, VECTOR)
+        if ADJUSTED:
+            gold_x += tl.load(offsets + label, mask=wanted, other=0.0)
         weight_here = gold_x
         if LOSS != ENTROPY:  # before the softmax: after it, only e has to stay in registers
             weight_here = weight_of_terms(tile, weight, cols, c, all_weights, HAS_WEIGHT)
@@ -266,8 +277,8 @@ def softmax_example_backward_kernel(
     x, target, weight, aux, incoming, dx,
     n, units, sx_n, sx_c, st_n, alpha, fp, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
-    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr,
-    NONE: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, ADJUSTED: tl.constexpr, HAS_WEIGHT: tl.constexpr,
+    MEAN: tl.constexpr, NONE: tl.constexpr, VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, TILES: tl.constexpr, READY: tl.constexpr,
 ):  # fmt: skip
     """Writes the gradient of rows of any length; `incoming` is one number per row, or one for all.
@@ -276,6 +287,9 @@ def softmax_example_backward_kernel(
     scaled. If that holds, which only the device knows, nothing is left to do.
     """
     c = units * VECTOR
+    offsets = None
+    if ADJUSTED:
+        offsets, aux = split_offsets(aux, c)
     blocks = tl.cdiv(n, N) * TILES
     norm = 1.0
     if not NONE:
@@ -294,7 +308,7 @@ def softmax_example_backward_kernel(
         scale = load_kept(aux, SCALE, rows, n, rows < n, FRACTIONAL)
         kept = scale != 0.0
         label = tl.load(target + rows.to(tl.int64) * st_n, mask=kept, other=0).to(tl.int32)
-        tile = load_tile(x, rows, cols, kept, c, sx_n, sx_c, VECTOR, UNIT)
+        tile = load_tile(x, rows, cols, kept, c, sx_n, sx_c, VECTOR, UNIT, False, offsets)
         m = load_kept(aux, M, rows, n, kept, FRACTIONAL)
         log_r = load_kept(aux, LOG_R, rows, n, kept, FRACTIONAL)
         summed = load_kept(aux, SUMMED, rows, n, kept, FRACTIONAL)

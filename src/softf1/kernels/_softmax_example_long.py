@@ -18,7 +18,14 @@ from softf1.kernels._formulas import (
     shares,
     widen,
 )
-from softf1.kernels._read import NUMBERS, add_up, load_weight, norm_place
+from softf1.kernels._read import (
+    NUMBERS,
+    add_up,
+    keep_offsets,
+    load_weight,
+    norm_place,
+    split_offsets,
+)
 from softf1.kernels._softmax_example import (
     beside_top,
     entropy_row,
@@ -43,21 +50,29 @@ def load_row(target, mask, row, n, stride_t, ignore, HAS_MASK: tl.constexpr):
 
 
 @triton.jit
-def load_part(x, cols, c, stride_c, UNIT: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr):
+def load_part(
+    x, cols, c, stride_c, UNIT: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr, offsets=None
+):
     """Returns logits as float32, LOW past the end.
 
     EVEN: the row is a whole number of parts. AGAIN: it will be read once more, so the cache should
-    keep it.
+    keep it. `offsets`, one per class or None, are added to the logits.
     """
     policy: tl.constexpr = "evict_last" if AGAIN else "evict_first"
     inside = cols < c
     place = cols if UNIT else cols.to(tl.int64) * stride_c
     if EVEN:
-        return widen(tl.load(x + place, eviction_policy=policy))
-    if x.dtype.element_ty == tl.float16:  # it cannot hold LOW
+        found = widen(tl.load(x + place, eviction_policy=policy))
+    elif x.dtype.element_ty == tl.float16:  # it cannot hold LOW
         found = tl.load(x + place, mask=inside, other=0.0, eviction_policy=policy)
-        return tl.where(inside, found.to(tl.float32), LOW)
-    return widen(tl.load(x + place, mask=inside, other=LOW, eviction_policy=policy))
+        found = tl.where(inside, found.to(tl.float32), LOW)
+    else:
+        found = widen(tl.load(x + place, mask=inside, other=LOW, eviction_policy=policy))
+    if offsets is not None and EVEN:
+        found += tl.load(offsets + cols)
+    elif offsets is not None:
+        found += tl.load(offsets + cols, mask=inside, other=0.0)
+    return found
 
 
 @triton.jit
@@ -82,13 +97,13 @@ def find_top(
 
 @triton.jit
 def sum_lanes(
-    x, top, stop, c, stride_c,
+    x, top, stop, c, stride_c, offsets,
     UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr, V: tl.constexpr,
     WITHOUT_TOP: tl.constexpr,
 ):  # fmt: skip
     """Returns m and Σ exp(x − m) of all classes, or all but the top, and `look`.
 
-    `look` is NaN if a logit is −inf.
+    `look` is NaN if a logit is −inf. `offsets`, one per class or None, are added to the logits.
     """
     first = lane_columns(LANES, V)
     m = tl.full([LANES], LOW, tl.float32)
@@ -96,7 +111,7 @@ def sum_lanes(
     look = tl.zeros([LANES], tl.float32)
     for start in tl.range(0, stop, LANES * V, num_stages=1):
         cols = start + first
-        part = load_part(x, cols, c, stride_c, UNIT, EVEN, True)
+        part = load_part(x, cols, c, stride_c, UNIT, EVEN, True, offsets)
         look += tl.sum(part * 0.0, axis=1)
         if WITHOUT_TOP:
             part = tl.where(cols == top, LOW, part)
@@ -127,7 +142,7 @@ def add_pairs(first, second, other_first, other_second):
 
 @triton.jit
 def row_state(
-    x, stop, c, stride_c,
+    x, stop, c, stride_c, offsets,
     FRACTIONAL: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
     V: tl.constexpr,
 ):  # fmt: skip
@@ -135,7 +150,7 @@ def row_state(
     largest, top = 0.0, -1
     if FRACTIONAL:
         largest, top = find_top(x, stop, c, stride_c, UNIT, EVEN, LANES, V)
-    m, z, look = sum_lanes(x, top, stop, c, stride_c, UNIT, EVEN, LANES, V, FRACTIONAL)
+    m, z, look = sum_lanes(x, top, stop, c, stride_c, offsets, UNIT, EVEN, LANES, V, FRACTIONAL)
     u, any_class = beside_top(m, z, largest, FRACTIONAL)
     return m, z, u, top, any_class, look
 
@@ -181,13 +196,17 @@ def softmax_example_long_forward_kernel(
     x, target, mask, weight, aux, counter, value, dx,
     n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor, one,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
-    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
+    ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, ADJUSTED: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr, EVEN: tl.constexpr, LANES: tl.constexpr,
     V: tl.constexpr, PAIRED: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """Does what `softmax_example_forward_kernel` does, for rows of any length; no gradient."""
     c = units * VECTOR
+    offsets = None
+    if ADJUSTED:
+        offsets, aux = split_offsets(aux, c)
+        keep_offsets(offsets, weight, c, fp, LANES * V)
     first = lane_columns(LANES, V)
     all_weights = c.to(tl.float32)
     if HAS_WEIGHT:
@@ -204,8 +223,10 @@ def softmax_example_long_forward_kernel(
         gold_x = tl.load(
             start_of_row + label.to(tl.int64) * sx_c, mask=wanted, other=-float("inf")
         ).to(tl.float32)
+        if ADJUSTED:
+            gold_x += tl.load(offsets + label)
         m, z, u, top, any_class, look = row_state(
-            start_of_row, stop, c, sx_c, FRACTIONAL, UNIT, EVEN, LANES, V
+            start_of_row, stop, c, sx_c, offsets, FRACTIONAL, UNIT, EVEN, LANES, V
         )
         log_r = log_reciprocal(z)
         if LOSS == ENTROPY:
@@ -280,7 +301,7 @@ def softmax_batch_long_state_kernel(
         _, wanted = load_row(target, mask, row, n, st_n, ignore, HAS_MASK)
         start_of_row = x + row * (sx_n.to(tl.int64) * VECTOR)
         m, z, u, top, any_class, _look = row_state(
-            start_of_row, tl.where(wanted, c, 0), c, sx_c, FRACTIONAL, UNIT, EVEN, LANES, V
+            start_of_row, tl.where(wanted, c, 0), c, sx_c, None, FRACTIONAL, UNIT, EVEN, LANES, V
         )
         scale = tl.where(wanted & any_class, 1.0, 0.0)
         keep_row(aux, row, n, m, log_reciprocal(z), scale, z, z, u, top, z, FRACTIONAL)

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 PAIRABLE = (1e-6, 1e6)  # the product of two such numbers is well within float32
 
 
-def example_room(n: int, numbers: Numbers, *, softmax: bool) -> int:
-    """Returns how many floats forward writes for backward."""
-    return (kept_values(numbers) if softmax else 1) * n + AFTER_ROWS
+def example_room(n: int, c: int, numbers: Numbers, *, softmax: bool) -> int:
+    """Returns how many floats forward writes for backward; offsets of classes, if any, first."""
+    offsets = (c + 3) // 4 * 4 if numbers.adjusted else 0
+    return offsets + (kept_values(numbers) if softmax else 1) * n + AFTER_ROWS
 
 
 class ExampleLevel:
@@ -42,7 +43,7 @@ class ExampleLevel:
     ) -> None:
         shape, strides = shape_of(kind)
         self.none, self.softmax = flags[3], len(strides) == 1
-        self.room = example_room(shape.n, numbers, softmax=self.softmax)
+        self.room = example_room(shape.n, shape.c, numbers, softmax=self.softmax)
         self.forward = _plan_rows(shape, strides, numbers, flags)
         self.backward = _plan_rows_backward(shape, strides, numbers, flags)
         self.both = self.check = None
@@ -160,7 +161,8 @@ def _lay_out(
     no_weight: bool,  # noqa: FBT001
     reduction: Reduction,
 ) -> ExampleLevel:
-    flags = (not no_mask, not no_weight, reduction == "mean", reduction == "none")
+    weighted = not (no_weight or numbers.adjusted)
+    flags = (not no_mask, weighted, reduction == "mean", reduction == "none")
     return (ExampleSums if reduction == "sums" else ExampleLevel)(kind, numbers, flags)
 
 
@@ -215,9 +217,13 @@ def _plan_rows(
             kernel = _softmax_example.softmax_example_forward_kernel
     grid = (programs, 1, 1)
     if len(strides) == 2:
-        constants = (loss, power, decay, numbers.focal, *flags, vector, *layout)
+        constants = (
+            loss, power, decay, numbers.focal, numbers.adjusted, *flags, vector, *layout,
+        )  # fmt: skip
         return Plan(kernel, grid, places, constants, warps)
-    constants = (*numbers.formula, smooth > 0.0, numbers.focal, *flags, vector, *layout)
+    constants = (
+        *numbers.formula, smooth > 0.0, numbers.focal, numbers.adjusted, *flags, vector, *layout,
+    )  # fmt: skip
     return Plan(kernel, grid, (*places, power * smooth, 1.0), constants, warps)
 
 
@@ -236,13 +242,16 @@ def _plan_rows_backward(
     places = (n, c // vector, stride_n // vector, stride_c, *strides)
     constants: tuple[int | bool, ...]
     if len(strides) == 2:
-        constants = (loss, power, decay, numbers.focal, *flags[:2], none, vector, s, rows, w)
+        constants = (
+            loss, power, decay, numbers.focal, numbers.adjusted, *flags[:2], none, vector,
+            s, rows, w,
+        )  # fmt: skip
         numbers_ = (*places, ignore, alpha, fp, fn, smooth)
         return Plan(
             _sigmoid.sigmoid_example_backward_kernel, (programs, 1, 1), numbers_, constants, warps
         )
     constants = (
-        *numbers.formula, smooth > 0.0, *flags[1:], vector, stride_c == 1,
+        *numbers.formula, smooth > 0.0, numbers.adjusted, *flags[1:], vector, stride_c == 1,
         s, rows, w, triton.cdiv(c, s * w), ready,
     )  # fmt: skip
     numbers_ = (*places, alpha, fp, smooth, power * smooth)

@@ -79,13 +79,17 @@ def entropy_loss(
     ignore_index: int,
     reduction: Reduction,
     check_labels: bool | None,
+    tau: float | None = None,
 ) -> Tensor:
-    """Cross entropy (gamma 0) and focal loss."""
+    """Cross entropy (gamma 0) and focal loss; with `tau`, of `logits − tau · log weight`."""
     x, labels, flat_mask = _flatten(logits, target, mask, ignore_index, check_labels=check_labels)
     weights = None
     if weight is not None:
         weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
-    numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), 1.0, 1.0, 0.0, ignore_index)
+    if tau == 0.0:  # no adjustment, whatever the weights
+        weights = None
+    tau = 0.0 if tau is None or weights is None else float(tau)
+    numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), tau, 1.0, 0.0, ignore_index)
     value = autograd.example(x, labels, flat_mask, weights, numbers, reduction)
     return value.reshape(logits.shape[:-1]) if reduction == "none" else value
 
@@ -93,7 +97,7 @@ def entropy_loss(
 def kernels_of(value: Tensor, inputs: tuple[Tensor | None, ...]) -> Callable[..., Tensor] | None:
     """Returns a function of logits, target, mask and weight that runs the kernels behind `value`.
 
-    None if `value` was not computed from exactly these inputs: from adjusted logits, say.
+    None if `value` was not computed from exactly these inputs: from other weights, say.
     """
     node: Any = value.grad_fn
     kernels = getattr(node, "kernels", None)

@@ -40,8 +40,8 @@ def example_forward(
 
 @example_forward.register_fake
 def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    n, numbers = x.shape[0], Numbers(*rest[2:10])
-    size = example_room(n, numbers, softmax=target.dim() == 1)
+    (n, c), numbers = x.shape, Numbers(*rest[2:10])
+    size = example_room(n, c, numbers, softmax=target.dim() == 1)
     value = x.new_empty((n,) if rest[-1] == "none" else (), dtype=torch.float32)
     return value, x.new_empty(size, dtype=torch.float32)
 

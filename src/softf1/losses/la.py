@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from softf1.losses._core import Backend, Reduction, check_at_least, check_logits, check_weight
+from softf1.losses._core import (
+    Reduction,
+    check_at_least,
+    check_choice,
+    check_logits,
+    check_weight,
+)
+from softf1.losses._dispatch import fused_entropy, use_kernel
 from softf1.losses._module import LossModule
 from softf1.losses.ce import cross_entropy_loss
 
@@ -14,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+    from softf1.losses._core import Backend
 
 
 def logit_adjusted_loss(
@@ -58,7 +67,21 @@ def logit_adjusted_loss(
     >>> logit_adjusted_loss(torch.zeros(1, 2), torch.tensor([1]), weight=weight)  # −log 0.1
     tensor(2.3026)
     """
+    check_choice("reduction", reduction)
     check_at_least("tau", tau, 0.0)
+    check_choice("backend", backend)
+    if use_kernel(logits, target, weight, backend=backend, reduction=reduction):
+        return fused_entropy(
+            logits,
+            target,
+            gamma=0.0,
+            tau=tau,
+            weight=weight,
+            mask=mask,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            check_labels=check_labels,
+        )
     check_logits(logits)
     exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
     weights = check_weight(weight, logits.new_empty((0, *logits.shape[-1:]), dtype=exact))
@@ -72,7 +95,7 @@ def logit_adjusted_loss(
         ignore_index=ignore_index,
         reduction=reduction,
         check_labels=check_labels,
-        backend=backend,
+        backend="torch",
     )
 
 
