@@ -129,6 +129,8 @@ def test_the_pages_say_what_is_the_gain_of_dsc_itself(beyond, longer, said):
     if not longer:
         page = (ROOT / "docs/howto/choose-a-loss.md").read_text("utf-8")
         assert f"gave {shown[0]} more than CE + dice on CoNLL-2003 and {shown[1]} more on" in page
+        page = (ROOT / "docs/paper.md").read_text("utf-8")
+        assert f"it has {shown[0]} more on CoNLL-2003 and {shown[1]} more on MSRA" in page
 
 
 @pytest.fixture

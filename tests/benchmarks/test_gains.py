@@ -185,6 +185,15 @@ def test_the_page_says_what_more_epochs_give_with_auto(gains):
         assert f"{gains.mean(longer) - gains.mean(own):.1f} {place}" in page
 
 
+def test_the_pages_compare_a_tagger_with_bert_mrc(gains):
+    own = {row["grid"]: f"{float(row['auto']):.1f}" for row in gains.find_gains()}
+    page = (ROOT / "docs/howto/choose-a-loss.md").read_text("utf-8")
+    assert f"{own['conll03-tagger']} against {own['conll03-mrc']} on CoNLL-2003" in page
+    assert f"{own['msra']} against {own['msra-mrc']} on MSRA" in page
+    page = (ROOT / "docs/tutorials/names.md").read_text("utf-8")
+    assert f"BERT-MRC has {own['conll03-mrc']} and the tagger {own['conll03-tagger']}" in page
+
+
 def test_dev_chooses_how_long_a_variant_trains(gains):
     dev = {name: dict.fromkeys("01234", 0.0) for name in (*gains.BASELINES, *gains.AUTOS)}
     dev["ce, twice the epochs"] = dict.fromkeys("01234", 2.0)
