@@ -13,7 +13,7 @@ gains.py. A variant with `warm_up = N` has N steps of masked language modelling 
 texts first (warm_up.py), once for all seeds. `show` prints the gains over cross entropy, paired by
 seed, with the half of a 95% t interval over seeds alone, and `table` writes them into
 docs/howto/beat-cross-entropy.md, with the runs of auto.csv and leads.csv, each compared with cross
-entropy of the same version of softf1.
+entropy of the same version of softf1: that of its own file, or else that of auto.csv.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import zlib
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -246,7 +245,7 @@ def make_table(*paths: Path, split: str = "test") -> str:
     ]
     for grid in [name for name in plan["order"] if name in found]:
         rows = found[grid]
-        newest = {key[1]: score for key, score in find_scores(rows, BASELINE, split).items()}
+        newest = {key[-1]: score for key, score in find_scores(rows, BASELINE, split).items()}
         gains = [find_gains(rows, variant, split) for variant in SHOWN]
         cells = [titles[grid]["short"], f"{mean(newest.values()):.1f}"]
         cells += [show_gain(own) if own else "" for own in gains]
@@ -255,31 +254,39 @@ def make_table(*paths: Path, split: str = "test") -> str:
 
 
 def read_rows(*paths: Path) -> dict[str, list[dict[str, str]]]:
-    """The lines of all files by grid."""
+    """The lines of all files by grid, each with the name of its file."""
     found = defaultdict(list)
-    for row in chain.from_iterable(map(read_csv, paths)):
-        found[row["grid"]].append(row)
+    for path in paths:
+        for row in read_csv(path):
+            found[row["grid"]].append({**row, "file": path.stem})
     return found
 
 
 def find_gains(rows: list[dict[str, str]], variant: str, split: str) -> list[float]:
-    """Points gained over cross entropy by seed, each in the newest version that ran both."""
+    """Points gained over cross entropy by seed, each in the newest version that ran both.
+
+    Some seeds of cross entropy were run again for another file; that of the same file counts, or
+    else that of auto.csv.
+    """
     own, base = (find_scores(rows, name, split) for name in (variant, BASELINE))
-    return list(
-        {seed: own[v, seed] - base[v, seed] for v, seed in own if (v, seed) in base}.values()
-    )
+    gains = {}
+    for (version, file, seed), score in own.items():
+        there = base.get((version, file, seed), base.get((version, AUTO.stem, seed)))
+        if there is not None:
+            gains[seed] = score - there
+    return list(gains.values())
 
 
 def find_scores(
     rows: list[dict[str, str]], variant: str, split: str
-) -> dict[tuple[str, str], float]:
-    """Points of a variant by version of softf1, the newest last, and seed."""
+) -> dict[tuple[str, str, str], float]:
+    """Points of a variant by version of softf1, the newest last, file, auto.csv last, and seed."""
     found = {
-        (row.get("softf1", ""), row["seed"]): 100 * float(row[split])
+        (row.get("softf1", ""), row["file"], row["seed"]): 100 * float(row[split])
         for row in rows
         if row["variant"] == variant
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda one: (one[0][0], one[0][1] == AUTO.stem, one[0])))
 
 
 def show_gain(gains: list[float]) -> str:

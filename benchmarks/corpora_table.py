@@ -183,27 +183,33 @@ def short(rows: dict[str, dict[str, Row]]) -> str:
 def answers(rows: dict[str, dict[str, Row]]) -> str:
     """A line for each task with a gain in the paper: that gain, and ours with three ways to train.
 
-    Tasks with a gain of `auto` stand first.
+    Tasks with a gain of `auto` stand first, those with nothing but that last.
     """
     autos = {row["grid"]: row for row in read_csv(GAINS)}
     heads = ["data", "the paper, DSC", "DSC, authors' settings", "CE + dice", "`auto`"]
     lines = [heads, ["---", *["---:"] * 4]]
-    shown = [one for one in compared(rows) if printed_gain(one[1], "dsc") is not None]
+    alone = [(name, grid, {}) for name, grid in titles().items() if name in autos.keys() - rows]
+    shown = [one for one in (*compared(rows), *alone) if printed_gain(one[1], "dsc") is not None]
     for name, grid, own in sorted(shown, key=lambda one: one[0] not in autos):
-        ours = [interval(own["authors"]), interval(own["ce+dice"]), auto_gain(autos.get(name))]
-        lines.append([grid["title"], points(printed_gain(grid, "dsc")), *ours])
+        ours = [interval(own[loss]) if own else "not measured" for loss in ("authors", "ce+dice")]
+        theirs = points(printed_gain(grid, "dsc"))
+        lines.append([grid["title"], theirs, *ours, auto_gain(autos.get(name))])
     return _markdown(lines)
 
 
 def auto_gain(row: Row | None) -> str:
-    """What `auto` gains with half of its interval; bold where that leaves out 0."""
+    """What `auto` gains with half of its interval; bold where that leaves out 0.
+
+    A dagger marks an interval over seeds alone.
+    """
     if row is None:
         return ""
     value, half = float(row["gain"]), float(row["half"] or 0)
     text = points(value)
     if not half:
         return f"{text}\u00a0(1\u00a0seed)"
-    return f"{f'**{text}**' if abs(value) > half else text}\u00a0±\u00a0{half:.1f}"
+    alone = "" if int(row["examples"]) else "†"
+    return f"{f'**{text}**' if abs(value) > half else text}\u00a0±\u00a0{half:.1f}{alone}"
 
 
 def best_other(own: dict[str, Row]) -> str:

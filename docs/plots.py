@@ -303,13 +303,15 @@ def draw_gains(axes: Axes) -> None:
         gain, half = float(row["gain"]), float(row["half"])
         colour = BLUE if gain > half else RED if gain < -half else "#777777"
         axes.errorbar(
-            gain, place, xerr=half, fmt="o", color=colour,
+            gain, place, xerr=half, fmt="o" if int(row["examples"]) else "D", color=colour,
             mfc=colour if abs(gain) > half else "white", ms=7, capsize=3, lw=1.8,
         )  # fmt: skip
     axes.set_yticks(range(len(rows)), [row["data"] for row in rows])
     axes.axvline(0, color=BLACK, lw=1.2)
-    axes.plot([], [], "o-", color=BLUE, label="interval above 0")
-    axes.plot([], [], "o-", color="#777777", mfc="white", label="not sure")
+    axes.plot([], [], "o-", color=BLUE, label="95% interval above 0")
+    axes.plot([], [], "o-", color="#777777", mfc="white", label="interval includes 0")
+    if not all(int(row["examples"]) for row in rows):
+        axes.plot([], [], "D-", color=BLUE, label="interval over seeds only")
     if any(float(row["gain"]) < -float(row["half"]) for row in rows):
         axes.plot([], [], "o-", color=RED, label="below 0")
     axes.set(xlabel="points gained over cross entropy, test", ylim=(-0.7, len(rows) - 0.3))

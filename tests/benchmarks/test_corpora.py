@@ -47,15 +47,19 @@ def test_tables_are_those_of_the_files():
 
 def test_answers_to_the_paper_have_its_gain_and_three_of_ours(monkeypatch, tmp_path):
     gains = tmp_path / "gains.csv"
-    gains.write_text("grid,gain,half\nmrpc,0.75,2.77\nqqp37,-0.97,0.75\nsst5,1.09,\n", "utf-8")
+    lines = ["grid,gain,half,examples", "mrpc,0.75,2.77,408", "qqp37,-0.97,0.75,0", "sst5,1.09,,9"]
+    gains.write_text("\n".join([*lines, "msra-mrc,2.14,1.08,9"]) + "\n", "utf-8")
     monkeypatch.setattr(corpora_table, "GAINS", gains)
     lines = corpora_table.answers(corpora_table.read_rows()).splitlines()[2:]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     found = {row[0]: row[1:] for row in cells}
-    assert [row[0] for row in cells[:3]] == ["MRPC", "QQP, 37% positive", "SST-5"]  # with a gain
+    first = ["MRPC", "QQP, 37% positive", "SST-5", GRIDS["msra-mrc"]["title"]]
+    assert [row[0] for row in cells[:4]] == first  # with a gain
+    assert found[first[-1]][1:3] == ["not measured"] * 2  # no loss alone was run there
     assert found["MRPC"][0] == "+0.9"  # 88.92 with DSC, 88.0 with cross entropy
-    assert [found[row[0]][-1] for row in cells[:4]] == [
-        "+0.8\u00a0±\u00a02.8", "**−1.0**\u00a0±\u00a00.8", "+1.1\u00a0(1\u00a0seed)", "",
+    assert [found[row[0]][-1] for row in cells[:5]] == [
+        "+0.8\u00a0±\u00a02.8", "**−1.0**\u00a0±\u00a00.8†", "+1.1\u00a0(1\u00a0seed)",
+        "**+2.1**\u00a0±\u00a01.1", "",
     ]  # fmt: skip
     (own,) = [
         row for row in corpora.read_csv(corpora.ROWS)

@@ -29,7 +29,7 @@ def test_the_files_and_pages_are_those_of_the_runs(gains):
     for page, marks, table in (
         (gains.README, gains.MARKS, gains.make_table(rows[:6])),
         (gains.SUMMARY, gains.MARKS, gains.make_summary(rows)),
-        (gains.SUMMARY, gains.HELD_MARKS, gains.make_table(held, epochs=True)),
+        (gains.SUMMARY, gains.HELD_MARKS, gains.make_held(held)),
     ):
         first, last = marks
         shown = page.read_text("utf-8").partition(first)[2].partition(last)[0]
@@ -58,23 +58,116 @@ def test_the_page_says_where_more_epochs_might_catch_up(gains, monkeypatch):
     }
     spent = {("a", "ce, twice the epochs"): 3.0, ("a", "auto"): 4.0}
     spent |= {("b", "ce, four times the epochs"): 9.0, ("b", "auto"): 9.0}
+    spent |= {("a", "ce"): 2.0, ("b", "ce"): 3.0}
     monkeypatch.setattr(gains, "read_scores", lambda *_: test)
     monkeypatch.setattr(gains, "read_seconds", lambda: spent)
     rows = [{"grid": g, "data": g.upper(), "chosen": "auto", "gain": "1.5"} for g in scores]
     said = gains.say_compute(rows)
+    assert "a step of `auto` took 2.0 to 3.0 times as long as one of cross entropy" in said
     assert "0.8 to 1.0 times the seconds of `auto` (median 0.9), for fewer " in said
     assert "for fewer than `auto` on A." in said
-    assert "by −1.0 to +1.0 points, by more than half of the gain of `auto` on A (+1.0)." in said
+    assert "by −1.0 to +1.0 points; where that was more than half" in said
+    assert said.endswith("longer training might catch up: A (+1.0).")
+    chosen = {"a": "ce, twice the epochs", "b": "ce, twice the epochs"}
+    edge = gains.say_edge([row | {"baseline": chosen[row["grid"]]} for row in rows])
+    assert edge.endswith("we ran on A.")  # B has a longer one
+
+
+def test_the_page_says_where_dev_or_the_best_epochs_are_against_auto(gains):
+    rows = [
+        {"data": "A", "gain_on_dev": "1.5", "gain_over_best": "2.0"},
+        {"data": "B", "gain_on_dev": "-2.67", "gain_over_best": "-0.14"},
+        {"data": "C", "gain_on_dev": "-0.06", "gain_over_best": "1.14"},
+    ]
+    assert gains.say_dev(rows) == (
+        "On dev, `auto` is behind cross entropy on B (−2.7); C (−0.1). "
+        "By dev scores one would choose cross entropy there."
+    )
+    assert gains.say_dev(rows[:1]) == "On dev, `auto` is behind cross entropy on no task."
+    # 2.0, −0.14 and 1.14: the mean is 1.0; t(0.975, 2) = 4.303, the standard error 1.0766/√3
+    assert (
+        "`auto` gains +1.0 ± 2.7 on average and is ahead on 2 of 3 tasks, behind on B (−0.1)"
+        in (gains.say_best(rows))
+    )
+
+
+def test_tasks_of_one_corpus_count_once(gains):
+    rows = [{"grid": "qqp10", "gain": "4"}, {"grid": "qqp37", "gain": "2"}]
+    rows += [{"grid": "mrpc", "gain": "1"}]
+    # (3 + 1) / 2 and (2 + 1) / 2; t(0.975, 1) = 12.706, the standard errors are 1 and 0.5
+    assert gains.say_corpora(rows) == (
+        "The tasks come from 2 corpora: with the mean gain of each corpus it is +2.0 ± 12.7, "
+        "with the smallest of each +1.5 ± 6.4."
+    )
+    order = gains.read_plan(gains.PLAN)["order"]
+    assert {grid for own in gains.read_plan(gains.PLAN)["corpora"].values() for grid in own} <= {
+        *order
+    }
+
+
+def test_the_best_epochs_are_those_of_the_test_scores(gains):
+    test = gains.read_scores(gains.RUNS, "test")
+    for row in gains.find_gains() + gains.find_gains("held_out"):
+        means = {n: gains.mean(own.values()) for n, own in test[row["grid"]].items() if own}
+        assert means[row["best"]] == max(means[name] for name in gains.BASELINES if name in means)
+        assert float(row["gain_over_best"]) == pytest.approx(
+            means[row["chosen"]] - means[row["best"]], abs=0.01
+        )
+
+
+def test_intervals_over_seeds_only_are_marked(gains):
+    row = {"gain": "3.16", "half": "0.46", "examples": "0"}
+    assert gains.show_gain(row) == "**+3.2** ± 0.5†"
+    assert gains.show_gain(row | {"examples": "9", "half": "4"}) == "+3.2 ± 4.0"
+    marked = [r["data"] for r in gains.find_gains() if gains.show_gain(r).endswith("†")]
+    assert marked == ["MSRA", "Tweets"]
+
+
+def test_the_page_compares_with_the_gain_of_the_paper(gains):
+    """BERT-MRC on CoNLL-2003 and MSRA, as the paper has it."""
+    grids = gains.read_all(gains.read_plan(gains.PLAN))
+    rows = [row for row in gains.find_gains() if row["grid"] not in ("conll03-tagger", "msra")]
+    both = [(float(r["gain"]), gains.printed_gain(grids[r["grid"]], "dsc"), r) for r in rows]
+    both = [one for one in both if one[1] is not None]
+    larger, positive = [one for one in both if one[0] > one[1]], [o for o in both if o[1] > 0]
+    page = gains.SUMMARY.read_text("utf-8")
+    assert f"gain on {len(larger)} of {len(both)} tasks**" in page
+    more = sum(one in larger for one in positive)
+    assert f"on {more} of the {len(positive)} with a positive gain in the paper" in page
+    inside = [r["data"] for own, paper, r in larger if own - float(r["half"]) < paper]
+    assert sorted(inside) == ["MRPC", "QuoRef"]
+    assert "On QuoRef and MRPC the interval includes the paper's gain" in page
+
+
+def test_the_page_says_how_often_the_last_epochs_made_cross_entropy_worse(gains):
+    test, rows = gains.read_scores(gains.RUNS, "test"), gains.find_gains()
+    worse = 0
+    for row in rows:
+        shorter, longest = gains.list_there(test[row["grid"]])[-2:]
+        worse += gains.mean(test[row["grid"]][longest].values()) < gains.mean(
+            test[row["grid"]][shorter].values()
+        )
+    page = gains.SUMMARY.read_text("utf-8")
+    assert f"made it worse on {worse} of {len(rows)} tasks" in page
+    longer = [row for row in rows if test[row["grid"]]["auto, twice the epochs"]]
+    assert len(longer) == 7  # "all seven tasks that had them"
+    assert {row["chosen"] for row in longer} == {"auto, twice the epochs"}
 
 
 def test_the_pages_say_how_good_the_baseline_is_and_what_fusing_changes(gains):
     rows = gains.find_gains()
     over = gains.compare_tuned(rows)
     page = gains.SUMMARY.read_text("utf-8")
-    own = {row["grid"]: float(row["gain"]) for row in rows}
+    own, lefts, wholes = {row["grid"]: float(row["gain"]) for row in rows}, [], []
     for grid in sorted(over, key=over.get)[-2:]:  # said by name
         left = own[grid] - over.pop(grid)
         assert f"`auto` gains {left:.1f} instead of {own[grid]:.1f}" in page
+        lefts.append(f"{left:.1f}")
+        wholes.append(f"{own[grid]:.1f}")
+    readme = gains.README.read_text("utf-8")
+    assert (
+        f"gains {lefts[0]} there and {lefts[1]} on QQP 10%, not {' and '.join(wholes)}." in readme
+    )
     assert f"at most {max(over.values()):.1f} points above" in page
     assert f"up to {-min(over.values()):.1f} below it" in page
     fused = gains.compare_fused()
@@ -90,6 +183,15 @@ def test_the_page_says_what_more_epochs_give_with_auto(gains):
     for grid, place in (places | {"conll03-mrc": "in BERT-MRC", "msra": "on MSRA"}).items():
         longer, own = (scores[grid][name].values() for name in ("auto, twice the epochs", "auto"))
         assert f"{gains.mean(longer) - gains.mean(own):.1f} {place}" in page
+
+
+def test_the_pages_compare_a_tagger_with_bert_mrc(gains):
+    own = {row["grid"]: f"{float(row['auto']):.1f}" for row in gains.find_gains()}
+    page = (ROOT / "docs/howto/choose-a-loss.md").read_text("utf-8")
+    assert f"{own['conll03-tagger']} against {own['conll03-mrc']} on CoNLL-2003" in page
+    assert f"{own['msra']} against {own['msra-mrc']} on MSRA" in page
+    page = (ROOT / "docs/tutorials/names.md").read_text("utf-8")
+    assert f"BERT-MRC has {own['conll03-mrc']} and the tagger {own['conll03-tagger']}" in page
 
 
 def test_dev_chooses_how_long_a_variant_trains(gains):
@@ -115,7 +217,7 @@ def test_the_interval_is_over_seeds_and_examples(gains):
 
 def test_the_gain_of_the_paper_stands_beside_that_of_auto(gains):
     rows = {row["grid"]: row for row in gains.find_gains()}
-    table = gains.make_table([rows["mrpc"], rows["qqp10"]], epochs=True).splitlines()
+    table = gains.make_table([rows["mrpc"], rows["qqp10"]], full=True).splitlines()
     assert "| gain | paper |" in table[0]
     assert "± 0.6 | +0.9 |" in table[2]  # MRPC there: 88.92 with DSC, 88.0 with cross entropy
     assert "± 3.2 | – |" in table[3]  # the paper has no QQP with 10% positives
@@ -137,8 +239,17 @@ def test_the_readme_says_which_intervals_cover_seeds_only(gains):
     assert f"between {min(points):.1f} and {max(points):.1f} points".replace("-", "−") in page
     assert [row["grid"] for row in sure if not int(row["examples"])] == ["msra", "tweets"]
     assert "on two of these, MSRA and the tweets, the interval covers seeds only" in page
-    range_ = gains.say_compute(rows).partition("trains for ")[2].partition(" times")[0]
+    range_ = gains.say_compute(rows).partition("trained for ")[2].partition(" times")[0]
     assert f"The longest cross entropy takes {range_} times the training seconds of `auto`" in page
+    best = [float(row["gain_over_best"]) for row in rows]
+    assert f"`auto` gains {gains.show_mean(best).removeprefix('+')} on average and is" in page
+    (behind,) = [row for row in rows if float(row["gain_over_best"]) < 0]
+    assert f"behind only on {gains.list_behind({behind['data']: -0.1})}" in page
+    assert gains.points(float(behind["gain_over_best"])) == "−0.1"
+    on_dev = {r["data"]: float(r["gain_on_dev"]) for r in rows + gains.find_gains("held_out")}
+    assert {data for data, gain in on_dev.items() if gain < 0} == {"QQP 10%", "HKCanCor", "Tweets"}
+    qqp, names, tweets = (gains.points(on_dev[n]) for n in ("QQP 10%", "HKCanCor", "Tweets"))
+    assert f"behind on QQP 10% ({qqp}), HKCanCor ({names}) and the tweets ({tweets})" in page
 
 
 def test_what_an_example_adds_is_read_back(gains, tmp_path):

@@ -1,6 +1,7 @@
 """The compiled cases of the training benchmark: few shapes, full batches, a loop that learns."""
 
 import copy
+import csv
 import sys
 from pathlib import Path
 
@@ -11,9 +12,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from benchmarks import training
 from softf1.training.datasets import load_datasets
+from tests.pages import ROOT
 from tests.training.toys import make_data, make_recipe
 
 CPU = torch.device("cpu")
+SIDES = ("softf1", "softf1-both")
 
 
 @pytest.fixture
@@ -37,6 +40,25 @@ def test_batches_of_the_compiled_loop_are_full_and_have_few_shapes(datasets, pad
     lengths = sorted(int(n) for batch in batches for n in batch["attention_mask"].sum(1))
     assert lengths[-1] <= max(datasets.features["train"]["length"])
     assert all((batch["labels"] >= 0).any(1).all() for batch in batches)
+
+
+def test_the_readme_says_how_fast_training_is_by_two_runs():
+    times = {}
+    for name in ("fused", "more", "cpu"):
+        with (ROOT / f"benchmarks/results/training-{name}.csv").open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row["times_trainer"]:
+                    key = (name, row["encoder"], row["case"])
+                    times.setdefault(key, []).append(float(row["times_trainer"]))
+    page = (ROOT / "README.md").read_text("utf-8")
+    small, large = "en-minilm-l6", "bert-base"
+    runs = [[times[n, small, case][0] for n in ("fused", "more")] for case in SIDES]
+    (plain, plain_again), (both, both_again) = runs
+    assert f"trains {plain:.0f} to {plain_again:.0f} times as fast" in page
+    assert f"still {both:.0f} to {both_again:.0f} times as fast" in page
+    first, second = (times["fused", large, case][0] for case in SIDES)
+    cpu = min(times["cpu", small, "softf1"])
+    assert f"it is {first:.0f} and {second:.0f} times as fast, on a CPU {cpu:.1f} times" in page
 
 
 def test_epochs_have_other_batches(datasets):

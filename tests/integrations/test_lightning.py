@@ -130,11 +130,14 @@ def test_both_passes_have_the_same_dropout(tmp_path):
 class Worded(Tagger):
     """The rows are words of a vocabulary, with an embedding to attack."""
 
-    def __init__(self, name, *, adversarial=0.0, consistency=0.0, drop=0.0, **rest):
+    def __init__(
+        self, name, *, adversarial=0.0, adversarial_relative=0.0, consistency=0.0, drop=0.0, **rest
+    ):
         super().__init__(name, drop=drop, **rest)
         torch.manual_seed(1)
         self.words = torch.nn.Embedding(6, 5)
-        self.adversarial, self.consistency = adversarial, consistency
+        self.adversarial, self.adversarial_relative = adversarial, adversarial_relative
+        self.consistency = consistency
 
     def get_input_embeddings(self):
         return self.words
@@ -146,8 +149,9 @@ class Worded(Tagger):
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize(("size", "accumulate"), [(8, 1), (2, 4)])
-def test_adversarial_steps_are_those_of_a_plain_loop(name, size, accumulate, tmp_path):
-    model = Worded(name, size=size, accumulate=accumulate, adversarial=0.5)
+@pytest.mark.parametrize("size_of", ["adversarial", "adversarial_relative"])
+def test_adversarial_steps_are_those_of_a_plain_loop(name, size, accumulate, size_of, tmp_path):
+    model = Worded(name, size=size, accumulate=accumulate, **{size_of: 0.5})
     fit(model, tmp_path)
     plain, loss = Worded(name), make_loss(name, **LOSSES[name])
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
@@ -155,7 +159,7 @@ def test_adversarial_steps_are_those_of_a_plain_loop(name, size, accumulate, tmp
         optimizer.param_groups[0]["lr"] = 0.5 / 2**step
         optimizer.zero_grad()
         loss(*plain.predict_batch(batch)).backward()
-        with perturb_embeddings(plain, 0.5):
+        with perturb_embeddings(plain, 0.5, relative=size_of == "adversarial_relative"):
             loss(*plain.predict_batch(batch)).backward()
         optimizer.step()
         getattr(loss, "advance", lambda: None)()
@@ -254,10 +258,17 @@ def test_consistency_can_be_changed_before_another_fit(before, after, statistics
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), "0.5"])
-@pytest.mark.parametrize("name", ["adversarial", "consistency"])
+@pytest.mark.parametrize("name", ["adversarial", "adversarial_relative", "consistency"])
 def test_wrong_sizes_are_refused_before_the_first_step(name, value, tmp_path):
     model = Worded("dice", **{name: value})
     with pytest.raises(OptionError, match=f"option {name} of Worded: wanted a number"):
+        fit(model, tmp_path)
+    assert not model.values
+
+
+def test_two_sizes_of_an_adversarial_step_are_refused(tmp_path):
+    model = Worded("dice", adversarial=0.5, adversarial_relative=0.5)
+    with pytest.raises(OptionError, match="wanted adversarial or adversarial_relative, got both"):
         fit(model, tmp_path)
     assert not model.values
 

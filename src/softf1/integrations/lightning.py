@@ -37,6 +37,8 @@ class ExactLossMixin:
         adversarial: Size ε of an adversarial step on the word embeddings, as a norm (a recipe's
             `train.adversarial`): 0.5 for encoders of the BERT family. The module, or one inside
             it, needs `get_input_embeddings()`, which every model of transformers has.
+        adversarial_relative: The same in units of the average norm of the embedding rows, instead
+            of `adversarial`: 0.5 suits encoders of any scale, and is what `auto` uses.
         consistency: Factor κ of the consistency term: `predict_batch` is called twice, with
             different dropout, and differences between the two predictions are penalised. You can
             change it between steps; `window` and checkpoints do not depend on it.
@@ -46,6 +48,7 @@ class ExactLossMixin:
     accumulate: int = 1
     clip: float | None = None
     adversarial: float = 0.0
+    adversarial_relative: float = 0.0
     consistency: float = 0.0
 
     # LightningModule has these.
@@ -79,17 +82,16 @@ class ExactLossMixin:
         optimizer = self.optimizers()
         if isinstance(optimizer, list):
             raise TypeError(f"wanted one optimizer, got {len(optimizer)}")
-        given = {"adversarial": self.adversarial, "consistency": self.consistency}
-        check_options(given, option_types(TrainSection), owner=type(self).__name__)
+        epsilon, relative = self._find_size()
         optimizer.zero_grad()
-        if not self.adversarial:
+        if not epsilon:
             value = self._backward(micro_batches)
         else:
             module = cast("nn.Module", self)
             with trace_embeddings(module) as traced:
                 value = self._backward(micro_batches)
             gradient = traced[0] if traced else None
-            with perturb_embeddings(module, self.adversarial, gradient=gradient):
+            with perturb_embeddings(module, epsilon, relative=relative, gradient=gradient):
                 self._backward(micro_batches)
         if self.clip is not None:
             self.clip_gradients(
@@ -98,6 +100,15 @@ class ExactLossMixin:
         optimizer.step()
         self._advance()
         return value
+
+    def _find_size(self) -> tuple[float, bool]:
+        """Checks the options; returns the size of the adversarial step, and if it is relative."""
+        epsilon, relative = self.adversarial, self.adversarial_relative
+        given = {"adversarial": epsilon, "adversarial_relative": relative}
+        given["consistency"] = self.consistency
+        check_options(given, option_types(TrainSection), owner=type(self).__name__)
+        TrainSection(adversarial=epsilon, adversarial_relative=relative)  # refuses both sizes
+        return epsilon or relative, bool(relative)
 
     def _backward(self, micro_batches: list[Any]) -> Tensor:
         return backward_exact(

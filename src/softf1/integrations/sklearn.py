@@ -74,7 +74,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             `subset_accuracy`; by default F1 of the second class of two, macro F1 of more.
         adversarial: Size of an adversarial step on the word embeddings, relative to their scale:
             a recipe's `train.adversarial_relative`, since `encoder` may be of any scale. (The
-            absolute size, as in the Trainer and in Lightning, is
+            absolute size, `adversarial` of the Trainer and of Lightning, is
             `train_options={"adversarial": 0.5}`.) 0.5 is a good start; 0 is off, and so is None,
             unless the loss is `auto`.
         consistency: Factor of the consistency term (every text runs twice, with different dropout);

@@ -78,7 +78,7 @@ def test_a_resumed_run_ends_where_the_whole_one_does(tmp_path):
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
-def hardened(case, *, adversarial, consistency, seed):
+def hardened(case, *, adversarial, consistency, seed, relative=False):
     """The weights of a plain loop over whole batches, with what the package offers for it."""
     model, batches = cases.make_model(case.kind), cases.make_items(case.kind)
     for module in model.modules():
@@ -92,7 +92,7 @@ def hardened(case, *, adversarial, consistency, seed):
         inputs = {name: torch.cat([batch[name]] * 2) for name in ("input_ids", "attention_mask")}
         optimizer.zero_grad()
         loss_of(model.train()(**inputs).logits, batch["labels"]).backward()
-        with perturb_embeddings(model, adversarial):
+        with perturb_embeddings(model, adversarial, relative=relative):
             loss_of(model(**inputs).logits, batch["labels"]).backward()
         optimizer.step()
     return parameters_to_vector(model.parameters()).detach()
@@ -132,6 +132,22 @@ def test_adversarial_steps_are_those_of_a_plain_loop_however_they_are_cut(name, 
     assert (wanted - cases.whole_batches(case)).abs().max() > 1e-3
 
 
+def test_the_size_of_an_adversarial_step_may_be_relative(tmp_path):
+    case = cases.Case("tags", "ce", exact=True)
+    given = {"adversarial_relative": 0.5}
+    trainer = cases.make_trainer(case, tmp_path, size=2, accumulate=4, given=given)
+    for module in trainer.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    trainer.train()
+    found = parameters_to_vector(trainer.model.parameters()).detach()
+    wanted = hardened(case, adversarial=0.5, consistency=0.0, seed=7, relative=True)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=2e-5)
+    assert (wanted - hardened(case, adversarial=0.5, consistency=0.0, seed=7)).abs().max() > 1e-4
+    with pytest.raises(OptionError, match="wanted adversarial or adversarial_relative, got both"):
+        cases.make_trainer(case, tmp_path, size=8, accumulate=1, given=given | {"adversarial": 0.5})
+
+
 def test_consistency_is_that_of_a_plain_loop(tmp_path):
     case = cases.Case("tags", "ce", exact=True)
     trainer = cases.make_trainer(case, tmp_path, size=8, accumulate=1, trainer=Both)
@@ -161,7 +177,7 @@ def test_consistency_leaves_inputs_without_rows_alone(tmp_path):
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), "0.5"])
-@pytest.mark.parametrize("name", ["adversarial", "consistency"])
+@pytest.mark.parametrize("name", ["adversarial", "adversarial_relative", "consistency"])
 def test_wrong_sizes_are_refused_before_training(name, value, tmp_path):
     case = cases.Case("tags", "ce", exact=True)
     with pytest.raises(OptionError, match=f"option {name} of SoftF1Trainer: wanted a number"):

@@ -47,16 +47,26 @@ class ExactLossMixin(Base):
         adversarial: Size ε of an adversarial step on the word embeddings, as a norm (a recipe's
             `train.adversarial`): 0.5 for encoders of the BERT family; about twice the time. See
             `softf1.training.adversarial`.
+        adversarial_relative: The same in units of the average norm of the embedding rows, instead
+            of `adversarial`: 0.5 suits encoders of any scale, and is what `auto` uses.
         consistency: Factor κ of the consistency term: every example runs twice, with different
             dropout, and differences between the two predictions are penalised. 1 is a good start.
         kwargs: The Trainer's.
     """
 
     def __init__(
-        self, *args: Any, adversarial: float = 0.0, consistency: float = 0.0, **kwargs: Any
+        self,
+        *args: Any,
+        adversarial: float = 0.0,
+        adversarial_relative: float = 0.0,
+        consistency: float = 0.0,
+        **kwargs: Any,
     ) -> None:
-        given = {"adversarial": adversarial, "consistency": consistency}
+        given = {"adversarial": adversarial, "adversarial_relative": adversarial_relative}
+        given["consistency"] = consistency
         check_options(given, option_types(TrainSection), owner=type(self).__name__)
+        # Refuses both sizes.
+        TrainSection(adversarial=adversarial, adversarial_relative=adversarial_relative)
         super().__init__(*args, **kwargs)
         loss = self.compute_loss_func
         if not isinstance(loss, TrainerLoss):
@@ -64,7 +74,9 @@ class ExactLossMixin(Base):
                 "wanted compute_loss_func=softf1.integrations.transformers.loss(…), "
                 f"got {type(loss).__name__}"
             )
-        self._loss, self._adversarial, self._consistency = loss, adversarial, consistency
+        self._loss, self._consistency = loss, consistency
+        self._adversarial = adversarial or adversarial_relative
+        self._relative = bool(adversarial_relative)
         own = ConsistentLoss(loss.loss, consistency) if consistency else loss.loss
         self._window = WindowLoss(own, statistics=loss.statistics, decay=loss.decay)
         self._traced: list[Tensor] = []
@@ -116,7 +128,8 @@ class ExactLossMixin(Base):
     def _attack(self, model: nn.Module) -> None:
         """Repeats both passes with the word embeddings moved along the step's gradient."""
         gradient = self._traced[0] if self._traced else None
-        with perturb_embeddings(model, self._adversarial, gradient=gradient):
+        epsilon, relative = self._adversarial, self._relative
+        with perturb_embeddings(model, epsilon, relative=relative, gradient=gradient):
             self._collect(model)
             for inputs in self._micro_batches:
                 self._run(model, inputs)
