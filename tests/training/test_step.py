@@ -242,15 +242,17 @@ def test_a_gradient_that_is_not_finite_changes_nothing(datasets, fused, wrong):
 
 def test_the_meter_counts_steps_and_those_left_out_in_a_row(datasets):
     stepper = make_stepper(datasets, LOSSES["rows"])
-    losses = []
-    for good in (True, False, False, True, False):
+    losses, norms = [], []
+    for wrong in (None, math.nan, math.inf, None, math.nan):
         losses.append(stepper.gradient(make_batches(datasets)))
-        if not good:
-            stepper.parameters[0].grad.view(-1)[0] = math.nan
-        stepper.update(losses[-1] if good else torch.tensor(math.nan))
+        norms.append(stepper._clip().item())
+        if wrong is not None:
+            stepper.parameters[0].grad.view(-1)[0] = wrong
+        stepper.update(losses[-1] if wrong is None else torch.tensor(wrong))
     meter = stepper.read_meter()
     assert (meter[STEPS], meter[SKIPPED], meter[RUN]) == (5, 3, 1)
     assert meter[LOSS] == pytest.approx((losses[0] + losses[3]).item())
+    assert meter[NORM] == pytest.approx(max(norms[0], norms[3]))  # of the steps that were made
     assert stepper.read_meter() == [0, 0, 0, 0, 1]  # a row goes on over readings
 
 

@@ -225,7 +225,7 @@ class Trainer:
         self._count_seen()
         meter = self.stepper.read_meter()
         taken = meter[STEPS] - meter[SKIPPED]
-        loss = meter[LOSS] / taken if taken else math.nan
+        loss, norm = (meter[LOSS] / taken, meter[NORM]) if taken else (math.nan, math.nan)
         self._warn(self.monitor.watch_steps(skipped=meter[SKIPPED], run=meter[RUN], loss=loss))
         rate = float(self.stepper.optimizer.param_groups[0]["lr"])
         self.log.write(
@@ -233,7 +233,7 @@ class Trainer:
             step=self.state.step,
             epoch=self.epochs,
             loss=finite(loss),
-            norm=finite(meter[NORM]),
+            norm=finite(norm),
             lr=rate,
             seconds=round(self.state.train_seconds, 3),
         )
