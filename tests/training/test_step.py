@@ -13,7 +13,7 @@ from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
 from softf1.training.objective import make_objective, make_optimizer, parameter_groups
 from softf1.training.run import train_run
-from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS, Stepper
+from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS, Attack, Stepper
 from tests.training.toys import make_data, make_recipe
 
 LOSSES = {
@@ -216,6 +216,17 @@ def test_steps_weigh_by_their_targets_with_running_statistics_too(datasets):
         found[expected] = gradient(stepper, make_batches(datasets, step=1))
     kept = sum(int((b.targets["tags"] >= 0).sum()) for b in make_batches(datasets, step=1))
     torch.testing.assert_close(found[50.0], found[None] * (kept / 50), rtol=1e-4, atol=1e-8)
+
+
+def test_running_statistics_are_those_of_the_clean_passes(datasets):
+    loss = {"name": "dice", "over": "batch", "statistics": "running"}
+    averages = []
+    for attack in (None, Attack(0.5)):
+        stepper = make_stepper(datasets, loss, windows=True, attack=attack)
+        for step in range(3):
+            stepper.gradient(make_batches(datasets, step=step, accumulate=2))
+        averages.append(stepper.objective.running_statistics()["tags"])
+    assert torch.equal(*averages)
 
 
 def weights_of(stepper):

@@ -85,9 +85,11 @@ class Stepper:
         how: Any = {"relative": relative, "direction": direction}
         if traced:
             how["gradient"] = traced[0]
+        running = self.objective.running_statistics()
         # Direction and loss statistics are those of the whole step, not of a micro-batch.
         with perturb_embeddings(self.model, epsilon, **how):
             run(moved)
+        self.objective.restore_statistics(running)  # the average is over clean passes only
         return loss
 
     def _whole(self, batches: Sequence[Batch]) -> Tensor:
