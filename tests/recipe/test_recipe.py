@@ -138,6 +138,11 @@ def test_a_missing_key_may_come_from_the_command_line(file):
         ("[trian]\nlr = 1", "2: trian: unknown section (did you mean train?); known: task, "),
         ("[train]\nlr = 0", "3: train.lr: wanted a number above 0, got 0.0"),
         ("[train]\nlr = inf", "3: train.lr: wanted a number above 0, got inf"),
+        ("[train]\nepochs = 1e300", "3: train.epochs: wanted a number above 0 to 1000000, got"),
+        (
+            "[train]\neval_every = 1e308",
+            "3: train.eval_every: wanted a number above 0 to 1000000",
+        ),
         ("[train]\nlr = '1'", "3: train.lr: wanted a number, got '1'"),
         ("[train]\nlr = true", "3: train.lr: wanted a number, got True"),
         ("[train]\nbatch_size = 2.0", "3: train.batch_size: wanted a whole number, got 2.0"),
