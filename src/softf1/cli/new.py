@@ -26,12 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="where to write the recipe (default: recipe.toml; - prints it)",
     )
-    add_shared(parser, "--format")
-    parser.add_argument(
-        "--task",
-        help="tagging, mrc_ner, span_ner, qa, pairs or classification (default: detected)",
-    )
-    add_shared(parser, "--encoder", *SETTINGS)
+    add_shared(parser, "--format", "--task", "--encoder", *SETTINGS)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -75,6 +75,9 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "KEY=VALUE",
         "help": "set an option of the reader, such as tag=3 or label=category",
     },
+    "--task": {
+        "help": "tagging, mrc_ner, span_ner, qa, pairs or classification (default: detected)"
+    },
 }
 """Options that are the same in several verbs."""
 
