@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the missing runs of the grid, prints the table and the verdict."""
     from softf1.experiments.compare import compare
     from softf1.experiments.references import list_references
-    from softf1.experiments.search import check_losses, default_losses, list_recipes
+    from softf1.experiments.search import build_variants, check_losses, default_losses
     from softf1.recipe import check_recipe, read_recipe
     from softf1.recipe.loading import split_values
 
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         options,
         recipe,
         compare,
-        rows=list_recipes(losses, recipe),
+        rows=build_variants(losses, recipe),
         losses=losses,
         tune=options.tune,
         most_seeds=options.max_seeds,

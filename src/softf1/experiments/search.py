@@ -173,7 +173,7 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
     return wanted
 
 
-def list_recipes(losses: Sequence[str], recipe: Recipe) -> list[Recipe]:
+def build_variants(losses: Sequence[str], recipe: Recipe) -> list[Recipe]:
     """Returns the recipe of each variant, as it is without tuning."""
     return [with_values(recipe, list_settings(loss, recipe, "none")[0]) for loss in losses]
 
