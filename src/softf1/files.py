@@ -38,8 +38,7 @@ def new_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
         FileExistsError: The file exists, and `replace` is false.
         InputError: There is a folder in its place, or a file in place of its folder.
     """
-    if path.is_dir():
-        raise InputError("wanted a file to write to, got a folder", path=path)
+    refuse_folder(path)
     make_folder(path.parent)
     remove_unfinished(path.parent)
     try:
@@ -150,6 +149,12 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
     finally:
         os.close(number)
         shutil.rmtree(made, ignore_errors=True)
+
+
+def refuse_folder(path: Path) -> None:
+    """Raises if a file cannot be written because there is a folder in its place."""
+    if path.is_dir():
+        raise InputError("wanted a file to write to, got a folder", path=path)
 
 
 def check_folder(path: Path) -> None:

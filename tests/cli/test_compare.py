@@ -99,6 +99,25 @@ def test_bad_input_is_one_line_and_exit_2(recipe, capsys, arguments, said):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compare", "--losses", "dice[exclude=ZZZ]"], "loss.exclude: wanted one of no, yes, got"),
+        (["compare", "--losses", "wce,ce+dice[dice.exclude=ZZZ]"], "loss.exclude: wanted one of"),
+        (["compare", "--losses", "ce[weight=[1,2,3]]"], "loss.weight: wanted 2 weights, one for"),
+        (["sweep", "loss.name=dice", "loss.exclude=ZZZ,no"], "loss.exclude: wanted one of no, yes"),
+    ],
+)
+def test_options_about_labels_are_checked_before_a_grid_begins(
+    recipe, arguments, said, tmp_path, capsys
+):
+    assert main([arguments[0], recipe(), *arguments[1:]]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"softf1 {arguments[0]}: {said}")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize("verb", [["compare"], ["sweep", "train.lr=0.1,0.2"]])
 def test_files_are_read_before_a_grid_begins(recipe, verb, tmp_path, capsys):
     (tmp_path / "test.tsv").write_text("", "utf-8")

@@ -49,6 +49,12 @@ def test_evaluate_refuses_what_is_no_export(run, capsys):
         assert error.count("\n") == 1
 
 
+def test_a_folder_is_no_place_for_an_export(run, capsys):
+    assert main(["export", str(run), "--onnx", "--out", "."]) == 2
+    error = capsys.readouterr().err
+    assert error == "softf1 export: .: wanted a file to write to, got a folder\n"
+
+
 def test_no_run_is_one_line_and_exit_2(tmp_path, capsys):
     assert main(["export", str(tmp_path), "--onnx", "--out", str(tmp_path / "x")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

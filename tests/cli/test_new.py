@@ -63,6 +63,13 @@ def test_bad_data_is_one_line_and_exit_2(tmp_path, capsys):
     assert not (tmp_path / "recipe.toml").exists()
 
 
+@pytest.mark.parametrize("out", [".", "", "my data"])
+def test_a_folder_is_no_place_for_a_recipe(out, capsys):
+    assert main(["new", "my data/train.conll", "--out", out]) == 2
+    error = capsys.readouterr().err
+    assert error == f"softf1 new: {out or '.'}: wanted a file to write to, got a folder\n"
+
+
 def test_columns_can_be_told(tmp_path):
     rows = "".join(f"it is the number {n},{'ab'[n % 2]}\n" for n in range(30))
     (tmp_path / "odd.csv").write_text("what,sort\n" + rows)

@@ -102,6 +102,11 @@ def test_one_column_has_no_tag(write):
         list(iterate(write("a\nb\n")))
 
 
+def test_word_and_tag_cannot_be_one_column(write):
+    with pytest.raises(InputError, match=r":1: wanted a word and a tag, got column 0 for both"):
+        list(iterate(write("a X\nb Y\n"), tag=0))
+
+
 def test_brackets_of_ontonotes(write):
     rows = [
         ("#begin document (bc/made/up); part 000",),

@@ -290,7 +290,7 @@ def test_every_kind_of_table_prints_without_data(table, capsys, tmp_path, monkey
         (["3", "--data", "none"], "none: wanted a folder of datasets, found none"),
         (["--data", "none"], "none: wanted a folder of datasets, found none"),
         (["3", "foo.bar=1"], "foo: unknown section; known: task, encoder, loss, train, eval"),
-        (["3", "train.epochs=-1"], "train.epochs: wanted a number above 0, got -1.0"),
+        (["3", "train.epochs=-1"], "train.epochs: wanted a number above 0 to 1000000, got -1.0"),
         (["3", "encoder"], "wanted key=value, such as train.lr=3e-5, got 'encoder'"),
     ],
 )

@@ -138,6 +138,11 @@ def test_a_missing_key_may_come_from_the_command_line(file):
         ("[trian]\nlr = 1", "2: trian: unknown section (did you mean train?); known: task, "),
         ("[train]\nlr = 0", "3: train.lr: wanted a number above 0, got 0.0"),
         ("[train]\nlr = inf", "3: train.lr: wanted a number above 0, got inf"),
+        ("[train]\nepochs = 1e300", "3: train.epochs: wanted a number above 0 to 1000000, got"),
+        (
+            "[train]\neval_every = 1e308",
+            "3: train.eval_every: wanted a number above 0 to 1000000",
+        ),
         ("[train]\nlr = '1'", "3: train.lr: wanted a number, got '1'"),
         ("[train]\nlr = true", "3: train.lr: wanted a number, got True"),
         ("[train]\nbatch_size = 2.0", "3: train.batch_size: wanted a whole number, got 2.0"),
@@ -154,7 +159,7 @@ def test_a_missing_key_may_come_from_the_command_line(file):
         ("[loss.keys]\ntags = 'a'", "3: loss.keys.tags: wanted a number, got 'a'"),
         ("train.lr = 0", "2: train.lr: wanted a number above 0, got 0.0"),
         ("train = 1", "2: train: wanted a section [train], got 1"),
-        ("name = 1", "2: name: wanted a string that is not empty, got 1"),
+        ("name = 1", "2: name: wanted a string, got 1"),
         ("[loss]\nday = 2020-01-01", "3: loss.day: wanted a string, a number, true or false, a"),
         ("[train]\nlr = 1\nlr = 2", "4: wanted TOML, got: Cannot overwrite a value"),
         ("[train]\nlr = [", "wanted TOML, got: Invalid value"),
@@ -166,7 +171,7 @@ def test_a_missing_key_may_come_from_the_command_line(file):
         ("[eval]\nmetric = 0x" + "f" * 5000, "3: eval.metric: wanted a string, got a number that"),
         ("[loss]\nkeys = 0x" + "f" * 5000, "3: loss.keys: wanted a table, got a number that is"),
         ("train = 0x" + "f" * 5000, "2: train: wanted a section [train], got"),
-        ("name = 0x" + "f" * 5000, "2: name: wanted a string that is not empty, got"),
+        ("name = 0x" + "f" * 5000, "2: name: wanted a string, got"),
         ("[train]\ncompile = 0x" + "f" * 5000, "3: train.compile: wanted auto or off or"),
     ],
 )
@@ -202,11 +207,19 @@ def test_a_wrong_word_is_not_blamed_on_the_file(word, problem, file):
     assert str(error.value).startswith(problem)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b'[task]\nkind = "\xe9"\n'])
-def test_not_utf8(content, tmp_path):
+@pytest.mark.parametrize(("content", "line"), [(b"\xff\xfe", 1), (b'[task]\nkind = "\xe9"\n', 2)])
+def test_not_utf8(content, line, tmp_path):
     (tmp_path / "bad.toml").write_bytes(content)
-    with pytest.raises(InputError, match="wanted text in UTF-8"):
+    with pytest.raises(InputError, match=f"bad.toml:{line}: wanted text in UTF-8"):
         read_recipe(tmp_path / "bad.toml")
+
+
+def test_a_name_that_is_not_utf8_is_refused(file):
+    """The name of the file is the name of the run, which is written to JSON and TOML."""
+    other = file.rename(file.with_name(os.fsdecode(b"\xe9.toml")))
+    with pytest.raises(InputError, match="name: wanted a string that UTF-8 can encode"):
+        read_recipe(other)
+    assert read_recipe(other, ["name=mine"]).name == "mine"
 
 
 def test_a_byte_order_mark_and_windows_lines_are_read(file):

@@ -151,3 +151,5 @@ def test_dropout_is_found_where_set_dropout_sets_it(bert):
     set_dropout(model, 0.0)
     assert note_consistency(model, 1.0)
     assert note_consistency(model, None) == []
+    model.add_module("planes", torch.nn.Dropout2d(0.1))
+    assert note_consistency(model, 1.0) == []

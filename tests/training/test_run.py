@@ -419,6 +419,7 @@ def test_a_step_without_a_finite_gradient_is_left_out_and_reported(tmp_path, mon
     assert all(torch.isfinite(weight).all() for weight in weights.values())
     (step,) = (line for line in read_metrics(tmp_path) if line["event"] == "step")
     assert 0 < step["loss"] < 5
+    assert step["norm"] > 0  # of the steps that were made
 
 
 def test_many_such_steps_in_a_row_end_the_run(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
 from softf1.training.objective import make_objective, make_optimizer, parameter_groups
 from softf1.training.run import train_run
-from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS, Stepper
+from softf1.training.step import LOSS, NORM, RUN, SKIPPED, STEPS, Attack, Stepper
 from tests.training.toys import make_data, make_recipe
 
 LOSSES = {
@@ -218,6 +218,17 @@ def test_steps_weigh_by_their_targets_with_running_statistics_too(datasets):
     torch.testing.assert_close(found[50.0], found[None] * (kept / 50), rtol=1e-4, atol=1e-8)
 
 
+def test_running_statistics_are_those_of_the_clean_passes(datasets):
+    loss = {"name": "dice", "over": "batch", "statistics": "running"}
+    averages = []
+    for attack in (None, Attack(0.5)):
+        stepper = make_stepper(datasets, loss, windows=True, attack=attack)
+        for step in range(3):
+            stepper.gradient(make_batches(datasets, step=step, accumulate=2))
+        averages.append(stepper.objective.running_statistics()["tags"])
+    assert torch.equal(*averages)
+
+
 def weights_of(stepper):
     return [parameter.detach().clone() for parameter in stepper.parameters]
 
@@ -242,15 +253,17 @@ def test_a_gradient_that_is_not_finite_changes_nothing(datasets, fused, wrong):
 
 def test_the_meter_counts_steps_and_those_left_out_in_a_row(datasets):
     stepper = make_stepper(datasets, LOSSES["rows"])
-    losses = []
-    for good in (True, False, False, True, False):
+    losses, norms = [], []
+    for wrong in (None, math.nan, math.inf, None, math.nan):
         losses.append(stepper.gradient(make_batches(datasets)))
-        if not good:
-            stepper.parameters[0].grad.view(-1)[0] = math.nan
-        stepper.update(losses[-1] if good else torch.tensor(math.nan))
+        norms.append(stepper._clip().item())
+        if wrong is not None:
+            stepper.parameters[0].grad.view(-1)[0] = wrong
+        stepper.update(losses[-1] if wrong is None else torch.tensor(wrong))
     meter = stepper.read_meter()
     assert (meter[STEPS], meter[SKIPPED], meter[RUN]) == (5, 3, 1)
     assert meter[LOSS] == pytest.approx((losses[0] + losses[3]).item())
+    assert meter[NORM] == pytest.approx(max(norms[0], norms[3]))  # of the steps that were made
     assert stepper.read_meter() == [0, 0, 0, 0, 1]  # a row goes on over readings
 
 

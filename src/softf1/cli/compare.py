@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the missing runs of the grid, prints the table and the verdict."""
     from softf1.experiments.compare import compare
     from softf1.experiments.references import list_references
-    from softf1.experiments.search import check_losses, default_losses
+    from softf1.experiments.search import build_variants, check_losses, default_losses
     from softf1.recipe import check_recipe, read_recipe
     from softf1.recipe.loading import split_values
 
@@ -72,11 +72,13 @@ def run(options: argparse.Namespace) -> int:
     check_recipe(recipe, path=options.recipe, overrides=options.values)
     given = options.losses is not None  # an empty list is a mistake, not the default
     asked = list(split_values(options.losses)) if given else default_losses(recipe)
+    losses = check_losses(asked, recipe, options.tune)
     return run_grid(
         options,
         recipe,
         compare,
-        losses=check_losses(asked, recipe, options.tune),
+        rows=build_variants(losses, recipe),
+        losses=losses,
         tune=options.tune,
         most_seeds=options.max_seeds,
         width=options.width and options.width / 100,

@@ -26,20 +26,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="where to write the recipe (default: recipe.toml; - prints it)",
     )
-    add_shared(parser, "--format")
-    parser.add_argument(
-        "--task",
-        help="tagging, mrc_ner, span_ner, qa, pairs or classification (default: detected)",
-    )
-    add_shared(parser, "--encoder", *SETTINGS)
+    add_shared(parser, "--format", "--task", "--encoder", *SETTINGS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Looks, writes, prints the commands that come next, and estimates what a run takes."""
+    from softf1.files import refuse_folder
     from softf1.scaffold import write_new
     from softf1.training.dry_run import describe_cost
 
     to_screen = options.out == STDOUT
+    if not to_screen:
+        refuse_folder(Path(options.out))
     made = propose_for(options, "recipe" if to_screen else Path(options.out).stem)
     if to_screen:
         print(made.text, end="")

@@ -75,6 +75,9 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "KEY=VALUE",
         "help": "set an option of the reader, such as tag=3 or label=category",
     },
+    "--task": {
+        "help": "tagging, mrc_ner, span_ner, qa, pairs or classification (default: detected)"
+    },
 }
 """Options that are the same in several verbs."""
 
@@ -233,7 +236,7 @@ def run_grid(
     recipe: Recipe,
     experiment: Callable[..., dict[str, Any]],
     *,
-    corpora: Sequence[Recipe] = (),
+    rows: Sequence[Recipe],
     **more: Any,
 ) -> int:
     """Runs `compare` or `sweep`, prints the comparison, and returns the exit code.
@@ -242,19 +245,18 @@ def run_grid(
         options: As `add_grid_options` adds them.
         recipe: The recipe to train.
         experiment: The function, which takes the recipe and its folder.
-        corpora: Recipes whose files are read before the grid begins, because an error in them would
-            make their runs fail; by default this recipe.
+        rows: The recipe of each row. Their data are checked before the grid begins, because an
+            error in them would make their runs fail.
         more: Other options of the experiment.
     """
     from softf1.cli.show import show_and_exit
     from softf1.experiments.grid import FILE, refuse_others
-    from softf1.training.datasets import read_parts
+    from softf1.training.run import check_data
 
     folder = options.out or Path("runs") / f"{recipe.name}-{options.verb}"
     refuse_others(folder)
     if options.force or not (folder / FILE).is_file():
-        for one in corpora or [recipe]:
-            read_parts(one)
+        check_data(rows)
     with choose_executor(options, folder) as execute:
         comparison = experiment(
             recipe,

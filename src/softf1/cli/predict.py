@@ -63,8 +63,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_out(out: Path, source: str) -> None:
     """Refuses an output file that is a folder, or the file that is read."""
-    if out.is_dir():
-        raise InputError("wanted a file to write to, got a folder", path=out)
+    from softf1.files import refuse_folder
+
+    refuse_folder(out)
     if out.exists() and Path(source).exists() and out.samefile(source):
         raise InputError("wanted another --out: this is the file that is read", path=out)
 

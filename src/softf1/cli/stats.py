@@ -19,11 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", nargs="+", metavar="DATA", help="files, or hf:NAME; the first is the training data"
     )
-    add_shared(parser, "--format")
-    parser.add_argument(
-        "--task",
-        help="tagging, mrc_ner, span_ner, qa, pairs or classification (default: detected)",
-    )
+    add_shared(parser, "--format", "--task")
     add_number(parser, "--batch-size", "examples per batch (default: 32)", default=32)
     add_shared(parser, "--on-error", *SETTINGS, "--json")
 

@@ -28,13 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the missing runs of the sweep and prints the table."""
-    from softf1.experiments.sweep import (
-        check_variants,
-        list_corpora,
-        parse_axes,
-        parse_complements,
-        sweep,
-    )
+    from softf1.experiments.sweep import check_variants, parse_axes, parse_complements, sweep
     from softf1.recipe import read_recipe
 
     check_grid_options(options)
@@ -42,6 +36,5 @@ def run(options: argparse.Namespace) -> int:
     complements = parse_complements(options.complement)
     recipe = read_recipe(options.recipe, rest)
     given = [*options.values, *(f"{key}=" for key in complements.values())]
-    check_variants(recipe, axes, complements, path=options.recipe, overrides=given)
-    corpora = list_corpora(recipe, axes)
-    return run_grid(options, recipe, sweep, corpora=corpora, axes=axes, complements=complements)
+    rows = check_variants(recipe, axes, complements, path=options.recipe, overrides=given)
+    return run_grid(options, recipe, sweep, rows=rows, axes=axes, complements=complements)

@@ -129,7 +129,8 @@ def look_at(
     if tag is None:
         return Columns(separator, width, places[0], None)
     if places[0] == places[1]:
-        message = f"wanted a word and a tag, got {width} column (tag=None reads words alone)"
+        got = "1 column" if width == 1 else f"column {places[0]} for both"
+        message = f"wanted a word and a tag, got {got} (tag=None reads words alone)"
         raise InputError(f"{message}: {short(row)}", path=path, line=line)
     return Columns(separator, width, places[0], places[1])
 

@@ -173,6 +173,11 @@ def check_losses(losses: Sequence[str], recipe: Recipe, tune: Level = "small") -
     return wanted
 
 
+def build_variants(losses: Sequence[str], recipe: Recipe) -> list[Recipe]:
+    """Returns the recipe of each variant, as it is without tuning."""
+    return [with_values(recipe, list_settings(loss, recipe, "none")[0]) for loss in losses]
+
+
 def default_losses(recipe: Recipe) -> tuple[str, ...]:
     """The default variants: strong baselines, `auto` if the recipe has it, and the paper's losses.
 

@@ -114,8 +114,8 @@ def combine(axes: Axes, complements: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def check_variants(
     recipe: Recipe, axes: Axes, complements: Mapping[str, str], **written: Any
-) -> None:
-    """Raises for invalid values, before the folder is made.
+) -> list[Recipe]:
+    """Returns the recipe of each variant; raises for invalid values, before the folder is made.
 
     Args:
         recipe: The recipe to train.
@@ -130,14 +130,10 @@ def check_variants(
             if value in values[:number]:
                 shown = "the default" if value is None else repr(value)
                 raise InputError(f"wanted different values of {key}, got {shown} twice")
-    for own in combine(axes, complements):
-        check_recipe(with_values(recipe, own), **written)
-
-
-def list_corpora(recipe: Recipe, axes: Axes) -> list[Recipe]:
-    """Lists the recipe with all combinations of the values of `[task]`, which may name files."""
-    own = {key: values for key, values in axes.items() if key.startswith("task.")}
-    return [with_values(recipe, values) for values in combine(own, {})]
+    variants = [with_values(recipe, own) for own in combine(axes, complements)]
+    for one in variants:
+        check_recipe(one, **written)
+    return variants
 
 
 def sweep(

@@ -10,6 +10,7 @@ Works with `lightning` and `pytorch_lightning` alike: it imports neither.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
@@ -21,6 +22,7 @@ from softf1.losses import ConsistentLoss, WindowLoss, backward_exact
 from softf1.options import check_options, option_types
 from softf1.recipe import TrainSection
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
+from softf1.training.build import note_consistency
 
 
 class ExactLossMixin:
@@ -90,9 +92,11 @@ class ExactLossMixin:
             module = cast("nn.Module", self)
             with trace_embeddings(module) as traced:
                 value = self._backward(micro_batches)
-            gradient = traced[0] if traced else None
+            gradient, window = traced[0] if traced else None, self._training_window()
+            running = window.get_extra_state()
             with perturb_embeddings(module, epsilon, relative=relative, gradient=gradient):
                 self._backward(micro_batches)
+            window.set_extra_state(running)  # the average is over clean passes only
         if self.clip is not None:
             self.clip_gradients(
                 optimizer, gradient_clip_val=self.clip, gradient_clip_algorithm="norm"
@@ -112,22 +116,26 @@ class ExactLossMixin:
 
     def _backward(self, micro_batches: list[Any]) -> Tensor:
         return backward_exact(
-            self._consistent_window() if self.consistency else self.window,
+            self._training_window(),
             self._predict_twice if self.consistency else self.predict_batch,
             micro_batches,
             backward=self.manual_backward,
             no_sync=self._no_sync,
         )
 
-    def _consistent_window(self) -> WindowLoss:
-        """Returns a window with the consistency term over the same loss.
+    def _training_window(self) -> WindowLoss:
+        """Returns `window`, or with consistency one that has its term, over the same loss.
 
-        It is kept in a tuple, where torch does not see it: the keys of the state dict are the same
-        with and without consistency, and `window` stays as you set it. Its running statistics are
-        not saved; the first step after a restart collects them again.
+        That one is kept in a tuple, where torch does not see it: the keys of the state dict are the
+        same with and without consistency, and `window` stays as you set it. Its running statistics
+        are not saved; the first step after a restart collects them again.
         """
         plain, made_for = self.window, (self.window, self.consistency)
+        if not self.consistency:
+            return plain
         if self._consistent[:-1] != made_for:
+            for said in note_consistency(cast("nn.Module", self), self.consistency):
+                warnings.warn(said, stacklevel=2)
             loss = ConsistentLoss(plain.loss, self.consistency)
             how: Any = {"statistics": plain.statistics, "decay": plain.decay, "group": plain.group}
             self._consistent = (*made_for, WindowLoss(loss, **how))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import softf1
 from softf1.errors import InputError
 from softf1.models.encoders import MINILM, list_encoders
-from softf1.options import OptionError, build_section, nearest, say_unknown, wrong
+from softf1.options import OptionError, build_section, convert_value, nearest, say_unknown, wrong
 from softf1.recipe.sections import SECTIONS, LossSection, Recipe
 
 _NO_RESULT = ("checkpoint_seconds", "trackers")
@@ -70,9 +70,7 @@ def build_recipe(values: Mapping[str, Any]) -> Recipe:
     for key in values:
         if key != "name" and key not in SECTIONS:
             raise OptionError(key, say_unknown("section", key, SECTIONS))
-    name = values.get("name")
-    if not isinstance(name, str) or not name:
-        raise wrong("name", "a string that is not empty", name)
+    name = convert_value(values.get("name"), str, key="name")
     if any(mark in name for mark in "/\\\0"):  # the run folder has this name
         raise OptionError("name", f"wanted a name, not a path, got {name!r}")
     for key in SECTIONS:
@@ -248,7 +246,10 @@ def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     except OSError as error:
         raise InputError(f"wanted a recipe, got {error.strerror}", path=path) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"wanted text in UTF-8, got {error.reason}", path=path) from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"wanted text in UTF-8, got {error.reason}", path=path, line=line
+        ) from error
     except RecursionError as error:
         raise InputError("wanted TOML, got too many nested brackets", path=path) from error
     except ValueError as error:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 Share = Range(least=0, below=1)
 Positive = Range(above=0)
+Epochs = Range(above=0, most=1e6)
 Counting = Range(least=0)
 AtLeastOne = Range(least=1)
 
@@ -194,7 +195,7 @@ class TrainSection:
         trackers: Where to log metrics besides metrics.jsonl: tensorboard, wandb, mlflow.
     """
 
-    epochs: Annotated[float, Positive] = 3.0
+    epochs: Annotated[float, Epochs] = 3.0
     max_steps: Annotated[int, Counting] = 0
     batch_size: Annotated[int, AtLeastOne] = 32
     batch_tokens: Annotated[int, Counting] = 0
@@ -222,7 +223,7 @@ class TrainSection:
     seed: Annotated[int, Range(least=0, below=2**32)] = 0
     deterministic: bool = False
     patience: Annotated[int, Counting] = 0
-    eval_every: Annotated[float, Positive] = 1.0
+    eval_every: Annotated[float, Epochs] = 1.0
     checkpoint_seconds: Annotated[float, Counting] = 60.0
     trackers: tuple[str, ...] = ()
 

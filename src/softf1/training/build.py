@@ -100,13 +100,12 @@ def untunable(recipe: Recipe, task: Task) -> bool:
 
 
 def note_consistency(model: nn.Module, consistency: float | None) -> list[str]:
-    """A note if there is a consistency term but no dropout."""
+    """A sentence about a consistency term without dropout, which both predictions then share."""
     if not consistency or any(
         share > 0 for module in model.modules() for share in find_dropout(module).values()
     ):
         return []
-    said = f"train.consistency = {consistency:g} only costs time here: the model has no dropout"
-    return [f"note: {said}; set it to 0, or encoder.dropout above 0"]
+    return [f"consistency = {consistency:g} only costs time here: the model has no dropout"]
 
 
 def uses_graphs(trainer: Setup) -> bool:
@@ -303,7 +302,8 @@ def find_dropout(holder: Any) -> dict[str, float]:
 
     Attention and recurrent layers store it as a number, and so does the configuration.
     """
-    own = {"p": holder.p} if isinstance(holder, nn.Dropout) else {}
+    every = nn.modules.dropout._DropoutNd  # noqa: SLF001 - Dropout, Dropout2d and so on
+    own = {"p": holder.p} if isinstance(holder, every) else {}
     return own | {
         name: value
         for name, value in vars(holder).items()

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from softf1 import __version__
 from softf1.errors import InputError
-from softf1.files import make_folder, scratch_folder, sync_folder
+from softf1.files import make_folder, refuse_folder, scratch_folder, sync_folder
 from softf1.tasks.card import DECISION
 from softf1.training.publish import Loaded, find_model, fold_decision, load_model
 
@@ -121,6 +121,7 @@ def quantize(path: Path) -> None:
 
 def check_target(path: Path) -> None:
     """Raises if the target exists and is not an earlier export."""
+    refuse_folder(path)
     parts = [part for part in (path, path.with_name(f"{path.name}.data")) if part.exists()]
     if not parts:
         return

@@ -149,14 +149,14 @@ class Objective(nn.Module):
         self.kept = None
         return self._sum({key: window.finish() for key, window in self.windows.items()})
 
-    def running_statistics(self) -> dict[str, list[list[float]]]:
-        """The running statistics of each key, for a checkpoint."""
-        return {k: w.get_extra_state().tolist() for k, w in self.windows.items()}
+    def running_statistics(self) -> dict[str, Tensor]:
+        """The running statistics of each key, for `restore_statistics`."""
+        return {key: window.get_extra_state() for key, window in self.windows.items()}
 
-    def restore_statistics(self, running: Mapping[str, list[list[float]]]) -> None:
-        """Restores the running statistics of a checkpoint."""
+    def restore_statistics(self, running: Mapping[str, Tensor]) -> None:
+        """Restores running statistics, such as those of a checkpoint."""
         for key in running.keys() & self.windows.keys():  # whole steps have no windows
-            self.windows[key].set_extra_state(torch.tensor(running[key]))
+            self.windows[key].set_extra_state(running[key])
 
     def advance(self) -> None:
         """Advances the schedules of losses by one step."""

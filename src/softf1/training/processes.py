@@ -302,7 +302,7 @@ def choose_precision(wanted: str, device: torch.device) -> str:
     'fp32'
     """
     if wanted == "fp16" and device.type == "cpu":
-        raise InputError('train.precision="fp16" needs a GPU; use "bf16" or "fp32"')
+        raise InputError("precision fp16 needs a GPU; use bf16 or fp32")
     if wanted != "auto":
         return wanted
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,8 +18,9 @@ from torch import nn
 from softf1.errors import InputError, RunError
 from softf1.models.lora import merge_lora
 from softf1.recipe import Recipe, describe_recipe, hash_recipe
+from softf1.recipe.checking import list_excluded, list_weights
 from softf1.training.build import make_model, quiet_transformers, untunable
-from softf1.training.datasets import Datasets, load_datasets
+from softf1.training.datasets import Datasets, load_datasets, read_parts
 from softf1.training.evaluation import (
     Evaluated,
     measure_headroom,
@@ -26,6 +28,7 @@ from softf1.training.evaluation import (
     write_headroom,
     write_predictions,
 )
+from softf1.training.objective import make_objective
 from softf1.training.processes import Processes, deterministic, on_rank_0, unwrap
 from softf1.training.progress import choose_display, peak_memory
 from softf1.training.publish import publish_model
@@ -81,6 +84,31 @@ class CachingTrainer:
             self.held = None  # free the old datasets before loading new ones
             self.key, self.held = key, load_datasets(recipe)
         return self.held
+
+
+def check_data(recipes: Iterable[Recipe]) -> None:
+    """Reads the files of recipes and checks labels and class weights that their losses name.
+
+    Each file is read once, and encoded only where a loss needs to know the labels.
+
+    Raises:
+        InputError: A file cannot be read, or an option of a loss does not fit its labels.
+    """
+    cache = CachingTrainer()
+    read: list[Any] = []
+    for recipe in recipes:
+        loss = recipe.loss
+        if list_excluded(loss.options) or list_weights(loss.options):
+            with quiet_transformers(recipe.encoder.name):
+                datasets = cache.load(recipe)
+            counts = datasets.task.class_counts(datasets.features["train"])
+            labels = getattr(datasets.task, "labels", ())
+            # The other keys of the logits are only known from a model, and have no classes.
+            own = replace(loss, keys={})
+            make_objective(own, keys=counts, counts=counts, labels=labels, steps=1)
+        elif recipe.task not in read:
+            read_parts(recipe)
+        read.append(recipe.task)
 
 
 @contextmanager

@@ -39,9 +39,9 @@ class Stepper:
     """Runs optimizer steps and counts them in a meter on the device.
 
     Attributes:
-        meter: Since the last reading: sum of the losses, steps, the largest gradient norm, and
-            steps skipped because their gradient was not finite. Then the number of steps skipped
-            in a row up to now.
+        meter: Since the last reading: sum of the losses, steps, the largest finite gradient norm,
+            and steps skipped because their gradient was not finite. Then the number of steps
+            skipped in a row up to now.
     """
 
     def __init__(
@@ -85,9 +85,11 @@ class Stepper:
         how: Any = {"relative": relative, "direction": direction}
         if traced:
             how["gradient"] = traced[0]
+        running = self.objective.running_statistics()
         # Direction and loss statistics are those of the whole step, not of a micro-batch.
         with perturb_embeddings(self.model, epsilon, **how):
             run(moved)
+        self.objective.restore_statistics(running)  # the average is over clean passes only
         return loss
 
     def _whole(self, batches: Sequence[Batch]) -> Tensor:
@@ -140,7 +142,7 @@ class Stepper:
         self.scaler.unscale_(self.optimizer)
         norm = self._clip()
         finite = norm < torch.inf  # one kernel; isfinite is four
-        skipped = 1.0 - finite.float()
+        skipped = torch.logical_not(finite, out=torch.empty_like(norm, dtype=torch.float32))
         if self.fused and not self.scaler.is_enabled():
             # A fused AdamW skips the update itself, without synchronising with the device.
             self.optimizer.found_inf = skipped  # type: ignore[attr-defined]
@@ -163,7 +165,8 @@ class Stepper:
         meter[STEPS].add_(1)
         meter[SKIPPED:].add_(skipped)
         meter[RUN].mul_(skipped)  # a step that counts ends the row of skipped ones
-        torch.maximum(meter[NORM], norm.float(), out=meter[NORM])
+        taken = norm.float().nan_to_num(nan=0.0, posinf=0.0)  # 0 if the step was skipped
+        torch.maximum(meter[NORM], taken, out=meter[NORM])
 
     def read_meter(self) -> list[float]:
         """Reads the meter and resets all but the number of skipped steps in a row."""

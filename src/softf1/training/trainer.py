@@ -225,7 +225,7 @@ class Trainer:
         self._count_seen()
         meter = self.stepper.read_meter()
         taken = meter[STEPS] - meter[SKIPPED]
-        loss = meter[LOSS] / taken if taken else math.nan
+        loss, norm = (meter[LOSS] / taken, meter[NORM]) if taken else (math.nan, math.nan)
         self._warn(self.monitor.watch_steps(skipped=meter[SKIPPED], run=meter[RUN], loss=loss))
         rate = float(self.stepper.optimizer.param_groups[0]["lr"])
         self.log.write(
@@ -233,7 +233,7 @@ class Trainer:
             step=self.state.step,
             epoch=self.epochs,
             loss=finite(loss),
-            norm=finite(meter[NORM]),
+            norm=finite(norm),
             lr=rate,
             seconds=round(self.state.train_seconds, 3),
         )
@@ -350,10 +350,11 @@ class Trainer:
     def save(self) -> None:
         """Writes a checkpoint; all processes must call this."""
         model, optimizer = self.stepper.model, self.stepper.optimizer
+        objective = self.stepper.objective
         tensors = {
             "model": model_tensors(model),
             "optimizer": optimizer_tensors(model, optimizer),
-            "objective": model_tensors(self.stepper.objective),
+            "objective": model_tensors(objective),
             "best": self.best,
             "random": random_state(),
         }
@@ -362,7 +363,7 @@ class Trainer:
             "scaler": self.stepper.scaler.state_dict(),
             "groups": optimizer_groups(model, optimizer),
             "meter": self.stepper.meter.tolist(),
-            "windows": self.stepper.objective.running_statistics(),
+            "windows": {k: own.tolist() for k, own in objective.running_statistics().items()},
             "data": self._describe_data(),
         }
         save_checkpoint(self.folder / CHECKPOINTS, self.state.step, tensors, state)
@@ -381,7 +382,9 @@ class Trainer:
             stepper.model, stepper.optimizer, tensors["optimizer"], state["groups"]
         )
         load_model_tensors(stepper.objective, tensors["objective"])
-        stepper.objective.restore_statistics(state["windows"])
+        stepper.objective.restore_statistics(
+            {key: torch.tensor(own) for key, own in state["windows"].items()}
+        )
         stepper.meter.copy_(torch.tensor(state["meter"]))
         if stepper.scaler.is_enabled():
             stepper.scaler.load_state_dict(state["scaler"])
@@ -428,7 +431,8 @@ def make_trainer(
     with quiet_transformers(recipe.encoder.name):
         recipe, datasets, chosen = resolve_auto(recipe, load(recipe))
         trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
-    chosen += note_consistency(trainer.stepper.model, recipe.train.consistency)
+    for said in note_consistency(trainer.stepper.model, recipe.train.consistency):
+        chosen.append(f"note: train.{said}; set it to 0, or encoder.dropout above 0")
     if untunable(recipe, datasets.task):
         chosen.append("note: nothing is tuned on dev: there is no threshold or bias here")
     return trainer, chosen

@@ -10,6 +10,7 @@ from softf1.integrations.transformers.trainer import blank_rows
 from softf1.losses import ConsistentLoss, make_loss
 from softf1.options import OptionError
 from softf1.training.adversarial import perturb_embeddings
+from softf1.training.build import set_dropout
 from tests.integrations.transformers import cases
 
 BATCH_DICE = cases.Case("tags", "dice", cases.BATCH, exact=True)
@@ -81,9 +82,7 @@ def test_a_resumed_run_ends_where_the_whole_one_does(tmp_path):
 def hardened(case, *, adversarial, consistency, seed, relative=False):
     """The weights of a plain loop over whole batches, with what the package offers for it."""
     model, batches = cases.make_model(case.kind), cases.make_items(case.kind)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.5 if consistency else 0.0
+    set_dropout(model, 0.5 if consistency else 0.0)
     loss_of = ConsistentLoss(make_loss(case.loss, **case.options), consistency)
     optimizer = torch.optim.SGD(model.parameters(), lr=cases.LR)
     torch.manual_seed(seed)
@@ -102,10 +101,8 @@ class Hardened(SoftF1Trainer):
     """With dropout, and a seed that the plain loop has too."""
 
     def __init__(self, **rest):
+        set_dropout(rest["model"], 0.5 if self.consistency else 0.0)
         super().__init__(adversarial=0.5, consistency=self.consistency, **rest)
-        for module in self.model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.5 if self.consistency else 0.0
 
     def training_step(self, *args, **kwargs):
         if self.state.global_step == self._done == 0:
@@ -158,6 +155,7 @@ def test_consistency_is_that_of_a_plain_loop(tmp_path):
     torch.testing.assert_close(found, wanted, rtol=0, atol=2e-5)
 
 
+@pytest.mark.filterwarnings("ignore:consistency = 1 only costs time")
 def test_consistency_leaves_inputs_without_rows_alone(tmp_path):
     """A number for the whole batch, such as a temperature, is passed on as it is."""
     case = cases.Case("tags", "ce", exact=True)
@@ -174,6 +172,16 @@ def test_consistency_leaves_inputs_without_rows_alone(tmp_path):
     trainer.model.forward = scaled
     trainer.train()
     assert set(seen) == {((), 16)}
+
+
+def test_consistency_without_dropout_is_told(tmp_path):
+    case, model = cases.Case("tags", "ce", exact=True), cases.make_model("tags")
+    set_dropout(model, 0.0)
+    trainer = cases.make_trainer(case, tmp_path, size=8, accumulate=1)
+    how = {"model": model, "args": trainer.args, "compute_loss_func": loss("ce")}
+    SoftF1Trainer(**how)
+    with pytest.warns(UserWarning, match="consistency = 1 only costs time here: the model has no"):
+        SoftF1Trainer(**how, consistency=1.0)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), "0.5"])
@@ -207,6 +215,17 @@ def test_running_statistics_need_one_pass_after_the_first_step(tmp_path):
     )
     again.train()
     assert len(again.seen) == 12
+
+
+def test_running_statistics_are_those_of_the_clean_passes(tmp_path):
+    """The average has the weight 0.9 + 1 after two steps; an attacked pass would add to it."""
+    options = {**cases.BATCH, "statistics": "running"}
+    case = cases.Case("tags", "dice", options, exact=True)
+    given = {"adversarial": 0.5}
+    trainer = cases.make_trainer(case, tmp_path, size=4, accumulate=2, given=given)
+    trainer.train()
+    weight = trainer._window.get_extra_state()[:, -1]
+    torch.testing.assert_close(weight, torch.full_like(weight, 0.9 + 1))
 
 
 @pytest.mark.parametrize(

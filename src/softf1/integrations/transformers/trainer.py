@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers import Trainer
@@ -22,6 +22,7 @@ from softf1.losses import CompoundLoss, ConsistentLoss, WindowLoss
 from softf1.options import check_options, option_types
 from softf1.recipe import TrainSection
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
+from softf1.training.build import note_consistency
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -78,6 +79,8 @@ class ExactLossMixin(Base):
         self._adversarial = adversarial or adversarial_relative
         self._relative = bool(adversarial_relative)
         own = ConsistentLoss(loss.loss, consistency) if consistency else loss.loss
+        for said in note_consistency(cast("nn.Module", self.model), consistency):
+            warnings.warn(said, stacklevel=2)
         self._window = WindowLoss(own, statistics=loss.statistics, decay=loss.decay)
         self._traced: list[Tensor] = []
         self._tracing = ExitStack()
@@ -133,7 +136,7 @@ class ExactLossMixin(Base):
             self._collect(model)
             for inputs in self._micro_batches:
                 self._run(model, inputs)
-            self._window.finish()
+            self._window.reset()  # running statistics are those of the clean passes only
 
     def compute_loss(
         self,
