@@ -24,12 +24,13 @@ OF_A_LABEL = ("precision", "recall", "f1")
 def format_result(result: Mapping[str, Any], folder: Path) -> str:
     """Formats scores, labels of the last split, time and the folder."""
     blocks = [format_scores(result)]
-    if (tuned := result.get("tuned")) and tuned["dev"] == result["scores"]["dev"]:
+    tuned, points = result.get("tuned"), result.get("operating_points", ())
+    if tuned and not points and tuned["dev"] == result["scores"]["dev"]:
         blocks.append("no better threshold or bias was found on dev: they stay at 0.5 and 0")
     name, last = lines_of(result)[-1]
     if "labels" in last:
         blocks.append(format_labels(last["labels"], head=f"label, {name}" if tuned else "label"))
-    blocks += filter(None, map(format_point, result.get("operating_points", ())))
+    blocks += filter(None, map(format_point, points))
     if result.get("collapsed"):
         blocks.append("collapsed: on dev, the saved model predicts nothing or only one class")
     blocks += [f"warning: {printable(message)}" for message in result["warnings"]]
